@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every target of moxie is compiled, and how its libraries are found.
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+
+# Warnings are errors. Contraction is off everywhere: the bits of a sum must not depend on which path the
+# compiler could fuse.
+function(moxie_target target)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    if(target STREQUAL "moxie_objects")
+        target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    endif()
+    target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+                           -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -ffp-contract=off -fno-math-errno)
+    if(MOXIE_SANITIZE STREQUAL "address")
+        target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all
+                               -fno-omit-frame-pointer)
+        target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+    elseif(MOXIE_SANITIZE STREQUAL "thread")
+        target_compile_options(${target} PRIVATE -fsanitize=thread)
+        target_link_options(${target} PUBLIC -fsanitize=thread)
+    endif()
+endfunction()
+
+# ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
+function(moxie_isa_flags)
+    if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        return()
+    endif()
+    foreach(source ${ARGN})
+        if(source MATCHES "_avx2\\.c$")
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+        elseif(source MATCHES "_avx512\\.c$")
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+        elseif(source MATCHES "_amx\\.c$")
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
+        endif()
+    endforeach()
+endfunction()
+
+function(moxie_find_library prefix header name package)
+    find_path(${prefix}_INCLUDE ${header})
+    find_library(${prefix}_LIBRARY ${name})
+    if(NOT ${prefix}_INCLUDE OR NOT ${prefix}_LIBRARY)
+        message(FATAL_ERROR "${header} or lib${name} not found: install ${package} (scripts/setup does it)")
+    endif()
+    include_directories(SYSTEM ${${prefix}_INCLUDE})
+endfunction()
+
+function(moxie_find_header prefix header package)
+    find_path(${prefix}_INCLUDE ${header})
+    if(NOT ${prefix}_INCLUDE)
+        message(FATAL_ERROR "${header} not found: install ${package} (scripts/setup does it)")
+    endif()
+endfunction()

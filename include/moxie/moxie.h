@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie.h - quantized fused mixture-of-experts layers: the whole public interface of libmoxie.
+ *
+ *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
+ *
+ * Letters: T tokens, E experts, K chosen experts per token, H hidden size, I intermediate size
+ * per expert, G quantization group. W13 is gate stacked on up; the gate gets the non-linearity.
+ *
+ * The usual way through, from a checkpoint directory to an answer:
+ *
+ *     moxie_model_open -> moxie_model_load_layer -> moxie_layer_create -> moxie_layer_prepare
+ *                      -> moxie_plan_create -> moxie_plan_run
+ *
+ * Rules that hold for every function here:
+ *   - Fallible calls return moxie_status. Results come by out-parameter and are untouched on failure.
+ *   - A `moxie_error *` may be NULL; when given it is filled on failure and untouched on success.
+ *   - Structs that begin with `struct_size` are set by their MOXIE_..._INIT macro; zero in any
+ *     other field means its default. Fields are only ever appended.
+ *   - Destroy functions accept NULL. Nothing prints, aborts or exits.
+ *   - Every function names its thread rule: immutable (any thread, any time), thread-safe, or
+ *     one-thread-at-a-time (per object).
+ */
+#ifndef MOXIE_H
+#define MOXIE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moxie/moxie_version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MOXIE_API __attribute__((visibility("default")))
+#else
+#define MOXIE_API
+#endif
+
+/* ------------------------------------------------------------------------------------------- */
+/* Status and errors                                                                           */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef enum moxie_status {
+    MOXIE_OK = 0,
+    MOXIE_ERR_ARGUMENT = 1,    /* the caller broke a rule stated in this header */
+    MOXIE_ERR_UNSUPPORTED = 2, /* well formed, but nothing here can run it; the text says what would */
+    MOXIE_ERR_MEMORY = 3,      /* an allocation failed or a buffer handed in is too small */
+    MOXIE_ERR_IO = 4,          /* the system refused to open, read, write or rename a file */
+    MOXIE_ERR_FORMAT = 5,      /* a file's content is malformed or contradicts itself */
+    MOXIE_ERR_MISMATCH = 6,    /* two things that must agree do not: shape, dtype, checksum */
+    MOXIE_ERR_TIMEOUT = 7
+} moxie_status;
+
+/* What went wrong: what was asked, what was found, which limit failed, what to try.
+ * `file` is empty and `offset` is -1 when no file is concerned. */
+typedef struct moxie_error {
+    moxie_status code;
+    int64_t offset; /* byte offset in `file`, or -1 */
+    char file[256];
+    char text[768];
+} moxie_error;
+
+/* The status as one lower-case word, for example "unsupported". Immutable. */
+MOXIE_API const char *moxie_status_name(moxie_status status);
+
+/* The library's version, "major.minor.patch". Immutable. */
+MOXIE_API const char *moxie_version(void);
+
+typedef enum moxie_log_level { MOXIE_LOG_ERROR = 1, MOXIE_LOG_WARN, MOXIE_LOG_INFO, MOXIE_LOG_DEBUG } moxie_log_level;
+typedef void (*moxie_log_fn)(void *user, moxie_log_level level, const char *text);
+
+/* Sends messages up to `level` to `fn`; NULL, the default, drops them. Thread-safe: a call that is
+ * already logging may still use the previous callback, so keep its `user` alive for the process. */
+MOXIE_API void moxie_set_log(moxie_log_fn fn, void *user, moxie_log_level level);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Number formats                                                                              */
+/* ------------------------------------------------------------------------------------------- */
+
+/* The numbers are part of the ABI. Formats added later than this header are found by name. */
+typedef int32_t moxie_dtype;
+enum {
+    MOXIE_DTYPE_NONE = 0,
+    MOXIE_F32 = 1,
+    MOXIE_F16 = 2,
+    MOXIE_BF16 = 3,
+    MOXIE_F8_E4M3 = 4, /* the "fn" variant: no infinities, 0x7f and 0xff are NaN, largest 448 */
+    MOXIE_F8_E5M2 = 5,
+    MOXIE_F8_E8M0 = 6, /* 2^(code-127), 255 is NaN, there is no zero and no sign */
+    MOXIE_F6_E3M2 = 7,
+    MOXIE_F6_E2M3 = 8,
+    MOXIE_F4_E2M1 = 9,
+    MOXIE_I8 = 10,
+    MOXIE_I4 = 11,     /* two's complement */
+    MOXIE_U4B8 = 12,   /* value = code - 8 */
+    MOXIE_U8B128 = 13, /* value = code - 128 */
+    /* Containers: dtypes that tensors in files have, with no meaning as a weight element. */
+    MOXIE_U8 = 32,
+    MOXIE_I16 = 33,
+    MOXIE_U16 = 34,
+    MOXIE_I32 = 35,
+    MOXIE_U32 = 36,
+    MOXIE_I64 = 37,
+    MOXIE_U64 = 38,
+    MOXIE_F64 = 39,
+    MOXIE_BOOL = 40
+};
+
+/* "f8_e4m3", "bf16", ...; "?" for a number that names no format. Immutable. */
+MOXIE_API const char *moxie_dtype_name(moxie_dtype dtype);
+/* The dtype with this name (exact, lower case), or MOXIE_DTYPE_NONE. Immutable. */
+MOXIE_API moxie_dtype moxie_dtype_from_name(const char *name);
+/* Bits of one element: 32 ... 4; 0 for no format. Immutable. */
+MOXIE_API int32_t moxie_dtype_bits(moxie_dtype dtype);
+/* The value of a code (its low bits; higher bits are ignored). NaN codes give a NaN. Immutable. */
+MOXIE_API float moxie_decode(moxie_dtype dtype, uint32_t code);
+/* The code nearest to `value`, ties to even, saturating at the largest finite value (also for
+ * infinities where the format has none; f32, f16, bf16 and f8_e5m2 keep infinities only for
+ * infinite input). NaN gives the format's NaN, or its largest positive value if it has none
+ * (integers: zero). Immutable. */
+MOXIE_API uint32_t moxie_encode(moxie_dtype dtype, float value);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Tensors: views of the caller's memory                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+#define MOXIE_MAX_RANK 5
+
+typedef struct moxie_tensor {
+    void *data;
+    moxie_dtype dtype;
+    int32_t rank;
+    int64_t shape[MOXIE_MAX_RANK];
+    int64_t strides[MOXIE_MAX_RANK]; /* in elements; all zero means contiguous, last axis fastest */
+    int32_t device;                  /* 0: host memory */
+} moxie_tensor;
+
+/* How elements lie in memory: `per_word` consecutive elements along one axis share a little-endian
+ * word of `word_bytes`, element i of the word at bits [i'*bits, i'*bits+bits), i' = i for LINEAR.
+ * AWQ places element i in nibble 0,4,1,5,2,6,3,7 [i]. */
+typedef enum moxie_pack_order { MOXIE_ORDER_LINEAR = 0, MOXIE_ORDER_AWQ = 1 } moxie_pack_order;
+typedef struct moxie_packing {
+    int8_t word_bytes; /* 1, 2, 3, 4 or 8 */
+    int8_t per_word;   /* 1, 2, 4 or 8 */
+    int8_t along_rows; /* 0: the elements of a word are neighbours in a row; 1: in a column */
+    int8_t order;      /* moxie_pack_order */
+} moxie_packing;
+
+/* A two-dimensional view [rows, cols] of numbers in any packing. The word that holds (r, c) is at
+ *     data + r * row_stride + (c / per_word) * col_stride       (along_rows == 0)
+ *     data + (r / per_word) * row_stride + c * col_stride       (along_rows == 1)
+ * in bytes; strides may be zero (a broadcast) but not negative. data == NULL: absent.
+ * No alignment is required. `bytes` is how much memory `data` may be read for. */
+typedef struct moxie_grid {
+    const void *data;
+    uint64_t bytes;
+    int64_t rows, cols;
+    int64_t row_stride, col_stride;
+    moxie_dtype dtype;
+    moxie_packing packing;
+} moxie_grid;
+
+/* ------------------------------------------------------------------------------------------- */
+/* Quantization                                                                                */
+/* ------------------------------------------------------------------------------------------- */
+
+/* How a scale follows from the largest magnitude of its group (activations, and synthetic weights).
+ * MOXIE_RULE_DEFAULT is the rule that spec/semantics section 9 gives for the element. */
+typedef enum moxie_scale_rule {
+    MOXIE_RULE_DEFAULT = 0,
+    MOXIE_RULE_AMAX = 1,       /* amax / largest code, floored as the granularity says */
+    MOXIE_RULE_CEIL = 2,       /* E8M0: 2^ceil(log2(amax / largest)) */
+    MOXIE_RULE_QUARK_EVEN = 3, /* E8M0: amax rounded at its quarter bit, then floor */
+    MOXIE_RULE_OCP_FLOOR = 4,  /* E8M0: 2^(floor(log2 amax) - emax) */
+    MOXIE_RULE_VLLM_FLOOR = 5, /* E8M0 for f8_e4m3 without the emax term: 2^floor(log2 amax) */
+    MOXIE_RULE_UE8M0 = 6       /* float scale rounded up to a power of two (scale_fmt "ue8m0") */
+} moxie_scale_rule;
+
+typedef enum moxie_rounding {
+    MOXIE_ROUND_EVEN = 0,
+    MOXIE_ROUND_AWAY = 1,    /* halves away from zero */
+    MOXIE_ROUND_TRUNCATE = 2 /* toward zero */
+} moxie_rounding;
+
+typedef enum moxie_global_kind {
+    MOXIE_GLOBAL_NONE = 0,
+    MOXIE_GLOBAL_MULTIPLY = 1, /* value = code * scale * global */
+    MOXIE_GLOBAL_DIVIDE = 2    /* value = code * scale / global */
+} moxie_global_kind;
+
+/* How one tensor (a weight projection, or the activations that enter one) is quantized:
+ *     value[r,c] = (code[r,c] - zero) * scale[r / group_rows, c / group_cols] (* or /) global
+ * exactly, as a real product. An unquantized tensor has a 16- or 32-bit float element and no scale.
+ * For activations rows are tokens; element NONE means "as they come".  Value type. */
+typedef struct moxie_quant {
+    moxie_dtype element;
+    moxie_dtype scale;  /* NONE: no scale. F32, F16, BF16, F8_E4M3 or F8_E8M0 */
+    int32_t group_rows; /* rows that share a scale; -1: all; 0 means 1 */
+    int32_t group_cols; /* columns that share a scale; -1: all; 0 means -1 */
+    int32_t has_zero;   /* zero points are present (integers only) */
+    int32_t global;     /* moxie_global_kind: one f32 per tensor, or per row */
+    int32_t is_static;  /* activations: the scale (or global) comes with the weights */
+    int32_t rule;       /* moxie_scale_rule */
+    int32_t rounding;   /* moxie_rounding, integers only */
+} moxie_quant;
+
+/* ------------------------------------------------------------------------------------------- */
+/* Activation functions                                                                        */
+/* ------------------------------------------------------------------------------------------- */
+
+/* g gate, u up, s(x) = 1/(1+e^-x). Kinds from MOXIE_ACT_SILU_NO_MUL on are ungated: W13 has I rows. */
+typedef enum moxie_act_kind {
+    MOXIE_ACT_SILU = 0,      /* g' s(alpha g') (u' + beta), g' = min(g, gate_limit), u' = clamp(u, +-up_limit) */
+    MOXIE_ACT_GELU_ERF = 1,  /* 0.5 g (1 + erf(g / sqrt 2)) u */
+    MOXIE_ACT_GELU_TANH = 2, /* 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) u */
+    MOXIE_ACT_SWIGLU_STEP = 3, /* min(g s(g), gate_limit) * clamp(u, +-up_limit) */
+    MOXIE_ACT_SITU = 4,        /* a tanh(g/a) s(g) * (b > 0 ? b tanh(u/b) : u), a = alpha, b = beta */
+    MOXIE_ACT_RELU2 = 5,       /* max(g,0)^2 u */
+    MOXIE_ACT_SILU_NO_MUL = 16,
+    MOXIE_ACT_GELU_ERF_NO_MUL = 17,
+    MOXIE_ACT_GELU_TANH_NO_MUL = 18,
+    MOXIE_ACT_RELU2_NO_MUL = 19, /* max(x,0)^2 */
+    MOXIE_ACT_RELU_NO_MUL = 20,
+    MOXIE_ACT_IDENTITY_NO_MUL = 21
+} moxie_act_kind;
+
+/* gpt-oss "swigluoai" is SILU with alpha 1.702, beta 1, both limits 7. Zero alpha means 1 (SITU: 4),
+ * zero limits mean none. The arrays, when not NULL, hold one f32 per expert (E entries, owned by the
+ * caller, alive as long as the layer) and replace the scalar. */
+typedef struct moxie_activation {
+    int32_t kind; /* moxie_act_kind */
+    float alpha, beta, gate_limit, up_limit;
+    const float *expert_alpha, *expert_beta, *expert_limit; /* expert_limit sets both limits */
+} moxie_activation;
+
+/* 1 when W13 has 2I rows (gate and up), 0 when it has I. Immutable. */
+MOXIE_API int moxie_act_is_gated(int32_t kind);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Routing                                                                                     */
+/* ------------------------------------------------------------------------------------------- */
+
+#define MOXIE_MAX_EXPERTS 1024
+#define MOXIE_MAX_TOP_K 32
+
+typedef enum moxie_score { MOXIE_SCORE_LOGIT = 0, MOXIE_SCORE_SOFTMAX = 1, MOXIE_SCORE_SIGMOID = 2, MOXIE_SCORE_SQRTSOFTPLUS = 3 } moxie_score;
+
+typedef enum moxie_select {
+    MOXIE_SELECT_TOPK = 0,        /* the K largest keys, key = score + bias */
+    MOXIE_SELECT_TABLE = 1,       /* ids from table[token_id][0..K), weights from the scores */
+    MOXIE_SELECT_SPARSEMIXER = 2, /* Phi-3.5-MoE, K = 2; also fixes the weights */
+    MOXIE_SELECT_CUSTOM = 3,      /* the callback decides */
+    MOXIE_SELECT_SIM_UNIFORM = 4, /* benchmark: uniform ids with replacement, weights 1 */
+    MOXIE_SELECT_SIM_NORMAL = 5   /* benchmark: id = floor(s(n) E), weights |n| / sum */
+} moxie_select;
+
+typedef enum moxie_weight_from {
+    MOXIE_WEIGHT_SCORE = 0,            /* the chosen expert's score, never its biased key */
+    MOXIE_WEIGHT_SOFTMAX_SELECTED = 1, /* softmax over the K chosen logits */
+    MOXIE_WEIGHT_SIGMOID_SELECTED = 2  /* sigmoid of the chosen logit (Llama-4) */
+} moxie_weight_from;
+
+/* Renormalisation over the K chosen weights v. */
+typedef enum moxie_norm {
+    MOXIE_NORM_NONE = 0,
+    MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps), eps 0 means 1e-20 */
+    MOXIE_NORM_SUM = 2,          /* v / sum */
+    MOXIE_NORM_MAX_SUM_EPS = 3,  /* v / max(sum, eps) */
+    MOXIE_NORM_SUM_OR_ONE = 4    /* v / (sum > 0 ? sum : 1) */
+} moxie_norm;
+
+typedef enum moxie_group_score { MOXIE_GROUP_TOP2_SUM = 0, MOXIE_GROUP_MAX = 1 } moxie_group_score;
+
+/* Chooses for tokens [0, T). logits f32 [T,E]; fills ids [T,K] and weights [T,K]. Returns non-zero
+ * to fail the run. Called from one thread. */
+typedef int (*moxie_route_fn)(void *user, int64_t tokens, const float *logits, int32_t *ids, float *weights);
+
+/* One routing method. Every factor has one owner; zero in a field is its neutral value. The arrays
+ * are the caller's and must outlive the layer. */
+typedef struct moxie_routing {
+    int32_t score;       /* moxie_score */
+    int32_t select;      /* moxie_select */
+    int32_t weight;      /* moxie_weight_from */
+    int32_t norm;        /* moxie_norm */
+    float norm_eps;
+    float scale;         /* multiplies every weight, after renormalisation; 0 means 1 */
+    int32_t n_group;     /* 0 or 1: ungrouped; else E % n_group == 0 */
+    int32_t topk_group;
+    int32_t group_score; /* moxie_group_score */
+    int32_t group_fill_zero; /* 0: keys of dropped groups become -inf; 1: they become 0 */
+    int32_t on_input;        /* weights multiply the expert's input instead of its output */
+    int32_t round_logits_bf16, round_weights_bf16;
+    float jitter;                  /* sparsemixer; 0 means 0.01 */
+    const float *bias;             /* [E] added to the score for selection only, or NULL */
+    const float *per_expert_scale; /* [E] multiplies the weight of each expert, or NULL */
+    const int32_t *table;          /* [table_rows, K] for MOXIE_SELECT_TABLE */
+    int64_t table_rows;
+    uint64_t seed; /* simulated strategies */
+    moxie_route_fn custom;
+    void *custom_user;
+} moxie_routing;
+
+/* Fills `routing` for a method by its field name: default, renormalize, renormalize_naive,
+ * deepseek_v3, llama4, topk, sigmoid, sigmoid_renorm, topk_sigmoid, minimax2, deepseek_v4, hash,
+ * sparsemixer, custom, sim_uniform, sim_normal. Bias, groups, scale and tables stay the caller's to
+ * set. MOXIE_ERR_ARGUMENT lists the names. Immutable. */
+MOXIE_API moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
+
+/* Packed choice as used between vendors' kernels: id in bits 31..16, the bf16 bits of the weight in
+ * bits 15..0. A negative weight keeps its id. Immutable. */
+MOXIE_API uint32_t moxie_pack_choice(int32_t id, float weight);
+MOXIE_API void moxie_unpack_choice(uint32_t packed, int32_t *id, float *weight);
+
+typedef enum moxie_expert_map_kind { MOXIE_MAP_LINEAR = 0, MOXIE_MAP_ROUND_ROBIN = 1 } moxie_expert_map_kind;
+
+/* Which experts rank `rank` of `ranks` owns: local[e] = its slot or -1, for e in [0, E). The first
+ * E % ranks ranks own one more. Returns through `count` how many it owns. Immutable. */
+MOXIE_API moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank,
+                                        int32_t *local, int32_t *count, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Layer configuration and weights                                                             */
+/* ------------------------------------------------------------------------------------------- */
+
+/* A dense expert that every token visits, added after the routed sum with weight 1, or
+ * s(x . gate) when `has_gate`. */
+typedef struct moxie_shared_config {
+    int64_t intermediate; /* 0: there is none */
+    moxie_quant w13, w2;  /* weights */
+    moxie_quant a13, a2;  /* activations */
+    int32_t has_gate;
+    int32_t bias13, bias2;
+} moxie_shared_config;
+
+typedef struct moxie_layer_config {
+    uint32_t struct_size;
+    moxie_dtype dtype; /* of hidden states and output: BF16, F16 or F32; the unquantized second operand too */
+    int64_t experts, top_k, hidden, intermediate;
+    moxie_activation activation;
+    moxie_routing routing;
+    moxie_quant w13, w2; /* weights; independent of each other */
+    moxie_quant a13, a2; /* activations into W13 and into W2 */
+    int32_t bias13, bias2;
+    moxie_shared_config shared;
+    int64_t router_width;   /* width of the router's input; 0: the layer has no router, logits are given */
+    int32_t router_has_bias;
+    int32_t ep_size, ep_rank, ep_map; /* expert parallel: sizes 0 and 1 mean none; moxie_expert_map_kind */
+} moxie_layer_config;
+#define MOXIE_LAYER_CONFIG_INIT { .struct_size = sizeof(moxie_layer_config) }
+
+/* One projection of one expert, as it lies in a checkpoint. N = codes.rows, K = codes.cols; grids that
+ * the quantization does not call for are absent. Interleaved or transposed tensors are strides here. */
+typedef struct moxie_matrix {
+    moxie_grid codes;
+    moxie_grid scale;  /* [ceil(N/group_rows), ceil(K/group_cols)] */
+    moxie_grid zero;   /* same shape, in the element's own code or a float */
+    moxie_grid global; /* [1,1] or [N,1] */
+    moxie_grid bias;   /* [N,1] */
+    float zero_add;    /* added to the decoded zero (GPTQ v1 stores zero - 1: then 1) */
+    const int32_t *group_index; /* [K] group of each column (GPTQ act order), or NULL */
+} moxie_matrix;
+
+typedef struct moxie_expert {
+    moxie_matrix gate; /* codes.data NULL when the activation is ungated */
+    moxie_matrix up;   /* ungated: the only first matrix */
+    moxie_matrix down;
+    float a13_scale, a2_scale; /* static activation scale or global, as the quant says; 0: none given */
+} moxie_expert;
+
+/* One layer's weights: views, nothing owned. */
+typedef struct moxie_weights {
+    uint32_t struct_size;
+    int64_t n_experts;
+    const moxie_expert *experts; /* [n_experts], by global expert index */
+    const moxie_expert *shared;  /* or NULL */
+    moxie_matrix router;         /* [E, router_width], float; bias [E,1] */
+    moxie_matrix shared_gate;    /* [1, H], float */
+} moxie_weights;
+#define MOXIE_WEIGHTS_INIT { .struct_size = sizeof(moxie_weights) }
+
+/* Checks every rule of a configuration that does not need weights. Immutable. */
+MOXIE_API moxie_status moxie_layer_config_check(const moxie_layer_config *config, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Executor                                                                                    */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef void (*moxie_task_fn)(void *context, int64_t task, int32_t worker);
+
+/* Parallel-for. run() calls fn(context, i, worker) once for each i in [0, tasks), worker in
+ * [0, workers) and never two tasks of one worker at a time, and returns when all are done.
+ * A host engine passes its own; `self` is handed back. */
+typedef struct moxie_executor {
+    void *self;
+    int32_t workers;
+    void (*run)(void *self, int64_t tasks, moxie_task_fn fn, void *context);
+} moxie_executor;
+
+/* A thread pool of `threads` workers, the caller's thread included; 0 means one per processor this
+ * process may use. 1 starts no thread. A pool used in a forked child restarts its threads there.
+ * One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_executor_create(int32_t threads, moxie_executor **out, moxie_error *error);
+MOXIE_API void moxie_executor_destroy(moxie_executor *executor);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Layer: slots that hold prepared experts                                                     */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef enum moxie_backend { MOXIE_BACKEND_AUTO = 0, MOXIE_BACKEND_REF = 1, MOXIE_BACKEND_CPU = 2, MOXIE_BACKEND_CUDA = 3 } moxie_backend;
+typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } moxie_mode;
+
+typedef struct moxie_layer moxie_layer;
+typedef struct moxie_plan moxie_plan;
+
+/* Called between experts while preparing. Non-zero cancels (MOXIE_ERR_TIMEOUT). */
+typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
+
+typedef struct moxie_options {
+    uint32_t struct_size;
+    int32_t backend;     /* moxie_backend */
+    int32_t mode;        /* moxie_mode */
+    const char *isa;     /* NULL: all this machine has; "scalar", "avx2", "avx512", "amx" cap it */
+    int64_t max_tokens;  /* T that a run may bring; 0 means 4096 */
+    const moxie_executor *executor; /* NULL: serial. Must outlive the plan */
+    moxie_progress_fn progress;
+    void *progress_user;
+} moxie_options;
+#define MOXIE_OPTIONS_INIT { .struct_size = sizeof(moxie_options) }
+
+/* A layer without weights: chooses the kernels, hence the layout, and allocates one slot per local
+ * expert. Copies `config` (not the arrays it points to). One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_layer_create(const moxie_layer_config *config, const moxie_options *options,
+                                          moxie_layer **out, moxie_error *error);
+MOXIE_API void moxie_layer_destroy(moxie_layer *layer);
+
+/* Packs every local expert into its slot, one at a time. On failure the layer holds no expert.
+ * `weights` may be freed afterwards. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
+                                           const moxie_options *options, moxie_error *error);
+
+/* Replaces one expert (global index) in place; the old one stays on failure. No run may be going on. */
+MOXIE_API moxie_status moxie_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                                 moxie_error *error);
+
+/* Recomputes the checksum of every record; MOXIE_ERR_MISMATCH names the first damaged expert. */
+MOXIE_API moxie_status moxie_layer_verify(const moxie_layer *layer, moxie_error *error);
+
+/* The record of a global expert index, for moving it elsewhere; NULL if it is not local. */
+MOXIE_API moxie_status moxie_layer_record(const moxie_layer *layer, int64_t expert, const void **data, uint64_t *bytes,
+                                          moxie_error *error);
+MOXIE_API uint64_t moxie_layer_bytes(const moxie_layer *layer);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Plan and run                                                                                */
+/* ------------------------------------------------------------------------------------------- */
+
+/* `layer` must outlive the plan. One run at a time per plan. */
+MOXIE_API moxie_status moxie_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                                         moxie_error *error);
+MOXIE_API void moxie_plan_destroy(moxie_plan *plan);
+
+/* Bytes that a run needs at `workspace`, 64-byte aligned. A pure function of the plan. */
+MOXIE_API uint64_t moxie_plan_workspace_bytes(const moxie_plan *plan);
+
+/* One step of a plan, or one rejected row before it. Strings live as long as the object they came from. */
+typedef struct moxie_plan_step {
+    const char *family;  /* "topk", "expert_gemm", ... */
+    const char *role;    /* "w13", "w2", "shared w13", "router" or "" */
+    const char *kernel;  /* row name */
+    const char *isa;
+    const char *layout;  /* layout of the weights it reads, or "" */
+    const char *exactness; /* "EXACT", "W16", "TOL" */
+    int32_t chosen;      /* 1: this row runs; 0: refused */
+    const char *reason;  /* refused: the limit that failed; chosen: "" */
+    const char *remedy;  /* refused: the smallest change that would admit it, or "" */
+} moxie_plan_step;
+
+/* Steps in the order they run, each preceded by the better rows that were refused. */
+MOXIE_API int32_t moxie_plan_step_count(const moxie_plan *plan);
+MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index);
+
+/* The plan that a configuration would get; no weights are needed and it cannot run. */
+MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
+                                          moxie_plan **out, moxie_error *error);
+
+/* What a run reads and writes; all host memory, contiguous rows. Either `ids` and `weights` are given
+ * (chosen by the caller), or `logits`, or neither and the layer's router computes them. */
+typedef struct moxie_run_args {
+    uint32_t struct_size;
+    int64_t tokens;             /* T, 0 allowed */
+    const void *hidden;         /* [T,H], config.dtype */
+    const void *router_hidden;  /* [T,router_width], config.dtype; NULL: hidden, when the widths agree */
+    const void *logits;         /* [T,E] or NULL */
+    moxie_dtype logits_dtype;   /* F32, BF16 or F16; 0 means F32 */
+    const int32_t *token_ids;   /* [T] for table routing */
+    const int32_t *ids;         /* [T,K] or NULL; id < 0 or >= E: skipped */
+    const float *weights;       /* [T,K] */
+    void *output;               /* [T,H], config.dtype; may not overlap an input */
+    int32_t *ids_out;           /* [T,K] or NULL */
+    float *weights_out;         /* [T,K] or NULL */
+    float *logits_out;          /* [T,E] or NULL: written when the layer's router ran or logits were given */
+    void *workspace;            /* moxie_plan_workspace_bytes, 64-byte aligned */
+    uint64_t workspace_bytes;
+} moxie_run_args;
+#define MOXIE_RUN_ARGS_INIT { .struct_size = sizeof(moxie_run_args) }
+
+/* The whole layer in one call: router, experts, combine. Allocates nothing. */
+MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
+
+/* The modular three, for engines that move tokens between them.
+ *   route:   logits (or router) -> ids_out, weights_out
+ *   experts: hidden, ids, weights -> rows [T,K,H] f32: each choice's unweighted result (zero for skipped ids)
+ *   combine: rows [T,K,H] f32, ids, weights -> output (no shared expert) */
+MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
+MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error);
+MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, const float *rows,
+                                          moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Checking a plan against the oracle                                                          */
+/* ------------------------------------------------------------------------------------------- */
+
+/* The worst element of one stage: |got - want| / bound is the largest there. */
+typedef struct moxie_stage_report {
+    const char *stage; /* "router", "topk", "quant13", "gemm13", "glu", "quant2", "gemm2", "combine", shared ... */
+    int64_t elements, beyond; /* compared; of these past the bound */
+    double worst_ratio;       /* <= 1 passes */
+    double got, want, bound;
+    int64_t token, slot, expert, column, column_block; /* of the worst element; -1 where meaningless; blocks of 32 */
+} moxie_stage_report;
+
+#define MOXIE_MAX_STAGES 16
+typedef struct moxie_check_report {
+    uint32_t struct_size;
+    int32_t n_stages;
+    moxie_stage_report stages[MOXIE_MAX_STAGES];
+    double worst_ratio;
+} moxie_check_report;
+#define MOXIE_CHECK_REPORT_INIT { .struct_size = sizeof(moxie_check_report) }
+
+/* Runs `plan` on `args` and compares every stage, element by element, with the oracle: double
+ * precision from the same rounded inputs, straight from the checkpoint views in `weights` (never from
+ * packed records). MOXIE_OK means that it ran; look at worst_ratio. Slow. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
+                                        moxie_check_report *report, moxie_error *error);
+
+/* Where two sets of weights of one configuration first differ in value or code. */
+typedef struct moxie_weights_difference {
+    int64_t expert;         /* -1: equal (or, with `where` not empty, a part outside the experts) */
+    const char *projection; /* "gate", "up", "down", "shared gate", ..., "router" */
+    const char *part;       /* "codes", "scale", "zero", "global", "bias" */
+    int64_t row, column;
+    int64_t row_block, column_block; /* in quantization groups */
+    int64_t count;          /* elements that differ, over all experts */
+    int64_t experts;        /* experts that differ */
+} moxie_weights_difference;
+MOXIE_API moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie_weights *a,
+                                             const moxie_weights *b, moxie_weights_difference *out, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* The machine                                                                                 */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_machine {
+    uint32_t struct_size;
+    int32_t processors;      /* that this process may use */
+    char cpu[64];            /* brand string */
+    const char *isa_found;   /* best class the CPU and system permit: "scalar", "avx2", "avx512", "amx" */
+    const char *isa_allowed; /* after the cap of MOXIE_MAX_ISA */
+    char features[512];      /* space-separated names of what was found */
+} moxie_machine;
+#define MOXIE_MACHINE_INIT { .struct_size = sizeof(moxie_machine) }
+MOXIE_API moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error);
+
+/* Walks every kernel row in the library; returns 0 past the last. Immutable. */
+typedef struct moxie_kernel_info {
+    const char *family, *name, *isa, *layout, *exactness;
+    int32_t runnable; /* on this machine under the present cap */
+} moxie_kernel_info;
+MOXIE_API int moxie_kernel_at(int32_t index, moxie_kernel_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOXIE_H */

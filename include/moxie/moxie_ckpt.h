@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie_ckpt.h - checkpoints: open a model directory, get one layer's configuration and weights as
+ * views of the mapped files; read and write safetensors; make synthetic checkpoints.
+ *
+ * The rules of moxie.h hold here too. Names that come from files are untrusted: error texts carry
+ * them escaped.
+ */
+#ifndef MOXIE_CKPT_H
+#define MOXIE_CKPT_H
+
+#include <moxie/moxie.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------- */
+/* Model directories                                                                           */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_model moxie_model;
+typedef struct moxie_model_layer moxie_model_layer;
+
+typedef enum moxie_activations_choice {
+    MOXIE_ACTIVATIONS_CHECKPOINT = 0, /* quantized as the checkpoint's scheme says */
+    MOXIE_ACTIVATIONS_16BIT = 1       /* never quantized: exact weights times the hidden dtype */
+} moxie_activations_choice;
+
+typedef struct moxie_model_options {
+    uint32_t struct_size;
+    int32_t no_mmap;     /* read tensors into memory instead of mapping the files */
+    int32_t activations; /* moxie_activations_choice */
+} moxie_model_options;
+#define MOXIE_MODEL_OPTIONS_INIT { .struct_size = sizeof(moxie_model_options) }
+
+/* What one MoE layer of a model is. Strings live as long as the model. */
+typedef struct moxie_model_layer_info {
+    int64_t layer;      /* index L in the checkpoint's names */
+    const char *format; /* row of hf_quant.def: "mxfp4-gptoss", "fp8-block", ... */
+    const char *shared_format; /* of the shared expert, "" if there is none */
+    const char *routing;       /* name for moxie_routing_by_name */
+    int64_t experts, top_k, hidden, intermediate, shared_intermediate, router_width;
+    uint64_t expert_bytes; /* weights and companions of all routed experts */
+    uint64_t total_bytes;  /* with router and shared expert */
+} moxie_model_layer_info;
+
+typedef struct moxie_model_info {
+    const char *family;       /* row of families.def */
+    const char *model_type;   /* as config.json says */
+    const char *quant_method; /* as quantization_config says, "" if it says nothing */
+    int64_t n_layers;         /* MoE layers found in the tensors */
+    int64_t n_tensors, n_files;
+    uint64_t tensor_bytes;
+    int64_t n_warnings; /* contradictions that were tolerated, see moxie_model_warning */
+} moxie_model_info;
+
+/* Opens DIR/config.json and every shard that the index names (or all *.safetensors when there is no
+ * index). Reads headers only. One-thread-at-a-time; the model is thread-safe for reads afterwards. */
+MOXIE_API moxie_status moxie_model_open(const char *dir, const moxie_model_options *options, moxie_model **out,
+                                        moxie_error *error);
+MOXIE_API void moxie_model_close(moxie_model *model);
+MOXIE_API void moxie_model_get_info(const moxie_model *model, moxie_model_info *info);
+MOXIE_API const char *moxie_model_warning(const moxie_model *model, int64_t index);
+/* Describes the i-th MoE layer found, i in [0, n_layers): detects its format and checks that every
+ * expert has the same tensors with the right shapes. */
+MOXIE_API moxie_status moxie_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
+                                                  moxie_error *error);
+/* The configuration and weight views of checkpoint layer L (the number in the names, not i). The
+ * result borrows the model's files: close it before the model. Thread-safe. */
+MOXIE_API moxie_status moxie_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out,
+                                              moxie_error *error);
+MOXIE_API void moxie_model_layer_free(moxie_model_layer *layer);
+MOXIE_API const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer);
+MOXIE_API const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer);
+
+/* ------------------------------------------------------------------------------------------- */
+/* safetensors                                                                                 */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_tensor_file moxie_tensor_file;
+
+/* Opens and checks one file whole-heartedly: every rule of the format, before any tensor is handed
+ * out. Data is mapped, or read when `no_mmap`. One-thread-at-a-time; reads are thread-safe. */
+MOXIE_API moxie_status moxie_tensor_file_open(const char *path, int no_mmap, moxie_tensor_file **out, moxie_error *error);
+MOXIE_API void moxie_tensor_file_close(moxie_tensor_file *file);
+MOXIE_API int64_t moxie_tensor_file_count(const moxie_tensor_file *file);
+/* Tensor i in the order of the file; `name` lives as long as the file. Data may be unaligned. */
+MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64_t i, const char **name, moxie_tensor *out);
+/* MOXIE_ERR_MISMATCH when there is none of that name. */
+MOXIE_API moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *name, moxie_tensor *out,
+                                              moxie_error *error);
+
+typedef struct moxie_named_tensor {
+    const char *name;
+    moxie_tensor tensor; /* contiguous */
+} moxie_named_tensor;
+
+/* Writes a safetensors file beside `path` and renames it: there is the whole file or none.
+ * `metadata` is n_metadata pairs key, value; may be NULL. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_tensor_file_write(const char *path, const moxie_named_tensor *tensors, int64_t n_tensors,
+                                               const char *const *metadata, int64_t n_metadata, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Synthetic checkpoints                                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_preset_info {
+    const char *name, *family;
+    int64_t experts, top_k, hidden, intermediate, shared_intermediate, router_width, layers;
+    const char *activation;
+    int32_t n_formats; /* formats[0] is the primary release's */
+    const char *const *formats;
+    int32_t n_native;       /* the first n_native formats are those of public releases */
+    uint64_t layer_bytes;   /* routed experts of one layer in formats[0] */
+} moxie_preset_info;
+
+/* Preset i of presets.def; returns 0 past the last. Immutable. */
+MOXIE_API int moxie_preset_at(int32_t i, moxie_preset_info *out);
+
+typedef struct moxie_synth_options {
+    uint32_t struct_size;
+    const char *format; /* NULL: the preset's first */
+    int64_t layers;     /* MoE layers to write; 0: all */
+    int64_t experts;    /* 0: all; else at least top_k and fitting the groups */
+    int64_t hidden, intermediate; /* 0: true sizes; for small tests only */
+    uint64_t seed;
+    uint64_t shard_bytes; /* 0: 5e9 */
+    int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* non-zero cancels */
+    void *progress_user;
+} moxie_synth_options;
+#define MOXIE_SYNTH_OPTIONS_INIT { .struct_size = sizeof(moxie_synth_options) }
+
+/* Writes a checkpoint with the real model's names, shapes, dtypes, config.json and
+ * quantization_config to the directory `dir` (created; must be empty or absent). Equal arguments
+ * give equal bytes on every machine. Nothing is left behind on failure. */
+MOXIE_API moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
+                                         moxie_error *error);
+
+/* The layer configuration a preset has in a format, for planning without weights. The arrays that the
+ * routing needs (bias, table) are absent. Immutable. */
+MOXIE_API moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out,
+                                           moxie_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOXIE_CKPT_H */

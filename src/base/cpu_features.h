@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cpu_features.h - what this processor can do, as far as the system permits it, and the cap.
+ *
+ * Classes are cumulative: SCALAR < AVX2 < AVX512 < AMX on x86-64; aarch64 has SCALAR < NEON. The cap
+ * comes from MOXIE_MAX_ISA, read once, and can be lowered further per plan.
+ * CPUID is read directly: not every supported compiler knows the newest names in
+ * __builtin_cpu_supports. AMX counts only after the kernel granted permission for tile data.
+ */
+#ifndef MOX_BASE_CPU_FEATURES_H
+#define MOX_BASE_CPU_FEATURES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum mox_isa {
+    MOX_ISA_SCALAR = 0,
+    MOX_ISA_NEON = 1,
+    MOX_ISA_AVX2 = 2,   /* with FMA and F16C */
+    MOX_ISA_AVX512 = 3, /* F, BW, DQ, VL */
+    MOX_ISA_AMX = 4     /* TILE, BF16, INT8, on top of AVX512 */
+} mox_isa;
+
+typedef struct mox_cpu_features {
+    mox_isa best;    /* found and permitted */
+    mox_isa allowed; /* after MOXIE_MAX_ISA */
+    bool avx2, fma, f16c, avx_vnni;
+    bool avx512, avx512_vnni, avx512_bf16, avx512_vbmi, avx512_fp16;
+    bool amx_tile, amx_bf16, amx_int8, amx_fp16;
+    bool neon, dotprod, sve, neon_bf16, i8mm;
+    char brand[64];
+    int32_t processors; /* in this process's affinity mask */
+} mox_cpu_features;
+
+/* Found once, then constant. Thread-safe. */
+const mox_cpu_features *mox_cpu(void);
+
+/* "scalar", "neon", "avx2", "avx512", "amx". */
+const char *mox_isa_name(mox_isa isa);
+/* NULL and "" give the highest class. MOXIE_ERR_ARGUMENT lists the names. */
+moxie_status mox_isa_from_name(const char *name, mox_isa *out, moxie_error *error);
+
+/* Writes the names of what was found, space separated. */
+void mox_cpu_feature_names(const mox_cpu_features *features, char *buffer, uint64_t size);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sizes.h - checked 64-bit sizes. Every size that depends on a caller or a file goes through these, so
+ * that a product that does not fit is an error and never a small allocation.
+ */
+#ifndef MOX_BASE_SIZES_H
+#define MOX_BASE_SIZES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* *out = a * b (or a + b); false, and *out untouched, when it does not fit. */
+static inline bool mox_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
+{
+    uint64_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline bool mox_add_u64(uint64_t a, uint64_t b, uint64_t *out)
+{
+    uint64_t r;
+    if (__builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+/* `a` rounded up to a multiple of `align` (a power of two); false when it does not fit. */
+static inline bool mox_align_u64(uint64_t a, uint64_t align, uint64_t *out)
+{
+    uint64_t r;
+    if (__builtin_add_overflow(a, align - 1, &r))
+        return false;
+    *out = r & ~(align - 1);
+    return true;
+}
+
+static inline int64_t mox_ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static inline int64_t mox_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t mox_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * status.h - how a failure travels inside the library.
+ *
+ * A fallible function returns moxie_status and takes a `moxie_error *` (may be NULL) as its last
+ * parameter. It fills the error where the failure is found, with what was asked, what was found,
+ * which limit failed and what to try; callers above only pass it on:
+ *
+ *     MOX_TRY(mox_grid_check(grid, error));                        // pass on
+ *     MOX_FAIL_IF(k > e, MOXIE_ERR_ARGUMENT, error, "top_k %lld is larger than ...", ...);
+ *
+ * A function that owns resources uses one `out:` label and `goto out` instead of these macros.
+ */
+#ifndef MOX_BASE_STATUS_H
+#define MOX_BASE_STATUS_H
+
+#include <moxie/moxie.h>
+
+/* Fills `error` (if not NULL) and returns `code`. */
+moxie_status mox_fail(moxie_status code, moxie_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As mox_fail, for a failure at `offset` (or -1) of `file`. The name is escaped. */
+moxie_status mox_fail_file(moxie_status code, moxie_error *error, const char *file, int64_t offset, const char *format,
+                           ...) __attribute__((format(printf, 5, 6)));
+
+/* Adds " (while ...)" context to an error that is already filled; keeps its code. Returns that code. */
+moxie_status mox_fail_context(moxie_status code, moxie_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Copies `name` to `buffer` with control characters, quotes, backslashes and invalid UTF-8 as \xNN; always
+ * terminated, "..." at the end when cut. Returns `buffer`. For text from files that a terminal will see. */
+const char *mox_escape(char *buffer, size_t size, const char *name);
+
+#define MOX_TRY(call)                                    \
+    do {                                                 \
+        const moxie_status mox_try_status_ = (call);     \
+        if (mox_try_status_ != MOXIE_OK)                 \
+            return mox_try_status_;                      \
+    } while (0)
+
+#define MOX_FAIL_IF(condition, code, error, ...)         \
+    do {                                                 \
+        if (condition)                                   \
+            return mox_fail((code), (error), __VA_ARGS__); \
+    } while (0)
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * combine.h - family combine: the weighted sum over a token's experts.
+ *
+ *     acc = 0; for j = 0..K-1 in order: if position[t,j] >= 0: acc = acc + w[t,j] * y[position[t,j]]
+ *     acc = acc + shared_weight[t] * shared[t]                     when there is a shared expert
+ *     out[t] = round(acc)                                          once, to the output type
+ *
+ * fp32, product and sum rounded separately (no fma), so that every backend can make the same bytes.
+ */
+#ifndef MOX_CPU_COMBINE_H
+#define MOX_CPU_COMBINE_H
+
+#include "cpu/kernel.h"
+
+typedef struct mox_combine_args {
+    int64_t tokens, top_k, hidden;
+    const int64_t *position; /* [T,K] row of y or -1; NULL: row t*K+j unless ids is negative or >= experts */
+    const int32_t *ids;      /* [T,K], read only when position is NULL */
+    int64_t experts;
+    const float *weights;    /* [T,K]; NULL: all ones (weights went into the input) */
+    const float *y;          /* [*, H] */
+    const float *shared;     /* [T,H] or NULL */
+    const float *shared_weight; /* [T] or NULL: 1 */
+    void *out;               /* [T,H] */
+    moxie_dtype out_dtype;
+} mox_combine_args;
+
+typedef struct mox_combine_row {
+    mox_kernel base;
+    void (*run)(const mox_combine_args *args, const moxie_executor *executor);
+} mox_combine_row;
+
+const mox_combine_row *mox_combine_at(int32_t i);
+
+#endif

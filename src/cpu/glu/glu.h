@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * glu.h - family glu: the activation between the two products, in fp32 (kinds and formulas in moxie.h).
+ *
+ *     out[p, i] = act(h[p, gate i], h[p, up i])        gated
+ *     out[p, i] = act(h[p, i])                         ungated
+ *
+ * The result stays fp32; the next quant_act rounds it once to the second product's operand type.
+ */
+#ifndef MOX_CPU_GLU_H
+#define MOX_CPU_GLU_H
+
+#include "cpu/kernel.h"
+
+typedef struct mox_glu_args {
+    const moxie_activation *activation;
+    int64_t slots;
+    const int64_t *offsets;       /* [slots+1] */
+    const int64_t *expert_of;     /* [slots] global expert, for per-expert parameters; NULL: none */
+    const float *h;               /* [pairs, 2I or I] */
+    int64_t intermediate;
+    int32_t interleaved;          /* h holds g0,u0,g1,u1,... instead of [gate I | up I] */
+    float *out;                   /* [pairs, I]; may not overlap h */
+} mox_glu_args;
+
+typedef struct mox_glu_row {
+    mox_kernel base;
+    void (*run)(const mox_glu_args *args, const moxie_executor *executor);
+    bool (*admit)(const moxie_activation *activation, mox_refusal *why);
+} mox_glu_row;
+
+const mox_glu_row *mox_glu_at(int32_t i);
+
+#endif

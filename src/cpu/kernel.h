@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kernel.h - what every row of every kernel list begins with, and the vocabulary of refusals.
+ *
+ * A family is a folder: <family>.h states the mathematics and the function type, <family>.def lists the
+ * rows, best first, <family>.c walks them. A row's admit() says in one sentence why it cannot take a
+ * problem and what smallest change would let it; `moxie explain` prints both.
+ */
+#ifndef MOX_CPU_KERNEL_H
+#define MOX_CPU_KERNEL_H
+
+#include "base/cpu_features.h"
+#include "base/executor.h"
+#include "pack/layout.h"
+
+/* How a kernel's numbers relate to the contract (docs/architecture.md). */
+typedef enum mox_exactness {
+    MOX_EXACT, /* no weight is rounded; activations as the scheme says */
+    MOX_W16,   /* integer weights with 16-bit scales rounded once to 16 bits */
+    MOX_TOL    /* rounds more, with a stated bound; throughput mode only */
+} mox_exactness;
+
+typedef struct mox_kernel {
+    const char *family;
+    const char *name;
+    mox_isa isa;
+    mox_exactness exactness;
+    const char *layout; /* of the weights it reads; "" when it reads none */
+} mox_kernel;
+
+/* Why a row was refused; both static or formatted into the buffers. */
+typedef struct mox_refusal {
+    char reason[160];
+    char remedy[160];
+} mox_refusal;
+
+const char *mox_exactness_name(mox_exactness exactness);
+
+/* Common part of every admit(): the ISA under `cap`, and TOL rows outside throughput mode. */
+bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_refusal *why);
+
+/* All rows of all families, for listing and for the harness. NULL past the last. */
+const mox_kernel *mox_cpu_kernel_at(int32_t i);
+
+#endif

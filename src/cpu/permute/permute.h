@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * permute.h - family permute: groups the (token, slot) pairs by expert slot (route/route.h, mox_permute).
+ *
+ * In the flow: after topk (or the caller's ids), before the experts.
+ */
+#ifndef MOX_CPU_PERMUTE_H
+#define MOX_CPU_PERMUTE_H
+
+#include "cpu/kernel.h"
+#include "route/route.h"
+
+typedef struct mox_permute_args {
+    const int32_t *ids; /* [T,K] */
+    int64_t tokens, top_k, experts, slots;
+    const int32_t *slot_of; /* [E] */
+    mox_permutation out;
+} mox_permute_args;
+
+typedef struct mox_permute_row {
+    mox_kernel base;
+    void (*run)(const mox_permute_args *args, const moxie_executor *executor);
+} mox_permute_row;
+
+const mox_permute_row *mox_permute_at(int32_t i);
+
+#endif

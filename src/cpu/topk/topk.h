@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * topk.h - family topk: logits [T,E] to ids [T,K] and weights [T,K], every routing method (route/route.h).
+ *
+ * In the flow: after the router (or the caller's logits), before permute.
+ */
+#ifndef MOX_CPU_TOPK_H
+#define MOX_CPU_TOPK_H
+
+#include "cpu/kernel.h"
+#include "route/route.h"
+
+typedef struct mox_topk_args {
+    const moxie_routing *routing;
+    int64_t tokens, experts, top_k;
+    const void *logits; /* [T,E] */
+    moxie_dtype logits_dtype;
+    const int32_t *token_ids; /* [T] or NULL */
+    int32_t *ids;
+    float *weights;
+    float *row_scratch;    /* [workers, E] f32 */
+    float *logits_scratch; /* [T,E] f32, only for MOXIE_SELECT_CUSTOM with logits that are not f32; else NULL */
+} mox_topk_args;
+
+typedef struct mox_topk_row {
+    mox_kernel base;
+    moxie_status (*run)(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);
+    bool (*admit)(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why);
+} mox_topk_row;
+
+const mox_topk_row *mox_topk_at(int32_t i); /* NULL past the last; list order is best first */
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * format.h - what bits mean: every number format as a row of formats.def.
+ *
+ * A row gives the format's name, width and limits; its header (named in the line above the row) gives
+ *     static inline float    mox_<id>_decode(uint32_t code);
+ *     static inline uint32_t mox_<id>_encode(float value);
+ * Encoding rounds to the nearest code, ties to even, and saturates at the largest finite value; what
+ * NaN and infinities become is stated in each header and in moxie_encode().
+ *
+ * Including this file brings in all format headers: formats.def is included here once with an empty
+ * row macro for that.
+ */
+#ifndef MOX_FORMAT_FORMAT_H
+#define MOX_FORMAT_FORMAT_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <moxie/moxie.h>
+
+#define MOX_FORMAT(...)
+#include "format/formats.def"
+#undef MOX_FORMAT
+
+typedef enum mox_format_kind {
+    MOX_KIND_FLOAT,    /* sign, exponent, mantissa */
+    MOX_KIND_EXPONENT, /* exponent only, no sign, no zero: E8M0 */
+    MOX_KIND_INTEGER
+} mox_format_kind;
+
+typedef struct mox_format {
+    moxie_dtype dtype; /* number in the ABI, moxie.h */
+    const char *name;
+    int32_t bits;
+    mox_format_kind kind;
+    float max;         /* largest finite value */
+    float min_normal;  /* smallest normal magnitude (integers: 1) */
+    int32_t emax;      /* floor(log2 max) */
+    bool has_nan, has_inf;
+    float (*decode)(uint32_t code);
+    uint32_t (*encode)(float value);
+} mox_format;
+
+/* The row, or NULL for a dtype that is no number format (containers too). Immutable. */
+const mox_format *mox_format_of(moxie_dtype dtype);
+const mox_format *mox_format_by_name(const char *name);
+/* Row i in list order; NULL past the last. */
+const mox_format *mox_format_at(int32_t i);
+
+/* All values of a format of 8 bits or fewer, 256 entries (codes above its width repeat); NULL for wider ones.
+ * Immutable. */
+const float *mox_format_table(moxie_dtype dtype);
+
+/* Bits of one element of any dtype, containers included; 0 for none. */
+int32_t mox_dtype_bits(moxie_dtype dtype);
+/* Bytes of one element; 0 when it has no whole number of bytes. */
+int32_t mox_dtype_bytes(moxie_dtype dtype);
+
+/* The float of a 1-, 2- or 4-byte element at an unaligned address (float formats and 8-bit scales). */
+float mox_load(moxie_dtype dtype, const void *address);
+/* Rounds to `dtype` (F32, F16, BF16) and widens again. */
+float mox_round_to(moxie_dtype dtype, float value);
+
+/* Contiguous arrays of F32, F16 or BF16 to and from f32; `from` and `to` may be unaligned. */
+void mox_widen(moxie_dtype dtype, const void *from, float *to, int64_t count);
+void mox_narrow(moxie_dtype dtype, const float *from, void *to, int64_t count);
+
+#endif

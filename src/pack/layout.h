@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layout.h - weights in a kernel's order, and back: every layout is a row of layouts.def.
+ *
+ * A record is everything one expert owns, contiguous and 64-byte aligned, ready to move to a slot, a
+ * rank or a file:
+ *
+ *     +--------------------+----------------------------------------------------------+
+ *     | mox_record_header  | sections of the layout: codes, scales, zeros, biases ...  |
+ *     +--------------------+----------------------------------------------------------+
+ *
+ * Its size and section offsets are a pure function of the shape, never of the weights. pack() and unpack()
+ * are each other's inverse for every shape that refuse() accepts.
+ */
+#ifndef MOX_PACK_LAYOUT_H
+#define MOX_PACK_LAYOUT_H
+
+#include "quant/quant.h"
+
+#define MOX_RECORD_ALIGN 64
+
+/* What fixes a record's form. */
+typedef struct mox_record_shape {
+    int64_t hidden, intermediate;
+    bool gated;
+    moxie_quant w13, w2;
+    bool bias13, bias2;
+} mox_record_shape;
+
+typedef struct mox_record_header {
+    uint32_t magic;    /* MOX_RECORD_MAGIC */
+    uint32_t layout;   /* number of the layout's row */
+    int64_t expert;    /* global index; -1 for a shared expert */
+    uint64_t bytes;    /* of the whole record */
+    uint64_t checksum; /* XXH3-64 of the record with this field zero */
+    float a13_scale, a2_scale;
+    uint32_t flags;    /* the layout's own */
+    uint8_t reserved[20];
+} mox_record_header;
+_Static_assert(sizeof(mox_record_header) == 64, "records begin with one cache line");
+#define MOX_RECORD_MAGIC 0x3152584du /* "MXR1" */
+
+typedef struct mox_layout {
+    uint32_t number; /* in the record; stable */
+    const char *name;
+    const char *summary; /* one line for `moxie explain` and docs */
+    /* NULL when the shape can be held, else a sentence saying which limit it breaks (in `buffer`). */
+    const char *(*refuse)(const mox_record_shape *shape, char *buffer, size_t size);
+    /* False when the size does not fit in 64 bits. */
+    bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
+    /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check. The header is the caller's. */
+    moxie_status (*pack)(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error);
+    /* Writes every element through the writable grids in `out`, which have the shapes that pack() read from;
+     * group_index, when not NULL, is written too (through a cast: it is the caller's writable memory). */
+    moxie_status (*unpack)(const mox_record_shape *shape, const void *record, moxie_expert *out, moxie_error *error);
+} mox_layout;
+
+const mox_layout *mox_layout_at(int32_t i); /* NULL past the last */
+const mox_layout *mox_layout_by_name(const char *name);
+
+/* Checks the views, packs, fills the header and seals it with the checksum. */
+moxie_status mox_record_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                             const moxie_expert *expert, void *record, moxie_error *error);
+/* Right magic, layout, size and checksum; the text names the expert. */
+moxie_status mox_record_verify(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                               const void *record, moxie_error *error);
+
+/* ---- the rowmajor layout, read by the portable kernels (layout_rowmajor.c) ---------------------- */
+
+/* Pointers into a record: one projection. codes are dense rows (mox_grid_dense); scale grids keep their dtype;
+ * zero, global and bias are f32 (zero includes zero_add). NULL where absent. */
+typedef struct mox_rowmajor_matrix {
+    int64_t rows, cols;
+    const uint8_t *codes;
+    uint64_t row_bytes;
+    const void *scale;       /* [scale_rows, scale_cols] of quant.scale */
+    const float *zero;       /* [scale_rows, scale_cols] */
+    const float *global;     /* [rows], broadcast when the checkpoint has one */
+    const float *bias;       /* [rows] */
+    const int32_t *group_index; /* [cols]: group of each column (act order); NULL: column / group_cols */
+    const int32_t *visit;       /* [cols]: columns sorted by group, stable; NULL with group_index */
+    int64_t scale_rows, scale_cols, group_rows, group_cols;
+} mox_rowmajor_matrix;
+
+typedef struct mox_rowmajor_record {
+    mox_rowmajor_matrix gate, up, down; /* gate.codes NULL when ungated */
+} mox_rowmajor_record;
+
+extern const mox_layout mox_layout_rowmajor;
+/* Pointers to the sections of a sealed record. */
+void mox_rowmajor_open(const mox_record_shape *shape, const void *record, mox_rowmajor_record *out);
+/* The record as checkpoint-style views (nothing copied), for the oracle as a backend. */
+void mox_rowmajor_view(const mox_record_shape *shape, const void *record, moxie_expert *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * route.h - who goes where: one function for every routing method, expert maps, and the permutation
+ * that groups (token, slot) pairs by expert.
+ *
+ * Arithmetic is fp32 throughout. Keys and weights are kept apart:
+ *     score[e] = logit | softmax | sigmoid | sqrt(softplus)        key[e] = score[e] + bias[e]
+ *     groups:  keep the topk_group groups of best score (sum of their two largest keys, or the largest)
+ *     ids    = the K largest keys, descending, ties to the lower index
+ *     weight = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
+ * A NaN key sorts below every number, below -inf too: it is chosen only when fewer than K numbers are left,
+ * and then with weight 0.
+ */
+#ifndef MOX_ROUTE_ROUTE_H
+#define MOX_ROUTE_ROUTE_H
+
+#include "base/status.h"
+#include "format/format.h"
+
+/* Every rule of a routing description for E experts and K choices, in words when broken. */
+moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, int64_t top_k, moxie_error *error);
+moxie_status mox_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
+/* A short description for plans: "softmax top-4, renormalised". Returns `buffer`. */
+const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, int64_t top_k, char *buffer,
+                                 size_t size);
+
+/* Routes one token. logits f32 [E] (already widened; rounded here if the routing asks for it). `token` is
+ * the token's index in the batch (simulated strategies draw from seed and token), token_id its
+ * vocabulary id (table routing). ids [K], weights [K]. Uses only the stack. Not for MOXIE_SELECT_CUSTOM. */
+void mox_route_token(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits, int64_t token,
+                     int32_t token_id, int32_t *ids, float *weights);
+
+uint32_t mox_pack_choice(int32_t id, float weight);
+void mox_unpack_choice(uint32_t packed, int32_t *id, float *weight);
+
+moxie_status mox_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank, int32_t *local,
+                            int32_t *count, moxie_error *error);
+
+/* Pairs p = (t, j) grouped by slot; inside a slot in token order, then slot order j.
+ *   ids [T,K]; slot_of [E]: slot of each global expert or -1 (not local); slots S
+ *   offsets [S+1]: pairs of slot s are [offsets[s], offsets[s+1]);  offsets[S] = local pairs
+ *   pair_at [T*K]: pair_at[p] = t*K + j;   position [T*K]: position[t*K+j] = p or -1 when skipped */
+typedef struct mox_permutation {
+    int64_t *offsets;
+    int64_t *pair_at;
+    int64_t *position;
+} mox_permutation;
+void mox_permute(const int32_t *ids, int64_t tokens, int64_t top_k, int64_t experts, const int32_t *slot_of,
+                 int64_t slots, mox_permutation *out);
+
+#endif
