@@ -20,7 +20,7 @@ typedef enum mox_isa {
     MOX_ISA_NEON = 1,
     MOX_ISA_AVX2 = 2,   /* with FMA and F16C */
     MOX_ISA_AVX512 = 3, /* F, BW, DQ, VL */
-    MOX_ISA_AMX = 4     /* TILE, BF16, INT8, on top of AVX512 */
+    MOX_ISA_AMX = 4     /* TILE, BF16, INT8, on top of AVX512 with VBMI and BF16 */
 } mox_isa;
 
 typedef struct mox_cpu_features {
@@ -31,11 +31,15 @@ typedef struct mox_cpu_features {
     bool amx_tile, amx_bf16, amx_int8, amx_fp16;
     bool neon, dotprod, sve, neon_bf16, i8mm;
     char brand[64];
-    int32_t processors; /* in this process's affinity mask */
+    int32_t processors; /* mox_processor_count() at the time */
 } mox_cpu_features;
 
 /* Found once, then constant. Thread-safe. */
 const mox_cpu_features *mox_cpu(void);
+
+/* Processors this process may keep busy: those in its affinity mask, no more than the cgroup's CPU quota
+ * rounded up; at least 1. Thread-safe. */
+int32_t mox_processor_count(void);
 
 /* "scalar", "neon", "avx2", "avx512", "amx". */
 const char *mox_isa_name(mox_isa isa);

@@ -10,9 +10,16 @@
 
 #include <moxie/moxie.h>
 
+#define MOX_MAX_WORKERS 4096
+
+/* Bodies of moxie_executor_create and moxie_executor_destroy. threads: 0 to MOX_MAX_WORKERS. */
+moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error);
+void mox_executor_destroy(moxie_executor *executor);
+
 /* Runs tasks in order on the calling thread. */
 extern const moxie_executor mox_executor_serial;
 
+/* Calls fn once for each task in [0, tasks). A task must not start another loop on the same executor. */
 static inline void mox_parallel(const moxie_executor *executor, int64_t tasks, moxie_task_fn fn, void *context)
 {
     if (tasks > 0)

@@ -7,6 +7,10 @@
 
 #include <moxie/moxie.h>
 
+/* Body of moxie_set_log. */
+void mox_set_log(moxie_log_fn fn, void *user, moxie_log_level level);
+
+/* Texts longer than 1023 bytes are cut and end in "...". Thread-safe. */
 void mox_log(moxie_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -14,7 +14,16 @@
 #ifndef MOX_BASE_STATUS_H
 #define MOX_BASE_STATUS_H
 
+#include <stdarg.h>
+
 #include <moxie/moxie.h>
+
+/* Body of moxie_status_name; "unknown" for a number that is none. */
+const char *mox_status_name(moxie_status status);
+
+/* vsnprintf into `size` (at least 4) bytes, where a text that does not fit ends in "...". */
+void mox_format_text(char *buffer, size_t size, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 /* Fills `error` (if not NULL) and returns `code`. */
 moxie_status mox_fail(moxie_status code, moxie_error *error, const char *format, ...)
@@ -24,7 +33,8 @@ moxie_status mox_fail(moxie_status code, moxie_error *error, const char *format,
 moxie_status mox_fail_file(moxie_status code, moxie_error *error, const char *file, int64_t offset, const char *format,
                            ...) __attribute__((format(printf, 5, 6)));
 
-/* Adds " (while ...)" context to an error that is already filled; keeps its code. Returns that code. */
+/* Adds " (while ...)" to an error that `code` was returned for and that is already filled; nothing is added when
+ * it does not fit. Returns `code`. */
 moxie_status mox_fail_context(moxie_status code, moxie_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -32,17 +42,17 @@ moxie_status mox_fail_context(moxie_status code, moxie_error *error, const char 
  * terminated, "..." at the end when cut. Returns `buffer`. For text from files that a terminal will see. */
 const char *mox_escape(char *buffer, size_t size, const char *name);
 
-#define MOX_TRY(call)                                    \
-    do {                                                 \
-        const moxie_status mox_try_status_ = (call);     \
-        if (mox_try_status_ != MOXIE_OK)                 \
-            return mox_try_status_;                      \
+#define MOX_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        const moxie_status mox_try_status_ = (call);                                                                   \
+        if (mox_try_status_ != MOXIE_OK)                                                                               \
+            return mox_try_status_;                                                                                    \
     } while (0)
 
-#define MOX_FAIL_IF(condition, code, error, ...)         \
-    do {                                                 \
-        if (condition)                                   \
-            return mox_fail((code), (error), __VA_ARGS__); \
+#define MOX_FAIL_IF(condition, code, error, ...)                                                                       \
+    do {                                                                                                               \
+        if (condition)                                                                                                 \
+            return mox_fail((code), (error), __VA_ARGS__);                                                             \
     } while (0)
 
 #endif

@@ -36,9 +36,9 @@ typedef struct mox_format {
     const char *name;
     int32_t bits;
     mox_format_kind kind;
-    float max;         /* largest finite value */
-    float min_normal;  /* smallest normal magnitude (integers: 1) */
-    int32_t emax;      /* floor(log2 max) */
+    float max;        /* largest finite value */
+    float min_normal; /* smallest normal magnitude (integers: 1) */
+    int32_t emax;     /* floor(log2 max) */
     bool has_nan, has_inf;
     float (*decode)(uint32_t code);
     uint32_t (*encode)(float value);
@@ -54,18 +54,29 @@ const mox_format *mox_format_at(int32_t i);
  * Immutable. */
 const float *mox_format_table(moxie_dtype dtype);
 
-/* Bits of one element of any dtype, containers included; 0 for none. */
+/* Bodies of moxie_decode and moxie_encode; a dtype that is no number format gives NaN, or code 0. */
+float mox_format_decode(moxie_dtype dtype, uint32_t code);
+uint32_t mox_format_encode(moxie_dtype dtype, float value);
+
+/* Any dtype, containers included: its name ("?" for none), the dtype with a name (MOXIE_DTYPE_NONE for
+ * none, and for NULL), bits of one element (0 for none). Immutable. */
+const char *mox_dtype_name(moxie_dtype dtype);
+moxie_dtype mox_dtype_from_name(const char *name);
 int32_t mox_dtype_bits(moxie_dtype dtype);
 /* Bytes of one element; 0 when it has no whole number of bytes. */
 int32_t mox_dtype_bytes(moxie_dtype dtype);
 
-/* The float of a 1-, 2- or 4-byte element at an unaligned address (float formats and 8-bit scales). */
+/* The value of a number format's 1-, 2- or 4-byte element at an unaligned address; NaN for other dtypes. */
 float mox_load(moxie_dtype dtype, const void *address);
-/* Rounds to `dtype` (F32, F16, BF16) and widens again. */
-float mox_round_to(moxie_dtype dtype, float value);
 
-/* Contiguous arrays of F32, F16 or BF16 to and from f32; `from` and `to` may be unaligned. */
-void mox_widen(moxie_dtype dtype, const void *from, float *to, int64_t count);
-void mox_narrow(moxie_dtype dtype, const float *from, void *to, int64_t count);
+/* Floats as results rather than codes: F32, F16 and BF16 only. Rounding is IEEE 754's, to nearest, ties
+ * to even; unlike encoding it turns finite values past the largest into infinity. NaN becomes the
+ * format's canonical NaN (f32: stays as it is). */
+
+/* Rounds to `dtype` and widens again. */
+float mox_round_to(moxie_dtype dtype, float value);
+/* Contiguous arrays to and from f32, not overlapping. The `void *` side may be unaligned. */
+void mox_widen(moxie_dtype dtype, const void *restrict from, float *restrict to, int64_t count);
+void mox_narrow(moxie_dtype dtype, const float *restrict from, void *restrict to, int64_t count);
 
 #endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * executor.c - parallel-for on pthreadpool, and the serial one.
+ *
+ * pthreadpool runs `workers` strands, each strand once. A strand takes tasks from one shared counter
+ * until there are none:
+ *
+ *     strand 0:  task 0, task 3, task 4, ...
+ *     strand 1:  task 1, task 5, ...              worker number = strand number
+ *     strand 2:  task 2, task 6, ...
+ *
+ * So tasks of unequal length balance themselves, and one worker never has two tasks at a time even if
+ * one thread runs several strands (then one after the other).
+ *
+ * Fork: a child inherits the pool's memory but not its threads, and a lock in it may be held for ever.
+ * The pool remembers its process; in another one it is left alone (leaked, in the child only) and a
+ * new one is made. If that fails the child runs its tasks on the calling thread.
+ */
+#include "base/executor.h"
+
+#include <pthreadpool.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/cpu_features.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+typedef struct pool {
+    moxie_executor executor; /* what the caller holds; executor.self is this pool */
+    pthreadpool_t threads;   /* NULL: one worker, the caller */
+    pid_t owner;             /* process that `threads` belongs to */
+} pool;
+
+/* One parallel-for; lives on the caller's stack until every strand is done. */
+typedef struct loop {
+    moxie_task_fn fn;
+    void *context;
+    int64_t tasks;
+    _Atomic int64_t next;
+    /* The pool orders the caller and its threads by means of its own. This pair says the same in C11
+     * terms, for race detectors that cannot look inside the pool. */
+    _Atomic int32_t begun, ended;
+} loop;
+
+static void run_serial(void *self, int64_t tasks, moxie_task_fn fn, void *context)
+{
+    (void)self;
+    for (int64_t task = 0; task < tasks; task++)
+        fn(context, task, 0);
+}
+
+const moxie_executor mox_executor_serial = { .self = NULL, .workers = 1, .run = run_serial };
+
+static void run_strand(void *argument, size_t strand)
+{
+    loop *l = argument;
+    atomic_load_explicit(&l->begun, memory_order_acquire);
+    for (;;) {
+        const int64_t task = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+        if (task >= l->tasks)
+            break;
+        l->fn(l->context, task, (int32_t)strand);
+    }
+    atomic_fetch_add_explicit(&l->ended, 1, memory_order_release);
+}
+
+static void run_pool(void *self, int64_t tasks, moxie_task_fn fn, void *context)
+{
+    pool *p = self;
+    if (p->threads && p->owner != getpid()) {
+        p->threads = pthreadpool_create((size_t)p->executor.workers);
+        p->owner = getpid();
+    }
+    if (!p->threads || tasks <= 1) {
+        run_serial(NULL, tasks, fn, context);
+        return;
+    }
+
+    loop l = { .fn = fn, .context = context, .tasks = tasks };
+    const int64_t strands = tasks < p->executor.workers ? tasks : p->executor.workers;
+    atomic_store_explicit(&l.begun, 1, memory_order_release);
+    pthreadpool_parallelize_1d(p->threads, run_strand, &l, (size_t)strands, 0);
+    atomic_load_explicit(&l.ended, memory_order_acquire);
+}
+
+moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    MOX_FAIL_IF(threads < 0 || threads > MOX_MAX_WORKERS, MOXIE_ERR_ARGUMENT, error,
+                "an executor of %d threads was asked for; give 1 to %d, or 0 for one per processor", threads,
+                MOX_MAX_WORKERS);
+    const int32_t found = threads == 0 ? mox_processor_count() : threads;
+    const int32_t workers = found < MOX_MAX_WORKERS ? found : MOX_MAX_WORKERS;
+
+    pool *p = mox_alloc(sizeof *p);
+    MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "out of memory for an executor");
+    p->executor = (moxie_executor) { .self = p, .workers = workers, .run = run_pool };
+    p->owner = getpid();
+    if (workers > 1) {
+        p->threads = pthreadpool_create((size_t)workers);
+        if (!p->threads) {
+            mox_free(p);
+            return mox_fail(MOXIE_ERR_MEMORY, error, "no thread pool of %d threads could be started; ask for fewer",
+                            workers);
+        }
+    }
+    *out = &p->executor;
+    return MOXIE_OK;
+}
+
+void mox_executor_destroy(moxie_executor *executor)
+{
+    if (!executor)
+        return;
+    pool *p = executor->self;
+    if (p->threads && p->owner == getpid())
+        pthreadpool_destroy(p->threads);
+    mox_free(p);
+}

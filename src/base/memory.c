@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * memory.c - the heap with an allocation counter and a fuse for tests, and the arena.
+ *
+ * Arena: a list of blocks, newest first; objects are cut from the newest one. Blocks double from 4 KiB
+ * to 1 MiB; an object that does not fit in the newest block starts another one.
+ *
+ *     block: [ next | capacity | used | pad ][ objects, each a multiple of 16 bytes ... ]
+ */
+#include "base/memory.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sizes.h"
+
+static _Atomic uint64_t allocations;
+static _Atomic uint64_t fuse; /* allocations until one fails; 0: none will */
+
+/* Counts one allocation; false when it is the one that a test chose. */
+static bool admit(uint64_t size)
+{
+    uint64_t left = atomic_load_explicit(&fuse, memory_order_relaxed);
+
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    while (left > 0 &&
+           !atomic_compare_exchange_weak_explicit(&fuse, &left, left - 1, memory_order_relaxed, memory_order_relaxed))
+        continue;
+    return left != 1 && size <= (uint64_t)PTRDIFF_MAX;
+}
+
+void *mox_alloc(uint64_t size)
+{
+    return admit(size) ? calloc(1, size ? (size_t)size : 1) : NULL;
+}
+
+void *mox_alloc_aligned(uint64_t size, uint64_t align)
+{
+    void *block = NULL;
+    if (!admit(size) || posix_memalign(&block, (size_t)align, size ? (size_t)size : 1) != 0)
+        return NULL;
+    memset(block, 0, (size_t)size);
+    return block;
+}
+
+void *mox_realloc(void *block, uint64_t size)
+{
+    return admit(size) ? realloc(block, size ? (size_t)size : 1) : NULL;
+}
+
+void *mox_calloc(uint64_t count, uint64_t size)
+{
+    uint64_t bytes;
+    return mox_mul_u64(count, size, &bytes) ? mox_alloc(bytes) : NULL;
+}
+
+void mox_free(void *block)
+{
+    free(block);
+}
+
+void mox_alloc_fail_at(uint64_t n)
+{
+    atomic_store_explicit(&fuse, n, memory_order_relaxed);
+}
+
+uint64_t mox_alloc_count(void)
+{
+    return atomic_load_explicit(&allocations, memory_order_relaxed);
+}
+
+enum { ARENA_ALIGN = 16, ARENA_FIRST = 4096, ARENA_LARGEST = 1 << 20 };
+
+struct mox_arena_block {
+    _Alignas(ARENA_ALIGN) struct mox_arena_block *next;
+    uint64_t capacity, used; /* bytes behind this header */
+};
+
+static struct mox_arena_block *add_block(mox_arena *arena, uint64_t least)
+{
+    uint64_t capacity = arena->blocks ? 2 * arena->blocks->capacity : ARENA_FIRST;
+    uint64_t bytes;
+
+    if (capacity > ARENA_LARGEST)
+        capacity = ARENA_LARGEST;
+    if (capacity < least)
+        capacity = least;
+    if (!mox_add_u64(sizeof(struct mox_arena_block), capacity, &bytes))
+        return NULL;
+    struct mox_arena_block *block = mox_alloc(bytes);
+    if (block) {
+        block->capacity = capacity;
+        block->next = arena->blocks;
+        arena->blocks = block;
+    }
+    return block;
+}
+
+void *mox_arena_alloc(mox_arena *arena, uint64_t size)
+{
+    struct mox_arena_block *block = arena->blocks;
+    uint64_t bytes;
+
+    if (!mox_align_u64(size ? size : 1, ARENA_ALIGN, &bytes))
+        return NULL;
+    if (!block || block->capacity - block->used < bytes)
+        block = add_block(arena, bytes);
+    if (!block)
+        return NULL;
+    unsigned char *object = (unsigned char *)(block + 1) + block->used;
+    block->used += bytes;
+    return object;
+}
+
+void *mox_arena_calloc(mox_arena *arena, uint64_t count, uint64_t size)
+{
+    uint64_t bytes;
+    return mox_mul_u64(count, size, &bytes) ? mox_arena_alloc(arena, bytes) : NULL;
+}
+
+char *mox_arena_strndup(mox_arena *arena, const char *text, uint64_t length)
+{
+    uint64_t bytes;
+    char *copy = mox_add_u64(length, 1, &bytes) ? mox_arena_alloc(arena, bytes) : NULL;
+    if (copy && length)
+        memcpy(copy, text, (size_t)length);
+    return copy;
+}
+
+char *mox_arena_printf(mox_arena *arena, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    const int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *text = length < 0 ? NULL : mox_arena_alloc(arena, (uint64_t)length + 1);
+    if (!text)
+        return NULL;
+    va_start(arguments, format);
+    vsnprintf(text, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    return text;
+}
+
+void mox_arena_free(mox_arena *arena)
+{
+    for (struct mox_arena_block *block = arena->blocks; block;) {
+        struct mox_arena_block *next = block->next;
+        mox_free(block);
+        block = next;
+    }
+    arena->blocks = NULL;
+}

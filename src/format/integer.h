@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * integer.h - rounding that the integer formats share.
+ *
+ *     round(v) = nearest integer, halves to even, within [low, high];  round(NaN) = 0
+ *
+ * Adding 1.5 * 2^23 leaves an f32 no bit below the units, so the addition itself rounds, and the low
+ * bits of the sum are the integer. Needs |low|, |high| < 2^22 and the default rounding mode.
+ */
+#ifndef MOX_FORMAT_INTEGER_H
+#define MOX_FORMAT_INTEGER_H
+
+#include <stdint.h>
+
+#include "format/f32.h"
+
+static inline int32_t mox_integer_round(float value, int32_t low, int32_t high)
+{
+    const float units = 0x1.8p23f;
+    if (value != value)
+        return 0;
+    /* Saturating first also keeps infinities and large values away from the sum. */
+    const float v = value < (float)low ? (float)low : value > (float)high ? (float)high : value;
+    return (int32_t)(mox_f32_encode(v + units) - mox_f32_encode(units));
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * minifloat.h - any small float with a sign, decoded and encoded from its parameters.
+ *
+ *     s | exponent (e) | mantissa, m bits     e > 0: (-1)^s * 2^(e-bias) * 1.mantissa
+ *                                             e = 0: (-1)^s * 2^(1-bias) * 0.mantissa
+ *
+ * Codes without their sign, "magnitudes", count up with the value; a carry out of the mantissa raises
+ * the exponent by itself. So rounding is one shift of the significand, and a magnitude past `max_code`
+ * is what did not fit. Magnitudes past `max_code` mean infinity (`inf_code`) or NaN (all others).
+ *
+ * Integer arithmetic throughout: the result depends neither on the rounding mode nor on whether the
+ * processor flushes subnormals. The parameters are constants where this is inlined and fold away.
+ * Good for m <= 23 and bias + m <= 126: every value of the format is then a normal f32.
+ */
+#ifndef MOX_FORMAT_MINIFLOAT_H
+#define MOX_FORMAT_MINIFLOAT_H
+
+#include <stdint.h>
+
+#include "format/f32.h"
+
+typedef struct mox_minifloat {
+    int32_t exponent_bits, mantissa_bits, bias;
+    uint32_t max_code; /* magnitude of the largest finite value */
+    uint32_t inf_code; /* magnitude of infinity; 0: the format has none */
+    uint32_t nan_code; /* the NaN that encoding gives; 0: the format has none */
+} mox_minifloat;
+
+static inline uint32_t mox_minifloat_sign(const mox_minifloat *f)
+{
+    return 1u << (f->exponent_bits + f->mantissa_bits);
+}
+
+static inline float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
+{
+    const uint32_t sign_bit = mox_minifloat_sign(f);
+    const uint32_t sign = code & sign_bit ? 0x80000000u : 0;
+    const uint32_t magnitude = code & (sign_bit - 1);
+    const uint32_t exponent = magnitude >> f->mantissa_bits;
+
+    if (magnitude > f->max_code)
+        return mox_f32_decode(sign | (magnitude == f->inf_code ? MOX_F32_INF : MOX_F32_NAN));
+    if (exponent == 0) {
+        /* mantissa * 2^(1-bias-m), the power built from its bits. */
+        const float step = mox_f32_decode((uint32_t)(127 + 1 - f->bias - f->mantissa_bits) << 23);
+        return mox_f32_decode(sign | mox_f32_encode((float)(int32_t)magnitude * step));
+    }
+    return mox_f32_decode(sign | ((magnitude << (23 - f->mantissa_bits)) + ((uint32_t)(127 - f->bias) << 23)));
+}
+
+/* Nearest, ties to even. A finite value, and an infinity that the format has not, becomes the magnitude
+ * `overflow` when it rounds past max_code. The sign stays, zero's too. NaN becomes nan_code with sign
+ * zero (which sign a computed NaN has differs between processors), or max_code where there is no NaN. */
+static inline uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uint32_t overflow)
+{
+    const uint32_t bits = mox_f32_encode(value);
+    const uint32_t sign = bits >> 31 ? mox_minifloat_sign(f) : 0;
+    const uint32_t a = bits & 0x7fffffffu;
+
+    if (a > MOX_F32_INF)
+        return f->nan_code ? f->nan_code : f->max_code;
+    if (a == MOX_F32_INF && f->inf_code)
+        return sign | f->inf_code;
+
+    /* |value| = significand * 2^(exponent-23), exponent taken from f32's own smallest upward. */
+    const uint32_t field = a >> 23;
+    const int32_t exponent = (field ? (int32_t)field : 1) - 127;
+    const uint32_t significand = (a & 0x7fffffu) | (field ? 0x800000u : 0);
+    const int32_t above_least = exponent - (1 - f->bias);
+    int32_t shift = 23 - f->mantissa_bits - (above_least < 0 ? above_least : 0);
+    if (shift > 25)
+        shift = 25; /* significand < 2^24: less than half a step already */
+
+    const uint32_t odd = (significand >> shift) & 1;
+    const uint32_t quotient = shift == 0 ? significand : (significand + (1u << (shift - 1)) - 1 + odd) >> shift;
+    const uint32_t magnitude = ((uint32_t)(above_least > 0 ? above_least : 0) << f->mantissa_bits) + quotient;
+    return sign | (magnitude > f->max_code ? overflow : magnitude);
+}
+
+static inline uint32_t mox_minifloat_encode(const mox_minifloat *f, float value)
+{
+    return mox_minifloat_round(f, value, f->max_code);
+}
+
+#endif
