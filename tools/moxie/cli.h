@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli.h - what the sub-commands of `moxie` share: exit codes, output as tables or one JSON object, progress,
+ * opening a layer, inputs.
+ *
+ * Tables and JSON go to stdout, messages and progress to stderr. A command is a function of its own argc and
+ * argv; it returns the exit code. Everything here stands on the public interface only.
+ */
+#ifndef MOXIE_CLI_H
+#define MOXIE_CLI_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include <moxie/moxie.h>
+#include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_scheme.h>
+
+enum {
+    CLI_OK = 0,
+    CLI_CHECK_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_BAD_INPUT = 3,
+    CLI_UNSUPPORTED = 4,
+    CLI_RESOURCES = 5 /* memory or time */
+};
+
+#define CLI_SCHEMA_VERSION 1
+
+int cmd_info(int argc, char **argv);
+int cmd_synth(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+
+/* ---- errors and JSON (cli_output.c) ------------------------------------------------------------- */
+
+int cli_exit_code(moxie_status status);
+/* Prints the error to stderr, and with `json` as an object to stdout. Returns the exit code. */
+int cli_fail(const char *command, bool json, moxie_status status, const moxie_error *error);
+/* An object that begins with schema_version and command. */
+json_t *cli_json_begin(const char *command);
+/* Prints and frees it. */
+void cli_json_end(json_t *object);
+
+/* ---- tables (cli_output.c) ---------------------------------------------------------------------- */
+
+#define CLI_MAX_COLUMNS 16
+
+/* Rows of text, columns padded to the widest cell; a '>' before a heading aligns its column right. */
+typedef struct cli_table {
+    int columns, rows, capacity;
+    const char *headings[CLI_MAX_COLUMNS];
+    char **cells;
+} cli_table;
+void cli_table_begin(cli_table *table, int columns, const char *const *headings);
+/* One cell after the other, row by row. */
+void cli_table_add(cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints, then frees the cells. */
+void cli_table_end(cli_table *table);
+
+/* "423.6 MB"; `buffer` has at least 16 bytes. Returns it. */
+const char *cli_bytes(char *buffer, uint64_t bytes);
+/* Peak resident memory of this process in bytes. */
+uint64_t cli_peak_memory(void);
+/* Seconds on a clock that only moves forward. */
+double cli_seconds(void);
+
+/* A bar on stderr, only when that is a terminal. */
+typedef struct cli_progress {
+    const char *what;
+    double last;
+    bool terminal, drawn;
+} cli_progress;
+void cli_progress_begin(cli_progress *progress, const char *what);
+void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t total);
+void cli_progress_end(cli_progress *progress);
+/* moxie_progress_fn with a cli_progress as its user. */
+int cli_progress_experts(void *user, int64_t done, int64_t total);
+
+/* ---- arguments (cli_args.c) --------------------------------------------------------------------- */
+
+/* Whole numbers within [low, high], or argp_error. */
+int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
+moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
+moxie_mode cli_parse_mode(struct argp_state *state, const char *text);
+moxie_activations_choice cli_parse_activations(struct argp_state *state, const char *text);
+
+/* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */
+
+typedef struct cli_layer_options {
+    const char *dir;
+    int64_t layer; /* -1: the first MoE layer */
+    int32_t backend, mode, activations, threads;
+    const char *isa;
+    int64_t tokens;
+    moxie_dtype dtype; /* of the hidden states; NONE: the checkpoint's */
+    bool quiet;        /* no progress bar */
+} cli_layer_options;
+
+typedef struct cli_layer {
+    moxie_model *model;
+    moxie_model_layer *loaded;
+    moxie_layer_config config; /* with the dtype asked for */
+    const moxie_weights *weights;
+    moxie_executor *executor;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    int64_t index;          /* L */
+    double prepare_seconds;
+} cli_layer;
+
+/* Opens the model and one layer's views; no kernel is chosen yet. cli_layer_close() in any case. */
+moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
+/* Prepares the records and the plan of an opened layer. */
+moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error);
+void cli_layer_close(cli_layer *layer);
+
+/* ---- inputs of a run (cli_input.c) -------------------------------------------------------------- */
+
+typedef struct cli_input {
+    int64_t tokens;
+    moxie_dtype dtype;
+    void *hidden;        /* [T,H] */
+    void *router_hidden; /* [T,router_width] or NULL when the widths agree */
+    void *logits;        /* [T,E] or NULL, in logits_dtype */
+    moxie_dtype logits_dtype;
+    int32_t *ids;        /* [T,K] or NULL */
+    float *weights;      /* [T,K] or NULL */
+    int32_t *token_ids;  /* [T] or NULL */
+} cli_input;
+
+/* Unit-variance random hidden states, the same for a seed on every machine; router input and token ids as the
+ * layer needs them. */
+moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_input *out,
+                              moxie_error *error);
+/* hidden_states and what goes with it, from a safetensors file. Only the dtype and T are known before the layer is. */
+moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtype, moxie_error *error);
+moxie_status cli_input_load(const char *path, const moxie_layer_config *config, cli_input *out, moxie_error *error);
+void cli_input_free(cli_input *input);
+/* Points run arguments at the input. */
+void cli_input_args(const cli_input *input, moxie_run_args *args);
+
+/* Fills `error` the way the library does. Returns `status`. */
+moxie_status cli_error(moxie_status status, moxie_error *error, const char *file, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

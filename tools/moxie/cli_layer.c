@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_layer.c - from a checkpoint directory to a plan that can run: open, load one layer's views, prepare its
+ * records, plan.
+ */
+#include "cli.h"
+
+#include <string.h>
+
+static moxie_status first_layer(const moxie_model *model, const char *dir, int64_t *layer, moxie_error *error)
+{
+    moxie_model_info info;
+    moxie_model_get_info(model, &info);
+    if (info.n_layers == 0)
+        return cli_error(MOXIE_ERR_FORMAT, error, dir,
+                         "no mixture-of-experts layer was found among %lld tensors of a %s model",
+                         (long long)info.n_tensors, info.model_type);
+    moxie_model_layer_info first;
+    const moxie_status status = moxie_model_describe_layer(model, 0, &first, error);
+    if (status == MOXIE_OK)
+        *layer = first.layer;
+    return status;
+}
+
+moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
+{
+    memset(out, 0, sizeof *out);
+    moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
+    model_options.activations = options->activations;
+    moxie_status status = moxie_model_open(options->dir, &model_options, &out->model, error);
+    if (status != MOXIE_OK)
+        return status;
+    out->index = options->layer;
+    if (options->layer < 0)
+        status = first_layer(out->model, options->dir, &out->index, error);
+    if (status == MOXIE_OK)
+        status = moxie_model_load_layer(out->model, out->index, &out->loaded, error);
+    if (status != MOXIE_OK)
+        return status;
+    out->config = *moxie_model_layer_config(out->loaded);
+    out->weights = moxie_model_layer_weights(out->loaded);
+    if (options->dtype)
+        out->config.dtype = options->dtype;
+    return MOXIE_OK;
+}
+
+moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error)
+{
+    cli_progress progress;
+    cli_progress_begin(&progress, "prepare");
+    progress.terminal = progress.terminal && !options->quiet;
+    moxie_status status = moxie_executor_create(options->threads, &layer->executor, error);
+    if (status != MOXIE_OK)
+        return status;
+    moxie_options plan_options = MOXIE_OPTIONS_INIT;
+    plan_options.backend = options->backend;
+    plan_options.mode = options->mode;
+    plan_options.isa = options->isa;
+    plan_options.max_tokens = options->tokens > 0 ? options->tokens : 1;
+    plan_options.executor = layer->executor;
+    plan_options.progress = cli_progress_experts;
+    plan_options.progress_user = &progress;
+    const double start = cli_seconds();
+    status = moxie_layer_create(&layer->config, &plan_options, &layer->layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(layer->layer, layer->weights, &plan_options, error);
+    cli_progress_end(&progress);
+    layer->prepare_seconds = cli_seconds() - start;
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(layer->layer, &plan_options, &layer->plan, error);
+    return status;
+}
+
+void cli_layer_close(cli_layer *layer)
+{
+    moxie_plan_destroy(layer->plan);
+    moxie_layer_destroy(layer->layer);
+    moxie_executor_destroy(layer->executor);
+    moxie_model_layer_free(layer->loaded);
+    moxie_model_close(layer->model);
+    memset(layer, 0, sizeof *layer);
+}

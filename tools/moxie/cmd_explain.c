@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better row was refused.
+ *
+ * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
+ * never read.
+ */
+#include "cli.h"
+
+#include <string.h>
+
+typedef struct arguments {
+    cli_layer_options layer;
+    const char *preset, *format, *scheme, *routing;
+    int64_t experts, top_k, hidden, intermediate, group;
+    int32_t act;
+    moxie_dtype dtype;
+    bool json, bias;
+} arguments;
+
+enum {
+    OPT_LAYER = 256, OPT_PRESET, OPT_FORMAT, OPT_EXPERTS, OPT_TOP_K, OPT_HIDDEN, OPT_INTERMEDIATE, OPT_SCHEME,
+    OPT_GROUP, OPT_ACT, OPT_ROUTING, OPT_DTYPE, OPT_BIAS, OPT_TOKENS, OPT_BACKEND, OPT_ISA, OPT_MODE, OPT_ACTIVATIONS
+};
+
+static const struct argp_option options[] = {
+    { NULL, 0, NULL, 0, "The layer, from a checkpoint directory or:", 1 },
+    { "layer", OPT_LAYER, "L", 0, "layer number of the checkpoint (default: the first MoE layer)", 1 },
+    { "preset", OPT_PRESET, "NAME", 0, "a model of `moxie synth --list`", 1 },
+    { "format", OPT_FORMAT, "NAME", 0, "number format of the preset (default: its first)", 1 },
+    { NULL, 0, NULL, 0, "Or described by hand:", 2 },
+    { "experts", OPT_EXPERTS, "E", 0, "", 2 },
+    { "top-k", OPT_TOP_K, "K", 0, "", 2 },
+    { "hidden", OPT_HIDDEN, "H", 0, "", 2 },
+    { "intermediate", OPT_INTERMEDIATE, "I", 0, "", 2 },
+    { "scheme", OPT_SCHEME, "NAME", 0, "quantization by its vLLM constructor: mxfp4_w4a16, nvfp4, fp8_w8a8, ...", 2 },
+    { "group", OPT_GROUP, "G", 0, "group or block size, where the scheme takes one", 2 },
+    { "activation", OPT_ACT, "NAME", 0, "silu (default), swigluoai, gelu, gelu_tanh, swiglustep, situ, relu2_no_mul, ...", 2 },
+    { "routing", OPT_ROUTING, "NAME", 0, "default, renormalize, deepseek_v3, llama4, ... (default renormalize)", 2 },
+    { "dtype", OPT_DTYPE, "NAME", 0, "of hidden states: bf16 (default), f16, f32", 2 },
+    { "bias", OPT_BIAS, NULL, 0, "both products have a bias", 2 },
+    { NULL, 0, NULL, 0, "The plan:", 3 },
+    { "tokens", OPT_TOKENS, "T", 0, "largest batch (default 4096)", 3 },
+    { "backend", OPT_BACKEND, "NAME", 0, "auto, ref, cpu or cuda (default auto)", 3 },
+    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 3 },
+    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 3 },
+    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 3 },
+    { "json", 'j', NULL, 0, "print one JSON object", 4 },
+    { 0 },
+};
+
+static const struct act_name {
+    const char *name;
+    moxie_activation activation;
+} act_names[] = {
+    { "silu", { .kind = MOXIE_ACT_SILU } },
+    { "swigluoai", { .kind = MOXIE_ACT_SILU, .alpha = 1.702f, .beta = 1, .gate_limit = 7, .up_limit = 7 } },
+    { "gelu", { .kind = MOXIE_ACT_GELU_ERF } },
+    { "gelu_tanh", { .kind = MOXIE_ACT_GELU_TANH } },
+    { "swiglustep", { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = 7, .up_limit = 7 } },
+    { "situ", { .kind = MOXIE_ACT_SITU, .alpha = 4, .beta = 25 } },
+    { "relu2", { .kind = MOXIE_ACT_RELU2 } },
+    { "silu_no_mul", { .kind = MOXIE_ACT_SILU_NO_MUL } },
+    { "gelu_no_mul", { .kind = MOXIE_ACT_GELU_ERF_NO_MUL } },
+    { "gelu_tanh_no_mul", { .kind = MOXIE_ACT_GELU_TANH_NO_MUL } },
+    { "relu2_no_mul", { .kind = MOXIE_ACT_RELU2_NO_MUL } },
+    { "relu_no_mul", { .kind = MOXIE_ACT_RELU_NO_MUL } },
+    { "identity_no_mul", { .kind = MOXIE_ACT_IDENTITY_NO_MUL } },
+};
+enum { N_ACT_NAMES = sizeof act_names / sizeof act_names[0] };
+
+static int32_t parse_act(struct argp_state *state, const char *text)
+{
+    char known[256] = "";
+    for (int i = 0; i < N_ACT_NAMES; i++) {
+        if (!strcmp(text, act_names[i].name))
+            return i;
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", act_names[i].name);
+    }
+    argp_error(state, "--activation is one of %s, not \"%s\"", known, text);
+    return 0;
+}
+
+static error_t parse_layer_flag(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, INT32_MAX); return 0;
+    case OPT_TOP_K: args->top_k = cli_parse_int(state, "--top-k", arg, 1, INT32_MAX); return 0;
+    case OPT_HIDDEN: args->hidden = cli_parse_int(state, "--hidden", arg, 1, INT32_MAX); return 0;
+    case OPT_INTERMEDIATE: args->intermediate = cli_parse_int(state, "--intermediate", arg, 1, INT32_MAX); return 0;
+    case OPT_SCHEME: args->scheme = arg; return 0;
+    case OPT_GROUP: args->group = cli_parse_int(state, "--group", arg, -1, INT32_MAX); return 0;
+    case OPT_ACT: args->act = parse_act(state, arg); return 0;
+    case OPT_ROUTING: args->routing = arg; return 0;
+    case OPT_BIAS: args->bias = true; return 0;
+    case OPT_DTYPE:
+        args->dtype = moxie_dtype_from_name(arg);
+        if (!args->dtype)
+            argp_error(state, "--dtype is bf16, f16 or f32, not \"%s\"", arg);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case OPT_LAYER: args->layer.layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case OPT_PRESET: args->preset = arg; return 0;
+    case OPT_FORMAT: args->format = arg; return 0;
+    case OPT_TOKENS: args->layer.tokens = cli_parse_int(state, "--tokens", arg, 1, 1 << 24); return 0;
+    case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
+    case OPT_ISA: args->layer.isa = arg; return 0;
+    case OPT_MODE: args->layer.mode = cli_parse_mode(state, arg); return 0;
+    case OPT_ACTIVATIONS: args->layer.activations = cli_parse_activations(state, arg); return 0;
+    case 'j': args->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (args->layer.dir)
+            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+        args->layer.dir = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!args->layer.dir && !args->preset && !(args->experts && args->top_k && args->hidden && args->intermediate))
+            argp_error(state, "a directory, --preset NAME, or all of --experts --top-k --hidden --intermediate");
+        return 0;
+    default: return parse_layer_flag(key, arg, state);
+    }
+}
+
+/* Block schemes name [rows, columns]; group schemes one number. */
+static void set_group(moxie_scheme_args *scheme, const char *constructor, int64_t group)
+{
+    if (!strcmp(constructor, "gptq_marlin") || !strcmp(constructor, "awq_marlin")) {
+        scheme->bits = 4;
+        scheme->group_size = (int32_t)(group ? group : 128);
+    } else if (!strcmp(constructor, "int4_w4a16") || !strcmp(constructor, "int8_w8a16")) {
+        scheme->block[0] = 1;
+        scheme->block[1] = (int32_t)(group ? group : 128);
+    } else if (!strcmp(constructor, "ocp_mx")) {
+        scheme->quant_dtype = "mxfp4";
+    } else if (group > 0) {
+        scheme->block[0] = scheme->block[1] = (int32_t)group;
+    }
+}
+
+static moxie_status config_from_flags(const arguments *args, moxie_layer_config *config, moxie_error *error)
+{
+    config->dtype = args->dtype;
+    config->experts = args->experts;
+    config->top_k = args->top_k;
+    config->hidden = args->hidden;
+    config->intermediate = args->intermediate;
+    config->activation = act_names[args->act].activation;
+    config->bias13 = config->bias2 = args->bias;
+    config->w13 = config->w2 = (moxie_quant) { .element = args->dtype };
+    moxie_status status = moxie_routing_by_name(args->routing, &config->routing, error);
+    if (status != MOXIE_OK || !args->scheme)
+        return status;
+    moxie_scheme scheme;
+    moxie_scheme_args scheme_args = MOXIE_SCHEME_ARGS_INIT;
+    set_group(&scheme_args, args->scheme, args->group);
+    status = moxie_scheme_make(args->scheme, &scheme_args, &scheme, error);
+    if (status != MOXIE_OK)
+        return status;
+    config->a13 = scheme.a13;
+    config->a2 = scheme.act2;
+    if (scheme.w13.element)
+        config->w13 = scheme.w13;
+    if (scheme.weight2.element)
+        config->w2 = scheme.weight2;
+    return MOXIE_OK;
+}
+
+static void print_text(const moxie_layer_config *config, const moxie_plan *plan)
+{
+    static const char *const headings[] = { "step", "role", "kernel", "isa", "layout", "class", "" };
+    char workspace[16];
+    printf("%lld experts, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n", (long long)config->experts,
+           (long long)config->top_k, (long long)config->hidden, (long long)config->intermediate,
+           moxie_dtype_name(config->dtype), cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
+    cli_table table;
+    cli_table_begin(&table, 7, headings);
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        cli_table_add(&table, "%s", step->family);
+        cli_table_add(&table, "%s", step->role);
+        cli_table_add(&table, "%s%s", step->chosen ? "" : "- ", step->kernel);
+        cli_table_add(&table, "%s", step->isa);
+        cli_table_add(&table, "%s", step->layout);
+        cli_table_add(&table, "%s", step->exactness);
+        if (step->chosen)
+            cli_table_add(&table, "%s", step->reason);
+        else
+            cli_table_add(&table, "refused: %s%s%s", step->reason, step->remedy[0] ? "; to get it: " : "",
+                          step->remedy);
+    }
+    cli_table_end(&table);
+}
+
+static void print_json(const moxie_layer_config *config, const moxie_plan *plan)
+{
+    json_t *object = cli_json_begin("explain"), *steps = json_array();
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "family", step->family,
+                                               "role", step->role, "kernel", step->kernel, "isa", step->isa, "layout",
+                                               step->layout, "class", step->exactness, "chosen", step->chosen,
+                                               "reason", step->reason, "remedy", step->remedy));
+    }
+    json_object_update_new(object, json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts",
+                                             (json_int_t)config->experts, "top_k", (json_int_t)config->top_k, "hidden",
+                                             (json_int_t)config->hidden, "intermediate",
+                                             (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
+                                             "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps",
+                                             steps));
+    cli_json_end(object);
+}
+
+static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_error *error)
+{
+    if (args->layer.dir)
+        return cli_layer_open(&args->layer, layer, error);
+    layer->config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
+    if (!args->preset)
+        return config_from_flags(args, &layer->config, error);
+    const moxie_status status = moxie_preset_config(args->preset, args->format, &layer->config, error);
+    if (status == MOXIE_OK && args->layer.activations == MOXIE_ACTIVATIONS_16BIT)
+        layer->config.a13 = layer->config.a2 = layer->config.shared.a13 = layer->config.shared.a2 = (moxie_quant) { 0 };
+    return status;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    static const struct argp parser = {
+        options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", 0, 0, 0
+    };
+    arguments args = { .layer = { .layer = -1 }, .routing = "renormalize", .dtype = MOXIE_BF16 };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
+
+    moxie_error error = { 0 };
+    cli_layer layer = { 0 };
+    moxie_options plan_options = MOXIE_OPTIONS_INIT;
+    plan_options.backend = args.layer.backend;
+    plan_options.mode = args.layer.mode;
+    plan_options.isa = args.layer.isa;
+    plan_options.max_tokens = args.layer.tokens;
+    moxie_status status = find_config(&args, &layer, &error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_explain(&layer.config, &plan_options, &layer.plan, &error);
+    int code = CLI_OK;
+    if (status != MOXIE_OK)
+        code = cli_fail("explain", args.json, status, &error);
+    else if (args.json)
+        print_json(&layer.config, layer.plan);
+    else
+        print_text(&layer.config, layer.plan);
+    cli_layer_close(&layer);
+    return code;
+}

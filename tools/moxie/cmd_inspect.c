@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_inspect.c - `moxie inspect DIR`: what a checkpoint holds, layer by layer, from its headers alone.
+ */
+#include "cli.h"
+
+typedef struct arguments {
+    const char *dir;
+    bool json;
+} arguments;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case 'j': args->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (args->dir)
+            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+        args->dir = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!args->dir)
+            argp_error(state, "the checkpoint's directory is needed");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void add_text_row(cli_table *table, const moxie_model_layer_info *layer)
+{
+    char expert_bytes[16], total_bytes[16];
+    cli_table_add(table, "%lld", (long long)layer->layer);
+    cli_table_add(table, "%s", layer->format);
+    cli_table_add(table, "%lld", (long long)layer->experts);
+    cli_table_add(table, "%lld", (long long)layer->top_k);
+    cli_table_add(table, "%lld", (long long)layer->hidden);
+    cli_table_add(table, "%lld", (long long)layer->intermediate);
+    cli_table_add(table, "%s", layer->routing);
+    cli_table_add(table, "%s", layer->shared_intermediate ? layer->shared_format : "-");
+    cli_table_add(table, "%s", cli_bytes(expert_bytes, layer->expert_bytes));
+    cli_table_add(table, "%s", cli_bytes(total_bytes, layer->total_bytes));
+}
+
+static json_t *json_row(const moxie_model_layer_info *layer)
+{
+    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layer", (json_int_t)layer->layer,
+                     "format", layer->format, "shared_format", layer->shared_format, "routing", layer->routing,
+                     "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
+                     (json_int_t)layer->hidden, "intermediate", (json_int_t)layer->intermediate, "shared_intermediate",
+                     (json_int_t)layer->shared_intermediate, "router_width", (json_int_t)layer->router_width,
+                     "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes);
+}
+
+static void print_summary(const char *dir, const moxie_model *model, const moxie_model_info *info)
+{
+    char bytes[16];
+    printf("%s: %s (family %s)%s%s, %lld MoE layers, %lld tensors, %s in %lld files\n", dir, info->model_type,
+           info->family, info->quant_method[0] ? ", quantization " : "", info->quant_method, (long long)info->n_layers,
+           (long long)info->n_tensors, cli_bytes(bytes, info->tensor_bytes), (long long)info->n_files);
+    for (int64_t i = 0; i < info->n_warnings; i++)
+        fprintf(stderr, "moxie inspect: warning: %s\n", moxie_model_warning(model, i));
+}
+
+static void print_json(const moxie_model *model, const moxie_model_info *info, json_t *layers)
+{
+    json_t *object = cli_json_begin("inspect"), *warnings = json_array();
+    for (int64_t i = 0; i < info->n_warnings; i++)
+        json_array_append_new(warnings, json_string(moxie_model_warning(model, i)));
+    json_object_update_new(object, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family,
+                                             "model_type", info->model_type, "quant_method", info->quant_method,
+                                             "tensors", (json_int_t)info->n_tensors, "files",
+                                             (json_int_t)info->n_files, "bytes", (json_int_t)info->tensor_bytes,
+                                             "layers", layers, "warnings", warnings));
+    cli_json_end(object);
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    static const struct argp_option options[] = { { "json", 'j', NULL, 0, "print one JSON object", 0 }, { 0 } };
+    static const struct argp parser = {
+        options, parse, "DIR", "What a checkpoint holds: layers, experts, formats, bytes, routing.", 0, 0, 0
+    };
+    static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
+                                            ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
+    arguments args = { 0 };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
+
+    moxie_error error = { 0 };
+    moxie_model *model = NULL;
+    moxie_status status = moxie_model_open(args.dir, NULL, &model, &error);
+    if (status != MOXIE_OK)
+        return cli_fail("inspect", args.json, status, &error);
+    moxie_model_info info;
+    moxie_model_get_info(model, &info);
+
+    json_t *rows = json_array();
+    cli_table table;
+    cli_table_begin(&table, 10, headings);
+    for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
+        moxie_model_layer_info layer;
+        status = moxie_model_describe_layer(model, i, &layer, &error);
+        if (status != MOXIE_OK)
+            break;
+        json_array_append_new(rows, json_row(&layer));
+        add_text_row(&table, &layer);
+    }
+    int code = CLI_OK;
+    if (status != MOXIE_OK) {
+        json_decref(rows);
+        code = cli_fail("inspect", args.json, status, &error);
+    } else if (args.json) {
+        print_json(model, &info, rows);
+    } else {
+        json_decref(rows);
+        print_summary(args.dir, model, &info);
+        cli_table_end(&table);
+    }
+    moxie_model_close(model);
+    return code;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_run.c - `moxie run DIR --layer L`: one layer of a checkpoint on random or given hidden states; prints
+ * what the router did and the time, writes the result as safetensors.
+ *
+ *   output tensors: output [T,H] in the input's dtype, topk_ids [T,K] i32, topk_weights [T,K] f32,
+ *                   router_logits [T,E] f32 (when there were logits)
+ */
+#include "cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct arguments {
+    cli_layer_options layer;
+    const char *input, *output;
+    uint64_t seed;
+    bool json;
+} arguments;
+
+/* What a run returns, and the memory it needs. */
+typedef struct results {
+    void *output, *workspace;
+    int32_t *ids;
+    float *weights, *logits;
+    double seconds;
+} results;
+
+enum { OPT_LAYER = 256, OPT_TOKENS, OPT_SEED, OPT_INPUT, OPT_BACKEND, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+
+static const struct argp_option options[] = {
+    { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
+    { "tokens", OPT_TOKENS, "T", 0, "random hidden states for T tokens (default 16)", 0 },
+    { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0)", 0 },
+    { "input", OPT_INPUT, "FILE", 0, "hidden_states and what goes with it, as safetensors", 0 },
+    { "output", 'o', "FILE", 0, "write output, topk_ids, topk_weights, router_logits as safetensors", 0 },
+    { "backend", OPT_BACKEND, "NAME", 0, "auto, ref, cpu or cuda (default auto)", 1 },
+    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 1 },
+    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 1 },
+    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 1 },
+    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 1 },
+    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case OPT_LAYER: args->layer.layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case OPT_TOKENS: args->layer.tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 24); return 0;
+    case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case OPT_INPUT: args->input = arg; return 0;
+    case 'o': args->output = arg; return 0;
+    case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
+    case OPT_ISA: args->layer.isa = arg; return 0;
+    case OPT_THREADS: args->layer.threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case OPT_MODE: args->layer.mode = cli_parse_mode(state, arg); return 0;
+    case OPT_ACTIVATIONS: args->layer.activations = cli_parse_activations(state, arg); return 0;
+    case 'j':
+        args->json = true;
+        args->layer.quiet = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (args->layer.dir)
+            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+        args->layer.dir = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!args->layer.dir)
+            argp_error(state, "the checkpoint's directory is needed");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void free_results(results *r)
+{
+    free(r->output);
+    free(r->workspace);
+    free(r->ids);
+    free(r->weights);
+    free(r->logits);
+}
+
+static moxie_status run_layer(const cli_layer *layer, const cli_input *input, results *out, moxie_error *error)
+{
+    const moxie_layer_config *config = &layer->config;
+    const size_t tokens = (size_t)input->tokens;
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    args.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
+    out->workspace = aligned_alloc(64, (args.workspace_bytes + 127) / 64 * 64);
+    out->output = calloc(tokens * (size_t)config->hidden + 1, config->dtype == MOXIE_F32 ? 4 : 2);
+    out->ids = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->ids);
+    out->weights = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->weights);
+    if (!input->ids)
+        out->logits = calloc(tokens * (size_t)config->experts + 1, sizeof *out->logits);
+    if (!out->workspace || !out->output || !out->ids || !out->weights || (!input->ids && !out->logits))
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld tokens and a workspace of %llu bytes",
+                         (long long)input->tokens, (unsigned long long)args.workspace_bytes);
+    cli_input_args(input, &args);
+    args.output = out->output;
+    args.ids_out = out->ids;
+    args.weights_out = out->weights;
+    args.logits_out = out->logits;
+    args.workspace = out->workspace;
+    const double start = cli_seconds();
+    const moxie_status status = moxie_plan_run(layer->plan, &args, error);
+    out->seconds = cli_seconds() - start;
+    return status;
+}
+
+static moxie_status write_results(const char *path, const cli_layer *layer, const cli_input *input, const results *r,
+                                  moxie_error *error)
+{
+    const moxie_layer_config *config = &layer->config;
+    const int64_t t = input->tokens;
+    moxie_named_tensor tensors[4] = {
+        { "output", { .data = r->output, .dtype = config->dtype, .rank = 2, .shape = { t, config->hidden } } },
+        { "topk_ids", { .data = r->ids, .dtype = MOXIE_I32, .rank = 2, .shape = { t, config->top_k } } },
+        { "topk_weights", { .data = r->weights, .dtype = MOXIE_F32, .rank = 2, .shape = { t, config->top_k } } },
+        { "router_logits", { .data = r->logits, .dtype = MOXIE_F32, .rank = 2, .shape = { t, config->experts } } },
+    };
+    return moxie_tensor_file_write(path, tensors, r->logits ? 4 : 3, NULL, 0, error);
+}
+
+typedef struct output_stats {
+    double rms, largest;
+    int64_t not_finite;
+} output_stats;
+
+static output_stats measure_output(const cli_layer *layer, const cli_input *input, const results *r)
+{
+    output_stats stats = { 0 };
+    const int64_t count = input->tokens * layer->config.hidden;
+    const size_t width = layer->config.dtype == MOXIE_F32 ? 4 : 2;
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t code = 0;
+        memcpy(&code, (const char *)r->output + (size_t)i * width, width);
+        const double value = moxie_decode(layer->config.dtype, code);
+        if (!isfinite(value)) {
+            stats.not_finite++;
+            continue;
+        }
+        squares += value * value;
+        stats.largest = fmax(stats.largest, fabs(value));
+    }
+    stats.rms = count ? sqrt(squares / (double)count) : 0;
+    return stats;
+}
+
+/* Tokens per expert: how many experts were visited, and the fullest one. */
+static void measure_load(const cli_layer *layer, const cli_input *input, const results *r, int64_t *visited,
+                         int64_t *fullest)
+{
+    int64_t counts[MOXIE_MAX_EXPERTS] = { 0 };
+    for (int64_t i = 0; i < input->tokens * layer->config.top_k; i++)
+        if (r->ids[i] >= 0 && r->ids[i] < layer->config.experts)
+            counts[r->ids[i]]++;
+    *visited = *fullest = 0;
+    for (int64_t e = 0; e < layer->config.experts; e++) {
+        *visited += counts[e] > 0;
+        *fullest = counts[e] > *fullest ? counts[e] : *fullest;
+    }
+}
+
+static void print_text(const cli_layer *layer, const cli_input *input, const results *r)
+{
+    const moxie_layer_config *config = &layer->config;
+    printf("layer %lld: %lld experts, top-%lld, hidden %lld, intermediate %lld, %s hidden states, %lld tokens\n",
+           (long long)layer->index, (long long)config->experts, (long long)config->top_k, (long long)config->hidden,
+           (long long)config->intermediate, moxie_dtype_name(config->dtype), (long long)input->tokens);
+    for (int32_t i = 0; i < moxie_plan_step_count(layer->plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(layer->plan, i);
+        if (step->chosen)
+            printf("  %-12s %-12s %s\n", step->family, step->role, step->kernel);
+    }
+    printf("routing (first tokens):\n");
+    for (int64_t t = 0; t < input->tokens && t < 4; t++) {
+        printf("  token %lld:", (long long)t);
+        for (int64_t j = 0; j < config->top_k; j++)
+            printf(" %d (%.4f)", r->ids[t * config->top_k + j], (double)r->weights[t * config->top_k + j]);
+        putchar('\n');
+    }
+    int64_t visited, fullest;
+    measure_load(layer, input, r, &visited, &fullest);
+    const output_stats stats = measure_output(layer, input, r);
+    char memory[16], peak[16];
+    printf("experts visited %lld of %lld, at most %lld rows each\n", (long long)visited, (long long)config->experts,
+           (long long)fullest);
+    printf("output rms %.6g, largest %.6g, not finite %lld\n", stats.rms, stats.largest, (long long)stats.not_finite);
+    printf("prepare %.2f s, run %.2f ms (one run), records %s, peak memory %s\n", layer->prepare_seconds,
+           1e3 * r->seconds, cli_bytes(memory, moxie_layer_bytes(layer->layer)), cli_bytes(peak, cli_peak_memory()));
+}
+
+static void print_json(const cli_layer *layer, const cli_input *input, const results *r)
+{
+    const moxie_layer_config *config = &layer->config;
+    json_t *object = cli_json_begin("run"), *kernels = json_array(), *ids = json_array(), *weights = json_array();
+    for (int32_t i = 0; i < moxie_plan_step_count(layer->plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(layer->plan, i);
+        if (step->chosen)
+            json_array_append_new(kernels, json_pack("{s:s, s:s, s:s}", "family", step->family, "role", step->role,
+                                                     "kernel", step->kernel));
+    }
+    for (int64_t i = 0; i < input->tokens * config->top_k; i++) {
+        json_array_append_new(ids, json_integer(r->ids[i]));
+        json_array_append_new(weights, json_real((double)r->weights[i]));
+    }
+    int64_t visited, fullest;
+    measure_load(layer, input, r, &visited, &fullest);
+    const output_stats stats = measure_output(layer, input, r);
+    json_object_update_new(
+        object,
+        json_pack("{s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I}", "layer",
+                  (json_int_t)layer->index, "tokens", (json_int_t)input->tokens, "experts",
+                  (json_int_t)config->experts, "top_k", (json_int_t)config->top_k, "dtype",
+                  moxie_dtype_name(config->dtype), "plan", kernels, "topk_ids", ids, "topk_weights", weights,
+                  "experts_visited", (json_int_t)visited, "rows_of_fullest_expert", (json_int_t)fullest, "output_rms",
+                  stats.rms, "output_largest", stats.largest, "output_not_finite", (json_int_t)stats.not_finite,
+                  "prepare_s", layer->prepare_seconds, "run_ms", 1e3 * r->seconds, "record_bytes",
+                  (json_int_t)moxie_layer_bytes(layer->layer), "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+    cli_json_end(object);
+}
+
+static moxie_status execute(arguments *args, cli_layer *layer, cli_input *input, results *r, moxie_error *error)
+{
+    moxie_status status = MOXIE_OK;
+    if (args->input)
+        status = cli_input_peek(args->input, &args->layer.tokens, &args->layer.dtype, error);
+    if (status == MOXIE_OK)
+        status = cli_layer_open(&args->layer, layer, error);
+    if (status == MOXIE_OK)
+        status = args->input ? cli_input_load(args->input, &layer->config, input, error)
+                             : cli_input_random(&layer->config, args->layer.tokens, args->seed, input, error);
+    if (status == MOXIE_OK)
+        status = cli_layer_prepare(&args->layer, layer, error);
+    if (status == MOXIE_OK)
+        status = run_layer(layer, input, r, error);
+    if (status == MOXIE_OK && args->output)
+        status = write_results(args->output, layer, input, r, error);
+    return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    static const struct argp parser = {
+        options, parse, "DIR", "Run one layer of a checkpoint on random or given hidden states.", 0, 0, 0
+    };
+    arguments args = { .layer = { .layer = -1, .tokens = 16 } };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
+
+    moxie_error error = { 0 };
+    cli_layer layer = { 0 };
+    cli_input input = { 0 };
+    results r = { 0 };
+    const moxie_status status = execute(&args, &layer, &input, &r, &error);
+    int code = CLI_OK;
+    if (status != MOXIE_OK)
+        code = cli_fail("run", args.json, status, &error);
+    else if (args.json)
+        print_json(&layer, &input, &r);
+    else
+        print_text(&layer, &input, &r);
+    free_results(&r);
+    cli_input_free(&input);
+    cli_layer_close(&layer);
+    return code;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_synth.c - `moxie synth PRESET -o DIR`: a checkpoint with a real model's names, shapes, dtypes and
+ * configs, filled from a seed; `moxie synth --list`: every preset.
+ */
+#include "cli.h"
+
+#include <string.h>
+
+typedef struct arguments {
+    const char *preset, *dir;
+    moxie_synth_options synth;
+    bool list, json;
+} arguments;
+
+enum { OPT_LAYERS = 256, OPT_FORMAT, OPT_SEED, OPT_EXPERTS, OPT_HIDDEN, OPT_INTERMEDIATE, OPT_SHARD, OPT_LIST };
+
+static const struct argp_option options[] = {
+    { "output", 'o', "DIR", 0, "directory to create; must be absent or empty", 0 },
+    { "format", OPT_FORMAT, "NAME", 0, "number format (default: the primary release's; --list shows them)", 0 },
+    { "layers", OPT_LAYERS, "N", 0, "write only the first N MoE layers", 0 },
+    { "experts", OPT_EXPERTS, "N", 0, "write only N experts per layer", 0 },
+    { "seed", OPT_SEED, "S", 0, "the same seed gives the same bytes everywhere (default 0)", 0 },
+    { "hidden", OPT_HIDDEN, "H", 0, "another hidden size, for small tests", 1 },
+    { "intermediate", OPT_INTERMEDIATE, "I", 0, "another intermediate size, for small tests", 1 },
+    { "shard-bytes", OPT_SHARD, "N", 0, "start a new file past N bytes (default 5000000000)", 1 },
+    { "list", OPT_LIST, NULL, 0, "list the presets and their formats", 0 },
+    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case 'o': args->dir = arg; return 0;
+    case 'j': args->json = true; return 0;
+    case OPT_FORMAT: args->synth.format = arg; return 0;
+    case OPT_LAYERS: args->synth.layers = cli_parse_int(state, "--layers", arg, 1, 100000); return 0;
+    case OPT_EXPERTS: args->synth.experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
+    case OPT_SEED: args->synth.seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case OPT_HIDDEN: args->synth.hidden = cli_parse_int(state, "--hidden", arg, 1, 1 << 20); return 0;
+    case OPT_INTERMEDIATE:
+        args->synth.intermediate = cli_parse_int(state, "--intermediate", arg, 1, 1 << 20);
+        return 0;
+    case OPT_SHARD:
+        args->synth.shard_bytes = (uint64_t)cli_parse_int(state, "--shard-bytes", arg, 1, INT64_MAX);
+        return 0;
+    case OPT_LIST: args->list = true; return 0;
+    case ARGP_KEY_ARG:
+        if (args->preset)
+            argp_error(state, "one preset at a time; \"%s\" is a second one", arg);
+        args->preset = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!args->list && (!args->preset || !args->dir))
+            argp_error(state, "a preset and -o DIR are needed; `moxie synth --list` shows the presets");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void join_formats(const moxie_preset_info *info, char *buffer, size_t size)
+{
+    buffer[0] = '\0';
+    for (int f = 0; f < info->n_formats; f++)
+        snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s", f ? " " : "", info->formats[f]);
+}
+
+static int list_text(void)
+{
+    static const char *const headings[] = { "preset", ">experts", ">top-k",          ">hidden",
+                                            ">inter", ">layers",  ">bytes per layer", "formats" };
+    cli_table table;
+    cli_table_begin(&table, 8, headings);
+    moxie_preset_info info;
+    for (int i = 0; moxie_preset_at(i, &info); i++) {
+        char bytes[16], formats[512];
+        join_formats(&info, formats, sizeof formats);
+        cli_table_add(&table, "%s", info.name);
+        cli_table_add(&table, "%lld", (long long)info.experts);
+        cli_table_add(&table, "%lld", (long long)info.top_k);
+        cli_table_add(&table, "%lld", (long long)info.hidden);
+        cli_table_add(&table, "%lld", (long long)info.intermediate);
+        cli_table_add(&table, "%lld", (long long)info.layers);
+        cli_table_add(&table, "%s", cli_bytes(bytes, info.layer_bytes));
+        cli_table_add(&table, "%s", formats);
+    }
+    cli_table_end(&table);
+    return CLI_OK;
+}
+
+static json_t *format_names(const moxie_preset_info *info, int count)
+{
+    json_t *formats = json_array();
+    for (int f = 0; f < count; f++)
+        json_array_append_new(formats, json_string(info->formats[f]));
+    return formats;
+}
+
+static int list_json(void)
+{
+    json_t *object = cli_json_begin("synth"), *presets = json_array();
+    moxie_preset_info info;
+    for (int i = 0; moxie_preset_at(i, &info); i++)
+        json_array_append_new(
+            presets,
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name, "family",
+                      info.family, "experts", (json_int_t)info.experts, "top_k", (json_int_t)info.top_k, "hidden",
+                      (json_int_t)info.hidden, "intermediate", (json_int_t)info.intermediate, "shared_intermediate",
+                      (json_int_t)info.shared_intermediate, "router_width", (json_int_t)info.router_width, "layers",
+                      (json_int_t)info.layers, "activation", info.activation, "formats",
+                      format_names(&info, info.n_formats), "native_formats", format_names(&info, info.n_native),
+                      "layer_bytes", (json_int_t)info.layer_bytes));
+    json_object_set_new(object, "presets", presets);
+    cli_json_end(object);
+    return CLI_OK;
+}
+
+static int show_bytes(void *user, uint64_t done, uint64_t total)
+{
+    cli_progress_show(user, done, total);
+    return 0;
+}
+
+int cmd_synth(int argc, char **argv)
+{
+    static const struct argp parser = { options,
+                                        parse,
+                                        "PRESET -o DIR\n--list",
+                                        "Write a synthetic checkpoint with a real model's names, shapes and formats.",
+                                        0,
+                                        0,
+                                        0 };
+    arguments args = { .synth = MOXIE_SYNTH_OPTIONS_INIT };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    if (args.list)
+        return args.json ? list_json() : list_text();
+
+    moxie_error error = { 0 };
+    cli_progress progress;
+    cli_progress_begin(&progress, "synth");
+    args.synth.progress = show_bytes;
+    args.synth.progress_user = &progress;
+    const double start = cli_seconds();
+    const moxie_status status = moxie_synth_write(args.preset, args.dir, &args.synth, &error);
+    cli_progress_end(&progress);
+    if (status != MOXIE_OK)
+        return cli_fail("synth", args.json, status, &error);
+
+    moxie_model *model = NULL;
+    const moxie_status reread = moxie_model_open(args.dir, NULL, &model, &error);
+    if (reread != MOXIE_OK)
+        return cli_fail("synth", args.json, reread, &error);
+    moxie_model_info info;
+    moxie_model_get_info(model, &info);
+    if (args.json) {
+        json_t *object = cli_json_begin("synth");
+        json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", args.dir,
+                                                 "tensors", (json_int_t)info.n_tensors, "files",
+                                                 (json_int_t)info.n_files, "bytes", (json_int_t)info.tensor_bytes,
+                                                 "seconds", cli_seconds() - start));
+        cli_json_end(object);
+    } else {
+        char bytes[16];
+        printf("%s: %lld MoE layer%s of %s, %lld tensors, %s in %lld file%s, %.1f s\n", args.dir,
+               (long long)info.n_layers, info.n_layers == 1 ? "" : "s", args.preset, (long long)info.n_tensors,
+               cli_bytes(bytes, info.tensor_bytes), (long long)info.n_files, info.n_files == 1 ? "" : "s",
+               cli_seconds() - start);
+    }
+    moxie_model_close(model);
+    return CLI_OK;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * main.c - `moxie COMMAND ...`: finds the sub-command and hands it the rest of the arguments.
+ *
+ * Exit codes: 0 fine, 1 a check failed, 2 usage, 3 input unreadable or invalid, 4 unsupported, 5 out of memory
+ * or time.
+ */
+#include "cli.h"
+
+#include <string.h>
+
+typedef struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} command;
+
+static const command commands[] = {
+    { "info", cmd_info, "what this machine and this build can run" },
+    { "synth", cmd_synth, "write a synthetic checkpoint with a real model's names, shapes and formats" },
+    { "inspect", cmd_inspect, "what a checkpoint holds: layers, experts, formats, bytes, routing" },
+    { "explain", cmd_explain, "the plan a layer gets, and why every better kernel was refused" },
+    { "run", cmd_run, "run one layer on random or given hidden states" },
+    { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "Usage: moxie COMMAND [OPTION...]\n\nQuantized fused mixture-of-experts layers.\n\nCommands:\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n`moxie COMMAND --help` describes one. Every command takes --json.\n");
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "moxie %s\n", moxie_version());
+}
+
+int main(int argc, char **argv)
+{
+    argp_err_exit_status = CLI_USAGE;
+    argp_program_version_hook = print_version;
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+        print_version(stdout, NULL);
+        return CLI_OK;
+    }
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name))
+            continue;
+        /* argp prints argv[0] in its messages: the command's full name reads better there. */
+        char name[32];
+        snprintf(name, sizeof name, "moxie %s", commands[i].name);
+        argv[1] = name;
+        return commands[i].run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "moxie: there is no command \"%s\"; `moxie --help` lists them\n", argv[1]);
+    return CLI_USAGE;
+}
