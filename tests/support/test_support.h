@@ -52,10 +52,10 @@ void test_rmdir(char *dir);
 void test_close(double got, double want, double bound, const char *what, const char *file, int line);
 
 /* Fails with the library's own words. */
-#define assert_ok(call, error)                                                         \
-    do {                                                                               \
-        if ((call) != MOXIE_OK)                                                        \
-            fail_msg("%s: %s (%s)", #call, (error)->text, (error)->file);              \
+#define assert_ok(call, error)                                                                                         \
+    do {                                                                                                               \
+        if ((call) != MOXIE_OK)                                                                                        \
+            fail_msg("%s: %s (%s)", #call, (error)->text, (error)->file);                                              \
     } while (0)
 
 #endif

@@ -87,19 +87,20 @@ int cli_progress_experts(void *user, int64_t done, int64_t total);
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
-moxie_mode cli_parse_mode(struct argp_state *state, const char *text);
-moxie_activations_choice cli_parse_activations(struct argp_state *state, const char *text);
+/* A child parser for DIR, --layer, --tokens, --isa, --threads, --mode, --activations and --json; its input is a
+ * cli_layer_options. Whether DIR is needed is the parent's business. */
+extern const struct argp cli_layer_argp;
 
 /* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */
 
 typedef struct cli_layer_options {
-    const char *dir;
-    int64_t layer; /* -1: the first MoE layer */
+    const char *dir; /* NULL: not given */
+    int64_t layer;   /* -1: the first MoE layer */
     int32_t backend, mode, activations, threads;
     const char *isa;
     int64_t tokens;
     moxie_dtype dtype; /* of the hidden states; NONE: the checkpoint's */
-    bool quiet;        /* no progress bar */
+    bool json;         /* print one JSON object, no progress bar */
 } cli_layer_options;
 
 typedef struct cli_layer {
@@ -110,7 +111,7 @@ typedef struct cli_layer {
     moxie_executor *executor;
     moxie_layer *layer;
     moxie_plan *plan;
-    int64_t index;          /* L */
+    int64_t index; /* L */
     double prepare_seconds;
 } cli_layer;
 
@@ -129,9 +130,9 @@ typedef struct cli_input {
     void *router_hidden; /* [T,router_width] or NULL when the widths agree */
     void *logits;        /* [T,E] or NULL, in logits_dtype */
     moxie_dtype logits_dtype;
-    int32_t *ids;        /* [T,K] or NULL */
-    float *weights;      /* [T,K] or NULL */
-    int32_t *token_ids;  /* [T] or NULL */
+    int32_t *ids;       /* [T,K] or NULL */
+    float *weights;     /* [T,K] or NULL */
+    int32_t *token_ids; /* [T] or NULL */
 } cli_input;
 
 /* Unit-variance random hidden states, the same for a seed on every machine; router input and token ids as the

@@ -38,14 +38,49 @@ moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
     return (moxie_backend)parse_name(state, "a back end", text, names);
 }
 
-moxie_mode cli_parse_mode(struct argp_state *state, const char *text)
+static moxie_mode parse_mode(struct argp_state *state, const char *text)
 {
     static const char *const names[] = { "invariant", "throughput", NULL };
     return (moxie_mode)parse_name(state, "--mode", text, names);
 }
 
-moxie_activations_choice cli_parse_activations(struct argp_state *state, const char *text)
+static moxie_activations_choice parse_activations(struct argp_state *state, const char *text)
 {
     static const char *const names[] = { "checkpoint", "16bit", NULL };
     return (moxie_activations_choice)parse_name(state, "--activations", text, names);
 }
+
+enum { OPT_LAYER = 1024, OPT_TOKENS, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+
+static const struct argp_option layer_options[] = {
+    { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
+    { "tokens", OPT_TOKENS, "T", 0, "number of tokens", 0 },
+    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
+    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
+    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 0 },
+    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
+    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { 0 },
+};
+
+static error_t parse_layer(int key, char *arg, struct argp_state *state)
+{
+    cli_layer_options *options = state->input;
+    switch (key) {
+    case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case OPT_TOKENS: options->tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 24); return 0;
+    case OPT_ISA: options->isa = arg; return 0;
+    case OPT_THREADS: options->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case OPT_MODE: options->mode = parse_mode(state, arg); return 0;
+    case OPT_ACTIVATIONS: options->activations = parse_activations(state, arg); return 0;
+    case 'j': options->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (options->dir)
+            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+        options->dir = arg;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp cli_layer_argp = { layer_options, parse_layer, NULL, NULL, NULL, NULL, NULL };

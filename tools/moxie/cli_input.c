@@ -126,8 +126,8 @@ static moxie_status load(moxie_tensor_file *file, const char *path, const char *
         return cli_error(MOXIE_ERR_MISMATCH, error, path,
                          "%s must be [%lld%s%.0lld] of %s; it has rank %d, shape [%lld,%lld] and dtype %s", name,
                          (long long)rows, columns ? "," : "", (long long)columns,
-                         dtype ? moxie_dtype_name(dtype) : "f32, bf16 or f16", tensor.rank,
-                         (long long)tensor.shape[0], (long long)tensor.shape[1], moxie_dtype_name(tensor.dtype));
+                         dtype ? moxie_dtype_name(dtype) : "f32, bf16 or f16", tensor.rank, (long long)tensor.shape[0],
+                         (long long)tensor.shape[1], moxie_dtype_name(tensor.dtype));
     }
     const size_t bytes = (size_t)(rows * (columns ? columns : 1)) * (size_t)(moxie_dtype_bits(tensor.dtype) / 8);
     *out = malloc(bytes + 1);

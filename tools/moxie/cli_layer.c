@@ -48,7 +48,7 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
 {
     cli_progress progress;
     cli_progress_begin(&progress, "prepare");
-    progress.terminal = progress.terminal && !options->quiet;
+    progress.terminal = progress.terminal && !options->json;
     moxie_status status = moxie_executor_create(options->threads, &layer->executor, error);
     if (status != MOXIE_OK)
         return status;

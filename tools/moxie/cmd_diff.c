@@ -16,23 +16,15 @@ typedef struct arguments {
     const char *against;
     int32_t a, b;
     uint64_t seed;
-    bool json;
 } arguments;
 
-enum { OPT_LAYER = 256, OPT_A, OPT_B, OPT_TOKENS, OPT_SEED, OPT_AGAINST, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_AGAINST };
 
 static const struct argp_option options[] = {
-    { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
     { "a", OPT_A, "BACKEND", 0, "ref, cpu or cuda (default cpu)", 0 },
     { "b", OPT_B, "BACKEND", 0, "ref, cpu or cuda (default ref)", 0 },
-    { "tokens", OPT_TOKENS, "T", 0, "random hidden states for T tokens (default 16)", 0 },
-    { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0)", 0 },
+    { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0; 16 tokens unless --tokens)", 0 },
     { "against", OPT_AGAINST, "DIR2", 0, "compare the weights of this layer in two checkpoints", 0 },
-    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 1 },
-    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 1 },
-    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 1 },
-    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 1 },
-    { "json", 'j', NULL, 0, "print one JSON object", 0 },
     { 0 },
 };
 
@@ -40,25 +32,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case OPT_LAYER: args->layer.layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
     case OPT_A: args->a = cli_parse_backend(state, arg); return 0;
     case OPT_B: args->b = cli_parse_backend(state, arg); return 0;
-    case OPT_TOKENS: args->layer.tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 20); return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_AGAINST: args->against = arg; return 0;
-    case OPT_ISA: args->layer.isa = arg; return 0;
-    case OPT_THREADS: args->layer.threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
-    case OPT_MODE: args->layer.mode = cli_parse_mode(state, arg); return 0;
-    case OPT_ACTIVATIONS: args->layer.activations = cli_parse_activations(state, arg); return 0;
-    case 'j':
-        args->json = true;
-        args->layer.quiet = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (args->layer.dir)
-            argp_error(state, "one directory at a time; compare two with --against");
-        args->layer.dir = arg;
-        return 0;
     case ARGP_KEY_END:
         if (!args->layer.dir)
             argp_error(state, "the checkpoint's directory is needed");
@@ -72,15 +50,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int report_difference(const arguments *args, int64_t layer, const moxie_weights_difference *d)
 {
     const bool equal = !d->count;
-    if (args->json) {
+    if (args->layer.json) {
         json_t *object = cli_json_begin("diff");
-        json_object_update_new(
-            object, json_pack("{s:I, s:s, s:s, s:b, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "layer",
-                              (json_int_t)layer, "a", args->layer.dir, "b", args->against, "equal", equal, "expert",
-                              (json_int_t)d->expert, "projection", equal ? "" : d->projection, "part",
-                              equal ? "" : d->part, "row", (json_int_t)d->row, "column", (json_int_t)d->column,
-                              "row_block", (json_int_t)d->row_block, "column_block", (json_int_t)d->column_block,
-                              "elements", (json_int_t)d->count, "experts", (json_int_t)d->experts));
+        json_object_update_new(object, json_pack("{s:I, s:s, s:s, s:b, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+                                                 "layer", (json_int_t)layer, "a", args->layer.dir, "b", args->against,
+                                                 "equal", equal, "expert", (json_int_t)d->expert, "projection",
+                                                 equal ? "" : d->projection, "part", equal ? "" : d->part, "row",
+                                                 (json_int_t)d->row, "column", (json_int_t)d->column, "row_block",
+                                                 (json_int_t)d->row_block, "column_block", (json_int_t)d->column_block,
+                                                 "elements", (json_int_t)d->count, "experts", (json_int_t)d->experts));
         cli_json_end(object);
     } else if (equal) {
         printf("layer %lld: the weights are equal\n", (long long)layer);
@@ -108,7 +86,7 @@ static int diff_weights(const arguments *args)
     if (status == MOXIE_OK)
         status = moxie_weights_compare(&a.config, a.weights, b.weights, &difference, &error);
     const int code = status == MOXIE_OK ? report_difference(args, a.index, &difference)
-                                        : cli_fail("diff", args->json, status, &error);
+                                        : cli_fail("diff", args->layer.json, status, &error);
     cli_layer_close(&a);
     cli_layer_close(&b);
     return code;
@@ -155,7 +133,7 @@ static const char *backend_name(int32_t backend)
 
 static void print_report(const char *backend, int64_t layer, const moxie_check_report *report)
 {
-    static const char *const headings[] = { "stage",  ">elements", ">beyond", ">worst/bound", ">got",  ">want",
+    static const char *const headings[] = { "stage",  ">elements", ">beyond", ">worst/bound", ">got",    ">want",
                                             ">bound", ">token",    ">slot",   ">expert",      ">column", ">block" };
     printf("layer %lld, %s against the oracle:\n", (long long)layer, backend);
     cli_table table;
@@ -183,12 +161,12 @@ static json_t *json_report(const char *backend, const moxie_check_report *report
     json_t *stages = json_array();
     for (int i = 0; i < report->n_stages; i++) {
         const moxie_stage_report *s = &report->stages[i];
-        json_array_append_new(
-            stages, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "stage", s->stage,
-                              "elements", (json_int_t)s->elements, "beyond", (json_int_t)s->beyond, "worst_ratio",
-                              s->worst_ratio, "got", s->got, "want", s->want, "bound", s->bound, "token",
-                              (json_int_t)s->token, "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert,
-                              "column", (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
+        json_array_append_new(stages, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "stage",
+                                                s->stage, "elements", (json_int_t)s->elements, "beyond",
+                                                (json_int_t)s->beyond, "worst_ratio", s->worst_ratio, "got", s->got,
+                                                "want", s->want, "bound", s->bound, "token", (json_int_t)s->token,
+                                                "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
+                                                (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
     }
     return json_pack("{s:s, s:b, s:f, s:o}", "backend", backend, "right", report->worst_ratio <= 1, "worst_ratio",
                      report->worst_ratio, "stages", stages);
@@ -213,14 +191,14 @@ static int diff_backends(const arguments *args)
             break;
         right = right && report.worst_ratio <= 1;
         json_array_append_new(reports, json_report(backend_name(sides[i]), &report));
-        if (!args->json)
+        if (!args->layer.json)
             print_report(backend_name(sides[i]), layer, &report);
     }
     if (status != MOXIE_OK) {
         json_decref(reports);
-        return cli_fail("diff", args->json, status, &error);
+        return cli_fail("diff", args->layer.json, status, &error);
     }
-    if (args->json) {
+    if (args->layer.json) {
         json_t *object = cli_json_begin("diff");
         json_object_update_new(object, json_pack("{s:I, s:s, s:s, s:b, s:o}", "layer", (json_int_t)layer, "a",
                                                  backend_name(args->a), "b", backend_name(args->b), "right", right,
@@ -234,8 +212,9 @@ static int diff_backends(const arguments *args)
 
 int cmd_diff(int argc, char **argv)
 {
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 }, { 0 } };
     static const struct argp parser = {
-        options, parse, "DIR", "Compare a back end with the oracle stage by stage, or two checkpoints.", 0, 0, 0
+        options, parse, "DIR", "Compare a back end with the oracle stage by stage, or two checkpoints.", children, 0, 0
     };
     arguments args = { .layer = { .layer = -1, .tokens = 16 }, .a = MOXIE_BACKEND_CPU, .b = MOXIE_BACKEND_REF };
     argp_parse(&parser, argc, argv, 0, NULL, &args);

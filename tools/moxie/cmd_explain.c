@@ -15,37 +15,41 @@ typedef struct arguments {
     int64_t experts, top_k, hidden, intermediate, group;
     int32_t act;
     moxie_dtype dtype;
-    bool json, bias;
+    bool bias;
 } arguments;
 
 enum {
-    OPT_LAYER = 256, OPT_PRESET, OPT_FORMAT, OPT_EXPERTS, OPT_TOP_K, OPT_HIDDEN, OPT_INTERMEDIATE, OPT_SCHEME,
-    OPT_GROUP, OPT_ACT, OPT_ROUTING, OPT_DTYPE, OPT_BIAS, OPT_TOKENS, OPT_BACKEND, OPT_ISA, OPT_MODE, OPT_ACTIVATIONS
+    OPT_PRESET = 256,
+    OPT_FORMAT,
+    OPT_EXPERTS,
+    OPT_TOP_K,
+    OPT_HIDDEN,
+    OPT_INTERMEDIATE,
+    OPT_SCHEME,
+    OPT_GROUP,
+    OPT_ACT,
+    OPT_ROUTING,
+    OPT_DTYPE,
+    OPT_BIAS,
+    OPT_BACKEND
 };
 
 static const struct argp_option options[] = {
-    { NULL, 0, NULL, 0, "The layer, from a checkpoint directory or:", 1 },
-    { "layer", OPT_LAYER, "L", 0, "layer number of the checkpoint (default: the first MoE layer)", 1 },
+    { NULL, 0, NULL, 0, "The layer comes from a checkpoint directory, or from a preset:", 1 },
     { "preset", OPT_PRESET, "NAME", 0, "a model of `moxie synth --list`", 1 },
     { "format", OPT_FORMAT, "NAME", 0, "number format of the preset (default: its first)", 1 },
-    { NULL, 0, NULL, 0, "Or described by hand:", 2 },
-    { "experts", OPT_EXPERTS, "E", 0, "", 2 },
-    { "top-k", OPT_TOP_K, "K", 0, "", 2 },
-    { "hidden", OPT_HIDDEN, "H", 0, "", 2 },
-    { "intermediate", OPT_INTERMEDIATE, "I", 0, "", 2 },
+    { NULL, 0, NULL, 0, "Or it is described by hand:", 2 },
+    { "experts", OPT_EXPERTS, "E", 0, "experts", 2 },
+    { "top-k", OPT_TOP_K, "K", 0, "experts chosen per token", 2 },
+    { "hidden", OPT_HIDDEN, "H", 0, "hidden size", 2 },
+    { "intermediate", OPT_INTERMEDIATE, "I", 0, "intermediate size per expert", 2 },
     { "scheme", OPT_SCHEME, "NAME", 0, "quantization by its vLLM constructor: mxfp4_w4a16, nvfp4, fp8_w8a8, ...", 2 },
     { "group", OPT_GROUP, "G", 0, "group or block size, where the scheme takes one", 2 },
-    { "activation", OPT_ACT, "NAME", 0, "silu (default), swigluoai, gelu, gelu_tanh, swiglustep, situ, relu2_no_mul, ...", 2 },
+    { "activation", OPT_ACT, "NAME", 0, "silu (default), swigluoai, gelu, gelu_tanh, situ, relu2_no_mul, ...", 2 },
     { "routing", OPT_ROUTING, "NAME", 0, "default, renormalize, deepseek_v3, llama4, ... (default renormalize)", 2 },
     { "dtype", OPT_DTYPE, "NAME", 0, "of hidden states: bf16 (default), f16, f32", 2 },
     { "bias", OPT_BIAS, NULL, 0, "both products have a bias", 2 },
-    { NULL, 0, NULL, 0, "The plan:", 3 },
-    { "tokens", OPT_TOKENS, "T", 0, "largest batch (default 4096)", 3 },
-    { "backend", OPT_BACKEND, "NAME", 0, "auto, ref, cpu or cuda (default auto)", 3 },
-    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 3 },
-    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 3 },
-    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 3 },
-    { "json", 'j', NULL, 0, "print one JSON object", 4 },
+    { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 3 },
     { 0 },
 };
 
@@ -107,20 +111,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case OPT_LAYER: args->layer.layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
     case OPT_PRESET: args->preset = arg; return 0;
     case OPT_FORMAT: args->format = arg; return 0;
-    case OPT_TOKENS: args->layer.tokens = cli_parse_int(state, "--tokens", arg, 1, 1 << 24); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
-    case OPT_ISA: args->layer.isa = arg; return 0;
-    case OPT_MODE: args->layer.mode = cli_parse_mode(state, arg); return 0;
-    case OPT_ACTIVATIONS: args->layer.activations = cli_parse_activations(state, arg); return 0;
-    case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->layer.dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
-        args->layer.dir = arg;
-        return 0;
     case ARGP_KEY_END:
         if (!args->layer.dir && !args->preset && !(args->experts && args->top_k && args->hidden && args->intermediate))
             argp_error(state, "a directory, --preset NAME, or all of --experts --top-k --hidden --intermediate");
@@ -206,15 +200,14 @@ static void print_json(const moxie_layer_config *config, const moxie_plan *plan)
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
         json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "family", step->family,
                                                "role", step->role, "kernel", step->kernel, "isa", step->isa, "layout",
-                                               step->layout, "class", step->exactness, "chosen", step->chosen,
-                                               "reason", step->reason, "remedy", step->remedy));
+                                               step->layout, "class", step->exactness, "chosen", step->chosen, "reason",
+                                               step->reason, "remedy", step->remedy));
     }
-    json_object_update_new(object, json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts",
-                                             (json_int_t)config->experts, "top_k", (json_int_t)config->top_k, "hidden",
-                                             (json_int_t)config->hidden, "intermediate",
-                                             (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
-                                             "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps",
-                                             steps));
+    json_object_update_new(
+        object, json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
+                          (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
+                          (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype), "workspace_bytes",
+                          (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
     cli_json_end(object);
 }
 
@@ -233,8 +226,9 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
 
 int cmd_explain(int argc, char **argv)
 {
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 }, { 0 } };
     static const struct argp parser = {
-        options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", 0, 0, 0
+        options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", children, 0, 0
     };
     arguments args = { .layer = { .layer = -1 }, .routing = "renormalize", .dtype = MOXIE_BF16 };
     argp_parse(&parser, argc, argv, 0, NULL, &args);
@@ -251,8 +245,8 @@ int cmd_explain(int argc, char **argv)
         status = moxie_plan_explain(&layer.config, &plan_options, &layer.plan, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
-        code = cli_fail("explain", args.json, status, &error);
-    else if (args.json)
+        code = cli_fail("explain", args.layer.json, status, &error);
+    else if (args.layer.json)
         print_json(&layer.config, layer.plan);
     else
         print_text(&layer.config, layer.plan);

@@ -55,8 +55,8 @@ static void print_json(const moxie_machine *machine, bool cuda)
     moxie_kernel_info row;
     for (int i = 0; moxie_kernel_at(i, &row); i++)
         json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel",
-                                                 row.name, "isa", row.isa, "layout", row.layout, "class",
-                                                 row.exactness, "runnable", row.runnable));
+                                                 row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,
+                                                 "runnable", row.runnable));
     json_object_set_new(object, "version", json_string(moxie_version()));
     json_object_set_new(object, "cpu", json_string(machine->cpu));
     json_object_set_new(object, "processors", json_integer(machine->processors));

@@ -67,11 +67,11 @@ static void print_json(const moxie_model *model, const moxie_model_info *info, j
     json_t *object = cli_json_begin("inspect"), *warnings = json_array();
     for (int64_t i = 0; i < info->n_warnings; i++)
         json_array_append_new(warnings, json_string(moxie_model_warning(model, i)));
-    json_object_update_new(object, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family,
-                                             "model_type", info->model_type, "quant_method", info->quant_method,
-                                             "tensors", (json_int_t)info->n_tensors, "files",
-                                             (json_int_t)info->n_files, "bytes", (json_int_t)info->tensor_bytes,
-                                             "layers", layers, "warnings", warnings));
+    json_object_update_new(object,
+                           json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family, "model_type",
+                                     info->model_type, "quant_method", info->quant_method, "tensors",
+                                     (json_int_t)info->n_tensors, "files", (json_int_t)info->n_files, "bytes",
+                                     (json_int_t)info->tensor_bytes, "layers", layers, "warnings", warnings));
     cli_json_end(object);
 }
 

@@ -16,7 +16,6 @@ typedef struct arguments {
     cli_layer_options layer;
     const char *input, *output;
     uint64_t seed;
-    bool json;
 } arguments;
 
 /* What a run returns, and the memory it needs. */
@@ -27,20 +26,13 @@ typedef struct results {
     double seconds;
 } results;
 
-enum { OPT_LAYER = 256, OPT_TOKENS, OPT_SEED, OPT_INPUT, OPT_BACKEND, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+enum { OPT_SEED = 256, OPT_INPUT, OPT_BACKEND };
 
 static const struct argp_option options[] = {
-    { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
-    { "tokens", OPT_TOKENS, "T", 0, "random hidden states for T tokens (default 16)", 0 },
-    { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0)", 0 },
+    { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0; 16 tokens unless --tokens)", 0 },
     { "input", OPT_INPUT, "FILE", 0, "hidden_states and what goes with it, as safetensors", 0 },
     { "output", 'o', "FILE", 0, "write output, topk_ids, topk_weights, router_logits as safetensors", 0 },
-    { "backend", OPT_BACKEND, "NAME", 0, "auto, ref, cpu or cuda (default auto)", 1 },
-    { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 1 },
-    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 1 },
-    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 1 },
-    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 1 },
-    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 0 },
     { 0 },
 };
 
@@ -48,25 +40,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case OPT_LAYER: args->layer.layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
-    case OPT_TOKENS: args->layer.tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 24); return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_INPUT: args->input = arg; return 0;
     case 'o': args->output = arg; return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
-    case OPT_ISA: args->layer.isa = arg; return 0;
-    case OPT_THREADS: args->layer.threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
-    case OPT_MODE: args->layer.mode = cli_parse_mode(state, arg); return 0;
-    case OPT_ACTIVATIONS: args->layer.activations = cli_parse_activations(state, arg); return 0;
-    case 'j':
-        args->json = true;
-        args->layer.quiet = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (args->layer.dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
-        args->layer.dir = arg;
-        return 0;
     case ARGP_KEY_END:
         if (!args->layer.dir)
             argp_error(state, "the checkpoint's directory is needed");
@@ -215,13 +193,13 @@ static void print_json(const cli_layer *layer, const cli_input *input, const res
     json_object_update_new(
         object,
         json_pack("{s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I}", "layer",
-                  (json_int_t)layer->index, "tokens", (json_int_t)input->tokens, "experts",
-                  (json_int_t)config->experts, "top_k", (json_int_t)config->top_k, "dtype",
-                  moxie_dtype_name(config->dtype), "plan", kernels, "topk_ids", ids, "topk_weights", weights,
-                  "experts_visited", (json_int_t)visited, "rows_of_fullest_expert", (json_int_t)fullest, "output_rms",
-                  stats.rms, "output_largest", stats.largest, "output_not_finite", (json_int_t)stats.not_finite,
-                  "prepare_s", layer->prepare_seconds, "run_ms", 1e3 * r->seconds, "record_bytes",
-                  (json_int_t)moxie_layer_bytes(layer->layer), "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+                  (json_int_t)layer->index, "tokens", (json_int_t)input->tokens, "experts", (json_int_t)config->experts,
+                  "top_k", (json_int_t)config->top_k, "dtype", moxie_dtype_name(config->dtype), "plan", kernels,
+                  "topk_ids", ids, "topk_weights", weights, "experts_visited", (json_int_t)visited,
+                  "rows_of_fullest_expert", (json_int_t)fullest, "output_rms", stats.rms, "output_largest",
+                  stats.largest, "output_not_finite", (json_int_t)stats.not_finite, "prepare_s", layer->prepare_seconds,
+                  "run_ms", 1e3 * r->seconds, "record_bytes", (json_int_t)moxie_layer_bytes(layer->layer),
+                  "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     cli_json_end(object);
 }
 
@@ -246,8 +224,9 @@ static moxie_status execute(arguments *args, cli_layer *layer, cli_input *input,
 
 int cmd_run(int argc, char **argv)
 {
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 }, { 0 } };
     static const struct argp parser = {
-        options, parse, "DIR", "Run one layer of a checkpoint on random or given hidden states.", 0, 0, 0
+        options, parse, "DIR", "Run one layer of a checkpoint on random or given hidden states.", children, 0, 0
     };
     arguments args = { .layer = { .layer = -1, .tokens = 16 } };
     argp_parse(&parser, argc, argv, 0, NULL, &args);
@@ -259,8 +238,8 @@ int cmd_run(int argc, char **argv)
     const moxie_status status = execute(&args, &layer, &input, &r, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
-        code = cli_fail("run", args.json, status, &error);
-    else if (args.json)
+        code = cli_fail("run", args.layer.json, status, &error);
+    else if (args.layer.json)
         print_json(&layer, &input, &r);
     else
         print_text(&layer, &input, &r);

@@ -40,9 +40,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EXPERTS: args->synth.experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
     case OPT_SEED: args->synth.seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_HIDDEN: args->synth.hidden = cli_parse_int(state, "--hidden", arg, 1, 1 << 20); return 0;
-    case OPT_INTERMEDIATE:
-        args->synth.intermediate = cli_parse_int(state, "--intermediate", arg, 1, 1 << 20);
-        return 0;
+    case OPT_INTERMEDIATE: args->synth.intermediate = cli_parse_int(state, "--intermediate", arg, 1, 1 << 20); return 0;
     case OPT_SHARD:
         args->synth.shard_bytes = (uint64_t)cli_parse_int(state, "--shard-bytes", arg, 1, INT64_MAX);
         return 0;
@@ -69,7 +67,7 @@ static void join_formats(const moxie_preset_info *info, char *buffer, size_t siz
 
 static int list_text(void)
 {
-    static const char *const headings[] = { "preset", ">experts", ">top-k",          ">hidden",
+    static const char *const headings[] = { "preset", ">experts", ">top-k",           ">hidden",
                                             ">inter", ">layers",  ">bytes per layer", "formats" };
     cli_table table;
     cli_table_begin(&table, 8, headings);
@@ -156,10 +154,10 @@ int cmd_synth(int argc, char **argv)
     moxie_model_get_info(model, &info);
     if (args.json) {
         json_t *object = cli_json_begin("synth");
-        json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", args.dir,
-                                                 "tensors", (json_int_t)info.n_tensors, "files",
-                                                 (json_int_t)info.n_files, "bytes", (json_int_t)info.tensor_bytes,
-                                                 "seconds", cli_seconds() - start));
+        json_object_update_new(object,
+                               json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", args.dir,
+                                         "tensors", (json_int_t)info.n_tensors, "files", (json_int_t)info.n_files,
+                                         "bytes", (json_int_t)info.tensor_bytes, "seconds", cli_seconds() - start));
         cli_json_end(object);
     } else {
         char bytes[16];
