@@ -15,6 +15,8 @@
 #ifndef MOX_PACK_LAYOUT_H
 #define MOX_PACK_LAYOUT_H
 
+#include <stddef.h>
+
 #include "quant/quant.h"
 
 #define MOX_RECORD_ALIGN 64
@@ -34,7 +36,7 @@ typedef struct mox_record_header {
     uint64_t bytes;    /* of the whole record */
     uint64_t checksum; /* XXH3-64 of the record with this field zero */
     float a13_scale, a2_scale;
-    uint32_t flags;    /* the layout's own */
+    uint32_t flags; /* the layout's own */
     uint8_t reserved[20];
 } mox_record_header;
 _Static_assert(sizeof(mox_record_header) == 64, "records begin with one cache line");
@@ -48,10 +50,13 @@ typedef struct mox_layout {
     const char *(*refuse)(const mox_record_shape *shape, char *buffer, size_t size);
     /* False when the size does not fit in 64 bits. */
     bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
-    /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check. The header is the caller's. */
+    /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check. Of the header only `flags` is
+     * the layout's to write. */
     moxie_status (*pack)(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error);
-    /* Writes every element through the writable grids in `out`, which have the shapes that pack() read from;
-     * group_index, when not NULL, is written too (through a cast: it is the caller's writable memory). */
+    /* Writes every element through the writable grids in `out`, which have the shapes, dtypes and zero_add that
+     * pack() read from; group_index, when not NULL, is written too (through a cast: it is the caller's writable
+     * memory). Numbers that a record holds as f32 (zero, global, bias) come back by value: NaN payloads of 16-bit
+     * ones are not kept. */
     moxie_status (*unpack)(const mox_record_shape *shape, const void *record, moxie_expert *out, moxie_error *error);
 } mox_layout;
 
@@ -67,16 +72,21 @@ moxie_status mox_record_verify(const mox_layout *layout, const mox_record_shape 
 
 /* ---- the rowmajor layout, read by the portable kernels (layout_rowmajor.c) ---------------------- */
 
+/* Header flags: the projection has an act order, that is a group_index other than column / group_cols. */
+#define MOX_ROWMAJOR_ORDER_GATE 1u
+#define MOX_ROWMAJOR_ORDER_UP   2u
+#define MOX_ROWMAJOR_ORDER_DOWN 4u
+
 /* Pointers into a record: one projection. codes are dense rows (mox_grid_dense); scale grids keep their dtype;
  * zero, global and bias are f32 (zero includes zero_add). NULL where absent. */
 typedef struct mox_rowmajor_matrix {
     int64_t rows, cols;
     const uint8_t *codes;
     uint64_t row_bytes;
-    const void *scale;       /* [scale_rows, scale_cols] of quant.scale */
-    const float *zero;       /* [scale_rows, scale_cols] */
-    const float *global;     /* [rows], broadcast when the checkpoint has one */
-    const float *bias;       /* [rows] */
+    const void *scale;          /* [scale_rows, scale_cols] of quant.scale */
+    const float *zero;          /* [scale_rows, scale_cols] */
+    const float *global;        /* [rows], broadcast when the checkpoint has one */
+    const float *bias;          /* [rows] */
     const int32_t *group_index; /* [cols]: group of each column (act order); NULL: column / group_cols */
     const int32_t *visit;       /* [cols]: columns sorted by group, stable; NULL with group_index */
     int64_t scale_rows, scale_cols, group_rows, group_cols;

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layout.c - walks layouts.def, and seals records whatever their layout.
+ *
+ *     pack:    check views -> layout->pack -> header -> checksum = XXH3-64(record with checksum 0)
+ *     verify:  magic, layout, size, expert, checksum
+ *
+ * In the flow: checkpoint views -> [record] -> slot. The checksum is taken over bytes, so a record is
+ * verified on machines of the byte order that sealed it. XXH3: https://github.com/Cyan4973/xxHash.
+ */
+#include "pack/layout.h"
+
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define MOX_LAYOUT(object) extern const mox_layout object;
+#include "pack/layouts.def"
+#undef MOX_LAYOUT
+
+#define MOX_LAYOUT(object) &object,
+static const mox_layout *const layouts[] = {
+#include "pack/layouts.def"
+    NULL
+};
+#undef MOX_LAYOUT
+
+const mox_layout *mox_layout_at(int32_t i)
+{
+    const int32_t count = (int32_t)(sizeof layouts / sizeof layouts[0]) - 1;
+    return i >= 0 && i < count ? layouts[i] : NULL;
+}
+
+const mox_layout *mox_layout_by_name(const char *name)
+{
+    for (int32_t i = 0; layouts[i] != NULL; i++)
+        if (strcmp(layouts[i]->name, name) == 0)
+            return layouts[i];
+    return NULL;
+}
+
+static uint64_t checksum_of(const void *record, uint64_t bytes)
+{
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    header.checksum = 0;
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, &header, sizeof header);
+    XXH3_64bits_update(&state, (const uint8_t *)record + sizeof header, bytes - sizeof header);
+    return XXH3_64bits_digest(&state);
+}
+
+static moxie_status check_projection(const moxie_matrix *matrix, const moxie_quant *quant, int64_t rows, int64_t cols,
+                                     bool bias, int64_t expert, const char *name, moxie_error *error)
+{
+    char what[64];
+    snprintf(what, sizeof what, "expert %lld %s", (long long)expert, name);
+    return mox_matrix_check(matrix, quant, rows, cols, bias, what, error);
+}
+
+static moxie_status check_expert(const mox_record_shape *shape, int64_t index, const moxie_expert *expert,
+                                 moxie_error *error)
+{
+    const int64_t h = shape->hidden, i = shape->intermediate;
+    MOX_FAIL_IF(!shape->gated && expert->gate.codes.data != NULL, MOXIE_ERR_MISMATCH, error,
+                "expert %lld has a gate projection, but the activation is ungated and takes one first matrix: give it "
+                "as `up` alone, or choose a gated activation",
+                (long long)index);
+    if (shape->gated)
+        MOX_TRY(check_projection(&expert->gate, &shape->w13, i, h, shape->bias13, index, "gate", error));
+    MOX_TRY(check_projection(&expert->up, &shape->w13, i, h, shape->bias13, index, "up", error));
+    return check_projection(&expert->down, &shape->w2, h, i, shape->bias2, index, "down", error);
+}
+
+static moxie_status sized(const mox_layout *layout, const mox_record_shape *shape, uint64_t *bytes, moxie_error *error)
+{
+    MOX_FAIL_IF(!layout->record_bytes(shape, bytes), MOXIE_ERR_ARGUMENT, error,
+                "a record of hidden size %lld and intermediate size %lld in layout %s does not fit in 64 bits",
+                (long long)shape->hidden, (long long)shape->intermediate, layout->name);
+    return MOXIE_OK;
+}
+
+moxie_status mox_record_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                             const moxie_expert *expert, void *record, moxie_error *error)
+{
+    char reason[256];
+    const char *refusal = layout->refuse(shape, reason, sizeof reason);
+    MOX_FAIL_IF(refusal != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
+                (long long)expert_index, refusal);
+    uint64_t bytes = 0;
+    MOX_TRY(sized(layout, shape, &bytes, error));
+    MOX_TRY(check_expert(shape, expert_index, expert, error));
+    memset(record, 0, bytes);
+    MOX_TRY(layout->pack(shape, expert, record, error));
+
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    header.magic = MOX_RECORD_MAGIC;
+    header.layout = layout->number;
+    header.expert = expert_index;
+    header.bytes = bytes;
+    header.a13_scale = expert->a13_scale;
+    header.a2_scale = expert->a2_scale;
+    memcpy(record, &header, sizeof header);
+    header.checksum = checksum_of(record, bytes);
+    memcpy(record, &header, sizeof header);
+    return MOXIE_OK;
+}
+
+moxie_status mox_record_verify(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                               const void *record, moxie_error *error)
+{
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    uint64_t bytes = 0;
+    MOX_TRY(sized(layout, shape, &bytes, error));
+    MOX_FAIL_IF(header.magic != MOX_RECORD_MAGIC, MOXIE_ERR_MISMATCH, error,
+                "the record of expert %lld begins with 0x%08x, a record begins with 0x%08x: prepare the expert again",
+                (long long)expert_index, (unsigned)header.magic, MOX_RECORD_MAGIC);
+    MOX_FAIL_IF(header.layout != layout->number, MOXIE_ERR_MISMATCH, error,
+                "the record of expert %lld has layout %u, this layer reads layout %u (%s): prepare the expert again",
+                (long long)expert_index, (unsigned)header.layout, (unsigned)layout->number, layout->name);
+    MOX_FAIL_IF(header.bytes != bytes, MOXIE_ERR_MISMATCH, error,
+                "the record of expert %lld has %llu bytes, this layer's shape needs %llu: prepare the expert again",
+                (long long)expert_index, (unsigned long long)header.bytes, (unsigned long long)bytes);
+    MOX_FAIL_IF(header.expert != expert_index, MOXIE_ERR_MISMATCH, error,
+                "the record in the place of expert %lld belongs to expert %lld: the slot map and the records disagree",
+                (long long)expert_index, (long long)header.expert);
+    const uint64_t found = checksum_of(record, bytes);
+    MOX_FAIL_IF(found != header.checksum, MOXIE_ERR_MISMATCH, error,
+                "the record of expert %lld is damaged: its checksum is %016llx, its bytes give %016llx; prepare the "
+                "expert again",
+                (long long)expert_index, (unsigned long long)header.checksum, (unsigned long long)found);
+    return MOXIE_OK;
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layout_rowmajor.c - the plain layout: every projection as dense rows, read by the portable kernels.
+ *
+ *     +--------+-------------------------+-------------------------+-------------------------+
+ *     | header | gate (gated only)       | up                      | down                    |
+ *     +--------+-------------------------+-------------------------+-------------------------+
+ *     one projection [N, K], each section on a 64-byte boundary, absent ones empty:
+ *       codes [N] rows, each from a whole byte, elements low bits first, K order natural
+ *       scale [ceil(N/gr), ceil(K/gc)] in the scale's own dtype
+ *       zero  [ditto] f32, zero_add included        global [N] f32        bias [N] f32
+ *       group_index [K] i32, visit [K] i32          integers with column groups only
+ *
+ * group_index and visit are there for every integer with column groups, since sizes follow from the shape
+ * alone; a header flag says whether this expert's order is more than column / group_cols (GPTQ act order).
+ * visit lists the columns group by group, ascending inside a group, so that each group is one run.
+ */
+#include "pack/layout.h"
+
+#include "base/sizes.h"
+
+/* Offsets in a record; equal neighbours are an empty section. */
+typedef struct sections {
+    uint64_t codes, scale, zero, global, bias, group_index, visit, end;
+} sections;
+
+typedef struct projection {
+    const moxie_quant *quant;
+    int64_t rows, cols;
+    bool bias;
+    uint32_t order_flag;
+} projection;
+
+enum { GATE, UP, DOWN, PROJECTIONS };
+
+static projection projection_of(const mox_record_shape *shape, int which)
+{
+    const projection first = { .quant = &shape->w13,
+                               .rows = which == GATE && !shape->gated ? 0 : shape->intermediate,
+                               .cols = shape->hidden,
+                               .bias = shape->bias13,
+                               .order_flag = which == GATE ? MOX_ROWMAJOR_ORDER_GATE : MOX_ROWMAJOR_ORDER_UP };
+    const projection second = { .quant = &shape->w2,
+                                .rows = shape->hidden,
+                                .cols = shape->intermediate,
+                                .bias = shape->bias2,
+                                .order_flag = MOX_ROWMAJOR_ORDER_DOWN };
+    return which == DOWN ? second : first;
+}
+
+static bool can_reorder(const projection *p)
+{
+    const mox_format *element = mox_format_of(p->quant->element);
+    return element != NULL && element->kind == MOX_KIND_INTEGER && mox_scale_cols(p->quant, p->cols) > 1;
+}
+
+/* Adds rows * row_bytes at *at, then aligns it. */
+static bool advance(uint64_t *at, int64_t rows, uint64_t row_bytes)
+{
+    uint64_t bytes;
+    return mox_mul_u64((uint64_t)rows, row_bytes, &bytes) && mox_add_u64(*at, bytes, at) &&
+           mox_align_u64(*at, MOX_RECORD_ALIGN, at);
+}
+
+static bool layout_sections(const projection *p, uint64_t start, sections *out)
+{
+    const moxie_quant *q = p->quant;
+    uint64_t at = start, widest;
+    *out = (sections) { .codes = at, .scale = at, .zero = at, .global = at, .bias = at };
+    out->group_index = out->visit = out->end = at;
+    if (p->rows == 0)
+        return true;
+    const int64_t scale_rows = mox_scale_rows(q, p->rows), scale_cols = mox_scale_cols(q, p->cols);
+    /* mox_dense_row_bytes() cannot report overflow: no row of 64-bit elements may have too many bits for it. */
+    if (!mox_mul_u64((uint64_t)p->cols, 64, &widest) ||
+        !advance(&at, p->rows, mox_dense_row_bytes(q->element, p->cols)))
+        return false;
+    out->scale = at;
+    if (q->scale != MOXIE_DTYPE_NONE && !advance(&at, scale_rows, mox_dense_row_bytes(q->scale, scale_cols)))
+        return false;
+    out->zero = at;
+    if (q->has_zero && !advance(&at, scale_rows, (uint64_t)scale_cols * 4))
+        return false;
+    out->global = at;
+    if (q->global != MOXIE_GLOBAL_NONE && !advance(&at, p->rows, 4))
+        return false;
+    out->bias = at;
+    if (p->bias && !advance(&at, p->rows, 4))
+        return false;
+    out->group_index = out->visit = at;
+    if (can_reorder(p)) {
+        if (!advance(&at, p->cols, 4))
+            return false;
+        out->visit = at;
+        if (!advance(&at, p->cols, 4))
+            return false;
+    }
+    out->end = at;
+    return true;
+}
+
+static bool all_sections(const mox_record_shape *shape, sections out[PROJECTIONS])
+{
+    uint64_t at = sizeof(mox_record_header);
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection p = projection_of(shape, i);
+        if (!layout_sections(&p, at, &out[i]))
+            return false;
+        at = out[i].end;
+    }
+    return true;
+}
+
+static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)
+{
+    (void)shape, (void)buffer, (void)size;
+    return NULL;
+}
+
+static bool record_bytes(const mox_record_shape *shape, uint64_t *out)
+{
+    sections s[PROJECTIONS];
+    if (!all_sections(shape, s))
+        return false;
+    *out = s[DOWN].end;
+    return true;
+}
+
+/* ---- moving grids -------------------------------------------------------------------------------- */
+
+/* Rows of whole bytes with elements low bits first, one after another. */
+static bool has_plain_rows(const moxie_grid *grid)
+{
+    const moxie_packing *p = &grid->packing;
+    const int32_t bits = mox_dtype_bits(grid->dtype);
+    return p->order == MOXIE_ORDER_LINEAR && !p->along_rows && p->per_word * bits == p->word_bytes * 8 &&
+           grid->col_stride == p->word_bytes && grid->cols * bits % 8 == 0;
+}
+
+static void copy_grid(const moxie_grid *from, const moxie_grid *to)
+{
+    if (has_plain_rows(from) && has_plain_rows(to)) {
+        const uint64_t bytes = mox_dense_row_bytes(from->dtype, from->cols);
+        for (int64_t r = 0; r < from->rows; r++)
+            memcpy((uint8_t *)(uintptr_t)to->data + r * to->row_stride,
+                   (const uint8_t *)from->data + r * from->row_stride, bytes);
+        return;
+    }
+    for (int64_t r = 0; r < from->rows; r++)
+        for (int64_t c = 0; c < from->cols; c++)
+            mox_grid_store(to, r, c, mox_grid_code(from, r, c));
+}
+
+/* f32 keeps its bits on the way through a record, NaN payload and all; narrower floats keep their value. */
+static float grid_float(const moxie_grid *grid, int64_t r, int64_t c)
+{
+    if (grid->dtype != MOXIE_F32)
+        return (float)mox_grid_value(grid, r, c);
+    const uint32_t code = mox_grid_code(grid, r, c);
+    float value;
+    memcpy(&value, &code, sizeof value);
+    return value;
+}
+
+static void store_float(const moxie_grid *grid, int64_t r, int64_t c, float value)
+{
+    uint32_t code;
+    memcpy(&code, &value, sizeof code);
+    mox_grid_store(grid, r, c, grid->dtype == MOXIE_F32 ? code : mox_format_of(grid->dtype)->encode(value));
+}
+
+/* Adding +0 would lose the sign of a zero. */
+static float plus(float value, float add)
+{
+    return add == 0.0f ? value : value + add;
+}
+
+static void pack_floats(const moxie_grid *from, float add, float *to, int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[r * cols + c] = plus(grid_float(from, from->rows == 1 ? 0 : r, c), add);
+}
+
+static void unpack_floats(const float *from, float add, const moxie_grid *to)
+{
+    for (int64_t r = 0; r < to->rows; r++)
+        for (int64_t c = 0; c < to->cols; c++)
+            store_float(to, r, c, plus(from[r * to->cols + c], -add));
+}
+
+/* ---- act order ------------------------------------------------------------------------------------ */
+
+static bool is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols)
+{
+    for (int64_t k = 0; k < cols; k++)
+        if (group_index[k] != k / group_cols)
+            return false;
+    return true;
+}
+
+/* Columns group by group: quadratic in the number of groups at worst, but without memory of its own. */
+static void fill_visit(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *visit)
+{
+    int64_t n = 0;
+    for (int64_t g = 0; g < groups && n < cols; g++)
+        for (int64_t k = 0; k < cols; k++)
+            if (group_index[k] == g)
+                visit[n++] = (int32_t)k;
+}
+
+static moxie_status pack_order(const projection *p, const moxie_matrix *from, const sections *s, uint8_t *record,
+                               uint32_t *flags, moxie_error *error)
+{
+    if (from->group_index == NULL || is_natural_order(from->group_index, p->cols, mox_group_cols(p->quant, p->cols)))
+        return MOXIE_OK;
+    MOX_FAIL_IF(!can_reorder(p), MOXIE_ERR_UNSUPPORTED, error,
+                "a group index that reorders columns was given for an element or group size that has none: layout "
+                "rowmajor keeps one for integer elements with more than one group of columns; leave it out");
+    MOX_FAIL_IF(p->cols > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error,
+                "act order over %lld columns: layout rowmajor indexes columns with 31 bits", (long long)p->cols);
+    memcpy(record + s->group_index, from->group_index, (size_t)p->cols * sizeof(int32_t));
+    fill_visit(from->group_index, p->cols, mox_scale_cols(p->quant, p->cols), (int32_t *)(void *)(record + s->visit));
+    *flags |= p->order_flag;
+    return MOXIE_OK;
+}
+
+static void unpack_order(const mox_rowmajor_matrix *from, int32_t *group_index)
+{
+    for (int64_t k = 0; k < from->cols; k++)
+        group_index[k] = from->group_index != NULL ? from->group_index[k] : (int32_t)(k / from->group_cols);
+}
+
+/* ---- one projection ------------------------------------------------------------------------------- */
+
+static moxie_status pack_matrix(const projection *p, const moxie_matrix *from, const sections *s, uint8_t *record,
+                                uint32_t *flags, moxie_error *error)
+{
+    const moxie_quant *q = p->quant;
+    const int64_t scale_rows = mox_scale_rows(q, p->rows), scale_cols = mox_scale_cols(q, p->cols);
+    const moxie_grid codes = mox_grid_dense(record + s->codes, q->element, p->rows, p->cols);
+    copy_grid(&from->codes, &codes);
+    if (q->scale != MOXIE_DTYPE_NONE) {
+        const moxie_grid scale = mox_grid_dense(record + s->scale, q->scale, scale_rows, scale_cols);
+        copy_grid(&from->scale, &scale);
+    }
+    if (q->has_zero)
+        pack_floats(&from->zero, from->zero_add, (float *)(void *)(record + s->zero), scale_rows, scale_cols);
+    if (q->global != MOXIE_GLOBAL_NONE)
+        pack_floats(&from->global, 0.0f, (float *)(void *)(record + s->global), p->rows, 1);
+    if (p->bias)
+        pack_floats(&from->bias, 0.0f, (float *)(void *)(record + s->bias), p->rows, 1);
+    return pack_order(p, from, s, record, flags, error);
+}
+
+static void unpack_matrix(const moxie_quant *q, const mox_rowmajor_matrix *from, const moxie_matrix *to)
+{
+    const moxie_grid codes = mox_grid_dense(from->codes, q->element, from->rows, from->cols);
+    copy_grid(&codes, &to->codes);
+    if (from->scale != NULL) {
+        const moxie_grid scale = mox_grid_dense(from->scale, q->scale, from->scale_rows, from->scale_cols);
+        copy_grid(&scale, &to->scale);
+    }
+    if (from->zero != NULL)
+        unpack_floats(from->zero, to->zero_add, &to->zero);
+    if (from->global != NULL)
+        unpack_floats(from->global, 0.0f, &to->global);
+    if (from->bias != NULL)
+        unpack_floats(from->bias, 0.0f, &to->bias);
+    if (to->group_index != NULL)
+        unpack_order(from, (int32_t *)(uintptr_t)to->group_index);
+}
+
+static void open_matrix(const projection *p, const sections *s, const uint8_t *record, uint32_t flags,
+                        mox_rowmajor_matrix *out)
+{
+    const moxie_quant *q = p->quant;
+    *out = (mox_rowmajor_matrix) { .rows = p->rows, .cols = p->cols };
+    if (p->rows == 0)
+        return;
+    out->codes = record + s->codes;
+    out->row_bytes = mox_dense_row_bytes(q->element, p->cols);
+    out->scale_rows = mox_scale_rows(q, p->rows);
+    out->scale_cols = mox_scale_cols(q, p->cols);
+    out->group_rows = mox_group_rows(q, p->rows);
+    out->group_cols = mox_group_cols(q, p->cols);
+    if (q->scale != MOXIE_DTYPE_NONE)
+        out->scale = record + s->scale;
+    if (q->has_zero)
+        out->zero = (const float *)(const void *)(record + s->zero);
+    if (q->global != MOXIE_GLOBAL_NONE)
+        out->global = (const float *)(const void *)(record + s->global);
+    if (p->bias)
+        out->bias = (const float *)(const void *)(record + s->bias);
+    if (flags & p->order_flag) {
+        out->group_index = (const int32_t *)(const void *)(record + s->group_index);
+        out->visit = (const int32_t *)(const void *)(record + s->visit);
+    }
+}
+
+/* ---- the record ----------------------------------------------------------------------------------- */
+
+static moxie_status pack(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error)
+{
+    const moxie_matrix *const from[PROJECTIONS] = { &expert->gate, &expert->up, &expert->down };
+    sections s[PROJECTIONS];
+    MOX_FAIL_IF(!all_sections(shape, s), MOXIE_ERR_ARGUMENT, error, "the record's size does not fit in 64 bits");
+    uint32_t flags = 0;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection p = projection_of(shape, i);
+        if (p.rows > 0)
+            MOX_TRY(pack_matrix(&p, from[i], &s[i], record, &flags, error));
+    }
+    memcpy((uint8_t *)record + offsetof(mox_record_header, flags), &flags, sizeof flags);
+    return MOXIE_OK;
+}
+
+static moxie_status unpack(const mox_record_shape *shape, const void *record, moxie_expert *out, moxie_error *error)
+{
+    (void)error;
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    mox_rowmajor_record from;
+    mox_rowmajor_open(shape, record, &from);
+    if (shape->gated)
+        unpack_matrix(&shape->w13, &from.gate, &out->gate);
+    unpack_matrix(&shape->w13, &from.up, &out->up);
+    unpack_matrix(&shape->w2, &from.down, &out->down);
+    out->a13_scale = header.a13_scale;
+    out->a2_scale = header.a2_scale;
+    return MOXIE_OK;
+}
+
+const mox_layout mox_layout_rowmajor = {
+    .number = 1,
+    .name = "rowmajor",
+    .summary = "dense rows of codes in natural order, scales beside them; read by the portable kernels",
+    .refuse = refuse,
+    .record_bytes = record_bytes,
+    .pack = pack,
+    .unpack = unpack,
+};
+
+void mox_rowmajor_open(const mox_record_shape *shape, const void *record, mox_rowmajor_record *out)
+{
+    mox_rowmajor_matrix *const to[PROJECTIONS] = { &out->gate, &out->up, &out->down };
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    uint64_t at = sizeof header;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection p = projection_of(shape, i);
+        sections s;
+        layout_sections(&p, at, &s);
+        open_matrix(&p, &s, record, header.flags, to[i]);
+        at = s.end;
+    }
+}
+
+static moxie_grid float_view(const float *data, int64_t rows, int64_t cols)
+{
+    return data != NULL ? mox_grid_dense(data, MOXIE_F32, rows, cols) : (moxie_grid) { 0 };
+}
+
+static moxie_matrix matrix_view(const moxie_quant *q, const mox_rowmajor_matrix *m)
+{
+    moxie_matrix view = { .group_index = m->group_index };
+    if (m->codes == NULL)
+        return view;
+    view.codes = mox_grid_dense(m->codes, q->element, m->rows, m->cols);
+    if (m->scale != NULL)
+        view.scale = mox_grid_dense(m->scale, q->scale, m->scale_rows, m->scale_cols);
+    view.zero = float_view(m->zero, m->scale_rows, m->scale_cols);
+    view.global = float_view(m->global, m->rows, 1);
+    view.bias = float_view(m->bias, m->rows, 1);
+    return view;
+}
+
+void mox_rowmajor_view(const mox_record_shape *shape, const void *record, moxie_expert *out)
+{
+    mox_rowmajor_record from;
+    mox_rowmajor_open(shape, record, &from);
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    *out = (moxie_expert) { .gate = matrix_view(&shape->w13, &from.gate),
+                            .up = matrix_view(&shape->w13, &from.up),
+                            .down = matrix_view(&shape->w2, &from.down),
+                            .a13_scale = header.a13_scale,
+                            .a2_scale = header.a2_scale };
+}
