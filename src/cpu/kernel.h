@@ -36,7 +36,10 @@ typedef struct mox_refusal {
 
 const char *mox_exactness_name(mox_exactness exactness);
 
-/* Common part of every admit(): the ISA under `cap`, and TOL rows outside throughput mode. */
+/* Fills `why` and returns false, so that an admit() can return it. */
+bool mox_refuse(mox_refusal *why, const char *remedy, const char *reason, ...) __attribute__((format(printf, 3, 4)));
+
+/* Common part of every admit(): the ISA under `cap` and MOXIE_MAX_ISA, and TOL rows outside throughput mode. */
 bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_refusal *why);
 
 /* All rows of all families, for listing and for the harness. NULL past the last. */

@@ -18,11 +18,11 @@ typedef struct mox_combine_args {
     const int64_t *position; /* [T,K] row of y or -1; NULL: row t*K+j unless ids is negative or >= experts */
     const int32_t *ids;      /* [T,K], read only when position is NULL */
     int64_t experts;
-    const float *weights;    /* [T,K]; NULL: all ones (weights went into the input) */
-    const float *y;          /* [*, H] */
-    const float *shared;     /* [T,H] or NULL */
+    const float *weights;       /* [T,K]; NULL: all ones (weights went into the input) */
+    const float *y;             /* [*, H] */
+    const float *shared;        /* [T,H] or NULL */
     const float *shared_weight; /* [T] or NULL: 1 */
-    void *out;               /* [T,H] */
+    void *out;                  /* [T,H] */
     moxie_dtype out_dtype;
 } mox_combine_args;
 
@@ -32,5 +32,11 @@ typedef struct mox_combine_row {
 } mox_combine_row;
 
 const mox_combine_row *mox_combine_at(int32_t i);
+
+/* What every row of combine.def provides. */
+#define MOX_COMBINE(id, isa, exactness, layout)                                                                        \
+    void mox_combine_##id##_run(const mox_combine_args *args, const moxie_executor *executor);
+#include "cpu/combine/combine.def"
+#undef MOX_COMBINE
 
 #endif

@@ -15,12 +15,12 @@
 typedef struct mox_glu_args {
     const moxie_activation *activation;
     int64_t slots;
-    const int64_t *offsets;       /* [slots+1] */
-    const int64_t *expert_of;     /* [slots] global expert, for per-expert parameters; NULL: none */
-    const float *h;               /* [pairs, 2I or I] */
+    const int64_t *offsets;   /* [slots+1] */
+    const int64_t *expert_of; /* [slots] global expert, for per-expert parameters; NULL: none */
+    const float *h;           /* [pairs, 2I or I] */
     int64_t intermediate;
-    int32_t interleaved;          /* h holds g0,u0,g1,u1,... instead of [gate I | up I] */
-    float *out;                   /* [pairs, I]; may not overlap h */
+    int32_t interleaved; /* h holds g0,u0,g1,u1,... instead of [gate I | up I] */
+    float *out;          /* [pairs, I]; may not overlap h */
 } mox_glu_args;
 
 typedef struct mox_glu_row {
@@ -30,5 +30,12 @@ typedef struct mox_glu_row {
 } mox_glu_row;
 
 const mox_glu_row *mox_glu_at(int32_t i);
+
+/* What every row of glu.def provides. */
+#define MOX_GLU(id, isa, exactness, layout)                                                                            \
+    void mox_glu_##id##_run(const mox_glu_args *args, const moxie_executor *executor);                                 \
+    bool mox_glu_##id##_admit(const moxie_activation *activation, mox_refusal *why);
+#include "cpu/glu/glu.def"
+#undef MOX_GLU
 
 #endif

@@ -24,4 +24,10 @@ typedef struct mox_permute_row {
 
 const mox_permute_row *mox_permute_at(int32_t i);
 
+/* What every row of permute.def provides. */
+#define MOX_PERMUTE(id, isa, exactness, layout)                                                                        \
+    void mox_permute_##id##_run(const mox_permute_args *args, const moxie_executor *executor);
+#include "cpu/permute/permute.def"
+#undef MOX_PERMUTE
+
 #endif

@@ -30,4 +30,11 @@ typedef struct mox_topk_row {
 
 const mox_topk_row *mox_topk_at(int32_t i); /* NULL past the last; list order is best first */
 
+/* What every row of topk.def provides. */
+#define MOX_TOPK(id, isa, exactness, layout)                                                                           \
+    moxie_status mox_topk_##id##_run(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);   \
+    bool mox_topk_##id##_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why);
+#include "cpu/topk/topk.def"
+#undef MOX_TOPK
+
 #endif

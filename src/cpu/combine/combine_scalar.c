@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * combine_scalar.c - family combine in portable C: one task a token, columns in blocks that stay in the
+ * first cache while the experts' rows pass by in slot order.
+ */
+#include "cpu/combine/combine.h"
+
+#include "base/sizes.h"
+
+enum { BLOCK = 512 };
+
+/* Row of y for choice j of the token, or -1 to skip it. */
+static int64_t row_of(const mox_combine_args *args, int64_t choice)
+{
+    if (args->position != NULL)
+        return args->position[choice];
+    const int32_t id = args->ids[choice];
+    return id >= 0 && id < args->experts ? choice : -1;
+}
+
+static void add_scaled(float *restrict acc, const float *restrict row, float weight, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        acc[i] = acc[i] + weight * row[i];
+}
+
+static void combine_block(const mox_combine_args *args, int64_t token, int64_t first, int64_t count)
+{
+    float acc[BLOCK] = { 0 };
+    for (int64_t j = 0; j < args->top_k; j++) {
+        const int64_t choice = token * args->top_k + j, row = row_of(args, choice);
+        if (row >= 0)
+            add_scaled(acc, args->y + row * args->hidden + first, args->weights != NULL ? args->weights[choice] : 1.0f,
+                       count);
+    }
+    if (args->shared != NULL)
+        add_scaled(acc, args->shared + token * args->hidden + first,
+                   args->shared_weight != NULL ? args->shared_weight[token] : 1.0f, count);
+    const int64_t bytes = mox_dtype_bytes(args->out_dtype);
+    mox_narrow(args->out_dtype, acc, (uint8_t *)args->out + (token * args->hidden + first) * bytes, count);
+}
+
+static void combine_token(void *context, int64_t token, int32_t worker)
+{
+    (void)worker;
+    const mox_combine_args *args = context;
+    for (int64_t first = 0; first < args->hidden; first += BLOCK)
+        combine_block(args, token, first, mox_min_i64(BLOCK, args->hidden - first));
+}
+
+void mox_combine_scalar_run(const mox_combine_args *args, const moxie_executor *executor)
+{
+    mox_combine_args context = *args;
+    mox_parallel(executor, args->tokens, combine_token, &context);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * topk_scalar.c - family topk in portable C: one task a token, each by mox_route_token(); a custom
+ * callback is asked once, for all tokens, on the calling thread.
+ */
+#include "cpu/topk/topk.h"
+
+static void route_one(void *context, int64_t token, int32_t worker)
+{
+    const mox_topk_args *args = context;
+    const int64_t bytes = mox_dtype_bytes(args->logits_dtype);
+    float *row = args->row_scratch + (int64_t)worker * args->experts;
+    mox_widen(args->logits_dtype, (const uint8_t *)args->logits + token * args->experts * bytes, row, args->experts);
+    mox_route_token(args->routing, args->experts, args->top_k, row, token,
+                    args->token_ids != NULL ? args->token_ids[token] : 0, args->ids + token * args->top_k,
+                    args->weights + token * args->top_k);
+}
+
+static moxie_status route_custom(const mox_topk_args *args, moxie_error *error)
+{
+    const float *logits = args->logits;
+    if (args->logits_dtype != MOXIE_F32) {
+        mox_widen(args->logits_dtype, args->logits, args->logits_scratch, args->tokens * args->experts);
+        logits = args->logits_scratch;
+    }
+    const int code = args->routing->custom(args->routing->custom_user, args->tokens, logits, args->ids, args->weights);
+    MOX_FAIL_IF(code != 0, MOXIE_ERR_ARGUMENT, error,
+                "the custom routing callback returned %d for %lld tokens of %lld experts: 0 means that it chose", code,
+                (long long)args->tokens, (long long)args->experts);
+    return MOXIE_OK;
+}
+
+moxie_status mox_topk_scalar_run(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error)
+{
+    if (args->routing->select == MOXIE_SELECT_CUSTOM)
+        return args->tokens > 0 ? route_custom(args, error) : MOXIE_OK;
+    mox_topk_args context = *args;
+    mox_parallel(executor, args->tokens, route_one, &context);
+    return MOXIE_OK;
+}
+
+bool mox_topk_scalar_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why)
+{
+    (void)routing;
+    if (experts > MOXIE_MAX_EXPERTS)
+        return mox_refuse(why, "route outside and pass ids and weights", "holds at most %d experts, asked for %lld",
+                          MOXIE_MAX_EXPERTS, (long long)experts);
+    if (top_k > MOXIE_MAX_TOP_K)
+        return mox_refuse(why, "route outside and pass ids and weights", "chooses at most %d experts, asked for %lld",
+                          MOXIE_MAX_TOP_K, (long long)top_k);
+    return true;
+}
