@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What is installed is enough: headers, shared object with its name and symbols, pkg-config, CMake package.
+set -eu
+build=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+grep -q "MOXIE_SANITIZE:STRING=[at]" "$build/CMakeCache.txt" && { echo "skipped: sanitized library"; exit 77; }
+
+cmake --install "$build" --prefix "$tmp/usr" >/dev/null
+library=$(find "$tmp/usr" -name 'libmoxie.so.0' | head -1)
+[ -n "$library" ] || { echo "libmoxie.so.0 was not installed"; exit 1; }
+libdir=$(dirname "$library")
+"$tmp/usr/bin/moxie" info >/dev/null
+
+cat >"$tmp/main.c" <<'END'
+#include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_scheme.h>
+#include <stdio.h>
+int main(void)
+{
+    return puts(moxie_version()) < 0;
+}
+END
+if command -v pkg-config >/dev/null; then
+    flags=$(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --define-variable=prefix="$tmp/usr" --cflags --libs moxie)
+    # shellcheck disable=SC2086 # compiler flags
+    cc "$tmp/main.c" -o "$tmp/main" $flags
+    LD_LIBRARY_PATH=$libdir "$tmp/main"
+fi
+mkdir "$tmp/project"
+cp "$tmp/main.c" "$tmp/project/"
+cat >"$tmp/project/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+find_package(moxie REQUIRED)
+add_executable(user main.c)
+target_link_libraries(user PRIVATE moxie::moxie)
+END
+cmake -S "$tmp/project" -B "$tmp/project/build" -DCMAKE_PREFIX_PATH="$tmp/usr" >/dev/null
+cmake --build "$tmp/project/build" >/dev/null
+"$tmp/project/build/user"

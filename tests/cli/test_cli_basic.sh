@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every command: --help, --json, usage errors; and the life of one layer from synth to diff through files.
+. "$(dirname "$0")/cli_lib.sh"
+
+expect 2 "Usage: moxie COMMAND" "$moxie"
+expect 0 "Commands:" "$moxie" --help
+expect 0 "^moxie [0-9]+\.[0-9]+\.[0-9]+" "$moxie" --version
+expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
+for command in info synth inspect explain run diff; do
+    expect 0 "Usage: moxie $command" "$moxie" "$command" --help
+    expect 2 "nrecognized option|unrecognized|invalid option" "$moxie" "$command" --no-such-option
+done
+expect 2 "preset" "$moxie" synth
+expect 2 "directory" "$moxie" run
+expect 2 "whole number" "$moxie" run somewhere --tokens many
+expect 2 "back end is one of" "$moxie" run somewhere --backend tpu
+
+expect 0 "expert_gemm" "$moxie" info
+expect 0 '"schema_version": 1' "$moxie" info --json
+expect 0 "gpt-oss-20b" "$moxie" synth --list
+expect 0 '"name": "deepseek-v3"' "$moxie" synth --list --json
+
+synth gpt-oss-20b mxfp4-gptoss "$tmp/model"
+expect 0 "mxfp4-gptoss" "$moxie" inspect "$tmp/model"
+expect 0 '"format": "mxfp4-gptoss"' "$moxie" inspect "$tmp/model" --json
+expect 0 "expert_gemm" "$moxie" explain "$tmp/model" --layer 0
+expect 0 "refused:" "$moxie" explain --preset deepseek-v3
+expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme int8_w8a8
+expect 4 "libmoxie_cuda" "$moxie" explain --preset deepseek-v3 --backend cuda
+expect 2 "top_k|top-k|K" "$moxie" explain --experts 8 --top-k 9 --hidden 64 --intermediate 96
+expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a cpu --b ref
+expect 0 '"right": true' "$moxie" diff "$tmp/model" --layer 0 --a cpu --b ref --json
+expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a ref --b ref --tokens 3
+
+# A run's output is an input's shape and dtype; equal seeds give equal files, threads do not matter.
+expect 0 "output rms" "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 -o "$tmp/a.safetensors"
+expect 0 '"topk_ids"' "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 --threads 1 -o "$tmp/b.safetensors" --json
+cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "threads changed the bytes of a run"
+expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 0
+expect 3 "hidden_states" "$moxie" run "$tmp/model" --layer 0 --input "$tmp/a.safetensors"
+
+# Equal seeds make equal checkpoints; another seed another one.
+synth gpt-oss-20b mxfp4-gptoss "$tmp/again"
+cmp "$tmp/model/model.safetensors" "$tmp/again/model.safetensors" || fail "equal seeds made different checkpoints"
+synth gpt-oss-20b mxfp4-gptoss "$tmp/other" --seed 1
+cmp -s "$tmp/model/model.safetensors" "$tmp/other/model.safetensors" && fail "another seed made the same checkpoint"
+expect 2 "exist|empty" "$moxie" synth gpt-oss-20b -o "$tmp/model"
+expect 2 "preset|gpt-5" "$moxie" synth gpt-5 -o "$tmp/none"
+[ ! -e "$tmp/none" ] || fail "a refused synth left $tmp/none"
+finish

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_presets_table.c - every preset in every format of its public releases goes through the tool:
+ * synth, inspect, run, diff --a cpu --b ref all exit with 0.
+ *
+ * Driven by the library's own list, so a new preset or format is covered without an edit here. Sizes are
+ * reduced; MOXIE_TEST_TRUE_SHAPES=1 keeps H and I true and only reduces experts and layers.
+ */
+#include "test_support.h"
+
+#include <sys/wait.h>
+
+#include <moxie/moxie_ckpt.h>
+
+static const char *build_dir;
+
+/* Exit code of `moxie ARGUMENTS`; what it prints goes to DIR.log. */
+static int moxie_tool(const char *dir, const char *arguments)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "%s/moxie %s >>%s.log 2>&1", build_dir, arguments, dir);
+    const int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static void show_log(const char *dir)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "tail -n 20 %s.log >&2", dir);
+    if (system(command))
+        print_error("(no log)\n");
+}
+
+/* Enough experts for top-k and for groups of two. */
+static int64_t reduced_experts(const moxie_preset_info *info)
+{
+    int64_t experts = (2 * info->top_k + 15) / 16 * 16;
+    return experts < info->experts ? experts : info->experts;
+}
+
+static bool run_case(const moxie_preset_info *info, const char *format, const char *tmp)
+{
+    char dir[512], sizes[64] = "", arguments[1024];
+    snprintf(dir, sizeof dir, "%s/%s-%s", tmp, info->name, format);
+    if (!test_env("MOXIE_TEST_TRUE_SHAPES", 0))
+        snprintf(sizes, sizeof sizes, "--hidden 256 --intermediate 384");
+    const char *const steps[] = { "inspect %s", "run %s --tokens 5", "diff %s --a cpu --b ref --tokens 5" };
+    snprintf(arguments, sizeof arguments, "synth %s --format %s -o %s --layers 1 --experts %lld %s", info->name, format,
+             dir, (long long)reduced_experts(info), sizes);
+    int code = moxie_tool(dir, arguments);
+    const char *failed = code ? arguments : NULL;
+    for (int i = 0; i < 3 && !failed; i++) {
+        snprintf(arguments, sizeof arguments, steps[i], dir);
+        code = moxie_tool(dir, arguments);
+        failed = code ? arguments : NULL;
+    }
+    if (failed) {
+        print_error("exit code %d: moxie %s\n", code, failed);
+        show_log(dir);
+    }
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return !failed && system(command) == 0;
+}
+
+static void every_preset_in_every_native_format(void **state)
+{
+    (void)state;
+    char *tmp = test_tmpdir();
+    int cases = 0, failures = 0;
+    moxie_preset_info info;
+    for (int32_t i = 0; moxie_preset_at(i, &info); i++) {
+        assert_true(info.n_native > 0);
+        for (int32_t f = 0; f < info.n_native; f++, cases++)
+            failures += !run_case(&info, info.formats[f], tmp);
+    }
+    print_message("%d cases\n", cases);
+    test_rmdir(tmp);
+    assert_true(cases > 40);
+    assert_int_equal(failures, 0);
+}
+
+int main(void)
+{
+    build_dir = getenv("MOXIE_BUILD_DIR");
+    if (!build_dir) {
+        puts("skipped: MOXIE_BUILD_DIR is not set");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_preset_in_every_native_format) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
