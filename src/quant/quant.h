@@ -30,8 +30,10 @@ bool mox_quant_is_none(const moxie_quant *quant);
 /* Rules for a weight / an activation description, in words when broken. `what` names it in the text: "w13". */
 moxie_status mox_quant_check_weight(const moxie_quant *quant, const char *what, moxie_error *error);
 moxie_status mox_quant_check_act(const moxie_quant *quant, const char *what, moxie_error *error);
-/* "f4_e2m1 g1x32 f8_e8m0" and the like, for messages and plans. Returns `buffer`. */
+/* "f4_e2m1 1x32 f8_e8m0" and the like, for messages and plans. Returns `buffer`. */
 const char *mox_quant_describe(const moxie_quant *quant, char *buffer, size_t size);
+/* "f4_e2m1"; "none" for NONE, "?" for containers and numbers that name no number format. Immutable. */
+const char *mox_quant_dtype_name(moxie_dtype dtype);
 
 /* The raw code at (r, c), and the same as a number. No checks. */
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c);
@@ -42,13 +44,13 @@ void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
 moxie_status mox_grid_check(const moxie_grid *grid, const char *what, moxie_error *error);
 /* A contiguous row-major view: rows start on a byte, elements low bits first. */
 moxie_grid mox_grid_dense(const void *data, moxie_dtype dtype, int64_t rows, int64_t cols);
-/* Bytes of one row, and of all, of such a view. */
+/* Bytes of one row, and of all, of such a view; UINT64_MAX when they do not fit 64 bits. */
 uint64_t mox_dense_row_bytes(moxie_dtype dtype, int64_t cols);
 uint64_t mox_dense_bytes(moxie_dtype dtype, int64_t rows, int64_t cols);
 
 /* The quantization group of column k. */
 int64_t mox_matrix_group(const moxie_matrix *matrix, const moxie_quant *quant, int64_t k);
-/* The exact weight, in double. */
+/* The exact weight, in double (a quotient by a global: the real one, rounded once). */
 double mox_matrix_weight(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, int64_t k);
 /* The matrix is [rows, cols], has every grid that `quant` and `has_bias` call for, with the right shapes and
  * dtypes, none it does not call for, and every group_index in range. `what` names it: "expert 3 down". */
@@ -73,13 +75,25 @@ float mox_amax(const float *x, int64_t count);
 /* Quantizes one row: codes [cols] (one a byte), scales [ceil(cols/group_cols)] (decoded f32, globals not
  * included). The value of element k is decode(codes[k]) * scales[k/gc] (* or / given, by quant.global). */
 void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64_t cols, uint8_t *codes, float *scales);
+/* True when a row of act_quant.c quantizes by `quant`. */
+bool mox_act_quant_is_defined(const moxie_quant *quant);
+/* True when `given` is read: static scales and globals. */
+bool mox_act_quant_needs_given(const moxie_quant *quant);
+/* A `given` that is read is a positive normal number up to 2^126, so that it and its reciprocal are usable. */
+moxie_status mox_act_quant_check_given(const moxie_quant *quant, float given, const char *what, moxie_error *error);
+/* moxie_quantize_activations(). */
+moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, int64_t rows, int64_t cols, float given,
+                                      uint8_t *codes, float *scales, moxie_error *error);
 
 /* ---- weight encoders (weight_quant.c): synthetic checkpoints and tests ------------------------- */
 
-/* The scale that `quant`'s rule gives to a group of largest magnitude `amax` (`low` = its most negative value for
- * integers), already rounded to the scale's dtype, never zero or NaN; `global` as in quant. */
-float mox_weight_group_scale(const moxie_quant *quant, float amax, float global);
-/* The code of `w` under a decoded scale and zero point (code units). */
+/* The scale of a group of weights, rounded to the scale's dtype, finite and never zero. `extent` is the group's
+ * largest magnitude, or with zero points max(w, 0) - min(w, 0) over it; `global` as in quant, 1 when it has none. */
+float mox_weight_group_scale(const moxie_quant *quant, float extent, float global);
+/* The zero point, a whole number that the element can hold, under which `low`, the smaller of 0 and the group's
+ * smallest weight, gets the lowest code. */
+float mox_weight_zero(const moxie_quant *quant, float low, float scale, float global);
+/* The code nearest to `w` under a decoded scale and zero point (0 when there is none). */
 uint32_t mox_weight_code(const moxie_quant *quant, float w, float scale, float global, float zero);
 
 #endif
