@@ -28,13 +28,13 @@ typedef struct mox_expert_gemm_args {
     const mox_record_shape *shape;
     mox_projection projection;
     int64_t slots;
-    const void *const *records;   /* [slots] */
-    const int64_t *offsets;       /* [slots+1] */
-    const int64_t *operand_row;   /* [pairs]: row of the operand; NULL: identity */
+    const void *const *records; /* [slots] */
+    const int64_t *offsets;     /* [slots+1] */
+    const int64_t *operand_row; /* [pairs]: row of the operand; NULL: identity */
     const mox_operand *a;
-    float *out;                   /* [pairs, n_out] f32 */
-    int64_t n_out;                /* 2I or I for W13, H for W2 */
-    void *scratch;                /* workers * scratch_bytes(), 64-byte aligned */
+    float *out;    /* [pairs, n_out] f32 */
+    int64_t n_out; /* 2I or I for W13, H for W2 */
+    void *scratch; /* workers * scratch_bytes(), 64-byte aligned */
 } mox_expert_gemm_args;
 
 /* What a row is asked to admit. */
@@ -52,5 +52,13 @@ typedef struct mox_expert_gemm_row {
 } mox_expert_gemm_row;
 
 const mox_expert_gemm_row *mox_expert_gemm_at(int32_t i);
+
+/* What every row of expert_gemm.def provides. */
+#define MOX_EXPERT_GEMM(id, isa, exactness, layout)                                                                    \
+    void mox_expert_gemm_##id##_run(const mox_expert_gemm_args *args, const moxie_executor *executor);                 \
+    bool mox_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, mox_refusal *why);                       \
+    uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
+#include "cpu/expert_gemm/expert_gemm.def"
+#undef MOX_EXPERT_GEMM
 
 #endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_panel.h - what the rows that read layout rowmajor share: how a product is cut into tasks
+ * and segments, how codes become numbers, and what is applied to a finished sum.
+ *
+ *     task = (slot, panel)          panel = MOX_GEMM_PANEL neighbouring rows of one matrix, all of K
+ *     segment = a run of columns, in visiting order, inside one weight group, one activation group and
+ *               one multiple of `longest`
+ *
+ * Visiting order is natural, or the record's visit[] under act order. In a panel row every segment starts
+ * at a multiple of MOX_GEMM_LANES and is padded with zeros, so that lane l always holds the columns l,
+ * l + LANES, ... of its segment; the padding adds +0 to sums that are never -0, and changes no bit.
+ */
+#ifndef MOX_CPU_EXPERT_GEMM_PANEL_H
+#define MOX_CPU_EXPERT_GEMM_PANEL_H
+
+#include "cpu/expert_gemm/expert_gemm.h"
+
+#define MOX_GEMM_LANES 16
+#define MOX_GEMM_PANEL 8
+
+typedef struct mox_gemm_segment {
+    int64_t first, count; /* columns, counted in visiting order */
+    int64_t at;           /* where it starts in a panel row */
+    int64_t weight_group, act_group;
+} mox_gemm_segment;
+
+/* Takes `count` elements of `size` bytes from `base` at *at, and moves *at to the next cache line. A `base` of
+ * NULL only measures. */
+void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size);
+
+/* Upper limits for one product, from its shape alone. */
+typedef struct mox_gemm_extent {
+    int64_t cols;
+    int64_t act_group_cols; /* cols when the activations are not quantized */
+    int64_t longest;        /* of a segment: MOX_SEGMENT, or INT64_MAX */
+    int64_t segments;       /* at most */
+    int64_t stride;         /* of a panel row, at most */
+} mox_gemm_extent;
+
+mox_gemm_extent mox_gemm_extent_of(const moxie_quant *weight, int64_t cols, int64_t act_group_cols, int64_t longest);
+/* K of the product, and the columns that share an activation scale. */
+int64_t mox_gemm_problem_cols(const mox_expert_gemm_problem *problem);
+int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem);
+
+/* The rows of one task. */
+typedef struct mox_gemm_panel {
+    const moxie_quant *quant;
+    mox_rowmajor_matrix matrix;
+    int64_t row, rows;   /* of the matrix; rows <= MOX_GEMM_PANEL */
+    int64_t column;      /* of args->out where `row` goes */
+    int64_t pair, pairs; /* of args->out's rows */
+} mox_gemm_panel;
+
+/* Tasks of a whole product. */
+int64_t mox_gemm_tasks(const mox_expert_gemm_args *args);
+/* False when the task's expert has no pairs. */
+bool mox_gemm_panel_of(const mox_expert_gemm_args *args, int64_t task, mox_gemm_panel *out);
+
+/* Cuts the columns of `matrix`; returns how many segments there are. *in_place: every column's place in a
+ * panel row is the column itself, so operands can be read where they lie. */
+int64_t mox_gemm_cut(const mox_rowmajor_matrix *matrix, const mox_gemm_extent *extent, mox_gemm_segment *segments,
+                     bool *in_place);
+/* End of the last segment in a panel row, padding included. */
+int64_t mox_gemm_length(const mox_gemm_segment *segments, int64_t count);
+/* Puts a row of columns into a panel row's order; padding becomes zero. */
+void mox_gemm_arrange(const mox_rowmajor_matrix *matrix, const mox_gemm_segment *segments, int64_t count,
+                      const float *row, float *out);
+
+/* From codes to numbers, for any format: by pairs (4 bits), by table (up to 8), by widening, or one by one. */
+typedef struct mox_gemm_decoder {
+    const mox_format *format;
+    const float *table;  /* NULL above 8 bits */
+    float pairs[256][2]; /* 4 bits: both elements of a byte */
+} mox_gemm_decoder;
+void mox_gemm_decoder_init(mox_gemm_decoder *decoder, moxie_dtype element);
+void mox_gemm_decode(const mox_gemm_decoder *decoder, const uint8_t *codes, int64_t cols, float *out);
+
+/* Scale of matrix row n in weight group g; 1 where there is none. */
+float mox_gemm_weight_scale(const mox_gemm_panel *panel, int64_t n, int64_t group);
+float mox_gemm_zero(const mox_gemm_panel *panel, int64_t n, int64_t group);
+/* Scales that are constant along a row are applied once, to the finished sum: */
+static inline bool mox_gemm_weight_grouped(const mox_gemm_panel *panel)
+{
+    return panel->matrix.scale != NULL && panel->matrix.scale_cols > 1;
+}
+static inline bool mox_gemm_act_grouped(const mox_operand *a)
+{
+    return a->scales != NULL && a->scale_cols > 1;
+}
+
+/* Row of the operand that pair p multiplies. */
+static inline int64_t mox_gemm_operand_row(const mox_expert_gemm_args *args, int64_t p)
+{
+    return args->operand_row != NULL ? args->operand_row[p] : p;
+}
+/* Stores out[panel pair p][panel row r] from its finished sum: row-constant scales, globals, bias, in this order. */
+void mox_gemm_finish(const mox_expert_gemm_args *args, const mox_gemm_panel *panel, int64_t p, int64_t r, float sum);
+
+#endif
