@@ -85,7 +85,9 @@ typedef struct moxie_tensor_file moxie_tensor_file;
 MOXIE_API moxie_status moxie_tensor_file_open(const char *path, int no_mmap, moxie_tensor_file **out, moxie_error *error);
 MOXIE_API void moxie_tensor_file_close(moxie_tensor_file *file);
 MOXIE_API int64_t moxie_tensor_file_count(const moxie_tensor_file *file);
-/* Tensor i in the order of the file; `name` lives as long as the file. Data may be unaligned. */
+/* Tensor i in the order of the header; `name` lives as long as the file. Data may be unaligned. A tensor
+ * that moxie cannot express (dtype C64 or an FNUZ float, more than MOXIE_MAX_RANK axes) has the dtype
+ * MOXIE_DTYPE_NONE; finding it by name is MOXIE_ERR_UNSUPPORTED. */
 MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64_t i, const char **name, moxie_tensor *out);
 /* MOXIE_ERR_MISMATCH when there is none of that name. */
 MOXIE_API moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *name, moxie_tensor *out,

@@ -7,33 +7,47 @@
 #ifndef MOX_CKPT_TENSORS_H
 #define MOX_CKPT_TENSORS_H
 
+#include <stdbool.h>
+
 #include "base/memory.h"
 #include "base/status.h"
-#include "format/format.h"
 
+/* One tensor of a file. A tensor that the format allows but no moxie_tensor can express (dtype C64, the FNUZ
+ * variants, more than MOXIE_MAX_RANK axes) does not spoil its file: `unusable` says why, and the view has dtype NONE
+ * and at most the first MOXIE_MAX_RANK axes. Call mox_file_tensor_check() before using a tensor's data. */
 typedef struct mox_file_tensor {
     const char *name;  /* as in the file, unescaped, terminated */
     moxie_tensor view; /* data possibly unaligned; strides zero (contiguous) */
     uint64_t bytes;
-    uint64_t offset;   /* of the data in the file, for messages */
-    int32_t file;      /* index of the shard */
+    uint64_t offset;        /* of the data in the file, for messages */
+    int32_t file;           /* index of the shard */
+    const char *file_dtype; /* the file's word for the dtype: "F8_E4M3"; static */
+    const char *unusable;   /* NULL, or the reason; static */
 } mox_file_tensor;
 
 typedef struct mox_tensor_set mox_tensor_set;
 
 /* One file, or a directory: the files that model.safetensors.index.json names, or all *.safetensors in name order.
- * Every header is checked in full; tensors named by the index but absent are errors, extra ones warnings. */
+ * Every header is checked in full; tensors named by the index but absent are errors, extra ones warnings (they stay
+ * in the set). Files are mapped; whoever truncates a mapped file kills its reader by SIGBUS, so `no_mmap` reads
+ * every file whole into memory instead, at open. One-thread-at-a-time; an open set is immutable. */
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 void mox_tensor_set_close(mox_tensor_set *set);
 
 int64_t mox_tensor_set_count(const mox_tensor_set *set);
+/* Tensor i, shard by shard, inside a shard in the order of its header. */
 const mox_file_tensor *mox_tensor_set_at(const mox_tensor_set *set, int64_t i);
 /* O(1); NULL when absent. */
 const mox_file_tensor *mox_tensor_set_find(const mox_tensor_set *set, const char *name);
+/* MOXIE_ERR_UNSUPPORTED with file, tensor and reason when the tensor is unusable. */
+moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_tensor *tensor, moxie_error *error);
 int64_t mox_tensor_set_files(const mox_tensor_set *set);
+/* The path of shard i as it was opened. */
 const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i);
+/* Of all tensors' data. */
 uint64_t mox_tensor_set_bytes(const mox_tensor_set *set);
+/* Contradictions that were tolerated, names escaped. */
 int64_t mox_tensor_set_warnings(const mox_tensor_set *set);
 const char *mox_tensor_set_warning(const mox_tensor_set *set, int64_t i);
 
@@ -47,7 +61,9 @@ typedef struct mox_tensor_decl {
     int64_t shape[MOXIE_MAX_RANK];
 } mox_tensor_decl;
 
-/* Opens `path` with a temporary suffix beside it and writes the header (8-byte aligned). `metadata`: pairs. */
+/* Creates a temporary file beside `path` and writes the header, padded to 8 bytes; tensors lie in the order given.
+ * `metadata`: n_metadata pairs key, value. Names, keys and values are UTF-8. Only until this returns are the
+ * declarations read. */
 moxie_status mox_tensor_writer_open(const char *path, const mox_tensor_decl *tensors, int64_t count,
                                     const char *const *metadata, int64_t n_metadata, mox_tensor_writer **out,
                                     moxie_error *error);
@@ -58,8 +74,19 @@ moxie_status mox_tensor_writer_finish(mox_tensor_writer *writer, moxie_error *er
 /* Removes the temporary file and frees. NULL is fine. */
 void mox_tensor_writer_abandon(mox_tensor_writer *writer);
 
-/* "F8_E4M3" and the like, as in files. NONE / NULL for unknown names. */
+/* ---- dtypes as files spell them ------------------------------------------------------------------- */
+
+typedef struct mox_file_dtype {
+    const char *name;  /* "F8_E4M3" */
+    int32_t bits;      /* of one element; 4 and 6 pack without gaps */
+    moxie_dtype dtype; /* NONE: the size is known, the meaning is not supported */
+} mox_file_dtype;
+
+/* NULL for unknown names. */
+const mox_file_dtype *mox_file_dtype_row(const char *name);
+/* NONE for unknown names and for those without a meaning here. */
 moxie_dtype mox_file_dtype_from_name(const char *name);
+/* NULL when files have no word for it (i4, u4b8, u8b128: stored in wider containers). */
 const char *mox_file_dtype_name(moxie_dtype dtype);
 
 #endif
