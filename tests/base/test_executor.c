@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_executor.c - parallel-for: every task exactly once, workers in range and never two tasks of one
+ * worker at a time, results visible to the caller, life after fork.
+ *
+ * Also run under ThreadSanitizer: what tasks write is deliberately plain memory, so a missing ordering
+ * between tasks and caller is reported there.
+ */
+#include "test_support.h"
+
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cpu_features.h"
+#include "base/executor.h"
+#include "base/memory.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+#ifndef UNDER_TSAN
+#define UNDER_TSAN 0
+#endif
+
+enum { MOST_TASKS = 1000, MOST_WORKERS = 64 };
+
+typedef struct count {
+    int32_t workers;
+    int32_t runs[MOST_TASKS];   /* of each task */
+    int64_t sums[MOST_WORKERS]; /* each worker's own: plain, because one worker has one task at a time */
+    _Atomic int32_t busy[MOST_WORKERS];
+    _Atomic int32_t broken; /* rules seen broken; asserting is for the main thread */
+} count;
+
+static void count_task(void *context, int64_t task, int32_t worker)
+{
+    count *c = context;
+    if (worker < 0 || worker >= c->workers || task < 0 || task >= MOST_TASKS) {
+        atomic_fetch_add(&c->broken, 1);
+        return;
+    }
+    if (atomic_exchange(&c->busy[worker], 1) != 0)
+        atomic_fetch_add(&c->broken, 1);
+    c->runs[task]++;
+    c->sums[worker] += task * task;
+    for (volatile int spin = 0; spin < (int)(task % 7) * 20; spin++)
+        continue; /* tasks of unequal length */
+    atomic_store(&c->busy[worker], 0);
+}
+
+/* Runs the loop and says whether everything was as promised. */
+static bool loop_is_right(const moxie_executor *executor, int64_t tasks)
+{
+    static count c;
+    int64_t sum = 0, want = 0;
+    memset(&c, 0, sizeof c);
+    c.workers = executor->workers;
+    mox_parallel(executor, tasks, count_task, &c);
+    for (int64_t i = 0; i < MOST_TASKS; i++) {
+        if (c.runs[i] != (i < tasks))
+            return false;
+        want += i < tasks ? i * i : 0;
+    }
+    for (int32_t w = 0; w < MOST_WORKERS; w++)
+        sum += c.sums[w];
+    return sum == want && c.broken == 0;
+}
+
+static const int64_t task_counts[] = { 0, 1, 2, 3, 7, 64, 1000 };
+
+static void test_every_task_once(void **state)
+{
+    moxie_error error;
+    (void)state;
+    for (int32_t threads = 1; threads <= 4; threads++) {
+        moxie_executor *executor = NULL;
+        assert_ok(mox_executor_create(threads, &executor, &error), &error);
+        assert_int_equal(executor->workers, threads);
+        for (int round = 0; round < 20; round++) {
+            for (size_t i = 0; i < sizeof task_counts / sizeof *task_counts; i++)
+                assert_true(loop_is_right(executor, task_counts[i]));
+        }
+        mox_executor_destroy(executor);
+    }
+}
+
+static void test_serial(void **state)
+{
+    (void)state;
+    assert_int_equal(mox_executor_serial.workers, 1);
+    for (size_t i = 0; i < sizeof task_counts / sizeof *task_counts; i++)
+        assert_true(loop_is_right(&mox_executor_serial, task_counts[i]));
+    assert_true(loop_is_right(&mox_executor_serial, -5)); /* nothing to do */
+}
+
+static void remember_order(void *context, int64_t task, int32_t worker)
+{
+    int64_t *next = context;
+    if (*next == task && worker == 0)
+        ++*next;
+}
+
+static void test_serial_keeps_order(void **state)
+{
+    int64_t next = 0;
+    (void)state;
+    mox_parallel(&mox_executor_serial, 100, remember_order, &next);
+    assert_int_equal(next, 100);
+}
+
+typedef struct meeting {
+    _Atomic int32_t arrived;
+    bool met[2];
+} meeting;
+
+static void wait_for_the_other(void *context, int64_t task, int32_t worker)
+{
+    meeting *m = context;
+    (void)worker;
+    atomic_fetch_add(&m->arrived, 1);
+    for (int patience = 0; patience < 5000 && atomic_load(&m->arrived) < 2; patience++)
+        usleep(1000);
+    m->met[task] = atomic_load(&m->arrived) == 2;
+}
+
+/* Two tasks that wait for each other end only if two threads run them. */
+static void test_really_parallel(void **state)
+{
+    moxie_executor *executor = NULL;
+    moxie_error error;
+    meeting m = { 0 };
+    (void)state;
+    assert_ok(mox_executor_create(2, &executor, &error), &error);
+    mox_parallel(executor, 2, wait_for_the_other, &m);
+    assert_true(m.met[0] && m.met[1]);
+    mox_executor_destroy(executor);
+}
+
+static void test_create(void **state)
+{
+    moxie_executor *executor = NULL;
+    moxie_error error;
+    (void)state;
+    assert_ok(mox_executor_create(0, &executor, &error), &error);
+    assert_int_equal(executor->workers, mox_processor_count());
+    assert_true(loop_is_right(executor, 1000));
+    mox_executor_destroy(executor);
+    mox_executor_destroy(NULL);
+
+    executor = NULL;
+    assert_int_equal(mox_executor_create(-1, &executor, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(mox_executor_create(MOX_MAX_WORKERS + 1, &executor, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "4097"));
+    assert_non_null(strstr(error.text, "4096"));
+    mox_alloc_fail_at(1);
+    assert_int_equal(mox_executor_create(2, &executor, &error), MOXIE_ERR_MEMORY);
+    assert_null(executor);
+}
+
+/* Uses the executor in a forked child, twice, and destroys it there. A child that hangs is killed. */
+static void check_in_child(moxie_executor *executor)
+{
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        const bool right = loop_is_right(executor, 1000) && loop_is_right(executor, 7);
+        mox_executor_destroy(executor);
+        _exit(right ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_fork(void **state)
+{
+    moxie_error error;
+    (void)state;
+    if (UNDER_TSAN) {
+        print_message("ThreadSanitizer cannot start threads after a fork\n");
+        skip();
+    }
+    for (int32_t threads = 1; threads <= 4; threads++) {
+        moxie_executor *executor = NULL;
+        assert_ok(mox_executor_create(threads, &executor, &error), &error);
+        check_in_child(executor); /* never used before */
+        assert_true(loop_is_right(executor, 1000));
+        check_in_child(executor);
+        assert_true(loop_is_right(executor, 1000)); /* the parent's threads are still there */
+        mox_executor_destroy(executor);
+    }
+}
+
+static void fork_in_task(void *context, int64_t task, int32_t worker)
+{
+    moxie_executor *executor = context;
+    int status = 1;
+    (void)worker;
+    if (task != 3)
+        return;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        _exit(loop_is_right(executor, 1000) ? 0 : 1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        abort();
+}
+
+/* A child made in the middle of a loop, perhaps by one of the pool's own threads. */
+static void test_fork_inside_a_task(void **state)
+{
+    moxie_executor *executor = NULL;
+    moxie_error error;
+    (void)state;
+    if (UNDER_TSAN) {
+        print_message("ThreadSanitizer cannot start threads after a fork\n");
+        skip();
+    }
+    assert_ok(mox_executor_create(3, &executor, &error), &error);
+    mox_parallel(executor, 8, fork_in_task, executor);
+    assert_true(loop_is_right(executor, 1000));
+    mox_executor_destroy(executor);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_task_once),
+        cmocka_unit_test(test_serial),
+        cmocka_unit_test(test_serial_keeps_order),
+        cmocka_unit_test(test_really_parallel),
+        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_inside_a_task),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
