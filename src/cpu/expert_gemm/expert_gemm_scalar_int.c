@@ -166,10 +166,11 @@ bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mo
     if (!is_small_integer(problem->weight->element))
         return mox_refuse(why, "quantize the weights to i4, u4b8, i8 or u8b128",
                           "multiplies integer weights within int8, these are %s",
-                          moxie_dtype_name(problem->weight->element));
+                          mox_quant_dtype_name(problem->weight->element));
     if (mox_quant_is_none(problem->act) || !is_small_integer(problem->act->element))
         return mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
-                          mox_quant_is_none(problem->act) ? "not quantized" : moxie_dtype_name(problem->act->element));
+                          mox_quant_is_none(problem->act) ? "not quantized"
+                                                          : mox_quant_dtype_name(problem->act->element));
     const int64_t cols = mox_gemm_problem_cols(problem);
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group > LONGEST_GROUP)

@@ -87,7 +87,7 @@ bool mox_quant_act_scalar_admit(const moxie_quant *quant, mox_refusal *why)
 {
     if (!mox_quant_is_none(quant) && mox_format_table(quant->element) == NULL)
         return mox_refuse(why, "choose an activation format of 8 bits or fewer",
-                          "decodes activation codes of at most 8 bits, %s has %d", moxie_dtype_name(quant->element),
+                          "decodes activation codes of at most 8 bits, %s has %d", mox_quant_dtype_name(quant->element),
                           (int)mox_dtype_bits(quant->element));
     return true;
 }
