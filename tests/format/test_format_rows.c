@@ -33,8 +33,6 @@ static void test_names_and_numbers(void **state)
         { 37, "i64", 64, 8, false },  { 38, "u64", 64, 8, false },  { 39, "f64", 64, 8, false },
         { 40, "bool", 8, 1, false },
     };
-    int32_t formats = 0;
-
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         assert_string_equal(mox_dtype_name(all[i].dtype), all[i].name);
@@ -48,18 +46,18 @@ static void test_names_and_numbers(void **state)
         if (format) {
             assert_int_equal(format->dtype, all[i].dtype);
             assert_int_equal(format->bits, all[i].bits);
-            formats++;
         }
     }
-    for (int32_t i = 0; i < formats; i++)
-        assert_ptr_equal(mox_format_of(mox_format_at(i)->dtype), mox_format_at(i));
-    assert_null(mox_format_at(formats));
+    int32_t formats = 0;
+    for (; mox_format_at(formats); formats++)
+        assert_ptr_equal(mox_format_of(mox_format_at(formats)->dtype), mox_format_at(formats));
+    assert_true(formats >= 13); /* more may have been added */
     assert_null(mox_format_at(-1));
 }
 
 static void test_unknown_dtypes(void **state)
 {
-    static const moxie_dtype none[] = { MOXIE_DTYPE_NONE, -1, 14, 31, 41, INT32_MAX };
+    static const moxie_dtype none[] = { MOXIE_DTYPE_NONE, -1, 31, 1 << 20, INT32_MAX };
     (void)state;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_string_equal(mox_dtype_name(none[i]), "?");
