@@ -165,15 +165,15 @@ static mox_isa best_class(const mox_cpu_features *f)
 
 static void find_features(void)
 {
-    mox_isa cap;
+    mox_isa cap = MOX_ISA_AMX; /* none */
 
     probe(&cpu);
     cpu.processors = mox_processor_count();
     cpu.best = cpu.allowed = best_class(&cpu);
     if (mox_isa_from_name(getenv("MOXIE_MAX_ISA"), &cap, NULL) != MOXIE_OK)
         atomic_store(&cap_unknown, true);
-    else if (cap < cpu.best)
-        /* "neon" below avx2 in the order, but no class of an x86 machine. */
+    if (cap < cpu.best)
+        /* "neon" is below avx2 in the order, but no class of an x86 machine. */
         cpu.allowed = cap == MOX_ISA_NEON ? MOX_ISA_SCALAR : cap;
 }
 
