@@ -113,19 +113,37 @@ static moxie_status character(mox_cursor *c, char *out, int32_t *length)
     return MOXIE_OK;
 }
 
+/* How many of the next bytes are ASCII and stand for themselves: in real files, whole names. */
+static uint64_t plain_run(const mox_cursor *c)
+{
+    const unsigned char *at = c->at;
+    while (at < c->end && *at >= 0x20 && *at < 0x80 && *at != '"' && *at != '\\')
+        at++;
+    return (uint64_t)(at - c->at);
+}
+
+/* Appends to `out` as far as it has room; *total counts all. */
+static void store(char *out, uint64_t room, const void *bytes, uint64_t n, uint64_t *total)
+{
+    if (*total < room)
+        memcpy(out + *total, bytes, n < room - *total ? n : room - *total);
+    *total += n;
+}
+
 /* The rest of a string behind its opening quote. `out` gets what fits in `room` bytes; *total is its whole length. */
 static moxie_status decode(mox_cursor *c, char *out, uint64_t room, uint64_t *total)
 {
     *total = 0;
     for (;;) {
+        const uint64_t run = plain_run(c);
+        store(out, room, c->at, run, total);
+        c->at += run;
         char bytes[4];
         int32_t length = 0;
         MOX_TRY(character(c, bytes, &length));
         if (length == 0)
             return MOXIE_OK;
-        for (int32_t i = 0; i < length; i++, ++*total)
-            if (*total < room)
-                out[*total] = bytes[i];
+        store(out, room, bytes, (uint64_t)length, total);
     }
 }
 

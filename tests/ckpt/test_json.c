@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_json.c - the pre-pass (non-finite literals, depth), what strictness refuses, and typed look-ups.
+ */
+#include "test_support.h"
+
+#include "base/memory.h"
+#include "ckpt/json.h"
+
+static moxie_status parse(const char *text, bool lenient, json_t **out, moxie_error *error)
+{
+    const size_t size = strlen(text);
+    char *guarded = test_guarded(size);
+    memcpy(guarded, text, size);
+    *error = (moxie_error) { 0 };
+    const moxie_status status = mox_json_parse(guarded, size, lenient, "dir/config.json", out, error);
+    test_guarded_free(guarded, size);
+    return status;
+}
+
+static json_t *good(const char *text, bool lenient)
+{
+    json_t *root = NULL;
+    moxie_error error;
+    assert_ok(parse(text, lenient, &root, &error), &error);
+    assert_non_null(root);
+    return root;
+}
+
+static void refuse(const char *text, bool lenient, const char *says)
+{
+    json_t *root = NULL;
+    moxie_error error;
+    assert_int_equal(parse(text, lenient, &root, &error), MOXIE_ERR_FORMAT);
+    if (!strstr(error.text, says))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, says);
+    assert_string_equal(error.file, "dir/config.json");
+    assert_null(root);
+}
+
+/* ---- parsing ---------------------------------------------------------------------------------------- */
+
+static void test_non_finite(void **state)
+{
+    (void)state;
+    json_t *root = good("{\"a\": [0.0, Infinity], \"b\":-Infinity, \"c\":NaN,\"NaN\": [NaN,NaN ,-Infinity,1],"
+                        "\"s\":\"Infinity \\\"NaN\\\\\"}",
+                        true);
+    assert_true(json_is_null(json_array_get(json_object_get(root, "a"), 1)));
+    assert_true(json_is_null(json_object_get(root, "b")));
+    assert_true(json_is_null(json_object_get(root, "c")));
+    const json_t *list = json_object_get(root, "NaN");
+    assert_int_equal(json_array_size(list), 4);
+    assert_true(json_is_null(json_array_get(list, 0)) && json_is_null(json_array_get(list, 2)));
+    assert_int_equal(json_integer_value(json_array_get(list, 3)), 1);
+    assert_string_equal(json_string_value(json_object_get(root, "s")), "Infinity \"NaN\\");
+    json_decref(root);
+
+    refuse("{\"a\":Infinity}", false, "line 1, column");
+    refuse("{\"a\":NaN}", false, "line 1, column");
+    refuse("{\"a\":-NaN}", true, "line 1, column");
+    refuse("{\"a\":+Infinity}", true, "line 1, column");
+    refuse("{\"a\":Infinit}", true, "line 1, column");
+    refuse("{\"a\":InfinityInfinity}", true, "line 1, column");
+    refuse("{NaN:1}", true, "line 1, column");
+    refuse("{\"a\":1}NaN", true, "line 1, column");
+}
+
+static char *nested(int depth)
+{
+    char *text = calloc(1, 2 * (size_t)depth + 1);
+    memset(text, '[', (size_t)depth);
+    memset(text + depth, ']', (size_t)depth);
+    return text;
+}
+
+static void test_depth(void **state)
+{
+    (void)state;
+    char *text = nested(64);
+    json_decref(good(text, false));
+    free(text);
+    text = nested(65);
+    refuse(text, false, "line 1, column 65: more than 64 levels");
+    refuse(text, true, "more than 64 levels");
+    free(text);
+    text = nested(1000000);
+    refuse(text, true, "more than 64 levels");
+    free(text);
+    /* Brackets in strings do not count, brackets side by side neither. */
+    text = calloc(1, 1000);
+    strcpy(text, "[\"");
+    memset(text + 2, '[', 500);
+    strcpy(text + 502, "\\\"[\"]");
+    json_decref(good(text, true));
+    strcpy(text, "[");
+    for (int i = 0; i < 100; i++)
+        strcat(text, "{},");
+    strcat(text, "[]]");
+    json_decref(good(text, true));
+    free(text);
+    refuse("]]]]{}", true, "line 1");
+}
+
+static void test_strictness(void **state)
+{
+    (void)state;
+    refuse("", true, "line 1");
+    refuse("1", true, "line 1");
+    refuse("{\"a\":1,\"a\":2}", true, "duplicate");
+    refuse("{\"a\":1,\"\\u0061\":2}", true, "duplicate");
+    refuse("{\n\n \"a\":1,}", true, "line 3");
+    refuse("{} x", true, "line 1");
+    refuse("{\"a\":\"\377\"}", true, "unable to decode byte 0xff");
+    refuse("{\"a\":\"\\ud800\"}", true, "Unicode");
+    refuse("{\"a\":\"\\u0000\"}", true, "\\\\u0000");
+    refuse("{\"a\":99999999999999999999}", true, "too big integer");
+    refuse("{\"a\":01}", true, "line 1");
+    refuse("\357\273\277{}", true, "line 1");
+    refuse("{'a':1}", true, "line 1");
+    refuse("{\"a", true, "line 1");
+    refuse("{\"a\\", true, "line 1");
+    refuse("{\"\033[2J\":1}", true, "\\x1b"); /* quoted in the message, escaped */
+}
+
+static void test_positions(void **state)
+{
+    (void)state;
+    json_t *root = NULL;
+    moxie_error error;
+    assert_int_equal(parse("{\n  \"a\": Infinity,\n  \"b\": x\n}", true, &root, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "line 3, column 8"));
+    assert_int_equal(error.offset, 27); /* behind the x, as Jansson counts */
+}
+
+/* ---- look-ups --------------------------------------------------------------------------------------- */
+
+static void test_lookups(void **state)
+{
+    (void)state;
+    json_t *root = good("{\"i\":-7,\"r\":2.5,\"t\":true,\"f\":false,\"s\":\"x\",\"n\":null,\"o\":{},\"a\":[]}", false);
+    moxie_error error;
+    int64_t i = 0;
+    double r = 0;
+    bool b = false;
+    const char *s = NULL;
+    assert_int_equal(mox_json_int(root, "i", 1, "f", &i, &error), MOXIE_OK);
+    assert_int_equal(i, -7);
+    assert_int_equal(mox_json_int(root, "absent", 11, "f", &i, &error), MOXIE_OK);
+    assert_int_equal(i, 11);
+    assert_int_equal(mox_json_int(root, "n", 12, "f", &i, &error), MOXIE_OK);
+    assert_int_equal(i, 12);
+    assert_int_equal(mox_json_int(root, "r", 1, "dir/f", &i, &error), MOXIE_ERR_FORMAT);
+    assert_string_equal(error.text, "\"r\": expected an integer, found a real number");
+    assert_string_equal(error.file, "dir/f");
+    assert_int_equal(mox_json_int(root, "t", 1, "f", &i, &error), MOXIE_ERR_FORMAT);
+    assert_int_equal(i, 12);
+
+    assert_int_equal(mox_json_real(root, "r", 0, "f", &r, &error), MOXIE_OK);
+    assert_true(r == 2.5);
+    assert_int_equal(mox_json_real(root, "i", 0, "f", &r, &error), MOXIE_OK);
+    assert_true(r == -7);
+    assert_int_equal(mox_json_real(root, "n", 0.5, "f", &r, &error), MOXIE_OK);
+    assert_true(r == 0.5);
+    assert_int_equal(mox_json_real(root, "s", 0, "f", &r, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "found a string"));
+
+    assert_int_equal(mox_json_bool(root, "t", false, "f", &b, &error), MOXIE_OK);
+    assert_true(b);
+    assert_int_equal(mox_json_bool(root, "f", true, "f", &b, &error), MOXIE_OK);
+    assert_false(b);
+    assert_int_equal(mox_json_bool(root, "absent", true, "f", &b, &error), MOXIE_OK);
+    assert_true(b);
+    assert_int_equal(mox_json_bool(root, "i", true, "f", &b, &error), MOXIE_ERR_FORMAT);
+
+    assert_int_equal(mox_json_string(root, "s", "d", "f", &s, &error), MOXIE_OK);
+    assert_string_equal(s, "x");
+    assert_int_equal(mox_json_string(root, "n", "d", "f", &s, &error), MOXIE_OK);
+    assert_string_equal(s, "d");
+    assert_int_equal(mox_json_string(root, "o", "d", "f", &s, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "found an object"));
+    assert_int_equal(mox_json_string(root, "a", "d", "f", &s, NULL), MOXIE_ERR_FORMAT);
+    assert_string_equal(s, "d");
+    json_decref(root);
+}
+
+/* A section that is absent, or no object at all, is like an empty one. */
+static void test_lookup_in_nothing(void **state)
+{
+    (void)state;
+    int64_t i = 0;
+    moxie_error error;
+    json_t *root = good("[1]", false);
+    assert_int_equal(mox_json_int(NULL, "i", 5, "f", &i, &error), MOXIE_OK);
+    assert_int_equal(i, 5);
+    assert_int_equal(mox_json_int(root, "i", 6, "f", &i, &error), MOXIE_OK);
+    assert_int_equal(i, 6);
+    json_decref(root);
+}
+
+/* ---- files and memory ------------------------------------------------------------------------------- */
+
+static void test_load(void **state)
+{
+    (void)state;
+    char *dir = test_tmpdir(), path[600];
+    moxie_error error;
+    json_t *root = NULL;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(mox_json_load(path, 100, true, &root, &error), MOXIE_ERR_IO);
+    assert_string_equal(error.file, path);
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fputs("{\"a\": NaN}", stream);
+    fclose(stream);
+    assert_int_equal(mox_json_load(path, 9, true, &root, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "10 bytes, the limit is 9"));
+    assert_null(root);
+    assert_ok(mox_json_load(path, 10, true, &root, &error), &error);
+    assert_true(json_is_null(json_object_get(root, "a")));
+    json_decref(root);
+    test_rmdir(dir);
+}
+
+static void *failing_malloc(size_t size)
+{
+    return mox_alloc(size);
+}
+
+/* The allocator of Jansson belongs to the program, which is this test. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    json_set_alloc_funcs(failing_malloc, mox_free);
+    for (uint64_t n = 1;; n++) {
+        json_t *root = NULL;
+        moxie_error error;
+        mox_alloc_fail_at(n);
+        const moxie_status status = parse("{\"a\":[NaN,\"text\",1.5],\"b\":{\"c\":7}}", true, &root, &error);
+        mox_alloc_fail_at(0);
+        if (status == MOXIE_OK) {
+            json_decref(root);
+            assert_true(n > 10);
+            break;
+        }
+        /* Jansson calls some of its own failed allocations a syntax error; an error they are in any case. */
+        assert_true(status == MOXIE_ERR_MEMORY || status == MOXIE_ERR_FORMAT);
+        assert_null(root);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_non_finite), cmocka_unit_test(test_depth),     cmocka_unit_test(test_strictness),
+        cmocka_unit_test(test_positions),  cmocka_unit_test(test_lookups),   cmocka_unit_test(test_lookup_in_nothing),
+        cmocka_unit_test(test_load),       cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

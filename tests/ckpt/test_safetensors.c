@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_safetensors.c - the header parser against every way to lie, and against the size of real models.
+ *
+ * Headers are written out here and parsed from memory that ends at an inaccessible page, so that reading one byte
+ * too far is a crash. Each malformed case names words that its message must hold.
+ */
+#include "test_support.h"
+
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors_header.h"
+
+typedef struct image {
+    unsigned char *data;
+    size_t size;
+} image;
+
+static image make_image(const void *json, size_t n, size_t data_bytes)
+{
+    image file = { test_guarded(8 + n + data_bytes), 8 + n + data_bytes };
+    memset(file.data, 0, 8);
+    for (int i = 0; i < 8; i++)
+        file.data[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    memcpy(file.data + 8, json, n);
+    for (size_t i = 0; i < data_bytes; i++)
+        file.data[8 + n + i] = (unsigned char)(i + 1);
+    return file;
+}
+
+static moxie_status parse(image file, mox_tensor_list *list, moxie_error *error)
+{
+    *error = (moxie_error) { 0 };
+    return mox_safetensors_header_parse(file.data, file.size, "dir/x.safetensors", 3, list, error);
+}
+
+/* Parses and expects failure with these words. */
+static void refuse_image(image file, const char *says)
+{
+    mox_tensor_list list = { 0 };
+    moxie_error error;
+    const moxie_status status = parse(file, &list, &error);
+    if (status != MOXIE_ERR_FORMAT)
+        fail_msg("status %d instead of a refusal that says \"%s\"", (int)status, says);
+    if (!strstr(error.text, says))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, says);
+    assert_string_equal(error.file, "dir/x.safetensors");
+    assert_in_range(error.offset, 0, (int64_t)file.size);
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+}
+
+static void refuse_bytes(const void *json, size_t n, size_t data_bytes, const char *says)
+{
+    refuse_image(make_image(json, n, data_bytes), says);
+}
+
+static void refuse(const char *json, size_t data_bytes, const char *says)
+{
+    refuse_bytes(json, strlen(json), data_bytes, says);
+}
+
+static void accept(const char *json, size_t data_bytes, int64_t tensors)
+{
+    const image file = make_image(json, strlen(json), data_bytes);
+    mox_tensor_list list = { 0 };
+    moxie_error error;
+    assert_ok(parse(file, &list, &error), &error);
+    assert_int_equal(list.count, tensors);
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+}
+
+/* An entry without its name. */
+#define ENTRY(dtype, shape, begin, end)                                                                                \
+    "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" #begin "," #end "]}"
+
+/* ---- good files ------------------------------------------------------------------------------------- */
+
+static void test_reads_all_fields(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{ \"__metadata__\" : {\"format\":\"pt\", \"x\":\"\"},\n"
+        "\"b\\u00e9\\ud83d\\ude00\\n\":" ENTRY(
+            "BF16", "2,1", 3,
+            7) ",\t"
+               "\"a\" : { \"data_offsets\" : [ 0 , 3 ] , \"shape\" : [ 3 ] , \"dtype\" : \"U8\" } }   ";
+    const image file = make_image(json, strlen(json), 7);
+    mox_tensor_list list = { 0 };
+    moxie_error error;
+    assert_ok(parse(file, &list, &error), &error);
+    assert_int_equal(list.count, 2);
+    const mox_file_tensor *b = &list.tensors[0], *a = &list.tensors[1];
+    assert_string_equal(b->name, "b\303\251\360\237\230\200\n");
+    assert_string_equal(a->name, "a");
+    assert_int_equal(b->view.dtype, MOXIE_BF16);
+    assert_int_equal(b->view.rank, 2);
+    assert_int_equal(b->view.shape[0], 2);
+    assert_int_equal(b->view.shape[1], 1);
+    assert_int_equal(b->view.strides[0], 0);
+    assert_int_equal(b->bytes, 4);
+    assert_int_equal(b->file, 3);
+    assert_int_equal(b->offset, 8 + strlen(json) + 3);
+    assert_ptr_equal(b->view.data, file.data + 8 + strlen(json) + 3);
+    assert_string_equal(b->file_dtype, "BF16");
+    assert_memory_equal(a->view.data, "\1\2\3", 3);
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+}
+
+static void test_legal_oddities(void **state)
+{
+    (void)state;
+    accept("{}", 0, 0);
+    accept("{}      ", 0, 0);
+    accept("{\"__metadata__\":{}}", 0, 0);
+    accept("{\"\":" ENTRY("F64", "", 0, 8) "}", 8, 1);
+    accept("{\"a\":" ENTRY("F32", "0", 0, 0) "}", 0, 1);
+    accept("{\"a\":" ENTRY("F32", "0,5", 4, 4) ",\"b\":" ENTRY("F32", "1", 0, 4) "}", 4, 2);
+    accept("{\"a\":" ENTRY("F32", "1", 0, 4) ",\"z\":" ENTRY("F4", "7,0", 0, 0) ",\"y\":" ENTRY("U8", "0", 0, 0) "}", 4,
+           3);
+    accept("{\"a\":" ENTRY("F4", "2,3", 0, 3) "}", 3, 1);
+    accept("{\"a\":" ENTRY("F6_E3M2", "4", 0, 3) "}", 3, 1);
+    accept("{\"\\u0061\":" ENTRY("U8", "", 0, 1) ",\"\\u0041\":" ENTRY("U8", "", 1, 2) "}", 2, 2);
+    accept("{\"a\":{\"\\u0064type\":\"\\u0055\\u0038\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, 1);
+    accept("{\"a\":{\"\\u0064\\u0061\\u0074\\u0061\\u005f\\u006f\\u0066\\u0066\\u0073\\u0065\\u0074\\u0073\":[0,1],"
+           "\"shape\":[],\"dtype\":\"U8\"}}",
+           1, 1);
+}
+
+/* The specification's dtype words with their sizes in bits; shape [8] fills whole bytes for all. */
+static void test_dtypes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        int bits;
+        moxie_dtype dtype;
+    } known[] = {
+        { "BOOL", 8, MOXIE_BOOL },
+        { "F4", 4, MOXIE_F4_E2M1 },
+        { "F6_E2M3", 6, MOXIE_F6_E2M3 },
+        { "F6_E3M2", 6, MOXIE_F6_E3M2 },
+        { "U8", 8, MOXIE_U8 },
+        { "I8", 8, MOXIE_I8 },
+        { "F8_E5M2", 8, MOXIE_F8_E5M2 },
+        { "F8_E4M3", 8, MOXIE_F8_E4M3 },
+        { "F8_E8M0", 8, MOXIE_F8_E8M0 },
+        { "F8_E4M3FNUZ", 8, MOXIE_DTYPE_NONE },
+        { "F8_E5M2FNUZ", 8, MOXIE_DTYPE_NONE },
+        { "I16", 16, MOXIE_I16 },
+        { "U16", 16, MOXIE_U16 },
+        { "F16", 16, MOXIE_F16 },
+        { "BF16", 16, MOXIE_BF16 },
+        { "I32", 32, MOXIE_I32 },
+        { "U32", 32, MOXIE_U32 },
+        { "F32", 32, MOXIE_F32 },
+        { "C64", 64, MOXIE_DTYPE_NONE },
+        { "F64", 64, MOXIE_F64 },
+        { "I64", 64, MOXIE_I64 },
+        { "U64", 64, MOXIE_U64 },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        char json[200];
+        snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%d]}}", known[i].word,
+                 known[i].bits);
+        const image file = make_image(json, strlen(json), (size_t)known[i].bits);
+        mox_tensor_list list = { 0 };
+        moxie_error error;
+        assert_ok(parse(file, &list, &error), &error);
+        assert_int_equal(list.tensors[0].view.dtype, known[i].dtype);
+        assert_string_equal(list.tensors[0].file_dtype, known[i].word);
+        assert_int_equal(list.tensors[0].unusable != NULL, known[i].dtype == MOXIE_DTYPE_NONE);
+        mox_tensor_list_free(&list);
+        test_guarded_free(file.data, file.size);
+        assert_int_equal(mox_file_dtype_from_name(known[i].word), known[i].dtype);
+        if (known[i].dtype != MOXIE_DTYPE_NONE)
+            assert_string_equal(mox_file_dtype_name(known[i].dtype), known[i].word);
+    }
+    assert_null(mox_file_dtype_name(MOXIE_DTYPE_NONE));
+    assert_null(mox_file_dtype_name(MOXIE_U4B8));
+    assert_int_equal(mox_file_dtype_from_name("f32"), MOXIE_DTYPE_NONE);
+}
+
+/* A tensor of many axes does not spoil the file, but cannot be used. */
+static void test_many_axes(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"v\":" ENTRY("U8", "1,2,1,3,1,2", 0, 12) ",\"w\":" ENTRY("U8", "1,1,1,1,2", 12, 14) "}";
+    const image file = make_image(json, strlen(json), 14);
+    mox_tensor_list list = { 0 };
+    moxie_error error;
+    assert_ok(parse(file, &list, &error), &error);
+    assert_non_null(list.tensors[0].unusable);
+    assert_int_equal(list.tensors[0].view.dtype, MOXIE_DTYPE_NONE);
+    assert_int_equal(list.tensors[0].view.rank, MOXIE_MAX_RANK);
+    assert_null(list.tensors[1].unusable);
+    assert_int_equal(list.tensors[1].view.shape[4], 2);
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+}
+
+/* ---- lies about the header's length ------------------------------------------------------------------- */
+
+static void refuse_raw(const char *bytes, size_t n, const char *says)
+{
+    image file = { test_guarded(n), n };
+    memcpy(file.data, bytes, n);
+    refuse_image(file, says);
+}
+
+static void test_header_length(void **state)
+{
+    (void)state;
+    refuse_raw("", 0, "at least 8");
+    refuse_raw("\2\0\0\0\0\0\0", 7, "at least 8");
+    refuse_raw("\0\0\0\0\0\0\0\0", 8, "'{'");
+    refuse_raw("\0\0\0\0\0\0\0\0{}", 10, "'{'");
+    refuse_raw("\3\0\0\0\0\0\0\0{}", 10, "truncated");
+    refuse_raw("\377\377\377\377\377\377\377\377{}", 10, "the format allows 100000000");
+    refuse_raw("\1\341\365\5\0\0\0\0{}", 10, "the format allows 100000000"); /* 100,000,001 */
+    refuse_raw("\0\341\365\5\0\0\0\0{}", 10, "truncated");                   /* 100,000,000 */
+    refuse_raw("\370\377\377\377\377\377\377\377{}", 10, "the format allows");
+}
+
+/* Every cut of a good file is refused. */
+static void test_every_truncation(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"__metadata__\":{\"a\":\"b\"},\"x\":" ENTRY("F32", "2", 0, 8) "}";
+    const image whole = make_image(json, strlen(json), 8);
+    for (size_t n = 0; n < whole.size; n++) {
+        image cut = { test_guarded(n), n };
+        memcpy(cut.data, whole.data, n);
+        refuse_image(cut, "");
+        if (n < 8 || n >= 8 + strlen(json))
+            continue;
+        refuse_bytes(json, n - 8, 0, ""); /* the same with an honest N */
+    }
+    test_guarded_free(whole.data, whole.size);
+}
+
+/* ---- lies in the JSON --------------------------------------------------------------------------------- */
+
+static void test_grammar(void **state)
+{
+    (void)state;
+    refuse(" {}", 0, "'{'");
+    refuse("\357\273\277{}", 0, "'{'");
+    refuse("[]", 0, "'{'");
+    refuse("{}x", 0, "only blanks");
+    refuse("{}\n", 0, "only blanks");
+    refuse_bytes("{}\0", 3, 0, "only blanks");
+    refuse("{},{}", 0, "only blanks");
+    refuse("{", 0, "expected '\"'");
+    refuse("{,}", 0, "expected '\"'");
+    refuse("{a:1}", 0, "expected '\"'");
+    refuse("{'a':1}", 0, "expected '\"'");
+    refuse("{\"a\"}", 0, "expected ':'");
+    refuse("{\"a\":1}", 0, "expected '{'");
+    refuse("{\"a\":null}", 0, "expected '{'");
+    refuse("{\"a\":[]}", 0, "expected '{'");
+    refuse("{\"a\":{}}", 0, "expected '\"'");
+    refuse("{\"a\":" ENTRY("U8", "", 0, 1) ",}", 1, "expected '\"'");
+    refuse("{\"a\":" ENTRY("U8", "", 0, 1), 1, "expected '}' behind the last tensor, found the end of the header");
+    refuse("{\"a\":" ENTRY("U8", "", 0, 1) "\"b\":" ENTRY("U8", "", 1, 2) "}", 2, "expected '}'");
+    refuse("{\"a\":" ENTRY("U8", "1,", 0, 1) "}", 1, "whole number");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],}}", 1, "expected '\"'");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0]}}", 1, "expected ','");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1,2]}}", 1, "expected ']'");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[]}}", 1, "whole number");
+    refuse("{\"a\":{\"dtype\":8,\"shape\":[],\"data_offsets\":[0,1]}}", 1, "expected '\"'");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}}", 1, "expected '['");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[[1]],\"data_offsets\":[0,1]}}", 1, "whole number");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}}", 1, "whole number");
+    refuse("{/*c*/}", 0, "expected '\"'");
+}
+
+static void test_fields(void **state)
+{
+    (void)state;
+    refuse("{\"a\":{\"shape\":[],\"data_offsets\":[0,1]}}", 1, "\"a\" has no field \"dtype\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "no field \"shape\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 1, "no field \"data_offsets\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1,
+           "two fields \"dtype\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"shape\":[],\"data_offsets\":[0,1]}}", 1, "two fields \"shape\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"data\\u005foffsets\":[0,1]}}", 1,
+           "two fields \"data_offsets\"");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"x\":{}}}", 1, "unknown field \"x\"");
+    refuse("{\"a\":{\"dtypedtypedtypedtypedtypedtypedtype\":\"U8\"}}", 1, "unknown field \"dtypedtype");
+    refuse("{\"a\":" ENTRY("F7", "", 0, 1) "}", 1, "unknown dtype \"F7\"");
+    refuse("{\"a\":" ENTRY("", "", 0, 1) "}", 1, "unknown dtype \"\"");
+    refuse("{\"a\":" ENTRY("u8", "", 0, 1) "}", 1, "unknown dtype \"u8\"");
+    refuse("{\"a\":" ENTRY("\\u001b[2J", "", 0, 1) "}", 1, "unknown dtype \"\\x1b[2J\"");
+    refuse("{\"a\\u001b[2J\":" ENTRY("F7", "", 0, 1) "}", 1, "tensor \"a\\x1b[2J\"");
+}
+
+static void test_duplicates(void **state)
+{
+    (void)state;
+    refuse("{\"a\":" ENTRY("U8", "", 0, 1) ",\"a\":" ENTRY("U8", "", 1, 2) "}", 2, "tensor \"a\" occurs twice");
+    refuse("{\"a\":" ENTRY("U8", "", 0, 1) ",\"\\u0061\":" ENTRY("U8", "", 1, 2) "}", 2, "tensor \"a\" occurs twice");
+    refuse("{\"\303\251\":" ENTRY("U8", "", 0, 1) ",\"\\u00E9\":" ENTRY("U8", "", 1, 2) "}", 2, "occurs twice");
+    refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "occurs twice");
+    refuse("{\"__metadata__\":{\"k\":\"1\",\"k\":\"1\"}}", 0, "key \"k\" occurs twice");
+}
+
+static void test_metadata(void **state)
+{
+    (void)state;
+    refuse("{\"__metadata__\":" ENTRY("U8", "", 0, 1) "}", 1, "expected '\"'");
+    refuse("{\"__metadata__\":{\"a\":1}}", 0, "expected '\"'");
+    refuse("{\"__metadata__\":{\"a\":null}}", 0, "expected '\"'");
+    refuse("{\"__metadata__\":{\"a\":{}}}", 0, "expected '\"'");
+    refuse("{\"__metadata__\":null}", 0, "expected '{'");
+    refuse("{\"__metadata__\":[]}", 0, "expected '{'");
+    refuse("{\"__metadata__\":{\"a\":\"\377\"}}", 0, "UTF-8");
+    refuse("{\"__metadata__\":{\"a\":\"b\",}}", 0, "expected '\"'");
+}
+
+static void test_strings(void **state)
+{
+    (void)state;
+    static const char *const bad_utf8[] = {
+        "\200",
+        "\300\200",
+        "\301\277",
+        "\303",
+        "\303x",
+        "\340\200\200",
+        "\340\237\277",
+        "\355\240\200",
+        "\355\277\277",
+        "\360\200\200\200",
+        "\360\217\277\277",
+        "\364\220\200\200",
+        "\365\200\200\200",
+        "\370\210\200\200\200",
+        "\376",
+        "\377",
+        "\342\202",
+    };
+    char json[64];
+    for (size_t i = 0; i < sizeof bad_utf8 / sizeof bad_utf8[0]; i++) {
+        snprintf(json, sizeof json, "{\"%s\":{}}", bad_utf8[i]);
+        refuse(json, 0, "UTF-8");
+        snprintf(json, sizeof json, "{\"a%s", bad_utf8[i]);
+        refuse(json, 0, "UTF-8");
+    }
+    refuse("{\"\\u0000\":{}}", 0, "NUL");
+    refuse_bytes("{\"\0\":{}}", 8, 0, "control character 0x00");
+    refuse("{\"a\nb\":{}}", 0, "control character 0x0a");
+    refuse("{\"\\ud800\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800x\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800\\n12345\":{}}", 0, "lone surrogate");
+    refuse("{\"\\udc00\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800\\ud800\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800\\u0041\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800", 0, "lone surrogate");
+    refuse("{\"\\u12\":{}}", 0, "hexadecimal");
+    refuse("{\"\\u12g4\":{}}", 0, "hexadecimal");
+    refuse("{\"\\u12", 0, "hexadecimal");
+    refuse("{\"\\x41\":{}}", 0, "unknown escape");
+    refuse("{\"\\", 0, "unknown escape");
+    refuse("{\"abc", 0, "closing quote");
+}
+
+/* Nesting has no depth to exhaust: the grammar ends at the second level. */
+static void test_deep_nesting(void **state)
+{
+    (void)state;
+    const size_t n = 1000000;
+    char *deep = malloc(n);
+    memset(deep, '[', n);
+    memcpy(deep, "{\"a\":{\"shape\":", 14);
+    refuse_bytes(deep, n, 0, "whole number");
+    for (size_t i = 0; i + 5 <= n; i += 5)
+        memcpy(deep + i, "{\"a\":", 5);
+    refuse_bytes(deep, n, 0, "unknown field");
+    free(deep);
+}
+
+/* ---- lies about sizes --------------------------------------------------------------------------------- */
+
+static void test_integers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "-1",  "-0",  "+1", "01",  "00",       "1.0",  "1.",
+                                       "1e3", "1E0", ".5", "NaN", "Infinity", "true", "[" };
+    char json[200];
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"U8\",\"shape\":[%s],\"data_offsets\":[0,1]}}", bad[i]);
+        refuse(json, 1, "whole number");
+        snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%s,1]}}", bad[i]);
+        refuse(json, 1, "whole number");
+    }
+    refuse("{\"a\":" ENTRY("U8", "0x1", 0, 1) "}", 1, "expected ']'");
+    refuse("{\"a\":" ENTRY("U8", "281474976710656", 0, 1) "}", 1, "2^48 - 1");
+    refuse("{\"a\":" ENTRY("U8", "281474976710655", 0, 1) "}", 1,
+           "281474976710655 bytes of U8, its data_offsets give 1");
+    refuse("{\"a\":" ENTRY("U8", "18446744073709551617", 0, 1) "}", 1, "2^48 - 1");
+    refuse("{\"a\":" ENTRY("U8", "1", 0, 99999999999999999999999) "}", 1, "2^48 - 1");
+}
+
+static void test_overflows(void **state)
+{
+    (void)state;
+    refuse("{\"a\":" ENTRY("U8", "2,18446744073709551614", 0, 4) "}", 4, "2^48 - 1");
+    refuse("{\"a\":" ENTRY("U8", "65536,281474976710655,2", 0, 4) "}", 4, "more than 64 bits");
+    refuse("{\"a\":" ENTRY("U8", "4294967296,4294967296", 0, 0) "}", 0, "more than 64 bits");
+    refuse("{\"a\":" ENTRY("U8", "4294967296,536870912", 0, 0) "}", 0, "more than 64 bits"); /* 2^61 * 8 */
+    refuse("{\"a\":" ENTRY("U8", "0,4294967296,4294967296", 0, 0) "}", 0, "more than 64 bits");
+    refuse("{\"a\":" ENTRY("U8", "4294967296,4294967296,0", 0, 0) "}", 0, "more than 64 bits");
+    refuse("{\"a\":" ENTRY("F4", "3", 0, 1) "}", 1, "whole bytes");
+    refuse("{\"a\":" ENTRY("F4", "3", 0, 2) "}", 2, "whole bytes");
+    refuse("{\"a\":" ENTRY("F6_E2M3", "2", 0, 2) "}", 2, "whole bytes");
+}
+
+static void test_offsets(void **state)
+{
+    (void)state;
+    refuse("{\"a\":" ENTRY("F32", "2", 0, 4) "}", 4, "needs 8 bytes of F32, its data_offsets give 4");
+    refuse("{\"a\":" ENTRY("F32", "1", 0, 8) "}", 8, "needs 4 bytes of F32, its data_offsets give 8");
+    refuse("{\"a\":" ENTRY("F32", "", 0, 0) "}", 0, "needs 4 bytes");
+    refuse("{\"a\":" ENTRY("F32", "0", 0, 4) "}", 4, "needs 0 bytes");
+    refuse("{\"a\":" ENTRY("U8", "4", 4, 0) "}", 4, "lies at [4, 0)");
+    refuse("{\"a\":" ENTRY("U8", "4", 0, 4) "}", 3, "the file has 3 bytes of data");
+    refuse("{\"a\":" ENTRY("U8", "4", 1, 5) "}", 5, "leave a hole");
+    refuse("{\"a\":" ENTRY("U8", "4", 0, 4) "}", 5, "end after 4 bytes of data, but the file has 5");
+    refuse("{}", 1, "end after 0 bytes of data, but the file has 1");
+    refuse("{\"a\":" ENTRY("U8", "2", 0, 2) ",\"b\":" ENTRY("U8", "2", 1, 3) "}", 3, "overlap");
+    refuse("{\"a\":" ENTRY("U8", "2", 0, 2) ",\"b\":" ENTRY("U8", "2", 0, 2) "}", 2, "overlap");
+    refuse("{\"b\":" ENTRY("U8", "2", 3, 5) ",\"a\":" ENTRY("U8", "2", 0, 2) "}", 5,
+           "tensor \"b\" begins at byte 3 of "
+           "the data, expected 2");
+    refuse("{\"a\":" ENTRY("U8", "4", 0, 4) ",\"z\":" ENTRY("U8", "0", 2, 2) "}", 4, "overlap");
+    refuse("{\"z\":" ENTRY("U8", "0", 5, 5) ",\"a\":" ENTRY("U8", "4", 0, 4) "}", 4, "lies at [5, 5)");
+}
+
+/* A small file that claims terabytes by giving the same bytes to many tensors. */
+static void test_amplification(void **state)
+{
+    (void)state;
+    char *json = malloc(100000), *at = json;
+    for (int i = 0; i < 1000; i++)
+        at += sprintf(at, "%c\"t%d\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}", i ? ',' : '{', i);
+    *at++ = '}';
+    refuse_bytes(json, (size_t)(at - json), 16, "overlap");
+    free(json);
+}
+
+/* ---- size and chance ---------------------------------------------------------------------------------- */
+
+/* Of this process, as the machine may be busy with others. */
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As many tensors as the largest public models have, in a shuffled order, under a second. */
+static void test_200000_tensors(void **state)
+{
+    (void)state;
+    const int count = 200000;
+    char *json = malloc((size_t)count * 140), *at = json;
+    for (int i = 0; i < count; i++) {
+        const int place = (int)((int64_t)i * 77773 % count); /* 77773 is prime to 200000 */
+        at += sprintf(at,
+                      "%c\"model.layers.%d.mlp.experts.%d.down_proj.weight_scale\":{\"dtype\":\"F32\",\"shape\":[],"
+                      "\"data_offsets\":[%d,%d]}",
+                      i ? ',' : '{', place / 384, place % 384, 4 * place, 4 * place + 4);
+    }
+    *at++ = '}';
+    const image file = make_image(json, (size_t)(at - json), 4 * (size_t)count);
+    mox_tensor_list list = { 0 };
+    moxie_error error;
+    const double start = seconds_now();
+    assert_ok(parse(file, &list, &error), &error);
+    const double taken = seconds_now() - start;
+    assert_int_equal(list.count, count);
+    if (taken > 1.0)
+        fail_msg("%d tensors took %.2f s", count, taken);
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+    free(json);
+}
+
+/* Random damage to a good file: refused or accepted, but never a byte read outside. What is accepted tiles. */
+static void test_random_damage(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"__metadata__\":{\"k\":\"\\u00e9\"},\"a\":" ENTRY(
+        "BF16", "3,2", 0, 12) ",\"b\":" ENTRY("F4", "4", 12, 14) ",\"c\":" ENTRY("U8", "0", 14, 14) "}  ";
+    const uint64_t seed = test_seed(7);
+    test_rng rng = { seed };
+    const image good = make_image(json, strlen(json), 14);
+    const image file = make_image(json, strlen(json), 14);
+    for (int64_t round = 0; round < test_env("MOXIE_TEST_DAMAGE", 100000); round++) {
+        memcpy(file.data, good.data, good.size);
+        for (uint64_t k = test_below(&rng, 4) + 1; k > 0; k--) {
+            static const char likely[] = "0123456789{}[]\",:\\ -e.";
+            const uint64_t i = test_below(&rng, good.size);
+            file.data[i] = test_below(&rng, 2) ? (unsigned char)likely[test_below(&rng, sizeof likely - 1)]
+                                               : (unsigned char)test_u64(&rng);
+        }
+        mox_tensor_list list = { 0 };
+        moxie_error error;
+        uint64_t bytes = 0;
+        const moxie_status status = parse(file, &list, &error);
+        for (int64_t i = 0; status == MOXIE_OK && i < list.count; i++)
+            bytes += list.tensors[i].bytes;
+        if (status != MOXIE_ERR_FORMAT && (status != MOXIE_OK || bytes != 14))
+            fail_msg("seed %llu, round %lld: status %d, %llu bytes", (unsigned long long)seed, (long long)round,
+                     (int)status, (unsigned long long)bytes);
+        mox_tensor_list_free(&list);
+    }
+    test_guarded_free(good.data, good.size);
+    test_guarded_free(file.data, file.size);
+}
+
+/* ---- files -------------------------------------------------------------------------------------------- */
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(bytes, 1, n, stream), n);
+    fclose(stream);
+}
+
+static void test_no_regular_file(void **state)
+{
+    (void)state;
+    char *dir = test_tmpdir(), path[600];
+    moxie_error error;
+    mox_tensor_set *set = NULL;
+    snprintf(path, sizeof path, "%s/x", dir);
+    assert_int_equal(mox_tensor_set_open_file(path, false, &set, &error), MOXIE_ERR_IO);
+    assert_string_equal(error.file, path);
+    assert_non_null(strstr(error.text, "No such file"));
+    assert_int_equal(mox_tensor_set_open_file(dir, false, &set, &error), MOXIE_ERR_IO);
+    assert_non_null(strstr(error.text, "directory"));
+    assert_int_equal(mox_tensor_set_open_file("/dev/zero", false, &set, &error), MOXIE_ERR_IO);
+    assert_non_null(strstr(error.text, "regular file"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mox_tensor_set_open_file(path, true, &set, &error), MOXIE_ERR_IO);
+    assert_non_null(strstr(error.text, "regular file"));
+    remove(path);
+    write_file(path, "", 0);
+    assert_int_equal(mox_tensor_set_open_file(path, false, &set, &error), MOXIE_ERR_FORMAT);
+    assert_null(set);
+    test_rmdir(dir);
+}
+
+/* Symbolic links are how model caches store files; tensors lie at odd addresses there, too. */
+static void test_link_and_unaligned(void **state)
+{
+    (void)state;
+    char *dir = test_tmpdir(), blob[600], link[600];
+    static const char json[] =
+        "{\"a\":" ENTRY("U8", "1", 0, 1) ",\"b\":" ENTRY("F32", "1", 1, 5) ",\"c\":" ENTRY("C64", "1", 5, 13) "}";
+    const image file = make_image(json, strlen(json), 13);
+    snprintf(blob, sizeof blob, "%s/blob", dir);
+    snprintf(link, sizeof link, "%s/x.safetensors", dir);
+    write_file(blob, file.data, file.size);
+    assert_int_equal(symlink("blob", link), 0);
+    for (int no_mmap = 0; no_mmap < 2; no_mmap++) {
+        moxie_error error;
+        mox_tensor_set *set = NULL;
+        assert_ok(mox_tensor_set_open_file(link, no_mmap, &set, &error), &error);
+        assert_int_equal(mox_tensor_set_count(set), 3);
+        assert_int_equal(mox_tensor_set_files(set), 1);
+        assert_string_equal(mox_tensor_set_file_name(set, 0), link);
+        assert_int_equal(mox_tensor_set_bytes(set), 13);
+        assert_memory_equal(mox_tensor_set_find(set, "b")->view.data, "\2\3\4\5", 4);
+        assert_null(mox_tensor_set_find(set, "d"));
+        assert_int_equal(mox_file_tensor_check(set, mox_tensor_set_find(set, "b"), &error), MOXIE_OK);
+        assert_int_equal(mox_file_tensor_check(set, mox_tensor_set_find(set, "c"), &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "\"c\" (C64)"));
+        mox_tensor_set_close(set);
+    }
+    test_guarded_free(file.data, file.size);
+    test_rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_all_fields), cmocka_unit_test(test_legal_oddities),
+        cmocka_unit_test(test_dtypes),           cmocka_unit_test(test_many_axes),
+        cmocka_unit_test(test_header_length),    cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_grammar),          cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_duplicates),       cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_strings),          cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_integers),         cmocka_unit_test(test_overflows),
+        cmocka_unit_test(test_offsets),          cmocka_unit_test(test_amplification),
+        cmocka_unit_test(test_200000_tensors),   cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_no_regular_file),  cmocka_unit_test(test_link_and_unaligned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
