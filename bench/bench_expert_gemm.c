@@ -224,10 +224,10 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
 int main(int argc, char **argv)
 {
     const int threads = argc > 1 ? atoi(argv[1]) : 0, repeats = argc > 2 ? atoi(argv[2]) : 9;
-    moxie_executor *executor;
-    moxie_error error;
+    moxie_executor *executor = NULL;
+    moxie_error error = { .text = "needs at least one repeat" };
     if (repeats < 1 || mox_executor_create(threads, &executor, &error) != MOXIE_OK)
-        die("needs threads >= 0 and repeats >= 1", &error);
+        die("usage: bench_expert_gemm [threads] [repeats]", &error);
     printf("%d workers, W13 of %d experts, %d x %d twice, median (least .. most) of %d\n", (int)executor->workers,
            ACTIVE, INTERMEDIATE, HIDDEN, repeats);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

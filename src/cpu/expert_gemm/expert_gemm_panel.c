@@ -34,7 +34,7 @@ int64_t mox_gemm_problem_cols(const mox_expert_gemm_problem *problem)
 int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_gemm_problem_cols(problem);
-    return mox_quant_is_none(problem->act) ? cols : mox_act_group_cols(problem->act, cols);
+    return mox_quant_is_none(problem->act) ? mox_max_i64(cols, 1) : mox_act_group_cols(problem->act, cols);
 }
 
 void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)

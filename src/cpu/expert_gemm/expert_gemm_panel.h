@@ -32,7 +32,7 @@ void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)
 /* Upper limits for one product, from its shape alone. */
 typedef struct mox_gemm_extent {
     int64_t cols;
-    int64_t act_group_cols; /* cols when the activations are not quantized */
+    int64_t act_group_cols; /* at least cols when the activations are not quantized */
     int64_t longest;        /* of a segment: MOX_SEGMENT, or INT64_MAX */
     int64_t segments;       /* at most */
     int64_t stride;         /* of a panel row, at most */

@@ -256,7 +256,7 @@ static void one_panel(void *context, int64_t task, int32_t worker)
 void mox_expert_gemm_scalar_any_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
     const moxie_quant *quant = args->projection == MOX_W13 ? &args->shape->w13 : &args->shape->w2;
-    const int64_t cols = args->a->cols, group = args->a->scales != NULL ? args->a->group_cols : cols;
+    const int64_t cols = args->a->cols, group = args->a->scales != NULL ? args->a->group_cols : mox_max_i64(cols, 1);
     state st = { .args = args, .extent = mox_gemm_extent_of(quant, cols, group, MOX_SEGMENT) };
     scratch measured;
     st.scratch_bytes = lay_out(&st.extent, NULL, &measured);

@@ -66,7 +66,7 @@ static void describe(const mox_quant_act_args *args, mox_operand *out)
     out->rows = args->rows;
     out->cols = args->cols;
     out->stride = mox_ceil_div(args->cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD;
-    out->group_cols = quantized ? mox_act_group_cols(args->quant, args->cols) : args->cols;
+    out->group_cols = quantized ? mox_act_group_cols(args->quant, args->cols) : mox_max_i64(args->cols, 1);
     out->scale_cols = quantized ? mox_ceil_div(args->cols, out->group_cols) : 0;
     out->global_kind = quantized ? args->quant->global : MOXIE_GLOBAL_NONE;
     out->integer = quantized && mox_format_of(args->quant->element)->kind == MOX_KIND_INTEGER;
