@@ -9,7 +9,8 @@
  *     ids    = the K largest keys, descending, ties to the lower index
  *     weight = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
  * A NaN key sorts below every number, below -inf too: it is chosen only when fewer than K numbers are left,
- * and then with weight 0.
+ * and then with weight 0. It does not take part in a softmax, nor in its group's score. A softmax with
+ * infinite logits is its limit: entries of +inf share evenly, and so do entries that are all -inf.
  */
 #ifndef MOX_ROUTE_ROUTE_H
 #define MOX_ROUTE_ROUTE_H
@@ -17,29 +18,57 @@
 #include "base/status.h"
 #include "format/format.h"
 
-/* Every rule of a routing description for E experts and K choices, in words when broken. */
+/* Every rule of a routing description for E experts and K choices, in words when broken. A field that the
+ * selection never reads must have its neutral value, so that nothing that was asked for is ignored. */
 moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, int64_t top_k, moxie_error *error);
+/* Sets every field: those of the method's row, the others to their neutral values. */
 moxie_status mox_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
 /* A short description for plans: "softmax top-4, renormalised". Returns `buffer`. */
 const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, int64_t top_k, char *buffer,
                                  size_t size);
 
+/* Name of row i of routing_methods.def; NULL past the last. Immutable. */
+const char *mox_routing_name_at(int32_t i);
+/* Whose numbering of routing methods. vLLM renumbered 6 to 8 when it adopted FlashInfer's. */
+typedef enum mox_routing_numbering {
+    MOX_NUMBERING_VLLM_OLD, /* Custom is 6 */
+    MOX_NUMBERING_VLLM,     /* Custom is 101 */
+    MOX_NUMBERING_FLASHINFER
+} mox_routing_numbering;
+/* The number that `numbering` gives to a method of the list, or -1; the first method that has a number, or NULL. */
+int32_t mox_routing_number(const char *name, mox_routing_numbering numbering);
+const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering);
+
 /* Routes one token. logits f32 [E] (already widened; rounded here if the routing asks for it). `token` is
  * the token's index in the batch (simulated strategies draw from seed and token), token_id its
- * vocabulary id (table routing). ids [K], weights [K]. Uses only the stack. Not for MOXIE_SELECT_CUSTOM. */
+ * vocabulary id (table routing; without a row in the table every id is -1). ids [K], weights [K]. Uses only
+ * the stack. `routing` has passed mox_routing_check(). Not for MOXIE_SELECT_CUSTOM. */
 void mox_route_token(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits, int64_t token,
                      int32_t token_id, int32_t *ids, float *weights);
+
+/* The choice of the simulated strategies, before norm and scales. */
+void mox_route_simulate(const moxie_routing *routing, int64_t experts, int64_t top_k, int64_t token, int32_t *ids,
+                        float *weights);
+
+/* 1 / (1 + e^-x), never through an overflow. */
+static inline float mox_route_sigmoid(float x)
+{
+    const float e = expf(-fabsf(x));
+    return x >= 0 ? 1.0f / (1.0f + e) : e / (1.0f + e);
+}
 
 uint32_t mox_pack_choice(int32_t id, float weight);
 void mox_unpack_choice(uint32_t packed, int32_t *id, float *weight);
 
+/* moxie_expert_map(). */
 moxie_status mox_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank, int32_t *local,
                             int32_t *count, moxie_error *error);
 
 /* Pairs p = (t, j) grouped by slot; inside a slot in token order, then slot order j.
  *   ids [T,K]; slot_of [E]: slot of each global expert or -1 (not local); slots S
  *   offsets [S+1]: pairs of slot s are [offsets[s], offsets[s+1]);  offsets[S] = local pairs
- *   pair_at [T*K]: pair_at[p] = t*K + j;   position [T*K]: position[t*K+j] = p or -1 when skipped */
+ *   pair_at [T*K]: pair_at[p] = t*K + j for p < offsets[S], the rest is not written
+ *   position [T*K]: position[t*K+j] = p, or -1 when skipped: an id outside [0, E), or not local */
 typedef struct mox_permutation {
     int64_t *offsets;
     int64_t *pair_at;

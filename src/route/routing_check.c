@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * routing_check.c - which routings mean something, in words when they do not.
+ *
+ * Each field has one reader. Where the selection does not read a field, the field must be neutral: a bias
+ * beside a table, or a scale beside a callback, is a mistake in the caller that would change results in
+ * silence. Weight on the input is allowed for any K: each choice then multiplies its own copy of the input.
+ * Everything here runs once, when a layer is described; routing itself checks nothing.
+ */
+#include "route/route.h"
+
+static const char *const select_names[] = { "topk", "table", "sparsemixer", "custom", "sim_uniform", "sim_normal" };
+
+static moxie_status check_sizes(int64_t experts, int64_t top_k, moxie_error *error)
+{
+    MOX_FAIL_IF(experts < 1 || experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
+                "routing: %lld experts; it must be from 1 to %d", (long long)experts, MOXIE_MAX_EXPERTS);
+    MOX_FAIL_IF(top_k < 1 || top_k > MOXIE_MAX_TOP_K, MOXIE_ERR_ARGUMENT, error,
+                "routing: top_k is %lld; it must be from 1 to %d", (long long)top_k, MOXIE_MAX_TOP_K);
+    MOX_FAIL_IF(top_k > experts, MOXIE_ERR_ARGUMENT, error,
+                "routing: top_k is %lld, but there are only %lld experts to choose from", (long long)top_k,
+                (long long)experts);
+    return MOXIE_OK;
+}
+
+static moxie_status check_number(const char *field, int32_t value, int32_t largest, moxie_error *error)
+{
+    MOX_FAIL_IF(value < 0 || value > largest, MOXIE_ERR_ARGUMENT, error,
+                "routing.%s is %d; the values known are 0 to %d", field, (int)value, (int)largest);
+    return MOXIE_OK;
+}
+
+static moxie_status check_float(const char *field, float value, moxie_error *error)
+{
+    MOX_FAIL_IF(!(value >= 0) || isinf(value), MOXIE_ERR_ARGUMENT, error,
+                "routing.%s is %g; it must be a finite number that is not negative", field, (double)value);
+    return MOXIE_OK;
+}
+
+static moxie_status check_values(const moxie_routing *r, moxie_error *error)
+{
+    MOX_TRY(check_number("score", r->score, MOXIE_SCORE_SQRTSOFTPLUS, error));
+    MOX_TRY(check_number("select", r->select, MOXIE_SELECT_SIM_NORMAL, error));
+    MOX_TRY(check_number("weight", r->weight, MOXIE_WEIGHT_SIGMOID_SELECTED, error));
+    MOX_TRY(check_number("norm", r->norm, MOXIE_NORM_SUM_OR_ONE, error));
+    MOX_TRY(check_number("group_score", r->group_score, MOXIE_GROUP_MAX, error));
+    MOX_TRY(check_float("norm_eps", r->norm_eps, error));
+    MOX_TRY(check_float("jitter", r->jitter, error));
+    return check_float("scale", r->scale, error);
+}
+
+/* A field that only some selections read. */
+typedef struct field_rule {
+    const char *name;
+    bool set;
+    uint32_t readers; /* bits by moxie_select */
+} field_rule;
+
+#define BIT(select) (1u << MOXIE_SELECT_##select)
+#define LOGIT_BASED (BIT(TOPK) | BIT(TABLE) | BIT(SPARSEMIXER))
+#define BUILT_IN    (LOGIT_BASED | BIT(SIM_UNIFORM) | BIT(SIM_NORMAL))
+#define SCORE_BASED (BIT(TOPK) | BIT(TABLE))
+
+static moxie_status check_unread(const moxie_routing *r, moxie_error *error)
+{
+    const field_rule rules[] = {
+        { "score", r->score != MOXIE_SCORE_LOGIT, SCORE_BASED },
+        { "weight", r->weight != MOXIE_WEIGHT_SCORE, SCORE_BASED },
+        { "norm", r->norm != MOXIE_NORM_NONE, BUILT_IN },
+        { "scale", r->scale != 0 && r->scale != 1, BUILT_IN },
+        { "per_expert_scale", r->per_expert_scale != NULL, BUILT_IN },
+        { "round_weights_bf16", r->round_weights_bf16 != 0, BUILT_IN },
+        { "round_logits_bf16", r->round_logits_bf16 != 0, LOGIT_BASED },
+        { "bias", r->bias != NULL, BIT(TOPK) },
+        { "n_group", r->n_group > 1, BIT(TOPK) },
+        { "table", r->table != NULL, BIT(TABLE) },
+        { "jitter", r->jitter != 0, BIT(SPARSEMIXER) },
+        { "custom", r->custom != NULL, BIT(CUSTOM) },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        MOX_FAIL_IF(
+            rules[i].set && !(rules[i].readers >> r->select & 1), MOXIE_ERR_ARGUMENT, error,
+            "routing.%s is set, but the selection \"%s\" does not read it: it would have no effect; clear it, or "
+            "choose another selection",
+            rules[i].name, select_names[r->select]);
+    return MOXIE_OK;
+}
+
+static moxie_status check_groups(const moxie_routing *r, int64_t experts, int64_t top_k, moxie_error *error)
+{
+    const int32_t groups = r->n_group, kept = r->topk_group;
+    MOX_FAIL_IF(groups < 0 || kept < 0, MOXIE_ERR_ARGUMENT, error,
+                "routing.n_group is %d and topk_group %d; neither may be negative", (int)groups, (int)kept);
+    if (groups <= 1) {
+        MOX_FAIL_IF(kept > 1, MOXIE_ERR_ARGUMENT, error,
+                    "routing.topk_group is %d, but n_group is %d: there are no groups to choose from; set n_group, or "
+                    "topk_group to 0",
+                    (int)kept, (int)groups);
+        return MOXIE_OK;
+    }
+    MOX_FAIL_IF(experts % groups != 0, MOXIE_ERR_ARGUMENT, error, "routing: %lld experts do not divide into %d groups",
+                (long long)experts, (int)groups);
+    MOX_FAIL_IF(kept < 1 || kept > groups, MOXIE_ERR_ARGUMENT, error,
+                "routing.topk_group is %d; with %d groups it must be from 1 to %d", (int)kept, (int)groups,
+                (int)groups);
+    MOX_FAIL_IF(kept * (experts / groups) < top_k, MOXIE_ERR_ARGUMENT, error,
+                "routing: %d groups of %lld experts hold %lld, fewer than top_k %lld; keep more groups", (int)kept,
+                (long long)(experts / groups), (long long)(kept * (experts / groups)), (long long)top_k);
+    return MOXIE_OK;
+}
+
+static moxie_status check_needed(const moxie_routing *r, int64_t top_k, moxie_error *error)
+{
+    MOX_FAIL_IF(r->select == MOXIE_SELECT_TABLE && (!r->table || r->table_rows < 1), MOXIE_ERR_ARGUMENT, error,
+                "routing by table, but there is no table (%lld rows at %s); set routing.table and table_rows",
+                (long long)r->table_rows, r->table ? "an address" : "NULL");
+    MOX_FAIL_IF(r->select == MOXIE_SELECT_SPARSEMIXER && top_k != 2, MOXIE_ERR_ARGUMENT, error,
+                "routing by sparsemixer chooses exactly 2 experts; top_k is %lld", (long long)top_k);
+    MOX_FAIL_IF(r->select == MOXIE_SELECT_CUSTOM && !r->custom, MOXIE_ERR_ARGUMENT, error,
+                "routing by a custom callback, but routing.custom is NULL");
+    return MOXIE_OK;
+}
+
+moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, int64_t top_k, moxie_error *error)
+{
+    MOX_TRY(check_sizes(experts, top_k, error));
+    MOX_TRY(check_values(routing, error));
+    MOX_TRY(check_unread(routing, error));
+    MOX_TRY(check_groups(routing, experts, top_k, error));
+    return check_needed(routing, top_k, error);
+}
