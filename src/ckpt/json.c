@@ -111,9 +111,12 @@ static moxie_status load(const char *text, uint64_t size, const char *file, json
     if (json_error_code(&why) == json_error_out_of_memory)
         return mox_fail_file(MOXIE_ERR_MEMORY, error, file, -1, "no memory to parse its %llu bytes",
                              (unsigned long long)size);
-    char shown[320];
+    /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
+    char *quote = strstr(why.text, " near ");
+    if (quote)
+        *quote = '\0';
     return mox_fail_file(MOXIE_ERR_FORMAT, error, file, why.position, "line %d, column %d: %s", why.line, why.column,
-                         mox_escape(shown, sizeof shown, why.text));
+                         why.text);
 }
 
 moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const char *file, json_t **out,
