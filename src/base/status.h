@@ -49,10 +49,14 @@ const char *mox_escape(char *buffer, size_t size, const char *name);
             return mox_try_status_;                                                                                    \
     } while (0)
 
+/* Returns `code` itself, not what mox_fail() returned: so compilers see that it is no MOXIE_OK, and that a
+ * caller's result is set wherever this did not return. */
 #define MOX_FAIL_IF(condition, code, error, ...)                                                                       \
     do {                                                                                                               \
-        if (condition)                                                                                                 \
-            return mox_fail((code), (error), __VA_ARGS__);                                                             \
+        if (condition) {                                                                                               \
+            (void)mox_fail((code), (error), __VA_ARGS__);                                                              \
+            return (code);                                                                                             \
+        }                                                                                                              \
     } while (0)
 
 #endif
