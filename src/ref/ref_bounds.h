@@ -28,6 +28,19 @@ static inline double mox_bound_dot(int64_t n, double magnitude)
     return mox_gamma((double)n + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
 }
 
+/* Of an activation evaluated in fp32; `sensitivity` from mox_ref_activate(). */
+static inline double mox_bound_act(double sensitivity)
+{
+    return 8.0 * 0x1p-24 * sensitivity;
+}
+
+/* How close two routing keys must be, relative to |score| + |bias|, before fp32 may order them either way: a softmax
+ * score is off by up to E roundings of the sum, and two for each unit of x - max, which is below 104. */
+static inline double mox_tolerance_keys(int64_t experts)
+{
+    return mox_gamma((double)experts + 256.0);
+}
+
 /* Half an ulp of `value` in a float type, plus its smallest subnormal's half: the one rounding at the end. */
 static inline double mox_bound_round(moxie_dtype dtype, double value)
 {

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ref_route.c - routing again, in double and by sorting: scores, keys and weights of route.h, each with a bound on
+ * what a right fp32 evaluation may be off by, and a judge for ids that allows experts to change places only
+ * when their keys are closer than fp32 can tell.
+ *
+ * Bounds, u = 2^-24, exp and log1p within 4 ulp (8 u), differences and quotients u:
+ *     sigmoid          (10 + |x| s(-x)) u                               + 2^-126, where a form underflows
+ *     sqrt(softplus)   (20 + |x| when x < 0) u                          + 2^-74 = the root of 2^-148
+ *     softmax          p_i ((2 |x_i - m| + 8) u + sum_k p_k (2 |x_k - m| + 8) u + (n + 2) u) + 2^-126
+ *     norm v / D       (err v + |v / D| err D) / (|D| - err D) + u |v / D|, err D = sum err v + n u sum |v|
+ */
+#include "ref/ref.h"
+
+#include "base/sizes.h"
+#include "ref/ref_bounds.h"
+
+#define U 0x1p-24
+
+/* A value and a bound on the error of its fp32 evaluation. */
+typedef struct measured {
+    double value, error;
+} measured;
+
+static double round_logit(const moxie_routing *routing, double logit)
+{
+    return routing->round_logits_bf16 ? mox_round_to(MOXIE_BF16, (float)logit) : logit;
+}
+
+static double sigmoid(double x)
+{
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+
+static measured measured_sigmoid(double x)
+{
+    const double s = sigmoid(x), bend = isinf(x) ? 0 : fabs(x) * sigmoid(-x);
+    return (measured) { s, s * (10 + bend) * U + 0x1p-126 };
+}
+
+static measured measured_sqrtsoftplus(double x)
+{
+    const double root = sqrt(fmax(x, 0) + log1p(exp(-fabs(x))));
+    const double bend = x < 0 && isfinite(x) ? fabs(x) : 0;
+    return (measured) { isnan(x) ? NAN : root, isinf(root) ? 0 : root * (20 + bend) * U + 0x1p-74 };
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------- */
+
+/* x [n] to its softmax; NaN stays out. Infinities are the limit: those equal to the largest share evenly. */
+static void measured_softmax(const double *x, int64_t n, measured *p)
+{
+    double largest = -INFINITY, sum = 0, spread = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, x[i]);
+    for (int64_t i = 0; i < n; i++) {
+        const double below = x[i] == largest ? 0 : x[i] - largest;
+        p[i] = (measured) { exp(below), isinf(below) ? 0 : 2 * fabs(below) + 8 };
+        sum += isnan(x[i]) ? 0 : p[i].value;
+        spread += isnan(x[i]) ? 0 : p[i].value * p[i].error;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        p[i].value /= sum;
+        p[i].error = p[i].value * (p[i].error + spread / sum + (double)n + 2) * U + 0x1p-126;
+    }
+}
+
+/* ---- scores and keys ----------------------------------------------------------------------------- */
+
+static void measured_scores(const moxie_routing *routing, int64_t experts, const double *logits, measured *scores)
+{
+    double x[MOXIE_MAX_EXPERTS];
+    for (int64_t e = 0; e < experts; e++) {
+        x[e] = round_logit(routing, logits[e]);
+        switch (routing->score) {
+        case MOXIE_SCORE_SIGMOID: scores[e] = measured_sigmoid(x[e]); break;
+        case MOXIE_SCORE_SQRTSOFTPLUS: scores[e] = measured_sqrtsoftplus(x[e]); break;
+        default: scores[e] = (measured) { x[e], 0 };
+        }
+    }
+    if (routing->score == MOXIE_SCORE_SOFTMAX)
+        measured_softmax(x, experts, scores);
+}
+
+static double bias_of(const moxie_routing *routing, int64_t e)
+{
+    return routing->bias ? routing->bias[e] : 0;
+}
+
+void mox_ref_route_keys(const moxie_routing *routing, int64_t experts, const double *logits, double *keys)
+{
+    measured scores[MOXIE_MAX_EXPERTS];
+    measured_scores(routing, experts, logits, scores);
+    for (int64_t e = 0; e < experts; e++)
+        keys[e] = scores[e].value + bias_of(routing, e);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------- */
+
+/* Phi-3.5-MoE: the share of `best` in a softmax over the logits near it, `gone` (-1: none) left out. A logit at the
+ * very edge of the mask may be in or out. */
+static measured sparsemixer_weight(const moxie_routing *routing, int64_t experts, const double *logits, int32_t best,
+                                   int32_t gone)
+{
+    const double jitter = routing->jitter != 0 ? routing->jitter : 0.01f;
+    const double m = round_logit(routing, logits[best]);
+    double sum = 0, error = 0;
+    if (isnan(m))
+        return (measured) { 0, 0 };
+    for (int64_t e = 0; e < experts; e++) {
+        const double z = round_logit(routing, logits[e]);
+        if (e == gone || isnan(z))
+            continue;
+        const double below = z == m ? 0 : z - m, distance = -below / fmax(fabs(z), m);
+        const bool masked = distance > 2 * jitter, at_edge = fabs(distance - 2 * jitter) <= 4 * U * distance;
+        sum += masked ? 0 : exp(below);
+        error += at_edge ? exp(below) : masked || isinf(below) ? 0 : exp(below) * (2 * fabs(below) + 8) * U;
+    }
+    error += (double)experts * U * sum;
+    return (measured) { 1 / sum, error / (sum * (sum - error)) + U / sum };
+}
+
+/* The chosen experts' own weights; an id that names no expert, and a NaN key, weigh 0. */
+static void measured_choices(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
+                             const int32_t *ids, measured *weights)
+{
+    measured scores[MOXIE_MAX_EXPERTS];
+    double chosen[MOXIE_MAX_TOP_K] = { 0 };
+    measured_scores(routing, experts, logits, scores);
+    for (int64_t j = 0; j < top_k; j++) {
+        const int32_t e = ids[j];
+        const bool counts = e >= 0 && e < experts && !isnan(scores[e].value + bias_of(routing, e));
+        chosen[j] = counts ? round_logit(routing, logits[e]) : NAN;
+        weights[j] = counts ? scores[e] : (measured) { NAN, 0 };
+        if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)
+            weights[j] = measured_sigmoid(chosen[j]);
+    }
+    if (routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED)
+        measured_softmax(chosen, top_k, weights);
+    for (int64_t j = 0; j < top_k; j++)
+        if (isnan(weights[j].value))
+            weights[j] = (measured) { 0, 0 };
+}
+
+static measured denominator(const moxie_routing *routing, int64_t top_k, const measured *weights)
+{
+    const double eps = routing->norm_eps != 0 ? routing->norm_eps : 1e-20f;
+    measured sum = { 0, 0 };
+    for (int64_t j = 0; j < top_k; j++) {
+        sum.value += weights[j].value;
+        sum.error += weights[j].error + (double)top_k * U * fabs(weights[j].value);
+    }
+    switch (routing->norm) {
+    case MOXIE_NORM_SUM_PLUS_EPS: return (measured) { sum.value + eps, sum.error + U * fabs(sum.value + eps) };
+    case MOXIE_NORM_SUM: return sum;
+    case MOXIE_NORM_MAX_SUM_EPS: return (measured) { fmax(sum.value, eps), sum.error };
+    case MOXIE_NORM_SUM_OR_ONE:
+        /* A sum that fp32 may see on the other side of 0 says nothing. */
+        if (sum.error > 0 && fabs(sum.value) <= sum.error)
+            return (measured) { 1, INFINITY };
+        return sum.value > 0 ? sum : (measured) { 1, 0 };
+    default: return (measured) { 1, 0 };
+    }
+}
+
+/* v / d * factor. 0 stays 0. */
+static measured divided(measured v, measured d, double factor)
+{
+    if (v.value == 0 && v.error == 0)
+        return v;
+    const double quotient = v.value == 0 ? 0 : v.value / d.value;
+    if (d.value != 1 || d.error != 0)
+        v.error = d.error < fabs(d.value) ? (v.error + fabs(quotient) * d.error) / (fabs(d.value) - d.error) : INFINITY;
+    return (measured) { quotient * factor, (v.error + 4 * U * fabs(quotient)) * fabs(factor) + 0x1p-148 };
+}
+
+/* Weights of the given ids, with bounds. */
+static void measured_weights(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
+                             const int32_t *ids, measured *weights)
+{
+    if (routing->select == MOXIE_SELECT_SPARSEMIXER) {
+        weights[0] = sparsemixer_weight(routing, experts, logits, ids[0], -1);
+        weights[1] = sparsemixer_weight(routing, experts, logits, ids[1], ids[0]);
+    } else {
+        measured_choices(routing, experts, top_k, logits, ids, weights);
+    }
+    const measured d = denominator(routing, top_k, weights);
+    for (int64_t j = 0; j < top_k; j++) {
+        const bool exists = ids[j] >= 0 && ids[j] < experts;
+        const double scale = routing->scale != 0 ? routing->scale : 1;
+        const double own = routing->per_expert_scale && exists ? routing->per_expert_scale[ids[j]] : 1;
+        weights[j] = divided(weights[j], d, scale * own);
+    }
+}
+
+void mox_ref_route_weights(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
+                           const int32_t *ids, double *weights)
+{
+    measured found[MOXIE_MAX_TOP_K];
+    measured_weights(routing, experts, top_k, logits, ids, found);
+    for (int64_t j = 0; j < top_k; j++)
+        weights[j] = found[j].value;
+}
+
+void mox_ref_route_weight_bounds(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
+                                 const int32_t *ids, double *bounds)
+{
+    measured found[MOXIE_MAX_TOP_K];
+    measured_weights(routing, experts, top_k, logits, ids, found);
+    for (int64_t j = 0; j < top_k; j++) {
+        bounds[j] = found[j].error;
+        if (routing->round_weights_bf16)
+            bounds[j] += mox_bound_round(MOXIE_BF16, fabs(found[j].value) + found[j].error);
+    }
+}
