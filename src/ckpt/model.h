@@ -16,6 +16,7 @@
 
 #include "ckpt/tables.h"
 
+/* `options` is not NULL. */
 moxie_status mox_model_open(const char *dir, const moxie_model_options *options, moxie_model **out, moxie_error *error);
 void mox_model_close(moxie_model *model);
 void mox_model_get_info(const moxie_model *model, moxie_model_info *info);

@@ -254,7 +254,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(text, known[i].name) != 0)
             continue;
-        const int32_t kind = moxie_act_is_gated(r->family->activation.kind) ? known[i].gated : known[i].ungated;
+        const int32_t kind = r->family->activation.kind < MOXIE_ACT_SILU_NO_MUL ? known[i].gated : known[i].ungated;
         if (kind != out->kind)
             *out = (moxie_activation) { .kind = kind };
         return MOXIE_OK;

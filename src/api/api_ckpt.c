@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_ckpt.c - moxie_model_*: checks what the caller gives and passes on to src/ckpt.
+ */
+#include "ckpt/model.h"
+#include "layer/struct_size.h"
+
+moxie_status moxie_model_open(const char *dir, const moxie_model_options *options, moxie_model **out,
+                              moxie_error *error)
+{
+    MOX_FAIL_IF(!dir || !out, MOXIE_ERR_ARGUMENT, error, "moxie_model_open: dir or out is NULL");
+    moxie_model_options known = MOXIE_MODEL_OPTIONS_INIT;
+    if (options)
+        MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_model_options", error));
+    return mox_model_open(dir, &known, out, error);
+}
+
+void moxie_model_close(moxie_model *model)
+{
+    mox_model_close(model);
+}
+
+void moxie_model_get_info(const moxie_model *model, moxie_model_info *info)
+{
+    mox_model_get_info(model, info);
+}
+
+const char *moxie_model_warning(const moxie_model *model, int64_t index)
+{
+    return mox_model_warning(model, index);
+}
+
+moxie_status moxie_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
+                                        moxie_error *error)
+{
+    MOX_FAIL_IF(!model || !info, MOXIE_ERR_ARGUMENT, error, "moxie_model_describe_layer: model or info is NULL");
+    return mox_model_describe_layer(model, i, info, error);
+}
+
+moxie_status moxie_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out,
+                                    moxie_error *error)
+{
+    MOX_FAIL_IF(!model || !out, MOXIE_ERR_ARGUMENT, error, "moxie_model_load_layer: model or out is NULL");
+    return mox_model_load_layer(model, layer, out, error);
+}
+
+void moxie_model_layer_free(moxie_model_layer *layer)
+{
+    mox_model_layer_free(layer);
+}
+
+const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer)
+{
+    return mox_model_layer_config(layer);
+}
+
+const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer)
+{
+    return mox_model_layer_weights(layer);
+}
