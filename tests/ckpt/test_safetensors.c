@@ -355,12 +355,14 @@ static void test_strings(void **state)
     refuse("{\"\\u0000\":{}}", 0, "NUL");
     refuse_bytes("{\"\0\":{}}", 8, 0, "control character 0x00");
     refuse("{\"a\nb\":{}}", 0, "control character 0x0a");
+    refuse("{\"\037\":{}}", 0, "control character 0x1f");
     refuse("{\"\\ud800\":{}}", 0, "lone surrogate");
     refuse("{\"\\ud800x\":{}}", 0, "lone surrogate");
     refuse("{\"\\ud800\\n12345\":{}}", 0, "lone surrogate");
     refuse("{\"\\udc00\":{}}", 0, "lone surrogate");
     refuse("{\"\\ud800\\ud800\":{}}", 0, "lone surrogate");
     refuse("{\"\\ud800\\u0041\":{}}", 0, "lone surrogate");
+    refuse("{\"\\ud800\\ue000\":{}}", 0, "lone surrogate");
     refuse("{\"\\ud800", 0, "lone surrogate");
     refuse("{\"\\u12\":{}}", 0, "hexadecimal");
     refuse("{\"\\u12g4\":{}}", 0, "hexadecimal");
