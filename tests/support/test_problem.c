@@ -195,16 +195,24 @@ static uint32_t finite_code(test_rng *rng, const mox_format *format)
     return code;
 }
 
+/* Formats with f32's range stop at a value whose products with activations stay in f32, or nothing would be left
+ * to compare. */
+static float extreme_of(const mox_format *format)
+{
+    return format->bits > 8 && format->max > 1e20f ? 1e20f : format->max;
+}
+
 static uint32_t element_code(const filler *f)
 {
     const mox_format *format = mox_format_of(f->which->quant.element);
-    const float lowest = format->kind == MOX_KIND_INTEGER ? -format->max - 1.0f : -format->max;
+    const float highest = extreme_of(format);
+    const float lowest = format->kind == MOX_KIND_INTEGER ? -highest - 1.0f : -highest;
     if (f->fill == TEST_FILL_NAN && format->has_nan && test_below(f->rng, 97) == 0)
         return format->encode(NAN);
     if (f->fill == TEST_FILL_ZERO)
         return format->encode(0.0f);
     if (f->fill == TEST_FILL_EXTREME && test_below(f->rng, 2) == 0)
-        return format->encode(test_below(f->rng, 3) == 0 ? 0.0f : test_below(f->rng, 2) == 0 ? format->max : lowest);
+        return format->encode(test_below(f->rng, 3) == 0 ? 0.0f : test_below(f->rng, 2) == 0 ? highest : lowest);
     if (format->bits > 8)
         return encode(format->dtype, (double)test_normal(f->rng) * f->size);
     return finite_code(f->rng, format);
@@ -234,7 +242,7 @@ static uint32_t scale_code(const filler *f, double typical)
     if (f->fill == TEST_FILL_NAN && format->has_nan && test_below(f->rng, 13) == 0)
         return format->encode(NAN);
     if (f->fill == TEST_FILL_EXTREME && test_below(f->rng, 2) == 0)
-        return format->encode(test_below(f->rng, 2) == 0 ? format->max : format->min_normal);
+        return format->encode(test_below(f->rng, 2) == 0 ? extreme_of(format) : format->min_normal);
     return encode(format->dtype,
                   f->which->quant.global != MOXIE_GLOBAL_NONE ? TYPICAL_BLOCK_SCALE * spread : typical * spread);
 }

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_support.h - what the kernel checks share: guarded buffers that are freed together, executors, and the
+ * comparison of floats with a bound.
+ */
+#ifndef CHECK_SUPPORT_H
+#define CHECK_SUPPORT_H
+
+#include <float.h>
+#include <math.h>
+
+#include "base/executor.h"
+#include "test_problem.h"
+
+/* Buffers with an inaccessible page behind each, filled with 0xff: as floats NaN, as indices -1. */
+typedef struct check_buffers {
+    struct {
+        void *data;
+        size_t bytes;
+    } blocks[32];
+    int count;
+} check_buffers;
+
+static inline void *check_buffer(check_buffers *buffers, size_t bytes)
+{
+    assert_true(buffers->count < 32);
+    void *data = test_guarded(bytes);
+    memset(data, 0xff, bytes);
+    buffers->blocks[buffers->count].data = data;
+    buffers->blocks[buffers->count++].bytes = bytes;
+    return data;
+}
+
+static inline void check_buffers_free(check_buffers *buffers)
+{
+    for (int i = 0; i < buffers->count; i++)
+        test_guarded_free(buffers->blocks[i].data, buffers->blocks[i].bytes);
+    buffers->count = 0;
+}
+
+/* A pool of two workers and more, so that per-worker scratch is told apart. */
+static inline moxie_executor *check_pool(void)
+{
+    moxie_executor *pool = NULL;
+    moxie_error error;
+    assert_ok(mox_executor_create(2, &pool, &error), &error);
+    return pool;
+}
+
+/* NaN wants NaN. Where `peak`, the largest sum of magnitudes on the way, leaves f32, anything goes. */
+static inline bool check_within(float got, double want, double peak, double bound)
+{
+    if (isnan(want))
+        return isnan(got);
+    if (peak > (double)FLT_MAX / 4)
+        return true;
+    return fabs((double)got - want) <= bound;
+}
+
+/* Numbers next to every tile there is, and primes. */
+static inline int64_t check_size(test_rng *rng, int64_t most)
+{
+    static const int64_t sizes[] = { 1,  2,  3,  7,  8,  9,   13,  15,  16,  17,  23,  31,  32,
+                                     33, 47, 63, 64, 65, 127, 128, 129, 257, 511, 512, 513, 521 };
+    int64_t size;
+    do
+        size = sizes[test_below(rng, sizeof sizes / sizeof sizes[0])];
+    while (size > most);
+    return size;
+}
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_kernels_gemm.c - every admitted row of family expert_gemm
+ *     against the oracle           each element within its bound, every weight format x activation format
+ *     against the scalar row       the same bytes, where the row says EXACT
+ *     against itself               the same bytes for a pair alone, in a batch, on other threads
+ *
+ * Shapes are random around the tiles, fills random, zero, extreme and NaN; all buffers end at an inaccessible page,
+ * scratch and output begin as NaN. MOXIE_TEST_SEED repeats a run, MOXIE_TEST_CONFIGS sets the shapes per pair of
+ * formats.
+ */
+#include "check_support.h"
+
+#include "base/sizes.h"
+#include "cpu/expert_gemm/expert_gemm.h"
+#include "cpu/quant_act/quant_act.h"
+#include "ref/ref.h"
+#include "ref/ref_bounds.h"
+
+enum { SLOTS = 4 };
+
+typedef struct problem {
+    test_expert_spec spec;
+    const test_weight_quant *weight;
+    const test_act_quant *act;
+    mox_record_shape shape;
+    mox_expert_gemm_problem asked;
+    test_expert experts[SLOTS];
+    const void *records[SLOTS];
+    int64_t offsets[SLOTS + 1];
+    int64_t pairs, cols, n_out;
+    int64_t *operand_row; /* NULL: identity */
+    mox_operand operand;
+    check_buffers buffers;
+} problem;
+
+/* ---- making a problem -------------------------------------------------------------------------------------- */
+
+static void make_experts(problem *p, test_rng *rng)
+{
+    moxie_error error;
+    uint64_t bytes = 0;
+    assert_true(mox_layout_rowmajor.record_bytes(&p->shape, &bytes));
+    for (int s = 0; s < SLOTS; s++) {
+        test_expert_make(&p->experts[s], rng, &p->spec);
+        void *record = check_buffer(&p->buffers, bytes);
+        assert_ok(mox_record_pack(&mox_layout_rowmajor, &p->shape, s, &p->experts[s].view, record, &error), &error);
+        p->records[s] = record;
+    }
+}
+
+/* Tokens are shared by pairs in the first product; the second has an operand row for each pair. */
+static int64_t make_pairs(problem *p, test_rng *rng)
+{
+    static const int64_t counts[] = { 0, 1, 2, 3, 7, 15, 16, 17, 33 };
+    for (int s = 0; s < SLOTS; s++)
+        p->offsets[s + 1] = p->offsets[s] + counts[test_below(rng, sizeof counts / sizeof counts[0])];
+    p->pairs = p->offsets[SLOTS];
+    if (p->asked.projection == MOX_W2)
+        return p->pairs;
+    const int64_t tokens = mox_max_i64(1, p->pairs / 2);
+    p->operand_row = check_buffer(&p->buffers, (size_t)p->pairs * sizeof *p->operand_row);
+    for (int64_t i = 0; i < p->pairs; i++)
+        p->operand_row[i] = test_range(rng, 0, tokens - 1);
+    return tokens;
+}
+
+static void make_operand(problem *p, test_rng *rng, int64_t rows)
+{
+    const moxie_quant *quant = &p->act->quant;
+    const size_t count = (size_t)(rows * p->cols);
+    float *x = check_buffer(&p->buffers, count * sizeof *x), *given = check_buffer(&p->buffers, (size_t)rows * 4);
+    for (size_t i = 0; i < count; i++)
+        x[i] = test_below(rng, 50) == 0 ? 0.0f : mox_round_to(MOXIE_BF16, test_normal(rng));
+    for (int64_t r = 0; r < rows; r++)
+        given[r] = test_act_given(quant);
+    const int64_t stride = mox_ceil_div(p->cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD;
+    p->operand.values = check_buffer(&p->buffers, (size_t)(rows * stride) * sizeof(float));
+    p->operand.scales = check_buffer(&p->buffers, count * sizeof(float));
+    p->operand.global = check_buffer(&p->buffers, (size_t)rows * sizeof(float));
+    const mox_quant_act_args args = {
+        .quant = quant,
+        .x = x,
+        .x_dtype = MOXIE_F32,
+        .round_to = MOXIE_BF16,
+        .rows = rows,
+        .cols = p->cols,
+        .row_given = given,
+        .amax = mox_amax(x, (int64_t)count),
+        .codes = check_buffer(&p->buffers, (size_t)p->cols),
+        .row_scratch = check_buffer(&p->buffers, (size_t)p->cols * sizeof(float)),
+        .out = &p->operand,
+    };
+    mox_quant_act_at(0)->run(&args, &mox_executor_serial);
+}
+
+/* `rows` of each matrix of the projection, `cols` summed over. */
+static void make_problem(problem *p, test_rng *rng, const test_weight_quant *weight, const test_act_quant *act,
+                         int64_t rows, int64_t cols)
+{
+    const bool first = test_below(rng, 2) == 0;
+    memset(p, 0, sizeof *p);
+    p->weight = weight;
+    p->act = act;
+    p->spec = (test_expert_spec) { .hidden = first ? cols : rows,
+                                   .intermediate = first ? rows : cols,
+                                   .gated = test_below(rng, 2) == 0,
+                                   .bias13 = test_below(rng, 2) == 0,
+                                   .bias2 = test_below(rng, 2) == 0,
+                                   .w13 = weight,
+                                   .w2 = weight,
+                                   .fill = (test_fill)test_below(rng, TEST_FILLS) };
+    p->shape = test_record_shape(&p->spec);
+    p->asked = (mox_expert_gemm_problem) {
+        .shape = &p->shape, .projection = first ? MOX_W13 : MOX_W2, .weight = &weight->quant, .act = &act->quant
+    };
+    p->cols = cols;
+    p->n_out = first && p->spec.gated ? 2 * rows : rows;
+    make_experts(p, rng);
+    make_operand(p, rng, make_pairs(p, rng));
+}
+
+static void free_problem(problem *p)
+{
+    for (int s = 0; s < SLOTS; s++)
+        test_expert_free(&p->experts[s]);
+    check_buffers_free(&p->buffers);
+}
+
+/* ---- running a row ------------------------------------------------------------------------------------------- */
+
+static bool admitted(const mox_expert_gemm_row *row, const problem *p)
+{
+    mox_refusal why = { .reason = "", .remedy = "" };
+    const bool yes =
+        mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) && row->admit(&p->asked, &why);
+    if (!yes && (why.reason[0] == '\0' || why.remedy[0] == '\0'))
+        fail_msg("%s refuses %s x %s without reason or remedy", row->base.name, p->weight->name, p->act->name);
+    return yes;
+}
+
+/* The whole product; `out` is guarded, [pairs, n_out]. */
+static float *run_row(const mox_expert_gemm_row *row, const problem *p, const moxie_executor *executor,
+                      check_buffers *buffers)
+{
+    const uint64_t per_worker = row->scratch_bytes(&p->asked);
+    assert_int_equal(per_worker % 64, 0);
+    float *out = check_buffer(buffers, (size_t)(p->pairs * p->n_out) * sizeof *out);
+    const mox_expert_gemm_args args = {
+        .shape = &p->shape,
+        .projection = p->asked.projection,
+        .slots = SLOTS,
+        .records = p->records,
+        .offsets = p->offsets,
+        .operand_row = p->operand_row,
+        .a = &p->operand,
+        .out = out,
+        .n_out = p->n_out,
+        .scratch = check_buffer(buffers, (size_t)executor->workers * per_worker),
+    };
+    row->run(&args, executor);
+    return out;
+}
+
+static void fail_at(const mox_expert_gemm_row *row, const problem *p, int64_t pair, int64_t n, const char *text)
+{
+    fail_msg("%s, %s x %s, %s, hidden %lld, intermediate %lld, %s, %lld pairs: row %lld column %lld %s", row->base.name,
+             p->weight->name, p->act->name, test_fill_names[p->spec.fill], (long long)p->spec.hidden,
+             (long long)p->spec.intermediate, p->asked.projection == MOX_W13 ? "w13" : "w2", (long long)p->pairs,
+             (long long)pair, (long long)n, text);
+}
+
+/* ---- against the oracle --------------------------------------------------------------------------------------- */
+
+/* Row r of the operand as the numbers that it stands for. */
+static void operand_row(const mox_operand *a, int64_t r, double *x)
+{
+    for (int64_t k = 0; k < a->cols; k++) {
+        x[k] = a->values[r * a->stride + k];
+        if (a->scales != NULL)
+            x[k] *= a->scales[r * a->scale_cols + k / a->group_cols];
+        if (a->global != NULL)
+            x[k] = a->global_kind == MOXIE_GLOBAL_MULTIPLY ? x[k] * a->global[r] : x[k] / a->global[r];
+    }
+}
+
+/* The largest size of a finished sum while the activations' factors are applied to it: it has to fit in f32. */
+static double peak_of(const mox_operand *a, int64_t r, double magnitude)
+{
+    double peak = magnitude;
+    if (a->global != NULL) {
+        magnitude /= a->global_kind == MOXIE_GLOBAL_MULTIPLY ? a->global[r] : 1.0 / (double)a->global[r];
+        peak = fmax(peak, magnitude);
+    }
+    if (a->scales != NULL && a->scale_cols == 1 && a->scales[r] != 0.0f)
+        peak = fmax(peak, magnitude / a->scales[r]);
+    return peak;
+}
+
+static void compare_matrix(const mox_expert_gemm_row *row, const problem *p, int slot, const moxie_matrix *matrix,
+                           int64_t column, const float *out)
+{
+    double *w = test_guarded((size_t)p->cols * sizeof *w), *x = test_guarded((size_t)p->cols * sizeof *x);
+    for (int64_t n = 0; n < matrix->codes.rows; n++) {
+        mox_ref_weight_row(matrix, &p->weight->quant, n, w);
+        const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, n, 0) : 0.0;
+        for (int64_t pair = p->offsets[slot]; pair < p->offsets[slot + 1]; pair++) {
+            double want = bias, magnitude = fabs(bias);
+            const int64_t r = p->operand_row != NULL ? p->operand_row[pair] : pair;
+            operand_row(&p->operand, r, x);
+            for (int64_t k = 0; k < p->cols; k++) {
+                want += w[k] * x[k];
+                magnitude += fabs(w[k] * x[k]);
+            }
+            const float got = out[pair * p->n_out + column + n];
+            const double bound = mox_bound_dot(p->cols, magnitude);
+            if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
+                continue;
+            char text[128];
+            snprintf(text, sizeof text, "is %.9g, want %.17g, bound %g", (double)got, want, bound);
+            fail_at(row, p, pair, column + n, text);
+        }
+    }
+    test_guarded_free(w, (size_t)p->cols * sizeof *w);
+    test_guarded_free(x, (size_t)p->cols * sizeof *x);
+}
+
+static void compare_oracle(const mox_expert_gemm_row *row, const problem *p, const float *out)
+{
+    for (int s = 0; s < SLOTS; s++) {
+        const moxie_expert *expert = &p->experts[s].view;
+        if (p->asked.projection == MOX_W2) {
+            compare_matrix(row, p, s, &expert->down, 0, out);
+            continue;
+        }
+        if (p->spec.gated)
+            compare_matrix(row, p, s, &expert->gate, 0, out);
+        compare_matrix(row, p, s, &expert->up, p->spec.gated ? p->spec.intermediate : 0, out);
+    }
+}
+
+/* ---- against the scalar row, and against itself -------------------------------------------------------------- */
+
+static void compare_bytes(const mox_expert_gemm_row *row, const problem *p, const float *out, const float *want,
+                          const char *text)
+{
+    for (int64_t i = 0; i < p->pairs * p->n_out; i++)
+        if (memcmp(&out[i], &want[i], sizeof *out) != 0 && !(isnan(out[i]) && isnan(want[i])))
+            fail_at(row, p, i / p->n_out, i % p->n_out, text);
+}
+
+static const mox_expert_gemm_row *scalar_row(const problem *p)
+{
+    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
+        if (mox_expert_gemm_at(i)->base.isa == MOX_ISA_SCALAR && admitted(mox_expert_gemm_at(i), p))
+            return mox_expert_gemm_at(i);
+    return NULL;
+}
+
+/* Each pair alone, on the calling thread, gives the row it gave in company. */
+static void compare_alone(const mox_expert_gemm_row *row, const problem *p, const float *out)
+{
+    for (int s = 0; s < SLOTS; s++)
+        for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
+            problem alone = *p;
+            check_buffers buffers = { .count = 0 };
+            int64_t operand = p->operand_row != NULL ? p->operand_row[pair] : pair;
+            for (int i = 0; i <= SLOTS; i++)
+                alone.offsets[i] = i > s;
+            alone.pairs = 1;
+            alone.operand_row = &operand;
+            const float *got = run_row(row, &alone, &mox_executor_serial, &buffers);
+            compare_bytes(row, &alone, got, out + pair * p->n_out, "depends on its neighbours or threads");
+            check_buffers_free(&buffers);
+        }
+}
+
+static void check_row(const mox_expert_gemm_row *row, const problem *p, const moxie_executor *pool,
+                      const float *scalar_out, bool alone)
+{
+    check_buffers buffers = { .count = 0 };
+    const float *out = run_row(row, p, pool, &buffers);
+    compare_oracle(row, p, out);
+    if (row->base.exactness == MOX_EXACT && row->base.isa != MOX_ISA_SCALAR)
+        compare_bytes(row, p, out, scalar_out, "differs from the scalar row");
+    if (row->base.exactness != MOX_TOL && alone)
+        compare_alone(row, p, out);
+    check_buffers_free(&buffers);
+}
+
+static void check_problem(const problem *p, const moxie_executor *pool, bool alone)
+{
+    check_buffers buffers = { .count = 0 };
+    const mox_expert_gemm_row *scalar = scalar_row(p);
+    assert_non_null(scalar);
+    const float *scalar_out = run_row(scalar, p, &mox_executor_serial, &buffers);
+    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
+        if (admitted(mox_expert_gemm_at(i), p))
+            check_row(mox_expert_gemm_at(i), p, pool, scalar_out, alone);
+    check_buffers_free(&buffers);
+}
+
+static void every_format_and_shape(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed(20);
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    moxie_executor *pool = check_pool();
+    problem p;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int a = 0; a < test_act_quant_count; a++)
+            for (int64_t i = 0; i < configs; i++) {
+                make_problem(&p, &rng, &test_weight_quants[w], &test_act_quants[a], check_size(&rng, 65),
+                             check_size(&rng, 257));
+                check_problem(&p, pool, test_below(&rng, 4) == 0);
+                free_problem(&p);
+            }
+    mox_executor_destroy(pool);
+}
+
+/* Sums of more than one MOX_SEGMENT, each weight format with some activation format. */
+static void long_rows(void **state)
+{
+    (void)state;
+    static const int64_t cols[] = { MOX_SEGMENT - 1, MOX_SEGMENT, MOX_SEGMENT + 1, 521, 1031, 2 * MOX_SEGMENT + 32 };
+    const uint64_t seed = test_seed(21);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    moxie_executor *pool = check_pool();
+    problem p;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int i = 0; i < 2; i++) {
+            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
+            make_problem(&p, &rng, &test_weight_quants[w], &test_act_quants[act], check_size(&rng, 17),
+                         cols[test_below(&rng, sizeof cols / sizeof cols[0])]);
+            check_problem(&p, pool, i == 0);
+            free_problem(&p);
+        }
+    mox_executor_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_format_and_shape), cmocka_unit_test(long_rows) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
