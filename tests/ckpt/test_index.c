@@ -131,6 +131,20 @@ static void test_without_index(void **state)
     assert_int_equal(mox_tensor_set_warnings(f->set), 0);
 }
 
+/* Whatever order the file system lists them in. */
+static void test_name_order(void **state)
+{
+    fixture *f = *state;
+    static const char order[] = "dbhfcage";
+    for (const char *c = order; *c; c++) {
+        const char name[] = { *c, '.', 's', 'a', 'f', 'e', 't', 'e', 'n', 's', 'o', 'r', 's', 0 }, tensor[] = { *c, 0 };
+        write_shard(f, name, tensor);
+    }
+    open_dir(f);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(mox_tensor_set_at(f->set, i)->name[0], 'a' + i);
+}
+
 /* As model caches store them: snapshot/x -> ../blobs/hash. */
 static void test_symlinks(void **state)
 {
@@ -318,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_indexed),
         TEST(test_without_index),
+        TEST(test_name_order),
         TEST(test_symlinks),
         TEST(test_warnings),
         TEST(test_nothing_there),

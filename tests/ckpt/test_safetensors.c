@@ -456,6 +456,20 @@ static void test_amplification(void **state)
     free(json);
 }
 
+/* The cap counts the tensors of all shards; a list that is full already stands for the millions before. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"a\":" ENTRY("U8", "", 0, 1) "}";
+    const image file = make_image(json, strlen(json), 1);
+    mox_tensor_list list = { .count = MOX_MAX_TENSORS };
+    moxie_error error;
+    assert_int_equal(parse(file, &list, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "more than 4000000 tensors"));
+    mox_tensor_list_free(&list);
+    test_guarded_free(file.data, file.size);
+}
+
 /* ---- size and chance ---------------------------------------------------------------------------------- */
 
 /* Of this process, as the machine may be busy with others. */
@@ -595,16 +609,27 @@ static void test_link_and_unaligned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_all_fields), cmocka_unit_test(test_legal_oddities),
-        cmocka_unit_test(test_dtypes),           cmocka_unit_test(test_many_axes),
-        cmocka_unit_test(test_header_length),    cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_grammar),          cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_duplicates),       cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_strings),          cmocka_unit_test(test_deep_nesting),
-        cmocka_unit_test(test_integers),         cmocka_unit_test(test_overflows),
-        cmocka_unit_test(test_offsets),          cmocka_unit_test(test_amplification),
-        cmocka_unit_test(test_200000_tensors),   cmocka_unit_test(test_random_damage),
-        cmocka_unit_test(test_no_regular_file),  cmocka_unit_test(test_link_and_unaligned),
+        cmocka_unit_test(test_reads_all_fields),
+        cmocka_unit_test(test_legal_oddities),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_many_axes),
+        cmocka_unit_test(test_header_length),
+        cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_overflows),
+        cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_amplification),
+        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_200000_tensors),
+        cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_no_regular_file),
+        cmocka_unit_test(test_link_and_unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
