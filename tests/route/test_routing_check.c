@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_routing_check.c - names, numbers of other projects, descriptions, and every refusal with its words.
+ */
+#include "test_support.h"
+
+#include <math.h>
+
+#include "route/route.h"
+
+static const float some_floats[16] = { 0 };
+static const int32_t some_ids[64] = { 0 };
+
+static int no_choice(void *user, int64_t tokens, const float *logits, int32_t *ids, float *weights)
+{
+    (void)user, (void)tokens, (void)logits, (void)ids, (void)weights;
+    return 1;
+}
+
+/* What a method needs beside its name. */
+static void complete(moxie_routing *r)
+{
+    if (r->select == MOXIE_SELECT_TABLE) {
+        r->table = some_ids;
+        r->table_rows = 4;
+    }
+    if (r->select == MOXIE_SELECT_CUSTOM)
+        r->custom = no_choice;
+}
+
+static void test_every_method_by_name(void **state)
+{
+    (void)state;
+    int32_t count = 0;
+    for (; mox_routing_name_at(count); count++) {
+        moxie_routing r;
+        moxie_error error;
+        char words[128];
+        memset(&r, 0xff, sizeof r);
+        assert_ok(mox_routing_by_name(mox_routing_name_at(count), &r, &error), &error);
+        complete(&r);
+        assert_ok(mox_routing_check(&r, 8, 2, &error), &error);
+        assert_ptr_equal(mox_routing_describe(&r, 8, 2, words, sizeof words), words);
+        assert_true(strlen(words) > 5);
+    }
+    assert_int_equal(count, 16);
+    assert_null(mox_routing_name_at(-1));
+}
+
+static void test_unknown_names(void **state)
+{
+    (void)state;
+    moxie_routing r = { .seed = 42 };
+    moxie_error error;
+    assert_int_equal(mox_routing_by_name("softmax", &r, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "\"softmax\""));
+    for (int32_t i = 0; mox_routing_name_at(i); i++)
+        assert_non_null(strstr(error.text, mox_routing_name_at(i)));
+    assert_int_equal(r.seed, 42);
+    assert_int_equal(mox_routing_by_name(NULL, &r, NULL), MOXIE_ERR_ARGUMENT);
+}
+
+/* The enums as those projects publish them. */
+static void test_numbers_of_other_projects(void **state)
+{
+    (void)state;
+    static const char *const old[] = { "default", "renormalize", "deepseek_v3", "llama4", "renormalize_naive",
+                                       "topk",    "custom",      "sim_uniform", NULL };
+    static const char *const common[] = { "default", "renormalize",    "deepseek_v3", "llama4", "renormalize_naive",
+                                          "topk",    "sigmoid_renorm", "minimax2",    "sigmoid" };
+    for (int32_t i = 0; i < 9; i++) {
+        const char *name = mox_routing_name_of(i, MOX_NUMBERING_VLLM_OLD);
+        assert_true(old[i] ? name && !strcmp(name, old[i]) : !name);
+        assert_string_equal(mox_routing_name_of(i, MOX_NUMBERING_VLLM), common[i]);
+        assert_string_equal(mox_routing_name_of(i, MOX_NUMBERING_FLASHINFER), common[i]);
+        assert_int_equal(mox_routing_number(common[i], MOX_NUMBERING_FLASHINFER), i);
+    }
+    assert_string_equal(mox_routing_name_of(9, MOX_NUMBERING_FLASHINFER), "topk_sigmoid");
+    assert_null(mox_routing_name_of(9, MOX_NUMBERING_VLLM)); /* Unspecified */
+    assert_null(mox_routing_name_of(10, MOX_NUMBERING_FLASHINFER));
+    assert_string_equal(mox_routing_name_of(100, MOX_NUMBERING_VLLM), "deepseek_v4");
+    assert_string_equal(mox_routing_name_of(101, MOX_NUMBERING_VLLM), "custom");
+    assert_int_equal(mox_routing_number("sim_normal", MOX_NUMBERING_VLLM), 102);
+    assert_int_equal(mox_routing_number("hash", MOX_NUMBERING_VLLM), -1);
+    assert_int_equal(mox_routing_number("none", MOX_NUMBERING_VLLM), -1);
+    assert_null(mox_routing_name_of(-1, MOX_NUMBERING_VLLM));
+}
+
+static void test_descriptions(void **state)
+{
+    (void)state;
+    char words[160];
+    moxie_routing r = { .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM, .scale = 2.5f, .bias = some_floats };
+    r.n_group = 8;
+    r.topk_group = 4;
+    assert_string_equal(mox_routing_describe(&r, 256, 8, words, sizeof words),
+                        "sigmoid + bias top-8 of 256 in the best 4 of 8 groups, renormalised, times 2.5");
+    r = (moxie_routing) { .weight = MOXIE_WEIGHT_SOFTMAX_SELECTED, .per_expert_scale = some_floats, .on_input = 1 };
+    assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
+                        "logit top-4 of 32, softmax over the chosen, times a scale per expert, applied to the input");
+    assert_string_equal(mox_routing_describe(&r, 32, 4, words, 6), "logit");
+}
+
+typedef struct refusal {
+    moxie_routing routing;
+    int64_t experts, top_k;
+    const char *word; /* that the text must contain */
+} refusal;
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const refusal refusals[] = {
+        { { 0 }, 0, 1, "0 experts" },
+        { { 0 }, 1025, 1, "1025 experts" },
+        { { 0 }, 8, 0, "top_k is 0" },
+        { { 0 }, 64, 33, "top_k is 33" },
+        { { 0 }, 4, 5, "only 4 experts" },
+        { { .score = 4 }, 8, 2, "routing.score is 4" },
+        { { .select = -1 }, 8, 2, "routing.select is -1" },
+        { { .weight = 3 }, 8, 2, "routing.weight is 3" },
+        { { .norm = 5 }, 8, 2, "routing.norm is 5" },
+        { { .group_score = 2 }, 8, 2, "routing.group_score is 2" },
+        { { .norm_eps = -1 }, 8, 2, "norm_eps" },
+        { { .scale = NAN }, 8, 2, "routing.scale is nan" },
+        { { .scale = INFINITY }, 8, 2, "routing.scale is inf" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .jitter = -1 }, 8, 2, "jitter" },
+        { { .n_group = -1 }, 8, 2, "n_group is -1" },
+        { { .topk_group = 2 }, 8, 2, "there are no groups" },
+        { { .n_group = 3, .topk_group = 1 }, 8, 2, "do not divide into 3 groups" },
+        { { .n_group = 16, .topk_group = 1 }, 8, 1, "do not divide into 16 groups" },
+        { { .n_group = 4 }, 8, 2, "topk_group is 0" },
+        { { .n_group = 4, .topk_group = 5 }, 8, 2, "from 1 to 4" },
+        { { .n_group = 4, .topk_group = 1 }, 8, 3, "hold 2, fewer than top_k 3" },
+        { { .select = MOXIE_SELECT_TABLE }, 8, 2, "there is no table" },
+        { { .select = MOXIE_SELECT_TABLE, .table = some_ids }, 8, 2, "0 rows" },
+        { { .select = MOXIE_SELECT_TABLE, .table = some_ids, .table_rows = 1, .bias = some_floats },
+          8,
+          2,
+          "routing.bias" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER }, 8, 3, "exactly 2" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .score = 1 }, 8, 2, "routing.score is set" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .weight = 1 }, 8, 2, "routing.weight is set" },
+        { { .select = MOXIE_SELECT_CUSTOM }, 8, 2, "routing.custom is NULL" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .scale = 2 }, 8, 2, "routing.scale" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .norm = 1 }, 8, 2, "routing.norm" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .round_logits_bf16 = 1 }, 8, 2, "round_logits_bf16" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .round_weights_bf16 = 1 }, 8, 2, "round_weights_bf16" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .per_expert_scale = some_floats }, 8, 2, "per_expert" },
+        { { .select = MOXIE_SELECT_SIM_UNIFORM, .n_group = 4, .topk_group = 2 }, 8, 2, "routing.n_group" },
+        { { .custom = no_choice }, 8, 2, "routing.custom is set" },
+        { { .table = some_ids }, 8, 2, "routing.table is set" },
+        { { .jitter = 0.1f }, 8, 2, "routing.jitter is set" },
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        moxie_error error = { 0 };
+        const refusal *r = &refusals[i];
+        assert_int_equal(mox_routing_check(&r->routing, r->experts, r->top_k, &error), MOXIE_ERR_ARGUMENT);
+        if (!strstr(error.text, r->word))
+            fail_msg("refusal %d: \"%s\" does not say \"%s\"", (int)i, error.text, r->word);
+    }
+}
+
+static void test_admitted(void **state)
+{
+    (void)state;
+    const moxie_routing admitted[] = {
+        { .bias = some_floats },                                             /* on raw logits */
+        { .score = MOXIE_SCORE_SOFTMAX, .n_group = 4, .topk_group = 2 },     /* groups by softmax */
+        { .n_group = 8, .topk_group = 3 },                                   /* groups of one expert */
+        { .n_group = 1, .topk_group = 1 },                                   /* as configs write "no groups" */
+        { .weight = MOXIE_WEIGHT_SOFTMAX_SELECTED, .norm = MOXIE_NORM_SUM }, /* twice normalised */
+        { .weight = MOXIE_WEIGHT_SIGMOID_SELECTED, .on_input = 1 },          /* on the input with K > 1 */
+        { .select = MOXIE_SELECT_SIM_NORMAL, .scale = 2, .per_expert_scale = some_floats },
+    };
+    for (size_t i = 0; i < sizeof admitted / sizeof admitted[0]; i++) {
+        moxie_error error;
+        assert_ok(mox_routing_check(&admitted[i], 8, 3, &error), &error);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_method_by_name),
+        cmocka_unit_test(test_unknown_names),
+        cmocka_unit_test(test_numbers_of_other_projects),
+        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_admitted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
