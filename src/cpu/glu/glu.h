@@ -12,6 +12,12 @@
 
 #include "cpu/kernel.h"
 
+/* h has gate and up. */
+static inline bool mox_glu_is_gated(int32_t kind)
+{
+    return kind < MOXIE_ACT_SILU_NO_MUL;
+}
+
 typedef struct mox_glu_args {
     const moxie_activation *activation;
     int64_t slots;

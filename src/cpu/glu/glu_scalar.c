@@ -159,7 +159,7 @@ static void one_row(void *context, int64_t p, int32_t worker)
     (void)worker;
     const mox_glu_args *args = context;
     const int64_t n = args->intermediate;
-    const int gated = moxie_act_is_gated(args->activation->kind);
+    const bool gated = mox_glu_is_gated(args->activation->kind);
     const int64_t expert = args->expert_of != NULL ? args->expert_of[slot_of(args, p)] : -1;
     const parameters resolved = resolve(args->activation, expert);
     const activate_fn activate = activate_of(args->activation->kind);
