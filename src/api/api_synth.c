@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_synth.c - the public calls for presets and synthetic checkpoints: checks the caller, calls down.
+ */
+#include <moxie/moxie_ckpt.h>
+
+#include "ckpt/synth.h"
+#include "layer/struct_size.h"
+
+static const char *activation_name(int32_t kind)
+{
+    switch (kind) {
+    case MOXIE_ACT_SILU: return "silu";
+    case MOXIE_ACT_GELU_ERF: return "gelu_erf";
+    case MOXIE_ACT_GELU_TANH: return "gelu_tanh";
+    case MOXIE_ACT_SITU: return "situ";
+    case MOXIE_ACT_RELU2_NO_MUL: return "relu2_no_mul";
+    default: return "?";
+    }
+}
+
+int moxie_preset_at(int32_t i, moxie_preset_info *out)
+{
+    const mox_preset *p = mox_preset_at(i);
+    if (!p || !out)
+        return 0;
+    int32_t n_formats = 0;
+    while (n_formats < (int32_t)(sizeof p->formats / sizeof p->formats[0]) && p->formats[n_formats])
+        n_formats++;
+    *out = (moxie_preset_info) { .name = p->name,
+                                 .family = p->family,
+                                 .experts = p->dims.experts,
+                                 .top_k = p->dims.top_k,
+                                 .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
+                                 .intermediate = p->dims.intermediate,
+                                 .shared_intermediate = p->dims.shared_intermediate,
+                                 .router_width = p->dims.hidden,
+                                 .layers = p->dims.layers,
+                                 .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
+                                 .n_formats = n_formats,
+                                 .formats = p->formats,
+                                 .n_native = p->n_native,
+                                 .layer_bytes = p->native_bytes_per_layer };
+    return 1;
+}
+
+moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
+                               moxie_error *error)
+{
+    MOX_FAIL_IF(!preset || !dir, MOXIE_ERR_ARGUMENT, error, "a preset's name and a directory are needed");
+    moxie_synth_options known = MOXIE_SYNTH_OPTIONS_INIT;
+    if (options)
+        MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_synth_options", error));
+    moxie_executor *executor = NULL;
+    MOX_TRY(mox_executor_create(0, &executor, error));
+    const moxie_status status = mox_synth_write(preset, dir, &known, executor, error);
+    mox_executor_destroy(executor);
+    return status;
+}
+
+/* The layer whose routing is typical: hash-routed ones come first in the models that have them. */
+moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out, moxie_error *error)
+{
+    MOX_FAIL_IF(!preset || !out, MOXIE_ERR_ARGUMENT, error, "a preset's name and a result are needed");
+    MOX_TRY(mox_struct_check(out, "moxie_layer_config", error));
+    moxie_synth_options options = MOXIE_SYNTH_OPTIONS_INIT;
+    options.format = format;
+    mox_synth_model m;
+    MOX_TRY(mox_synth_resolve(preset, &options, &m, error));
+    const int64_t last = mox_preset_layer(m.preset, m.layers - 1);
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    MOX_TRY(mox_family_layer_config(m.family, &m.dims, m.routed, m.shared, last, &config, error));
+    mox_struct_write(&config, out, sizeof config);
+    return MOXIE_OK;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_presets.c - the preset table against published numbers.
+ *
+ * Bytes of one layer's routed experts in the primary release (weights, scales, biases, scalars) were computed from
+ * the releases' shapes or read from their headers, not by this program; MiB in bf16 and in fp8 with 128x128 blocks
+ * likewise. Tensor counts are those of the releases' headers. Nothing is written here.
+ */
+#include "test_support.h"
+
+#include "ckpt/synth.h"
+
+typedef struct published {
+    const char *name;
+    const char *format; /* of the primary release */
+    uint64_t bytes;
+    int64_t bf16_mib, fp8_mib; /* rounded; 0: unknown */
+} published;
+
+static const published table[] = {
+    { "gpt-oss-20b", "mxfp4-gptoss", 423567360, 1519, 760 },
+    { "gpt-oss-120b", "mxfp4-gptoss", 1694269440, 6077, 3040 },
+    { "mixtral-8x7b", "bf16", 2818572288, 2688, 1344 },
+    { "mixtral-8x22b", "bf16", 4831838208, 4608, 2305 },
+    { "phi-3.5-moe", "bf16", 2516582400, 2400, 1200 },
+    { "dbrx", "bf16", 6341787648, 6048, 0 },
+    { "olmoe-1b-7b", "bf16", 805306368, 768, 384 },
+    { "granite-3.1-1b-a400m", "bf16", 100663296, 96, 48 },
+    { "deepseek-v2-lite", "bf16", 1107296256, 1056, 528 },
+    { "moonlight-16b", "bf16", 1107296256, 1056, 528 },
+    { "deepseek-v3", "fp8-block", 11277041664, 21504, 10755 },
+    { "deepseek-v4-flash", "mxfp4-v4", 3422552064, 12288, 6146 },
+    { "deepseek-v4-pro", "mxfp4-v4", 13476298752, 48384, 24198 },
+    { "kimi-k2", "fp8-block", 16915562496, 32256, 16132 },
+    { "kimi-k2-thinking", "int4-ct-g32", 9512690688, 32256, 16132 },
+    { "kimi-k3", "mxfp4-ct", 15722348544, 56448, 28231 },
+    { "qwen3-30b-a3b", "bf16", 1207959552, 1152, 576 },
+    { "qwen3-235b-a22b", "bf16", 4831838208, 4608, 2305 },
+    { "qwen3-coder-480b", "bf16", 15099494400, 14400, 7202 },
+    { "qwen3-next-80b", "bf16", 3221225472, 3072, 1536 },
+    { "qwen3.5-35b-a3b", "bf16", 1610612736, 1536, 768 },
+    { "qwen3.5-122b-a10b", "bf16", 4831838208, 4608, 2305 },
+    { "qwen3.5-397b-a17b", "bf16", 12884901888, 12288, 6146 },
+    { "llama-4-scout", "bf16", 4026531840, 3840, 1920 },
+    { "llama-4-maverick", "bf16", 32212254720, 30720, 15364 },
+    { "nemotron-3-nano", "bf16", 2554331136, 2436, 1218 },
+    { "nemotron-3-super", "nvfp4-modelopt", 1585455104, 5376, 2689 },
+    { "nemotron-3-ultra", "nvfp4-modelopt", 6039805952, 20480, 10242 },
+    { "glm-4.5-air", "bf16", 4429185024, 4224, 2113 },
+    { "glm-4.5", "bf16", 7549747200, 7200, 3601 },
+    { "glm-4.7-flash", "bf16", 1207959552, 1152, 576 },
+    { "glm-5", "fp8-block", 9666035712, 18432, 9218 },
+    { "minimax-m2", "fp8-block", 3624763392, 6912, 3457 },
+    { "minimax-m3", "mxfp8-m3", 7474249728, 13824, 6914 },
+    { "mimo-v2-flash", "fp8-block", 6444023808, 12288, 6146 },
+    { "step-3.7-flash", "fp8-block", 4530954240, 8640, 4321 },
+    { "gemma-4-26b-a4b", "bf16", 1522532352, 1452, 726 },
+    { "ernie-4.5-21b-a3b", "bf16", 1509949440, 1440, 720 },
+    { "ernie-4.5-300b-a47b", "bf16", 11274289152, 10752, 5377 },
+    { "hunyuan-a13b", "bf16", 4831838208, 4608, 2305 },
+    /* 64 experts of 3 x 3584 x 2560 */
+    { "qwen2-57b-a14b", "bf16", 3523215360, 3360, 1680 },
+    /* the same sizes as a model above */
+    { "qwen3-vl-30b-a3b", "bf16", 1207959552, 1152, 576 },
+    { "deepseek-r1", "fp8-block", 11277041664, 21504, 10755 },
+    { "deepseek-v3.1", "fp8-block", 11277041664, 21504, 10755 },
+    { "deepseek-v3.2", "fp8-block", 11277041664, 21504, 10755 },
+    { "kimi-k2.5", "int4-ct-g32", 9512690688, 32256, 16132 },
+    { "glm-4.7", "bf16", 7549747200, 7200, 3601 },
+};
+static const size_t table_rows = sizeof table / sizeof table[0];
+
+typedef struct tally {
+    int64_t tensors;
+    uint64_t all, routed;
+} tally;
+
+static bool is_routed(mox_tensor_kind kind)
+{
+    return kind == MOX_TENSOR_GATE || kind == MOX_TENSOR_UP || kind == MOX_TENSOR_DOWN || kind == MOX_TENSOR_GATE_UP ||
+           kind == MOX_TENSOR_GATE_UP_BIAS || kind == MOX_TENSOR_DOWN_BIAS;
+}
+
+static moxie_status count(void *user, const mox_tensor_spec *spec, moxie_error *error)
+{
+    (void)error;
+    tally *t = user;
+    uint64_t bytes = (uint64_t)mox_dtype_bits(spec->dtype);
+    for (int32_t i = 0; i < spec->rank; i++)
+        bytes *= (uint64_t)spec->shape[i];
+    t->tensors++;
+    t->all += bytes / 8;
+    t->routed += is_routed(spec->kind) ? bytes / 8 : 0;
+    return MOXIE_OK;
+}
+
+static tally tally_layer(const char *preset, const char *format, int64_t layer)
+{
+    moxie_synth_options options = MOXIE_SYNTH_OPTIONS_INIT;
+    options.format = format;
+    mox_synth_model m;
+    moxie_error error = { 0 };
+    tally t = { 0 };
+    assert_ok(mox_synth_resolve(preset, &options, &m, &error), &error);
+    if (layer < 0)
+        layer = mox_preset_layer(m.preset, m.layers - 1);
+    assert_ok(mox_enumerate_layer(m.family, &m.dims, m.routed, m.shared, layer, count, &t, &error), &error);
+    return t;
+}
+
+static void every_row_is_checked(void **state)
+{
+    (void)state;
+    size_t rows = 0;
+    for (const mox_preset *p; (p = mox_preset_at((int32_t)rows)); rows++) {
+        bool known = false;
+        for (size_t i = 0; i < table_rows; i++)
+            known = known || strcmp(table[i].name, p->name) == 0;
+        if (!known)
+            fail_msg("%s has no published numbers in this test", p->name);
+    }
+    assert_int_equal(rows, table_rows);
+}
+
+static void native_bytes_are_the_published(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < table_rows; i++) {
+        const mox_preset *p = mox_preset_by_name(table[i].name);
+        if (!p || strcmp(p->formats[0], table[i].format) != 0)
+            fail_msg("%s: missing, or not in %s first", table[i].name, table[i].format);
+        const tally t = tally_layer(p->name, NULL, -1);
+        if (t.routed != table[i].bytes || p->native_bytes_per_layer != table[i].bytes)
+            fail_msg("%s: %llu bytes listed, %llu in the row, published %llu", p->name, (unsigned long long)t.routed,
+                     (unsigned long long)p->native_bytes_per_layer, (unsigned long long)table[i].bytes);
+    }
+}
+
+static void assert_mib(const char *name, const char *format, int64_t want)
+{
+    const double mib = (double)tally_layer(name, format, -1).routed / (1 << 20);
+    if (mib < (double)want - 0.51 || mib > (double)want + 0.51)
+        fail_msg("%s in %s: %.2f MiB a layer, published %lld", name, format, mib, (long long)want);
+}
+
+static void other_formats_have_the_published_size(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < table_rows; i++) {
+        assert_mib(table[i].name, "bf16", table[i].bf16_mib);
+        if (table[i].fp8_mib > 0)
+            assert_mib(table[i].name, "fp8-block", table[i].fp8_mib);
+    }
+}
+
+/* From the headers of releases: tensors of one layer, without attention and norms. */
+static void tensor_counts_are_the_published(void **state)
+{
+    (void)state;
+    /* GLM-4.7-NVFP4: router, bias, 160 routed experts and a shared one of 3 matrices of 4 tensors. */
+    assert_int_equal(tally_layer("glm-4.7", "nvfp4-modelopt", -1).tensors, 2 + 161 * 12);
+    /* MiniMax-M2.7-NVFP4 with all input scales. */
+    assert_int_equal(tally_layer("minimax-m2", "nvfp4-modelopt", -1).tensors, 2 + 256 * 12);
+    assert_int_equal(tally_layer("minimax-m2", "nvfp4-modelopt", -1).routed * 62,
+                     UINT64_C(126382768128) + 2 * UINT64_C(190464));
+    /* DeepSeek-V4-Flash: 1,536 expert tensors; a hash layer has a table in the place of the bias. */
+    assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 0).tensors, 1536 + 2 + 6);
+    assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 42).tensors, 1536 + 2 + 6);
+    assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 0).all - tally_layer("deepseek-v4-flash", NULL, 42).all,
+                     129280 * 6 * 8 - 256 * 4);
+    /* gpt-oss: router with bias, two projections of blocks, scales and bias. */
+    assert_int_equal(tally_layer("gpt-oss-20b", NULL, -1).tensors, 2 + 6);
+    /* Nemotron-3-Nano-NVFP4: 23 layers, two matrices an expert. */
+    assert_int_equal(tally_layer("nemotron-3-nano", "nvfp4-modelopt", -1).tensors, 2 + 129 * 8);
+}
+
+static void layers_are_numbered_as_in_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t first, second, last;
+    } cases[] = {
+        { "gpt-oss-20b", 0, 1, 23 },
+        { "deepseek-v3", 3, 4, 60 },
+        { "kimi-k2", 1, 2, 60 },
+        { "llama-4-scout", 0, 1, 47 },
+        { "llama-4-maverick", 1, 3, 47 },
+        { "nemotron-3-nano", 1, 3, 51 },
+        { "nemotron-3-super", 1, 3, 87 },
+        { "nemotron-3-ultra", 1, 3, 107 },
+        { "minimax-m3", 3, 4, 59 },
+        { "kimi-k3", 1, 2, 92 },
+        { "glm-5", 3, 4, 77 },
+        { "ernie-4.5-300b-a47b", 3, 4, 53 },
+        { "step-3.7-flash", 3, 4, 44 },
+        { "deepseek-v2-lite", 1, 2, 26 },
+        { "mimo-v2-flash", 1, 2, 47 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mox_preset *p = mox_preset_by_name(cases[i].name);
+        assert_non_null(p);
+        assert_int_equal(mox_preset_layer(p, 0), cases[i].first);
+        assert_int_equal(mox_preset_layer(p, 1), cases[i].second);
+        assert_int_equal(mox_preset_layer(p, p->dims.layers - 1), cases[i].last);
+    }
+}
+
+static void every_named_format_has_a_row_and_fits(void **state)
+{
+    (void)state;
+    const mox_preset *p;
+    for (int32_t i = 0; (p = mox_preset_at(i)); i++) {
+        int32_t formats = 0;
+        for (; formats < 12 && p->formats[formats]; formats++)
+            assert_true(tally_layer(p->name, p->formats[formats], -1).routed > 0);
+        assert_true(p->n_native >= 1 && p->n_native <= formats);
+        assert_non_null(mox_family_by_id(p->family));
+    }
+}
+
+static void refusals_say_what_fits(void **state)
+{
+    (void)state;
+    mox_synth_model m;
+    static const struct {
+        const char *preset, *format;
+        int64_t layers, experts, hidden;
+        const char *words;
+    } cases[] = {
+        { "gpt-oss-21b", NULL, 0, 0, 0, "no preset" },   { "gpt-oss-20b", "fp3", 0, 0, 0, "no format" },
+        { "gpt-oss-20b", NULL, 25, 0, 0, "has 24" },     { "gpt-oss-20b", NULL, 0, 3, 0, "chooses 4" },
+        { "gpt-oss-20b", NULL, 0, 1025, 0, "1024" },     { "deepseek-v3", NULL, 0, 20, 0, "8 groups" },
+        { "deepseek-v3", NULL, 0, 8, 0, "16 at least" }, { "kimi-k3", NULL, 0, 0, 97, "multiple of 2" },
+        { "gpt-oss-20b", NULL, 0, 0, -1, "hidden -1" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moxie_synth_options options = MOXIE_SYNTH_OPTIONS_INIT;
+        options.format = cases[i].format;
+        options.layers = cases[i].layers;
+        options.experts = cases[i].experts;
+        options.hidden = cases[i].hidden;
+        moxie_error error = { 0 };
+        assert_int_equal(mox_synth_resolve(cases[i].preset, &options, &m, &error), MOXIE_ERR_ARGUMENT);
+        if (!strstr(error.text, cases[i].words))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].words);
+    }
+}
+
+static void the_public_list_agrees(void **state)
+{
+    (void)state;
+    moxie_preset_info info;
+    int32_t i = 0;
+    for (; moxie_preset_at(i, &info); i++) {
+        const mox_preset *p = mox_preset_at(i);
+        assert_string_equal(info.name, p->name);
+        assert_string_equal(info.formats[0], p->formats[0]);
+        assert_int_equal(info.experts, p->dims.experts);
+        assert_int_equal(info.router_width, p->dims.hidden);
+        assert_true(strcmp(info.activation, "?") != 0);
+        assert_true(info.n_formats >= info.n_native);
+        moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+        moxie_error error = { 0 };
+        for (int32_t f = 0; f < info.n_formats; f++) {
+            assert_ok(moxie_preset_config(info.name, info.formats[f], &config, &error), &error);
+            assert_int_equal(config.experts, info.experts);
+            assert_int_equal(config.top_k, info.top_k);
+            assert_int_equal(config.hidden, info.hidden);
+            assert_int_equal(config.intermediate, info.intermediate);
+            assert_int_equal(config.router_width, info.router_width);
+        }
+    }
+    assert_int_equal(i, table_rows);
+    assert_int_equal(moxie_preset_at(-1, &info), 0);
+    assert_int_equal(moxie_preset_at(i, &info), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_checked),
+        cmocka_unit_test(native_bytes_are_the_published),
+        cmocka_unit_test(other_formats_have_the_published_size),
+        cmocka_unit_test(tensor_counts_are_the_published),
+        cmocka_unit_test(layers_are_numbered_as_in_the_model),
+        cmocka_unit_test(every_named_format_has_a_row_and_fits),
+        cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(the_public_list_agrees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
