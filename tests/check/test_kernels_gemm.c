@@ -341,8 +341,81 @@ static void long_rows(void **state)
     mox_executor_destroy(pool);
 }
 
+/* The row that a plan would take for int8 x int8 makes the exact sum of 2000 products 127 * 127 and one 126 * 127,
+ * far beyond the 2^24 up to which every integer is an f32; the sum is even and just below 2^25, so it is one too. */
+static void integers_are_exact(void **state)
+{
+    (void)state;
+    enum { K = 2001 };
+    const moxie_quant quant = { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
+    problem p = { .pairs = 1, .cols = K, .n_out = 1, .weight = &test_weight_quants[0], .act = &test_act_quants[0] };
+    p.shape = (mox_record_shape) { .hidden = K, .intermediate = 1, .w13 = quant, .w2 = quant };
+    p.asked = (mox_expert_gemm_problem) {
+        .shape = &p.shape, .projection = MOX_W13, .weight = &p.shape.w13, .act = &p.shape.w13
+    };
+    int8_t codes[K];
+    float ones[K], values[K + MOX_OPERAND_PAD] = { 0 };
+    for (int k = 0; k < K; k++) {
+        codes[k] = k == 1000 ? 126 : 127;
+        ones[k] = 1.0f;
+        values[k] = 127.0f;
+    }
+    const moxie_expert expert = {
+        .up = { .codes = mox_grid_dense(codes, MOXIE_I8, 1, K), .scale = mox_grid_dense(ones, MOXIE_F32, 1, 1) },
+        .down = { .codes = mox_grid_dense(codes, MOXIE_I8, K, 1), .scale = mox_grid_dense(ones, MOXIE_F32, K, 1) }
+    };
+    moxie_error error;
+    uint64_t bytes = 0;
+    assert_true(mox_layout_rowmajor.record_bytes(&p.shape, &bytes));
+    void *record = check_buffer(&p.buffers, bytes);
+    assert_ok(mox_record_pack(&mox_layout_rowmajor, &p.shape, 0, &expert, record, &error), &error);
+    p.records[0] = record;
+    p.offsets[1] = p.offsets[2] = p.offsets[3] = p.offsets[4] = 1;
+    p.operand = (mox_operand) { .rows = 1,
+                                .cols = K,
+                                .stride = mox_ceil_div(K, MOX_OPERAND_PAD) * MOX_OPERAND_PAD,
+                                .values = values,
+                                .scales = ones,
+                                .group_cols = K,
+                                .scale_cols = 1,
+                                .integer = 1 };
+    int32_t i = 0;
+    while (!admitted(mox_expert_gemm_at(i), &p))
+        i++;
+    const float *out = run_row(mox_expert_gemm_at(i), &p, &mox_executor_serial, &p.buffers);
+    assert_true(out[0] == 32274002.0f);
+    check_buffers_free(&p.buffers);
+}
+
+/* What the integer row does not take, it says; the other one takes everything. */
+static void integer_row_refuses(void **state)
+{
+    (void)state;
+    const moxie_quant i8 = { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
+    const moxie_quant fp8 = { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
+    const mox_record_shape shape = { .hidden = 131072, .intermediate = 64, .w13 = i8, .w2 = i8 };
+    const mox_record_shape floats = { .hidden = 64, .intermediate = 64, .w13 = fp8, .w2 = fp8 };
+    const mox_expert_gemm_problem longest = { &shape, MOX_W13, &i8, &i8 }, fits = { &shape, MOX_W2, &i8, &i8 };
+    const mox_expert_gemm_problem fp8_weights = { &floats, MOX_W13, &fp8, &i8 },
+                                  fp8_acts = { &shape, MOX_W2, &i8, &fp8 };
+    mox_refusal why = { .reason = "", .remedy = "" };
+    assert_true(mox_expert_gemm_scalar_int_admit(&fits, &why));
+    assert_false(mox_expert_gemm_scalar_int_admit(&longest, &why));
+    assert_non_null(strstr(why.reason, "131072"));
+    assert_false(mox_expert_gemm_scalar_int_admit(&fp8_weights, &why));
+    assert_non_null(strstr(why.reason, "f8_e4m3"));
+    assert_false(mox_expert_gemm_scalar_int_admit(&fp8_acts, &why));
+    assert_non_null(strstr(why.remedy, "i8"));
+    assert_true(mox_expert_gemm_scalar_any_admit(&longest, &why));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_format_and_shape), cmocka_unit_test(long_rows) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_and_shape),
+        cmocka_unit_test(long_rows),
+        cmocka_unit_test(integers_are_exact),
+        cmocka_unit_test(integer_row_refuses),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
