@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dense.h - family dense: a small unquantized product for every token, in fp32: the router and the shared
+ * expert's gate.
+ *
+ *     out[t, n] = f( sum over segments s of  sum_{k in s} weight[n,k] x[t,k]  + bias[n] )
+ *     f(v) = v, or 1 / (1 + e^-v) with `logistic`
+ *
+ * Segments are runs of MOX_DENSE_SEGMENT columns, each summed from zero in a fixed order and added in order, so
+ * a token's result depends on its own input alone.
+ *
+ * In the flow: hidden -> [dense] -> topk, and hidden -> [dense] -> the shared expert's weight in combine.
+ */
+#ifndef MOX_CPU_DENSE_H
+#define MOX_CPU_DENSE_H
+
+#include "cpu/kernel.h"
+
+#define MOX_DENSE_SEGMENT 512
+
+typedef struct mox_dense_args {
+    int64_t tokens, rows, cols; /* T, N, K */
+    const float *weight;        /* [N,K] */
+    const float *bias;          /* [N] or NULL */
+    const void *x;              /* [T,K] contiguous */
+    moxie_dtype x_dtype;        /* F32, F16, BF16 */
+    float *x_scratch;           /* [T,K] f32: x widened */
+    int32_t logistic;
+    float *out; /* [T,N] */
+} mox_dense_args;
+
+typedef struct mox_dense_row {
+    mox_kernel base;
+    void (*run)(const mox_dense_args *args, const moxie_executor *executor);
+} mox_dense_row;
+
+const mox_dense_row *mox_dense_at(int32_t i);
+
+/* What every row of dense.def provides. */
+#define MOX_DENSE(id, isa, exactness, layout)                                                                          \
+    void mox_dense_##id##_run(const mox_dense_args *args, const moxie_executor *executor);
+#include "cpu/dense/dense.def"
+#undef MOX_DENSE
+
+#endif

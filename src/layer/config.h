@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config.h - a layer's configuration: read across versions, checked once, then trusted by everything below.
+ *
+ * In the flow: caller -> [config] -> select (which kernels) -> layer (records) and plan (steps, workspace).
+ */
+#ifndef MOX_LAYER_CONFIG_H
+#define MOX_LAYER_CONFIG_H
+
+#include "pack/layout.h"
+
+/* Reads the caller's struct (struct_size.h) and checks every rule. Body of moxie_layer_config_check. */
+moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error);
+
+/* True when this rank computes the shared expert: there is one, and the rank is the first. The sum of all ranks'
+ * outputs then holds it once. */
+bool mox_config_computes_shared(const moxie_layer_config *config);
+
+/* Forms of the records of a routed expert and of the shared expert. */
+mox_record_shape mox_config_routed_shape(const moxie_layer_config *config);
+mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
+
+/* The options with defaults filled in; `options` may be NULL. */
+moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layer.c - a layer's life: slots allocated for a configuration, looked up, verified, freed. Filling them is
+ * prepare.c.
+ */
+#include "layer/layer.h"
+
+#include "base/sizes.h"
+
+static moxie_status no_memory(const moxie_layer_config *c, moxie_error *error)
+{
+    return mox_fail(MOXIE_ERR_MEMORY, error,
+                    "no memory for a layer of %lld experts, hidden size %lld, intermediate size %lld",
+                    (long long)c->experts, (long long)c->hidden, (long long)c->intermediate);
+}
+
+static bool allocate_given(mox_given *given, const moxie_quant *quant, const moxie_layer *layer)
+{
+    given->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_given(quant);
+    given->uniform = true;
+    given->raw = mox_calloc((uint64_t)layer->config.experts, sizeof *given->raw);
+    given->resolved = mox_calloc((uint64_t)layer->slots, sizeof *given->resolved);
+    return given->raw != NULL && given->resolved != NULL;
+}
+
+static bool allocate_dense(mox_dense_matrix *dense, int64_t rows, int64_t cols, bool has_bias)
+{
+    dense->rows = rows;
+    dense->cols = cols;
+    dense->weight = mox_calloc((uint64_t)rows * (uint64_t)cols, sizeof *dense->weight);
+    if (has_bias)
+        dense->bias = mox_calloc((uint64_t)rows, sizeof *dense->bias);
+    return dense->weight != NULL && (dense->bias != NULL || !has_bias);
+}
+
+static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
+{
+    const moxie_layer_config *c = &layer->config;
+    layer->slot_of = mox_calloc((uint64_t)c->experts, sizeof *layer->slot_of);
+    if (layer->slot_of == NULL)
+        return no_memory(c, error);
+    MOX_TRY(mox_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size > 1 ? c->ep_size : 1,
+                           c->ep_rank, layer->slot_of, &layer->slots, error));
+    layer->expert_of = mox_calloc((uint64_t)layer->slots, sizeof *layer->expert_of);
+    if (layer->expert_of == NULL)
+        return no_memory(c, error);
+    for (int64_t e = 0; e < c->experts; e++)
+        if (layer->slot_of[e] >= 0)
+            layer->expert_of[layer->slot_of[e]] = e;
+    return MOXIE_OK;
+}
+
+static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
+{
+    const moxie_layer_config *c = &layer->config;
+    if (!layer->routed_layout->record_bytes(&layer->routed_shape, &layer->record_bytes))
+        return no_memory(c, error);
+    layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
+    if (layer->records == NULL)
+        return no_memory(c, error);
+    for (int32_t s = 0; s < layer->slots; s++) {
+        layer->records[s] = mox_alloc_aligned(layer->record_bytes, MOX_RECORD_ALIGN);
+        if (layer->records[s] == NULL)
+            return no_memory(c, error);
+    }
+    if (layer->shared_layout == NULL)
+        return MOXIE_OK;
+    if (!layer->shared_layout->record_bytes(&layer->shared_shape, &layer->shared_bytes))
+        return no_memory(c, error);
+    layer->shared_record = mox_alloc_aligned(layer->shared_bytes, MOX_RECORD_ALIGN);
+    return layer->shared_record != NULL ? MOXIE_OK : no_memory(c, error);
+}
+
+static moxie_status allocate(moxie_layer *layer, moxie_error *error)
+{
+    const moxie_layer_config *c = &layer->config;
+    MOX_TRY(map_slots(layer, error));
+    MOX_TRY(allocate_records(layer, error));
+    bool ok = allocate_given(&layer->given13, &c->a13, layer) && allocate_given(&layer->given2, &c->a2, layer);
+    if (c->router_width > 0)
+        ok = ok && allocate_dense(&layer->router, c->experts, c->router_width, c->router_has_bias != 0);
+    if (layer->shared_layout != NULL && c->shared.has_gate)
+        ok = ok && allocate_dense(&layer->shared_gate, 1, c->hidden, false);
+    return ok ? MOXIE_OK : no_memory(c, error);
+}
+
+/* Which layouts the chosen kernels read; the choice itself is made again by each plan. */
+static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *options, moxie_error *error)
+{
+    mox_rows rows;
+    mox_steps steps = { 0 };
+    const moxie_status status = mox_select(&layer->config, options, NULL, NULL, &rows, &steps, error);
+    mox_steps_free(&steps);
+    MOX_TRY(status);
+    layer->routed_layout = rows.routed.layout;
+    layer->shared_layout = rows.shared.layout;
+    return MOXIE_OK;
+}
+
+moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_options *options, moxie_layer **out,
+                              moxie_error *error)
+{
+    moxie_layer_config checked;
+    moxie_options read;
+    MOX_TRY(mox_config_read(config, &checked, error));
+    MOX_TRY(mox_options_read(options, &read, error));
+    moxie_layer *layer = mox_calloc(1, sizeof *layer);
+    if (layer == NULL)
+        return no_memory(&checked, error);
+    layer->config = checked;
+    layer->routed_shape = mox_config_routed_shape(&checked);
+    layer->shared_shape = mox_config_shared_shape(&checked);
+    moxie_status status = choose_layouts(layer, &read, error);
+    if (status == MOXIE_OK)
+        status = allocate(layer, error);
+    if (status != MOXIE_OK) {
+        mox_layer_destroy(layer);
+        return status;
+    }
+    *out = layer;
+    return MOXIE_OK;
+}
+
+static void free_dense(mox_dense_matrix *dense)
+{
+    mox_free(dense->weight);
+    mox_free(dense->bias);
+}
+
+static void free_given(mox_given *given)
+{
+    mox_free(given->raw);
+    mox_free(given->resolved);
+}
+
+void mox_layer_destroy(moxie_layer *layer)
+{
+    if (layer == NULL)
+        return;
+    for (int32_t s = 0; layer->records != NULL && s < layer->slots; s++)
+        mox_free(layer->records[s]);
+    mox_free(layer->records);
+    mox_free(layer->shared_record);
+    mox_free(layer->slot_of);
+    mox_free(layer->expert_of);
+    free_given(&layer->given13);
+    free_given(&layer->given2);
+    free_dense(&layer->router);
+    free_dense(&layer->shared_gate);
+    mox_free(layer);
+}
+
+static moxie_status need_prepared(const moxie_layer *layer, moxie_error *error)
+{
+    MOX_FAIL_IF(!layer->prepared, MOXIE_ERR_ARGUMENT, error,
+                "the layer holds no experts yet: call moxie_layer_prepare first");
+    return MOXIE_OK;
+}
+
+moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error)
+{
+    MOX_TRY(need_prepared(layer, error));
+    for (int32_t s = 0; s < layer->slots; s++)
+        MOX_TRY(mox_record_verify(layer->routed_layout, &layer->routed_shape, layer->expert_of[s], layer->records[s],
+                                  error));
+    if (layer->shared_layout == NULL)
+        return MOXIE_OK;
+    const moxie_status status =
+        mox_record_verify(layer->shared_layout, &layer->shared_shape, -1, layer->shared_record, error);
+    return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
+}
+
+moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const void **data, uint64_t *bytes,
+                              moxie_error *error)
+{
+    MOX_TRY(need_prepared(layer, error));
+    MOX_FAIL_IF(expert < 0 || expert >= layer->config.experts, MOXIE_ERR_ARGUMENT, error,
+                "expert %lld was asked for; the layer has experts 0 to %lld", (long long)expert,
+                (long long)layer->config.experts - 1);
+    const int32_t slot = layer->slot_of[expert];
+    *data = slot >= 0 ? layer->records[slot] : NULL;
+    *bytes = slot >= 0 ? layer->record_bytes : 0;
+    return MOXIE_OK;
+}
+
+static uint64_t dense_bytes(const mox_dense_matrix *dense)
+{
+    const uint64_t rows = (uint64_t)dense->rows, cols = (uint64_t)dense->cols;
+    return (rows * cols + (dense->bias != NULL ? rows : 0)) * sizeof(float);
+}
+
+uint64_t mox_layer_bytes(const moxie_layer *layer)
+{
+    return (uint64_t)layer->slots * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
+           dense_bytes(&layer->shared_gate);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.c - makes a plan from a layer, or an explanation from a configuration alone.
+ */
+#include "layer/plan.h"
+
+#include "base/sizes.h"
+#include "layer/struct_size.h"
+
+static bool depends_on_batch(const mox_expert_side *side)
+{
+    return mox_act_quant_needs_amax(&side->a13) || mox_act_quant_needs_amax(&side->a2);
+}
+
+static void set_sides(moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    plan->routed = (mox_expert_side) { .rows = plan->rows.routed,
+                                       .shape = mox_config_routed_shape(c),
+                                       .a13 = c->a13,
+                                       .a2 = c->a2,
+                                       .activation = c->activation };
+    plan->shared = (mox_expert_side) { .rows = plan->rows.shared,
+                                       .shape = mox_config_shared_shape(c),
+                                       .a13 = c->shared.a13,
+                                       .a2 = c->shared.a2,
+                                       .activation = c->activation };
+    /* Per-expert parameters are the routed experts'. */
+    plan->shared.activation.expert_alpha = NULL;
+    plan->shared.activation.expert_beta = NULL;
+    plan->shared.activation.expert_limit = NULL;
+}
+
+static void set_pass(moxie_plan *plan)
+{
+    const bool shared = plan->shared.rows.layout != NULL;
+    const bool whole = depends_on_batch(&plan->routed) || (shared && depends_on_batch(&plan->shared));
+    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, MOX_PASS_TOKENS);
+
+    mox_expert_side *r = &plan->routed, *s = &plan->shared;
+    r->max_pairs = plan->pass_tokens * plan->config.top_k;
+    r->n13 = r->shape.intermediate * (r->shape.gated ? 2 : 1);
+    /* One row a pair where the codes depend on the expert; whether its experts' scales differ may change with
+     * every update, so the space is always for the worst case. */
+    const bool by_pair =
+        plan->config.routing.on_input || (!mox_quant_is_none(&r->a13) && mox_act_quant_needs_given(&r->a13));
+    r->max_rows = by_pair ? r->max_pairs : plan->pass_tokens;
+    s->max_pairs = s->max_rows = plan->pass_tokens;
+    s->n13 = s->shape.intermediate * (s->shape.gated ? 2 : 1);
+}
+
+/* `layer` may be NULL. */
+static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
+                         moxie_plan **out, moxie_error *error)
+{
+    moxie_options read;
+    MOX_TRY(mox_options_read(options, &read, error));
+    moxie_plan *plan = mox_calloc(1, sizeof *plan);
+    MOX_FAIL_IF(plan == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
+    plan->layer = layer;
+    plan->config = *config;
+    plan->executor = *read.executor;
+    plan->max_tokens = read.max_tokens;
+    moxie_status status = mox_select(config, &read, layer != NULL ? layer->routed_layout : NULL,
+                                     layer != NULL ? layer->shared_layout : NULL, &plan->rows, &plan->steps, error);
+    if (status == MOXIE_OK) {
+        set_sides(plan);
+        set_pass(plan);
+        status = mox_plan_lay_out(plan, error);
+    }
+    if (status != MOXIE_OK) {
+        mox_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return MOXIE_OK;
+}
+
+moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                             moxie_error *error)
+{
+    return make(layer, &layer->config, options, out, error);
+}
+
+moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                              moxie_error *error)
+{
+    /* A routing table is data like weights: a configuration may be explained without it. */
+    static const int32_t any_table[MOXIE_MAX_TOP_K];
+    moxie_layer_config read, checked;
+    MOX_TRY(mox_struct_read(config, &read, sizeof read, "moxie_layer_config", error));
+    if (read.routing.select == MOXIE_SELECT_TABLE && read.routing.table == NULL) {
+        read.routing.table = any_table;
+        read.routing.table_rows = 1;
+    }
+    MOX_TRY(mox_config_read(&read, &checked, error));
+    return make(NULL, &checked, options, out, error);
+}
+
+void mox_plan_destroy(moxie_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    mox_steps_free(&plan->steps);
+    mox_free(plan);
+}

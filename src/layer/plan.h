@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.h - a plan: the chosen rows, the map of its workspace, and its explanation.
+ *
+ * A run routes the whole batch, then sends it through the experts in passes of at most pass_tokens, so that the
+ * workspace does not grow with T. That is legal because a token's bits do not depend on its neighbours; where
+ * they do (one activation scale for the whole batch), one pass covers max_tokens.
+ *
+ *     workspace | logits [T,E] | ids, weights [T,K] | one pass: permutation, routed and shared expert buffers |
+ *
+ * In the flow: layer -> [plan] -> run.
+ */
+#ifndef MOX_LAYER_PLAN_H
+#define MOX_LAYER_PLAN_H
+
+#include "layer/layer.h"
+
+#define MOX_PASS_TOKENS 256
+
+/* Byte offsets of one operand's arrays (cpu/operand.h). */
+typedef struct mox_operand_space {
+    uint64_t values, scales, global;
+} mox_operand_space;
+
+/* Byte offsets of the buffers of one kind of expert. */
+typedef struct mox_expert_space {
+    mox_operand_space a13, a2;
+    uint64_t given13, given2; /* [rows] */
+    uint64_t h, act, y;
+} mox_expert_space;
+
+typedef struct mox_workspace {
+    uint64_t bytes;
+    /* whole batch */
+    uint64_t logits, ids, weights;
+    uint64_t topk_row, topk_logits;
+    /* one pass */
+    uint64_t dense_x, shared_weight;
+    uint64_t offsets, pair_at, position, token_of, row_weight;
+    uint64_t codes, row, gemm;
+    mox_expert_space routed, shared;
+} mox_workspace;
+
+/* What a pass needs to know about one kind of expert, routed or shared. */
+typedef struct mox_expert_side {
+    mox_expert_rows rows;
+    mox_record_shape shape;
+    moxie_quant a13, a2;
+    moxie_activation activation;
+    mox_expert_space space;
+    int64_t max_pairs, max_rows; /* of a pass: pairs, rows of the first operand */
+    int64_t n13;                 /* columns of h: 2I or I */
+} mox_expert_side;
+
+struct moxie_plan {
+    const moxie_layer *layer; /* NULL: an explanation, it cannot run */
+    moxie_layer_config config;
+    moxie_executor executor;
+    int64_t max_tokens, pass_tokens;
+    mox_rows rows;
+    mox_expert_side routed, shared;
+    mox_workspace space;
+    mox_steps steps;
+};
+
+/* Bodies of the moxie_plan_ functions. */
+moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                             moxie_error *error);
+moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                              moxie_error *error);
+void mox_plan_destroy(moxie_plan *plan);
+
+/* Lays the workspace out for max_tokens and pass_tokens; MOXIE_ERR_MEMORY when it does not fit in 64 bits. */
+moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * workspace.c - where each buffer of a run lies: a pure function of the plan.
+ *
+ * Every buffer begins on a cache line. Routed and shared experts run one after the other, so the buffers of the
+ * shared chain lie over those of the routed one; only the two results y live until combine.
+ */
+#include "base/sizes.h"
+#include "layer/plan.h"
+
+#define ALIGN 64
+
+/* Hands out offsets. `fits` turns false when a size leaves 64 bits, and stays so. */
+typedef struct carver {
+    uint64_t used, highest;
+    bool fits;
+} carver;
+
+static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
+{
+    uint64_t bytes = 0, end = 0;
+    const uint64_t at = c->used;
+    c->fits = c->fits && mox_mul_u64((uint64_t)rows, (uint64_t)cols, &bytes) && mox_mul_u64(bytes, element, &bytes) &&
+              mox_align_u64(bytes, ALIGN, &bytes) && mox_add_u64(at, bytes, &end);
+    c->used = end;
+    c->highest = c->fits && end > c->highest ? end : c->highest;
+    return at;
+}
+
+static mox_operand_space carve_operand(carver *c, const moxie_quant *quant, int64_t rows, int64_t cols)
+{
+    mox_operand_space space = { 0 };
+    space.values = carve(c, rows, mox_ceil_div(cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD, sizeof(float));
+    if (!mox_quant_is_none(quant)) {
+        const int64_t groups = mox_ceil_div(cols, mox_act_group_cols(quant, cols));
+        space.scales = carve(c, rows, groups, sizeof(float));
+        space.global = carve(c, rows, 1, sizeof(float));
+    }
+    return space;
+}
+
+/* All but y, which outlives the rest. */
+static void carve_experts(carver *c, mox_expert_side *side)
+{
+    const int64_t hidden = side->shape.hidden, intermediate = side->shape.intermediate;
+    mox_expert_space *s = &side->space;
+    s->a13 = carve_operand(c, &side->a13, side->max_rows, hidden);
+    s->given13 = carve(c, side->max_rows, 1, sizeof(float));
+    s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
+    s->act = carve(c, side->max_pairs, intermediate, sizeof(float));
+    s->a2 = carve_operand(c, &side->a2, side->max_pairs, intermediate);
+    s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
+}
+
+static void carve_batch(carver *c, moxie_plan *plan)
+{
+    const moxie_layer_config *config = &plan->config;
+    const int64_t t = plan->max_tokens, workers = plan->executor.workers;
+    mox_workspace *s = &plan->space;
+    if (config->router_width > 0)
+        s->logits = carve(c, t, config->experts, sizeof(float));
+    s->ids = carve(c, t, config->top_k, sizeof(int32_t));
+    s->weights = carve(c, t, config->top_k, sizeof(float));
+    s->topk_row = carve(c, workers, config->experts, sizeof(float));
+    if (config->routing.select == MOXIE_SELECT_CUSTOM)
+        s->topk_logits = carve(c, t, config->experts, sizeof(float));
+}
+
+static uint64_t gemm_scratch(const mox_expert_side *side)
+{
+    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13 };
+    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2 };
+    const uint64_t a = side->rows.gemm13->scratch_bytes(&first), b = side->rows.gemm2->scratch_bytes(&second);
+    return a > b ? a : b;
+}
+
+static void carve_pass(carver *c, moxie_plan *plan)
+{
+    const moxie_layer_config *config = &plan->config;
+    const int64_t t = plan->pass_tokens, workers = plan->executor.workers, pairs = plan->routed.max_pairs;
+    const bool shared = plan->shared.rows.layout != NULL;
+    mox_workspace *s = &plan->space;
+    int64_t longest = mox_max_i64(config->hidden, config->intermediate);
+    uint64_t scratch = gemm_scratch(&plan->routed);
+    if (shared) {
+        longest = mox_max_i64(longest, config->shared.intermediate);
+        scratch = gemm_scratch(&plan->shared) > scratch ? gemm_scratch(&plan->shared) : scratch;
+    }
+    s->dense_x = carve(c, t, mox_max_i64(config->router_width, plan->rows.shared_gate != NULL ? config->hidden : 0),
+                       sizeof(float));
+    s->shared_weight = carve(c, t, 1, sizeof(float));
+    s->offsets = carve(c, config->experts + 1, 1, sizeof(int64_t));
+    s->pair_at = carve(c, pairs, 1, sizeof(int64_t));
+    s->position = carve(c, pairs, 1, sizeof(int64_t));
+    s->token_of = carve(c, pairs, 1, sizeof(int64_t));
+    s->row_weight = carve(c, pairs, 1, sizeof(float));
+    s->codes = carve(c, workers, longest, 1);
+    s->row = carve(c, workers, longest, sizeof(float));
+    s->gemm = carve(c, workers, 1, scratch);
+    plan->routed.space.y = carve(c, pairs, config->hidden, sizeof(float));
+    if (shared)
+        plan->shared.space.y = carve(c, t, config->hidden, sizeof(float));
+    const uint64_t overlaid = c->used;
+    carve_experts(c, &plan->routed);
+    c->used = overlaid;
+    if (shared)
+        carve_experts(c, &plan->shared);
+}
+
+moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
+{
+    carver c = { .fits = true };
+    carve_batch(&c, plan);
+    carve_pass(&c, plan);
+    MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,
+                "the workspace for %lld tokens does not fit in 64 bits: lower max_tokens", (long long)plan->max_tokens);
+    plan->space.bytes = c.highest;
+    return MOXIE_OK;
+}
