@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "cpu/combine/combine.h"
+#include "cpu/dense/dense.h"
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/glu/glu.h"
 #include "cpu/permute/permute.h"
@@ -57,12 +58,12 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
         const mox_##name##_row *row = mox_##name##_at(i);                                                              \
         return row != NULL ? &row->base : NULL;                                                                        \
     }
-#include "cpu/families.def"
+#include "cpu/kernel_families.def"
 #undef MOX_FAMILY
 
 #define MOX_FAMILY(name) name##_base,
 static const mox_kernel *(*const families[])(int32_t i) = {
-#include "cpu/families.def"
+#include "cpu/kernel_families.def"
 };
 #undef MOX_FAMILY
 

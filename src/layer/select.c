@@ -40,7 +40,7 @@ typedef struct family {
     {                                                                                                                  \
         return i == 0 ? &mox_ref_row_##name.base : NULL;                                                               \
     }
-#include "cpu/families.def"
+#include "cpu/kernel_families.def"
 #undef MOX_FAMILY
 
 static bool admit_topk(const mox_kernel *row, const void *problem, mox_refusal *why)
