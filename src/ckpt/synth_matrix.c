@@ -2,10 +2,9 @@
  *
  * synth_matrix.c - the tensors that store quantized matrices, from random weights and the format's own scale rule.
  *
- *     z[n,k]     deviate of (layer, expert, projection), element n * K + k         random.h
- *     w[n,k]     = 0.02 z / deviation(z)
- *     groups     extremes of z over group_rows x group_cols -> scale, zero point   one pass, threads over row bands
- *     codes      w under its group's scale                                         second pass, threads over tasks
+ *     weights, groups   synth_groups.c            one pass over the numbers
+ *     codes             each weight under its group's scale, a second pass
+ *     scales, zeros     of the groups; globals and input scales are calibrated ranges, see below
  *
  * A tensor is made one expert after the other, in pieces of whole stored rows:
  *
@@ -13,72 +12,23 @@
  *     column major    stored row = one column (or per_word of them)                AWQ, GPTQ [K/8, N], fused [K, N]
  *
  * so that pieces are neighbours in the file and tasks, which take whole stored rows of a piece, share no word.
- * Globals and input scales are calibrated ranges: a tensor's largest magnitude is known beforehand (the deviates are
- * bounded), and each expert gets 1 to 1.5 times that, gate and up the same as the exporters have it.
  */
 #include "ckpt/synth_fill.h"
 
 #include "base/sizes.h"
 
 enum {
-    RUN = 1024,               /* elements that a task makes at once, on its stack; a multiple of every per_word */
-    BAND_ROWS = 128,          /* the most rows that are scanned together when the groups are made */
-    SCAN_ELEMENTS = 64 << 10, /* of a task then */
-    TASK_BYTES = 64 << 10,    /* of the tensor */
-    PIECE_BYTES = 8 << 20     /* of the tensor, in memory at once */
+    RUN = 1024,            /* elements that a task makes at once, on its stack; a multiple of every per_word */
+    TASK_BYTES = 64 << 10, /* of the tensor */
+    PIECE_BYTES = 8 << 20  /* of the tensor, in memory at once */
 };
 
-/* One expert's matrix. */
-typedef struct matrix {
-    const mox_synth_filler *filler;
-    const mox_tensor_spec *spec;
-    int64_t layer, expert; /* expert 0 for shared ones */
-    int64_t rows, cols;
-    moxie_quant quant; /* group extents settled */
-    const mox_format *element;
-    float global; /* 1 when there is none */
-    int64_t group_rows, group_cols;
-    int64_t scale_cols;
-    bool symmetric; /* zero points are there, and all the middle of the codes */
-} matrix;
-
-typedef struct origin {
-    mox_stream stream;
-    uint64_t first; /* element of the row's first column */
-} origin;
-
-static const float weight_unit = (float)(MOX_SYNTH_SIGMA * MOX_DEVIATE_UNIT);
-
-static int source_of_kind(mox_tensor_kind kind)
-{
-    switch (kind) {
-    case MOX_TENSOR_UP: return MOX_SOURCE_UP;
-    case MOX_TENSOR_DOWN: return MOX_SOURCE_DOWN;
-    case MOX_TENSOR_SHARED_GATE: return MOX_SOURCE_SHARED_GATE;
-    case MOX_TENSOR_SHARED_UP: return MOX_SOURCE_SHARED_UP;
-    case MOX_TENSOR_SHARED_DOWN: return MOX_SOURCE_SHARED_DOWN;
-    default: return MOX_SOURCE_GATE;
-    }
-}
-
-/* Row r of the stored matrix as a row of the logical one: stacked gate and up keep their own numbers. */
-static origin origin_of_row(const matrix *m, int64_t r)
-{
-    int source = source_of_kind(m->spec->kind);
-    if (m->spec->kind == MOX_TENSOR_GATE_UP) {
-        const int64_t half = m->rows / 2;
-        const bool up = m->spec->interleaved ? r % 2 == 1 : r >= half;
-        source = up ? MOX_SOURCE_UP : MOX_SOURCE_GATE;
-        r = m->spec->interleaved ? r / 2 : r - (up ? half : 0);
-    }
-    return (origin) { mox_synth_stream(m->filler->model->seed, m->layer, m->expert, source),
-                      (uint64_t)r * (uint64_t)m->cols };
-}
-
-/* ---- calibrated ranges -------------------------------------------------------------------------- */
+/* ---- calibrated ranges -------------------------------------------------------------------------- *
+ * The largest magnitude of a tensor is known beforehand, because the deviates are bounded. Each expert gets 1 to 1.5
+ * times that, so that a mix-up of experts shows; gate and up get the same, as the exporters see to. */
 
 /* Uniform in [1, 1.5), the same for gate and up of an expert. */
-static double range_factor(const matrix *m, bool activations)
+static double range_factor(const mox_fill_view *m, bool activations)
 {
     const mox_tensor_kind kind = m->spec->kind;
     const bool shared =
@@ -97,16 +47,16 @@ static float range_scale(const moxie_quant *quant, double amax)
     return (float)(quant->global == MOXIE_GLOBAL_DIVIDE ? largest / amax : amax / largest);
 }
 
-static float weight_global(const matrix *m)
+static float weight_global(const mox_fill_view *m)
 {
     if (m->quant.global == MOXIE_GLOBAL_NONE)
         return 1;
-    return range_scale(&m->quant, MOX_DEVIATE_MAX * (double)weight_unit * range_factor(m, false));
+    return range_scale(&m->quant, MOX_DEVIATE_MAX * (double)mox_fill_unit * range_factor(m, false));
 }
 
 /* Hidden states of unit variance reach about 5. Gate and up then have variance s^2 = 0.02^2 K each, and the largest of
  * silu(g) u over an intermediate vector is about 8 s^2. */
-static float input_scale(const matrix *m)
+static float input_scale(const mox_fill_view *m)
 {
     const bool second = m->spec->kind == MOX_TENSOR_DOWN || m->spec->kind == MOX_TENSOR_SHARED_DOWN;
     const double width = (double)m->filler->model->dims.expert_width;
@@ -114,211 +64,81 @@ static float input_scale(const matrix *m)
     return range_scale(&m->spec->format->act, amax * range_factor(m, true));
 }
 
-/* ---- groups ------------------------------------------------------------------------------------- */
-
-/* A group of up to BAND_ROWS rows is one band; a taller one is several, joined afterwards. */
-typedef struct bands {
-    const matrix *m;
-    mox_fill_groups *groups;
-    int64_t per_group; /* bands of a group */
-    int64_t count;     /* of all */
-    int64_t per_task;
-} bands;
-
-static int64_t band_rows(const matrix *m)
-{
-    return mox_min_i64(m->group_rows, BAND_ROWS);
-}
-
-static void scan_row(const matrix *m, int64_t r, int32_t *low, int32_t *high)
-{
-    const origin from = origin_of_row(m, r);
-    int32_t z[RUN];
-    for (int64_t c = 0; c < m->cols; c += RUN) {
-        const int64_t n = mox_min_i64(RUN, m->cols - c);
-        mox_deviates(&from.stream, from.first + (uint64_t)c, n, z);
-        for (int64_t i = 0; i < n;) {
-            const int64_t g = (c + i) / m->group_cols;
-            const int64_t end = mox_min_i64(n, (g + 1) * m->group_cols - c);
-            int32_t lo = low[g], hi = high[g];
-            for (; i < end; i++) {
-                lo = z[i] < lo ? z[i] : lo;
-                hi = z[i] > hi ? z[i] : hi;
-            }
-            low[g] = lo;
-            high[g] = hi;
-        }
-    }
-}
-
-static void scan_band(const bands *b, int64_t band)
-{
-    const matrix *m = b->m;
-    int32_t *low = b->groups->low + band * m->scale_cols, *high = b->groups->high + band * m->scale_cols;
-    for (int64_t g = 0; g < m->scale_cols; g++) {
-        low[g] = INT32_MAX;
-        high[g] = INT32_MIN;
-    }
-    const int64_t group = band / b->per_group;
-    const int64_t first = group * m->group_rows + band % b->per_group * band_rows(m);
-    const int64_t end = mox_min_i64(mox_min_i64(first + band_rows(m), (group + 1) * m->group_rows), m->rows);
-    for (int64_t r = first; r < end; r++)
-        scan_row(m, r, low, high);
-}
-
-static void scan_task(void *context, int64_t task, int32_t worker)
-{
-    (void)worker;
-    const bands *b = context;
-    const int64_t end = mox_min_i64((task + 1) * b->per_task, b->count);
-    for (int64_t band = task * b->per_task; band < end; band++)
-        scan_band(b, band);
-}
-
-static void scan_bands(const moxie_executor *executor, const matrix *m, mox_fill_groups *groups, int64_t per_group)
-{
-    bands b = { .m = m, .groups = groups, .per_group = per_group };
-    b.count = mox_scale_rows(&m->quant, m->rows) * per_group;
-    b.per_task = mox_max_i64(1, SCAN_ELEMENTS / (band_rows(m) * m->cols));
-    mox_parallel(executor, mox_ceil_div(b.count, b.per_task), scan_task, &b);
-}
-
-/* A format with zero points spreads its codes over [low, high], zero being one of them. A stored zero point, which may
- * be less by zero_add, must not fall below the lowest code. */
-static void settle_group(const matrix *m, int32_t low, int32_t high, float *scale, float *zero)
-{
-    const float lo = fminf((float)low * weight_unit, 0), hi = fmaxf((float)high * weight_unit, 0);
-    const float amax = fmaxf(-lo, hi);
-    const bool asymmetric = m->quant.has_zero && !m->symmetric;
-    const float extent = asymmetric ? hi - lo : m->quant.has_zero ? 2 * amax : amax;
-    *scale = mox_weight_group_scale(&m->quant, extent, m->global);
-    *zero = asymmetric ? fmaxf(mox_weight_zero(&m->quant, lo, *scale, m->global),
-                               -m->element->max - 1 + m->spec->format->zero_add)
-                       : 0;
-}
-
-static moxie_status groups_room(mox_fill_groups *g, uint64_t count, uint64_t band_count, moxie_error *error)
-{
-    if (count <= g->room && band_count <= g->band_room)
-        return MOXIE_OK;
-    mox_fill_groups_free(g);
-    g->scale = mox_calloc(count, sizeof *g->scale);
-    g->zero = mox_calloc(count, sizeof *g->zero);
-    g->low = mox_calloc(band_count, sizeof *g->low);
-    g->high = mox_calloc(band_count, sizeof *g->high);
-    MOX_FAIL_IF(!g->scale || !g->zero || !g->low || !g->high, MOXIE_ERR_MEMORY, error,
-                "no memory for %llu quantization groups", (unsigned long long)count);
-    g->room = count;
-    g->band_room = band_count;
-    return MOXIE_OK;
-}
-
-static moxie_status make_groups(mox_synth_filler *filler, const matrix *m, moxie_error *error)
-{
-    mox_fill_groups *g = &filler->groups;
-    if (g->format == m->spec->format && g->kind == m->spec->kind && g->layer == m->layer && g->expert == m->expert)
-        return MOXIE_OK;
-    g->format = NULL;
-    const int64_t rows = mox_scale_rows(&m->quant, m->rows);
-    const int64_t per_group = mox_ceil_div(m->group_rows, band_rows(m));
-    MOX_TRY(groups_room(g, (uint64_t)(rows * m->scale_cols), (uint64_t)(rows * per_group * m->scale_cols), error));
-    scan_bands(filler->executor, m, g, per_group);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < m->scale_cols; c++) {
-            int32_t low = INT32_MAX, high = INT32_MIN;
-            for (int64_t b = r * per_group; b < (r + 1) * per_group; b++) {
-                low = g->low[b * m->scale_cols + c] < low ? g->low[b * m->scale_cols + c] : low;
-                high = g->high[b * m->scale_cols + c] > high ? g->high[b * m->scale_cols + c] : high;
-            }
-            settle_group(m, low, high, &g->scale[r * m->scale_cols + c], &g->zero[r * m->scale_cols + c]);
-        }
-    }
-    g->format = m->spec->format;
-    g->kind = m->spec->kind;
-    g->layer = m->layer;
-    g->expert = m->expert;
-    g->rows = rows;
-    g->cols = m->scale_cols;
-    return MOXIE_OK;
-}
-
 /* ---- codes of a run [c, c + n) of row r ----------------------------------------------------------- */
 
-typedef void (*run_fn)(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes);
+typedef void (*run_fn)(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes);
 
-static void plain_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void plain_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
-    const origin from = origin_of_row(m, r);
     int32_t z[RUN];
-    mox_deviates(&from.stream, from.first + (uint64_t)c, n, z);
+    mox_fill_deviates(m, r, c, n, z);
     for (int64_t i = 0; i < n; i++)
-        codes[i] = m->element->encode((float)z[i] * weight_unit);
+        codes[i] = m->element->encode((float)z[i] * mox_fill_unit);
 }
 
-static void quantized_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void quantized_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
-    const origin from = origin_of_row(m, r);
     const mox_fill_groups *g = &m->filler->groups;
     const float *scale = g->scale + r / m->group_rows * g->cols, *zero = g->zero + r / m->group_rows * g->cols;
     int32_t z[RUN];
-    mox_deviates(&from.stream, from.first + (uint64_t)c, n, z);
+    mox_fill_deviates(m, r, c, n, z);
     for (int64_t i = 0; i < n;) {
         const int64_t group = (c + i) / m->group_cols;
         const int64_t end = mox_min_i64(n, (group + 1) * m->group_cols - c);
         for (; i < end; i++)
-            codes[i] = mox_weight_code(&m->quant, (float)z[i] * weight_unit, scale[group], m->global, zero[group]);
+            codes[i] = mox_weight_code(&m->quant, (float)z[i] * mox_fill_unit, scale[group], m->global, zero[group]);
     }
 }
 
-static const mox_format *part_format(const matrix *m)
+static const mox_format *part_format(const mox_fill_view *m)
 {
     const mox_part *part = m->spec->part;
     return mox_format_of(part->value != MOXIE_DTYPE_NONE ? part->value : m->spec->dtype);
 }
 
-static void scale_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void scale_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     const float *scale = m->filler->groups.scale + r * m->filler->groups.cols + c;
     for (int64_t i = 0; i < n; i++)
         codes[i] = part_format(m)->encode(scale[i]);
 }
 
-static void zero_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void zero_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     const float *zero = m->filler->groups.zero + r * m->filler->groups.cols + c;
     for (int64_t i = 0; i < n; i++)
         codes[i] = part_format(m)->encode(zero[i] - m->spec->format->zero_add);
 }
 
-static void global_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void global_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     (void)r, (void)c;
     for (int64_t i = 0; i < n; i++)
         codes[i] = part_format(m)->encode(m->global);
 }
 
-static void input_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void input_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     (void)r, (void)c;
     for (int64_t i = 0; i < n; i++)
         codes[i] = part_format(m)->encode(input_scale(m));
 }
 
-static void group_index_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void group_index_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     (void)r;
     for (int64_t i = 0; i < n; i++)
         codes[i] = (uint32_t)((c + i) / m->group_cols);
 }
 
-static void shape_run(const matrix *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
+static void shape_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
 {
     (void)r;
     for (int64_t i = 0; i < n; i++)
         codes[i] = (uint32_t)(c + i == 0 ? m->rows : m->cols);
 }
 
-static run_fn run_of_part(const matrix *m)
+static run_fn run_of_part(const mox_fill_view *m)
 {
     switch (m->spec->part->role) {
     case MOX_PART_CODES: return mox_quant_is_plain(&m->quant) ? plain_run : quantized_run;
@@ -335,7 +155,7 @@ static run_fn run_of_part(const matrix *m)
 
 /* A piece: stored rows [first, first + count) of one expert's grid, in filler->piece. */
 typedef struct piece {
-    const matrix *m;
+    const mox_fill_view *m;
     run_fn run;
     moxie_grid grid; /* data: the piece; rows and columns count from its first */
     bool by_columns; /* stored rows are columns */
@@ -399,7 +219,7 @@ static bool is_by_columns(const mox_tensor_spec *spec)
     return (part->form == MOX_FORM_MATRIX || part->form == MOX_FORM_GROUPS) && (part->transposed || spec->in_out);
 }
 
-static moxie_status fill_expert(mox_synth_filler *filler, const matrix *m, uint64_t bytes, mox_fill_sink sink,
+static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m, uint64_t bytes, mox_fill_sink sink,
                                 moxie_error *error)
 {
     piece p = { .m = m, .run = run_of_part(m) };
@@ -440,7 +260,7 @@ static bool is_symmetric(const mox_hf_quant *format)
 moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
                              moxie_error *error)
 {
-    matrix m = { .filler = filler, .spec = spec, .layer = layer, .rows = spec->rows, .cols = spec->cols };
+    mox_fill_view m = { .filler = filler, .spec = spec, .layer = layer, .rows = spec->rows, .cols = spec->cols };
     m.quant = mox_hf_quant_weight(spec->format, spec->cols);
     m.element = mox_format_of(m.quant.element);
     m.group_rows = mox_group_rows(&m.quant, m.rows);
@@ -458,7 +278,7 @@ moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_
         const mox_part_role role = spec->part->role;
         if ((role == MOX_PART_CODES || role == MOX_PART_SCALE || role == MOX_PART_ZERO) &&
             !mox_quant_is_plain(&m.quant))
-            MOX_TRY(make_groups(filler, &m, error));
+            MOX_TRY(mox_fill_make_groups(filler, &m, error));
         MOX_TRY(fill_expert(filler, &m, bytes / (uint64_t)experts, sink, error));
     }
     return MOXIE_OK;
