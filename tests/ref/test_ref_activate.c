@@ -201,7 +201,7 @@ static float draw(test_rng *rng, int32_t kind)
 
 static moxie_activation draw_activation(test_rng *rng, int32_t kind)
 {
-    static const float alphas[] = { 0, 1.702f, 0.25f, -1, 4, 16 }, betas[] = { 0, 1, -0.5f, 25, 1e-3f };
+    static const float alphas[] = { 0, 1.702f, 0.25f, -1, 4, 1e30f }, betas[] = { 0, 1, -0.5f, 25, 1e-3f };
     static const float limits[] = { 0, 7, 10, 0.5f };
     return (moxie_activation) { .kind = kind,
                                 .alpha = alphas[test_below(rng, 6)],

@@ -363,6 +363,26 @@ static void test_simulated_uniform(void **state)
         assert_in_range(count[e], 15400, 16600);
 }
 
+/* Token 7 under seed 1 with 1000 experts, by the formulas of simulate.c in another language: a benchmark's choices must
+ * not change from one version to the next. */
+static void test_simulated_choices_are_fixed(void **state)
+{
+    (void)state;
+    static const int32_t uniform[3] = { 162, 306, 643 }, normal[3] = { 129, 380, 524 };
+    static const float shares[3] = { 0.33329725f, 0.64216343f, 0.024539316f };
+    int32_t ids[3];
+    float weights[3];
+    moxie_routing r = named("sim_uniform");
+    r.seed = 1;
+    mox_route_token(&r, 1000, 3, NULL, 7, 0, ids, weights);
+    assert_memory_equal(ids, uniform, sizeof ids);
+    r.select = MOXIE_SELECT_SIM_NORMAL;
+    mox_route_token(&r, 1000, 3, NULL, 7, 0, ids, weights);
+    assert_memory_equal(ids, normal, sizeof ids);
+    for (int j = 0; j < 3; j++)
+        assert_close(weights[j], shares[j], 1e-7);
+}
+
 /* P(id < 4 of 16) = P(n < logit(1/4) = -1.0986) = 0.1360; the middle eight 0.7281. */
 static void test_simulated_normal(void **state)
 {
@@ -405,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_extremes_of_size),
         cmocka_unit_test(test_simulated_uniform),
+        cmocka_unit_test(test_simulated_choices_are_fixed),
         cmocka_unit_test(test_simulated_normal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
