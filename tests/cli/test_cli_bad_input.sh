@@ -29,13 +29,13 @@ truncate -s -100 "$tmp/case/$first";                            refused 3 "$firs
 truncate -s 5 "$tmp/case/$first";                               refused 3 "$first"
 printf '\377\377\377\377\377\377\377\177' | dd of="$tmp/case/$first" conv=notrunc 2>/dev/null
 refused 3 "$first"
-sed -i 's/"F8_E4M3"/"F8_E5M2"/g' "$tmp/case"/*.safetensors;     refused 3 "weight|F8_E5M2|f8_e5m2"
+sed -i 's/"F8_E4M3"/"F8_E5M2"/g' "$tmp/case"/*.safetensors;     refused 4 "gate_proj.weight is F8_E5M2"
 sed -i 's/"F8_E4M3"/"F8_X9Y9"/g' "$tmp/case"/*.safetensors;     refused 3 "F8_X9Y9"
 sed -i 's/weight_scale_inv/weight_scale_xyz/g' "$tmp/case"/*.safetensors "$tmp/case"/*.json
 refused "[34]" "weight_scale"
 sed -i 's/"hidden_size": *256/"hidden_size": 384/' "$tmp/case/config.json"; refused 3 "384|256"
 sed -i 's/"n_routed_experts": *16/"n_routed_experts": 24/' "$tmp/case/config.json"; refused 3 "24|16"
-sed -i 's/"num_experts_per_tok": *8/"num_experts_per_tok": 64/' "$tmp/case/config.json"; refused 3 "64"
+sed -i 's/"num_experts_per_tok": *8/"num_experts_per_tok": 20/' "$tmp/case/config.json"; refused 3 "20.*16|16.*20"
 sed -i 's/"model_type": *"deepseek_v3"/"model_type": "deepseek_v99"/' "$tmp/case/config.json"; refused 4 "deepseek_v99"
 sed -i 's/"n_group": *8/"n_group": 7/' "$tmp/case/config.json"; refused 3 "group"
 printf '{"model_type": "deepseek_v3", ' >"$tmp/case/config.json"; refused 3 "config.json"
@@ -45,7 +45,7 @@ refused 3 "passwd|file name"
 sed -i 's/"weight_map": *{/"weight_map": {"no.such.tensor": "'"$first"'",/' "$tmp/case/model.safetensors.index.json"
 refused 3 "no.such.tensor"
 
-expect 3 "9999" "$moxie" run "$tmp/good" --layer 9999
+expect 2 "9999" "$moxie" run "$tmp/good" --layer 9999
 expect 3 "nowhere" "$moxie" run "$tmp/nowhere"
 expect 3 "nowhere" "$moxie" inspect "$tmp/nowhere"
 expect 3 "nothing.safetensors" "$moxie" run "$tmp/good" --layer 3 --input "$tmp/nothing.safetensors"
