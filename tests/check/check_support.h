@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/executor.h"
+#include "cpu/kernel.h"
 #include "test_problem.h"
 
 /* Buffers with an inaccessible page behind each, filled with 0xff: as floats NaN, as indices -1. */
@@ -36,6 +37,18 @@ static inline void check_buffers_free(check_buffers *buffers)
     for (int i = 0; i < buffers->count; i++)
         test_guarded_free(buffers->blocks[i].data, buffers->blocks[i].bytes);
     buffers->count = 0;
+}
+
+/* The part of admission that every family shares; throughput mode, so that rough rows are checked too. */
+static inline bool check_admit(const mox_kernel *kernel, mox_refusal *why)
+{
+    return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, why);
+}
+
+static inline bool check_machine_has(const mox_kernel *kernel)
+{
+    mox_refusal why;
+    return check_admit(kernel, &why);
 }
 
 /* A pool of two workers and more, so that per-worker scratch is told apart. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_kernels.c - the kernel lists themselves, and every admitted row of the families that move and round:
- * permute, quant_act, combine. The other families: test_kernels_route_glu.c, test_kernels_gemm.c.
+ * permute, quant_act, combine. The other families: test_kernels_route.c, _gemm.c, _glu.c.
  *
  * permute and quant_act have one right answer, compared exactly; combine sums in a stated order without fused
  * multiply-add, so its bytes are defined too. All buffers end at an inaccessible page and begin as NaN or -1.
@@ -13,12 +13,6 @@
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
 #include "ref/ref.h"
-
-static bool machine_has(const mox_kernel *kernel)
-{
-    mox_refusal why;
-    return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why);
-}
 
 /* ---- the lists ------------------------------------------------------------------------------------------- */
 
@@ -42,7 +36,7 @@ static void lists_are_sound(void **state)
     assert_null(mox_cpu_kernel_at(count + 1));
     for (int32_t i = 0; i < count; i++) /* a portable row everywhere: nothing is refused for want of an ISA */
         if (mox_cpu_kernel_at(i)->isa == MOX_ISA_SCALAR)
-            assert_true(machine_has(mox_cpu_kernel_at(i)));
+            assert_true(check_machine_has(mox_cpu_kernel_at(i)));
 }
 
 static void common_refusals(void **state)
@@ -98,7 +92,7 @@ static void every_permute_row(void **state)
     (void)state;
     test_rng rng = { test_seed(30) };
     for (int32_t i = 0; mox_permute_at(i) != NULL; i++)
-        for (int64_t tokens = 0; machine_has(&mox_permute_at(i)->base) && tokens < 40; tokens += 3)
+        for (int64_t tokens = 0; check_machine_has(&mox_permute_at(i)->base) && tokens < 40; tokens += 3)
             check_permute(mox_permute_at(i), &rng, tokens, test_range(&rng, 1, 9));
 }
 
@@ -236,7 +230,7 @@ static void every_quant_act_row(void **state)
                 act_problem p;
                 mox_refusal why;
                 make_act_problem(&p, &rng, &test_act_quants[a], n);
-                if (machine_has(&row->base) && row->admit(&test_act_quants[a].quant, &why))
+                if (check_machine_has(&row->base) && row->admit(&test_act_quants[a].quant, &why))
                     check_quant_act(row, &p, pool);
                 check_buffers_free(&p.buffers);
             }
@@ -324,7 +318,7 @@ static void every_combine_row(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     for (int32_t i = 0; mox_combine_at(i) != NULL; i++)
-        for (int64_t n = 0; machine_has(&mox_combine_at(i)->base) && n < 60; n++)
+        for (int64_t n = 0; check_machine_has(&mox_combine_at(i)->base) && n < 60; n++)
             check_combine(mox_combine_at(i), &rng, pool, n % 9);
     mox_executor_destroy(pool);
 }

@@ -132,8 +132,7 @@ static void free_problem(problem *p)
 static bool admitted(const mox_expert_gemm_row *row, const problem *p)
 {
     mox_refusal why = { .reason = "", .remedy = "" };
-    const bool yes =
-        mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) && row->admit(&p->asked, &why);
+    const bool yes = check_admit(&row->base, &why) && row->admit(&p->asked, &why);
     if (!yes && (why.reason[0] == '\0' || why.remedy[0] == '\0'))
         fail_msg("%s refuses %s x %s without reason or remedy", row->base.name, p->weight->name, p->act->name);
     return yes;

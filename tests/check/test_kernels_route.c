@@ -1,20 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_route_glu.c - every admitted row of the families with transcendental functions: topk and glu,
- *     against the oracle         choices that it accepts, weights and activations within its bounds
+ * test_kernels_route.c - every admitted row of the families before the experts: dense (the router) and topk,
+ *     against the oracle         sums within their bound, choices that it accepts, weights within its bounds
  *     against the scalar row     the same bytes, where the row says EXACT
  *     against itself             the same bytes for a token alone
  */
 #include "check_support.h"
 
-#include "cpu/glu/glu.h"
+#include "cpu/dense/dense.h"
 #include "cpu/topk/topk.h"
 #include "ref/ref.h"
+#include "ref/ref_bounds.h"
 
-static bool machine_has(const mox_kernel *kernel)
+/* ---- dense ------------------------------------------------------------------------------------------------ */
+
+typedef struct dense_problem {
+    int64_t tokens, rows, cols;
+    moxie_dtype dtype;
+    uint8_t *x;
+    float *weight, *bias; /* bias NULL: none */
+    bool logistic;
+    check_buffers buffers;
+} dense_problem;
+
+static void make_dense_problem(dense_problem *p, test_rng *rng, int64_t tokens)
 {
-    mox_refusal why;
-    return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why);
+    static const moxie_dtype dtypes[] = { MOXIE_F32, MOXIE_F16, MOXIE_BF16 };
+    *p = (dense_problem) { .tokens = tokens,
+                           .rows = check_size(rng, 65),
+                           .cols = check_size(rng, 521) * test_range(rng, 1, 3),
+                           .dtype = dtypes[test_below(rng, 3)],
+                           .logistic = test_below(rng, 2) == 0 };
+    p->x = check_buffer(&p->buffers, (size_t)(tokens * p->cols * mox_dtype_bytes(p->dtype)));
+    p->weight = check_buffer(&p->buffers, (size_t)(p->rows * p->cols) * sizeof(float));
+    test_fill_activations(rng, p->dtype, p->x, tokens * p->cols);
+    test_fill_activations(rng, MOXIE_F32, p->weight, p->rows * p->cols);
+    if (test_below(rng, 2) == 0) {
+        p->bias = check_buffer(&p->buffers, (size_t)p->rows * sizeof(float));
+        test_fill_activations(rng, MOXIE_F32, p->bias, p->rows);
+    }
+}
+
+/* Tokens [first, first + count). */
+static const float *run_dense(const mox_dense_row *row, const dense_problem *p, int64_t first, int64_t count,
+                              const moxie_executor *executor, check_buffers *buffers)
+{
+    const mox_dense_args args = { .tokens = count,
+                                  .rows = p->rows,
+                                  .cols = p->cols,
+                                  .weight = p->weight,
+                                  .bias = p->bias,
+                                  .x = p->x + first * p->cols * mox_dtype_bytes(p->dtype),
+                                  .x_dtype = p->dtype,
+                                  .x_scratch = check_buffer(buffers, (size_t)(count * p->cols) * sizeof(float)),
+                                  .logistic = p->logistic,
+                                  .out = check_buffer(buffers, (size_t)(count * p->rows) * sizeof(float)) };
+    row->run(&args, executor);
+    return args.out;
+}
+
+/* The logistic function is no steeper than 1/4, and adds an exponential of 4 ulp, a sum and a quotient. */
+static void check_dense_element(const mox_dense_row *row, const dense_problem *p, int64_t t, int64_t n, double got)
+{
+    double want = p->bias != NULL ? p->bias[n] : 0.0, magnitude = fabs(want);
+    for (int64_t k = 0; k < p->cols; k++) {
+        const double x = mox_load(p->dtype, p->x + (t * p->cols + k) * mox_dtype_bytes(p->dtype));
+        want += x * p->weight[n * p->cols + k];
+        magnitude += fabs(x * p->weight[n * p->cols + k]);
+    }
+    double bound = mox_bound_dot(p->cols, magnitude);
+    if (p->logistic) {
+        want = 1.0 / (1.0 + exp(-want));
+        bound = bound / 4 + 10 * 0x1p-24 * want + 0x1p-126;
+    }
+    if (!(fabs(got - want) <= bound))
+        fail_msg("%s: token %lld row %lld of %lld x %lld is %.9g, want %.17g, bound %g", row->base.name, (long long)t,
+                 (long long)n, (long long)p->rows, (long long)p->cols, got, want, bound);
+}
+
+static void check_dense(const mox_dense_row *row, const dense_problem *p, const moxie_executor *pool)
+{
+    check_buffers buffers = { .count = 0 };
+    const float *out = run_dense(row, p, 0, p->tokens, pool, &buffers);
+    for (int64_t t = 0; t < p->tokens; t++) {
+        check_buffers own = { .count = 0 };
+        const float *alone = run_dense(row, p, t, 1, &mox_executor_serial, &own);
+        assert_memory_equal(alone, out + t * p->rows, (size_t)p->rows * sizeof *out);
+        for (int64_t n = 0; n < p->rows; n++)
+            check_dense_element(row, p, t, n, (double)out[t * p->rows + n]);
+        check_buffers_free(&own);
+    }
+    const mox_dense_row *last = row;
+    for (int32_t i = 0; mox_dense_at(i) != NULL; i++)
+        last = mox_dense_at(i);
+    if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
+        const float *scalar = run_dense(last, p, 0, p->tokens, &mox_executor_serial, &buffers);
+        assert_memory_equal(out, scalar, (size_t)(p->tokens * p->rows) * sizeof *out);
+    }
+    check_buffers_free(&buffers);
+}
+
+static void every_dense_row(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed(35);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    moxie_executor *pool = check_pool();
+    for (int64_t n = 0; n < 36; n++) {
+        dense_problem p;
+        make_dense_problem(&p, &rng, n % 18);
+        for (int32_t i = 0; mox_dense_at(i) != NULL; i++)
+            if (check_machine_has(&mox_dense_at(i)->base))
+                check_dense(mox_dense_at(i), &p, pool);
+        check_buffers_free(&p.buffers);
+    }
+    mox_executor_destroy(pool);
 }
 
 /* ---- topk ------------------------------------------------------------------------------------------------- */
@@ -161,7 +262,8 @@ static void every_topk_row(void **state)
             mox_refusal why;
             make_route_problem(&p, &rng, methods[m], tokens);
             for (int32_t i = 0; mox_topk_at(i) != NULL; i++)
-                if (machine_has(&mox_topk_at(i)->base) && mox_topk_at(i)->admit(&p.routing, p.experts, p.top_k, &why))
+                if (check_machine_has(&mox_topk_at(i)->base) &&
+                    mox_topk_at(i)->admit(&p.routing, p.experts, p.top_k, &why))
                     check_topk(mox_topk_at(i), &p, pool);
             check_buffers_free(&p.buffers);
         }
@@ -230,166 +332,13 @@ static void too_many_experts(void **state)
     assert_true(strlen(why.remedy) > 0);
 }
 
-/* ---- glu -------------------------------------------------------------------------------------------------- */
-
-static const int32_t kinds[] = { MOXIE_ACT_SILU,
-                                 MOXIE_ACT_GELU_ERF,
-                                 MOXIE_ACT_GELU_TANH,
-                                 MOXIE_ACT_SWIGLU_STEP,
-                                 MOXIE_ACT_SITU,
-                                 MOXIE_ACT_RELU2,
-                                 MOXIE_ACT_SILU_NO_MUL,
-                                 MOXIE_ACT_GELU_ERF_NO_MUL,
-                                 MOXIE_ACT_GELU_TANH_NO_MUL,
-                                 MOXIE_ACT_RELU2_NO_MUL,
-                                 MOXIE_ACT_RELU_NO_MUL,
-                                 MOXIE_ACT_IDENTITY_NO_MUL };
-
-enum { GLU_SLOTS = 3, GLU_EXPERTS = 5 };
-
-static float special(test_rng *rng)
-{
-    static const float values[] = { 0.0f, -0.0f, NAN, 100.0f, -100.0f, 1e30f, -1e30f, 7.0f, -7.0f };
-    return values[test_below(rng, sizeof values / sizeof values[0])];
-}
-
-/* An activation with the parameters that its kind knows, some of them per expert. */
-static moxie_activation random_activation(test_rng *rng, int32_t kind, float arrays[3][GLU_EXPERTS])
-{
-    moxie_activation a = { .kind = kind };
-    const bool per_expert = test_below(rng, 2) == 0;
-    for (int e = 0; e < GLU_EXPERTS; e++) {
-        arrays[0][e] = 1.0f + 0.5f * test_uniform(rng);
-        arrays[1][e] = 1.0f + test_uniform(rng);
-        arrays[2][e] = 2.0f + test_uniform(rng);
-    }
-    if (kind == MOXIE_ACT_SILU || kind == MOXIE_ACT_SITU) {
-        a.alpha = test_below(rng, 2) == 0 ? 1.702f : 0.0f;
-        a.beta = test_below(rng, 2) == 0 ? 1.0f : 0.0f;
-        a.expert_alpha = per_expert ? arrays[0] : NULL;
-        a.expert_beta = per_expert ? arrays[1] : NULL;
-    }
-    if (kind == MOXIE_ACT_SILU || kind == MOXIE_ACT_SWIGLU_STEP) {
-        a.gate_limit = test_below(rng, 2) == 0 ? 1.5f : 0.0f;
-        a.up_limit = test_below(rng, 2) == 0 ? 1.0f : 0.0f;
-        a.expert_limit = per_expert ? arrays[2] : NULL;
-    }
-    return a;
-}
-
-/* The oracle's bound is 8 u S (ref_activate.c). */
-static void check_glu_row(const mox_glu_row *row, const mox_glu_args *args, int64_t expert, int64_t p)
-{
-    const int64_t n = args->intermediate;
-    const int gated = args->activation->kind < MOXIE_ACT_SILU_NO_MUL;
-    double h[2 * 521], want[521], sensitivity[521];
-    for (int64_t i = 0; i < n * (gated ? 2 : 1); i++)
-        h[i] = args->h[p * n * (gated ? 2 : 1) + i];
-    const mox_ref_act act = mox_ref_act_resolve(args->activation, expert);
-    mox_ref_glu_row(&act, args->interleaved, h, n, want, sensitivity);
-    for (int64_t i = 0; i < n; i++) {
-        const double bound = 8 * 0x1p-24 * sensitivity[i];
-        if (!check_within(args->out[p * n + i], want[i], fmax(fabs(want[i]), sensitivity[i]), bound))
-            fail_msg("%s, kind %d, row %lld column %lld: %.9g, want %.17g, bound %g", row->base.name,
-                     (int)args->activation->kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
-                     bound);
-    }
-}
-
-static void check_glu(const mox_glu_row *row, test_rng *rng, int32_t kind, const moxie_executor *pool)
-{
-    check_buffers buffers = { .count = 0 };
-    float arrays[3][GLU_EXPERTS];
-    const moxie_activation activation = random_activation(rng, kind, arrays);
-    int64_t offsets[GLU_SLOTS + 1] = { 0 }, expert_of[GLU_SLOTS] = { 4, 0, 2 };
-    for (int s = 0; s < GLU_SLOTS; s++)
-        offsets[s + 1] = offsets[s] + test_range(rng, 0, 5);
-    const int64_t pairs = offsets[GLU_SLOTS], n = check_size(rng, 129);
-    const int64_t width = n * (kind < MOXIE_ACT_SILU_NO_MUL ? 2 : 1);
-    float *h = check_buffer(&buffers, (size_t)(pairs * width) * sizeof *h);
-    for (int64_t i = 0; i < pairs * width; i++)
-        h[i] = test_below(rng, 20) == 0 ? special(rng) : 3.0f * test_normal(rng);
-    const mox_glu_args args = { .activation = &activation,
-                                .slots = GLU_SLOTS,
-                                .offsets = offsets,
-                                .expert_of = test_below(rng, 4) > 0 ? expert_of : NULL,
-                                .h = h,
-                                .intermediate = n,
-                                .interleaved = test_below(rng, 2) == 0,
-                                .out = check_buffer(&buffers, (size_t)(pairs * n) * sizeof(float)) };
-    row->run(&args, pool);
-    for (int s = 0; s < GLU_SLOTS; s++)
-        for (int64_t p = offsets[s]; p < offsets[s + 1]; p++)
-            check_glu_row(row, &args, args.expert_of != NULL ? expert_of[s] : -1, p);
-    const mox_glu_row *last = row;
-    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        last = mox_glu_at(i);
-    if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
-        mox_glu_args scalar = args;
-        scalar.out = check_buffer(&buffers, (size_t)(pairs * n) * sizeof(float));
-        last->run(&scalar, &mox_executor_serial);
-        for (int64_t i = 0; i < pairs * n; i++)
-            assert_true(memcmp(&args.out[i], &scalar.out[i], sizeof(float)) == 0 ||
-                        (isnan(args.out[i]) && isnan(scalar.out[i])));
-    }
-    check_buffers_free(&buffers);
-}
-
-static void every_glu_row(void **state)
-{
-    (void)state;
-    const uint64_t seed = test_seed(34);
-    print_message("seed %llu\n", (unsigned long long)seed);
-    test_rng rng = { seed };
-    moxie_executor *pool = check_pool();
-    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-            for (int n = 0; machine_has(&mox_glu_at(i)->base) && n < 20; n++) {
-                mox_refusal why;
-                const moxie_activation plain = { .kind = kinds[k] };
-                if (mox_glu_at(i)->admit(&plain, &why))
-                    check_glu(mox_glu_at(i), &rng, kinds[k], pool);
-            }
-    mox_executor_destroy(pool);
-}
-
-/* gpt-oss's swigluoai, alpha 1.702, beta 1, limits 7, at four points computed beforehand. */
-static void known_swiglu(void **state)
-{
-    (void)state;
-    const moxie_activation oai = {
-        .kind = MOXIE_ACT_SILU, .alpha = 1.702f, .beta = 1.0f, .gate_limit = 7.0f, .up_limit = 7.0f
-    };
-    const float h[] = { 8.0f, 0.5f, -8.0f, 1.0f, -9.0f, 0.25f, 3.0f, -1.0f };
-    const double want[] = { -41.99971877, 0.43798555, -3.9065715e-05, 0.0 };
-    const int64_t offsets[] = { 0, 1 };
-    float out[4];
-    const mox_glu_args args = {
-        .activation = &oai, .slots = 1, .offsets = offsets, .h = h, .intermediate = 4, .out = out
-    };
-    for (int32_t i = 0; mox_glu_at(i) != NULL; i++) {
-        if (!machine_has(&mox_glu_at(i)->base))
-            continue;
-        mox_glu_at(i)->run(&args, &mox_executor_serial);
-        for (int n = 0; n < 4; n++)
-            assert_close((double)out[n], want[n], 4e-7 * fabs(want[n]));
-    }
-}
-
-static void unknown_activation(void **state)
-{
-    (void)state;
-    const moxie_activation odd = { .kind = 99 };
-    mox_refusal why = { .reason = "", .remedy = "" };
-    assert_false(mox_glu_at(0)->admit(&odd, &why));
-    assert_non_null(strstr(why.reason, "99"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_topk_row), cmocka_unit_test(custom_routing), cmocka_unit_test(too_many_experts),
-        cmocka_unit_test(every_glu_row),  cmocka_unit_test(known_swiglu),   cmocka_unit_test(unknown_activation),
+        cmocka_unit_test(every_dense_row),
+        cmocka_unit_test(every_topk_row),
+        cmocka_unit_test(custom_routing),
+        cmocka_unit_test(too_many_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
