@@ -13,61 +13,64 @@
 typedef struct published {
     const char *name;
     const char *format; /* of the primary release */
+    int64_t experts, top_k, hidden, expert_width, intermediate, shared, layers;
     uint64_t bytes;
     int64_t bf16_mib, fp8_mib; /* rounded; 0: unknown */
 } published;
 
+/* clang-format off */
 static const published table[] = {
-    { "gpt-oss-20b", "mxfp4-gptoss", 423567360, 1519, 760 },
-    { "gpt-oss-120b", "mxfp4-gptoss", 1694269440, 6077, 3040 },
-    { "mixtral-8x7b", "bf16", 2818572288, 2688, 1344 },
-    { "mixtral-8x22b", "bf16", 4831838208, 4608, 2305 },
-    { "phi-3.5-moe", "bf16", 2516582400, 2400, 1200 },
-    { "dbrx", "bf16", 6341787648, 6048, 0 },
-    { "olmoe-1b-7b", "bf16", 805306368, 768, 384 },
-    { "granite-3.1-1b-a400m", "bf16", 100663296, 96, 48 },
-    { "deepseek-v2-lite", "bf16", 1107296256, 1056, 528 },
-    { "moonlight-16b", "bf16", 1107296256, 1056, 528 },
-    { "deepseek-v3", "fp8-block", 11277041664, 21504, 10755 },
-    { "deepseek-v4-flash", "mxfp4-v4", 3422552064, 12288, 6146 },
-    { "deepseek-v4-pro", "mxfp4-v4", 13476298752, 48384, 24198 },
-    { "kimi-k2", "fp8-block", 16915562496, 32256, 16132 },
-    { "kimi-k2-thinking", "int4-ct-g32", 9512690688, 32256, 16132 },
-    { "kimi-k3", "mxfp4-ct", 15722348544, 56448, 28231 },
-    { "qwen3-30b-a3b", "bf16", 1207959552, 1152, 576 },
-    { "qwen3-235b-a22b", "bf16", 4831838208, 4608, 2305 },
-    { "qwen3-coder-480b", "bf16", 15099494400, 14400, 7202 },
-    { "qwen3-next-80b", "bf16", 3221225472, 3072, 1536 },
-    { "qwen3.5-35b-a3b", "bf16", 1610612736, 1536, 768 },
-    { "qwen3.5-122b-a10b", "bf16", 4831838208, 4608, 2305 },
-    { "qwen3.5-397b-a17b", "bf16", 12884901888, 12288, 6146 },
-    { "llama-4-scout", "bf16", 4026531840, 3840, 1920 },
-    { "llama-4-maverick", "bf16", 32212254720, 30720, 15364 },
-    { "nemotron-3-nano", "bf16", 2554331136, 2436, 1218 },
-    { "nemotron-3-super", "nvfp4-modelopt", 1585455104, 5376, 2689 },
-    { "nemotron-3-ultra", "nvfp4-modelopt", 6039805952, 20480, 10242 },
-    { "glm-4.5-air", "bf16", 4429185024, 4224, 2113 },
-    { "glm-4.5", "bf16", 7549747200, 7200, 3601 },
-    { "glm-4.7-flash", "bf16", 1207959552, 1152, 576 },
-    { "glm-5", "fp8-block", 9666035712, 18432, 9218 },
-    { "minimax-m2", "fp8-block", 3624763392, 6912, 3457 },
-    { "minimax-m3", "mxfp8-m3", 7474249728, 13824, 6914 },
-    { "mimo-v2-flash", "fp8-block", 6444023808, 12288, 6146 },
-    { "step-3.7-flash", "fp8-block", 4530954240, 8640, 4321 },
-    { "gemma-4-26b-a4b", "bf16", 1522532352, 1452, 726 },
-    { "ernie-4.5-21b-a3b", "bf16", 1509949440, 1440, 720 },
-    { "ernie-4.5-300b-a47b", "bf16", 11274289152, 10752, 5377 },
-    { "hunyuan-a13b", "bf16", 4831838208, 4608, 2305 },
+    { "gpt-oss-20b", "mxfp4-gptoss", 32, 4, 2880, 2880, 2880, 0, 24, 423567360, 1519, 760 },
+    { "gpt-oss-120b", "mxfp4-gptoss", 128, 4, 2880, 2880, 2880, 0, 36, 1694269440, 6077, 3040 },
+    { "mixtral-8x7b", "bf16", 8, 2, 4096, 4096, 14336, 0, 32, 2818572288, 2688, 1344 },
+    { "mixtral-8x22b", "bf16", 8, 2, 6144, 6144, 16384, 0, 56, 4831838208, 4608, 2305 },
+    { "phi-3.5-moe", "bf16", 16, 2, 4096, 4096, 6400, 0, 32, 2516582400, 2400, 1200 },
+    { "dbrx", "bf16", 16, 4, 6144, 6144, 10752, 0, 40, 6341787648, 6048, 0 },
+    { "olmoe-1b-7b", "bf16", 64, 8, 2048, 2048, 1024, 0, 16, 805306368, 768, 384 },
+    { "granite-3.1-1b-a400m", "bf16", 32, 8, 1024, 1024, 512, 0, 24, 100663296, 96, 48 },
+    { "deepseek-v2-lite", "bf16", 64, 6, 2048, 2048, 1408, 2816, 26, 1107296256, 1056, 528 },
+    { "moonlight-16b", "bf16", 64, 6, 2048, 2048, 1408, 2816, 26, 1107296256, 1056, 528 },
+    { "deepseek-v3", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
+    { "deepseek-v4-flash", "mxfp4-v4", 256, 6, 4096, 4096, 2048, 2048, 43, 3422552064, 12288, 6146 },
+    { "deepseek-v4-pro", "mxfp4-v4", 384, 6, 7168, 7168, 3072, 3072, 61, 13476298752, 48384, 24198 },
+    { "kimi-k2", "fp8-block", 384, 8, 7168, 7168, 2048, 2048, 60, 16915562496, 32256, 16132 },
+    { "kimi-k2-thinking", "int4-ct-g32", 384, 8, 7168, 7168, 2048, 2048, 60, 9512690688, 32256, 16132 },
+    { "kimi-k3", "mxfp4-ct", 896, 16, 7168, 3584, 3072, 6144, 92, 15722348544, 56448, 28231 },
+    { "qwen3-30b-a3b", "bf16", 128, 8, 2048, 2048, 768, 0, 48, 1207959552, 1152, 576 },
+    { "qwen3-235b-a22b", "bf16", 128, 8, 4096, 4096, 1536, 0, 94, 4831838208, 4608, 2305 },
+    { "qwen3-coder-480b", "bf16", 160, 8, 6144, 6144, 2560, 0, 62, 15099494400, 14400, 7202 },
+    { "qwen3-next-80b", "bf16", 512, 10, 2048, 2048, 512, 512, 48, 3221225472, 3072, 1536 },
+    { "qwen3.5-35b-a3b", "bf16", 256, 8, 2048, 2048, 512, 512, 40, 1610612736, 1536, 768 },
+    { "qwen3.5-122b-a10b", "bf16", 256, 8, 3072, 3072, 1024, 1024, 48, 4831838208, 4608, 2305 },
+    { "qwen3.5-397b-a17b", "bf16", 512, 10, 4096, 4096, 1024, 1024, 60, 12884901888, 12288, 6146 },
+    { "llama-4-scout", "bf16", 16, 1, 5120, 5120, 8192, 8192, 48, 4026531840, 3840, 1920 },
+    { "llama-4-maverick", "bf16", 128, 1, 5120, 5120, 8192, 8192, 24, 32212254720, 30720, 15364 },
+    { "nemotron-3-nano", "bf16", 128, 6, 2688, 2688, 1856, 3712, 23, 2554331136, 2436, 1218 },
+    { "nemotron-3-super", "nvfp4-modelopt", 512, 22, 4096, 1024, 2688, 5376, 40, 1585455104, 5376, 2689 },
+    { "nemotron-3-ultra", "nvfp4-modelopt", 512, 22, 8192, 2048, 5120, 10240, 48, 6039805952, 20480, 10242 },
+    { "glm-4.5-air", "bf16", 128, 8, 4096, 4096, 1408, 1408, 45, 4429185024, 4224, 2113 },
+    { "glm-4.5", "bf16", 160, 8, 5120, 5120, 1536, 1536, 89, 7549747200, 7200, 3601 },
+    { "glm-4.7-flash", "bf16", 64, 4, 2048, 2048, 1536, 1536, 46, 1207959552, 1152, 576 },
+    { "glm-5", "fp8-block", 256, 8, 6144, 6144, 2048, 2048, 75, 9666035712, 18432, 9218 },
+    { "minimax-m2", "fp8-block", 256, 8, 3072, 3072, 1536, 0, 62, 3624763392, 6912, 3457 },
+    { "minimax-m3", "mxfp8-m3", 128, 4, 6144, 6144, 3072, 3072, 57, 7474249728, 13824, 6914 },
+    { "mimo-v2-flash", "fp8-block", 256, 8, 4096, 4096, 2048, 0, 47, 6444023808, 12288, 6146 },
+    { "step-3.7-flash", "fp8-block", 288, 8, 4096, 4096, 1280, 1280, 42, 4530954240, 8640, 4321 },
+    { "gemma-4-26b-a4b", "bf16", 128, 8, 2816, 2816, 704, 0, 30, 1522532352, 1452, 726 },
+    { "ernie-4.5-21b-a3b", "bf16", 64, 6, 2560, 2560, 1536, 3072, 27, 1509949440, 1440, 720 },
+    { "ernie-4.5-300b-a47b", "bf16", 64, 8, 8192, 8192, 3584, 0, 51, 11274289152, 10752, 5377 },
+    { "hunyuan-a13b", "bf16", 64, 8, 4096, 4096, 3072, 3072, 32, 4831838208, 4608, 2305 },
     /* 64 experts of 3 x 3584 x 2560 */
-    { "qwen2-57b-a14b", "bf16", 3523215360, 3360, 1680 },
+    { "qwen2-57b-a14b", "bf16", 64, 8, 3584, 3584, 2560, 20480, 28, 3523215360, 3360, 1680 },
     /* the same sizes as a model above */
-    { "qwen3-vl-30b-a3b", "bf16", 1207959552, 1152, 576 },
-    { "deepseek-r1", "fp8-block", 11277041664, 21504, 10755 },
-    { "deepseek-v3.1", "fp8-block", 11277041664, 21504, 10755 },
-    { "deepseek-v3.2", "fp8-block", 11277041664, 21504, 10755 },
-    { "kimi-k2.5", "int4-ct-g32", 9512690688, 32256, 16132 },
-    { "glm-4.7", "bf16", 7549747200, 7200, 3601 },
+    { "qwen3-vl-30b-a3b", "bf16", 128, 8, 2048, 2048, 768, 0, 48, 1207959552, 1152, 576 },
+    { "deepseek-r1", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
+    { "deepseek-v3.1", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
+    { "deepseek-v3.2", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
+    { "kimi-k2.5", "int4-ct-g32", 384, 8, 7168, 7168, 2048, 2048, 60, 9512690688, 32256, 16132 },
+    { "glm-4.7", "bf16", 160, 8, 5120, 5120, 1536, 1536, 89, 7549747200, 7200, 3601 },
 };
+/* clang-format on */
 static const size_t table_rows = sizeof table / sizeof table[0];
 
 typedef struct tally {
@@ -120,6 +123,54 @@ static void every_row_is_checked(void **state)
             fail_msg("%s has no published numbers in this test", p->name);
     }
     assert_int_equal(rows, table_rows);
+}
+
+static void sizes_are_the_published(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < table_rows; i++) {
+        mox_synth_model m;
+        moxie_error error = { 0 };
+        assert_ok(mox_synth_resolve(table[i].name, NULL, &m, &error), &error);
+        if (m.dims.experts != table[i].experts || m.dims.top_k != table[i].top_k || m.dims.hidden != table[i].hidden ||
+            m.dims.expert_width != table[i].expert_width || m.dims.intermediate != table[i].intermediate ||
+            m.dims.shared_intermediate != table[i].shared || m.layers != table[i].layers)
+            fail_msg("%s: E %lld, k %lld, H %lld, X %lld, I %lld, shared %lld, layers %lld", table[i].name,
+                     (long long)m.dims.experts, (long long)m.dims.top_k, (long long)m.dims.hidden,
+                     (long long)m.dims.expert_width, (long long)m.dims.intermediate,
+                     (long long)m.dims.shared_intermediate, (long long)m.layers);
+    }
+}
+
+static void routing_numbers_are_the_published(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t n_group, topk_group;
+        float scale;
+        bool norm;
+    } cases[] = {
+        { "deepseek-v3", 8, 4, 2.5f, true },      { "deepseek-v2-lite", 0, 0, 1.0f, false },
+        { "moonlight-16b", 0, 0, 2.446f, true },  { "deepseek-v4-flash", 0, 0, 1.5f, true },
+        { "deepseek-v4-pro", 0, 0, 2.5f, true },  { "kimi-k2", 0, 0, 2.827f, true },
+        { "kimi-k3", 0, 0, 1.0f, true },          { "nemotron-3-nano", 0, 0, 2.5f, true },
+        { "nemotron-3-super", 0, 0, 5.0f, true }, { "nemotron-3-ultra", 0, 0, 5.0f, true },
+        { "glm-4.5-air", 0, 0, 1.0f, true },      { "glm-4.5", 0, 0, 2.5f, true },
+        { "glm-4.7-flash", 0, 0, 1.8f, true },    { "glm-5", 0, 0, 2.5f, true },
+        { "minimax-m3", 0, 0, 2.0f, true },       { "step-3.7-flash", 0, 0, 3.0f, true },
+        { "mimo-v2-flash", 0, 0, 1.0f, true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+        moxie_error error = { 0 };
+        assert_ok(moxie_preset_config(cases[i].name, NULL, &config, &error), &error);
+        if (config.routing.scale != cases[i].scale || config.routing.n_group != cases[i].n_group ||
+            config.routing.topk_group != cases[i].topk_group ||
+            (config.routing.norm != MOXIE_NORM_NONE) != cases[i].norm)
+            fail_msg("%s: scale %g, %d of %d groups, norm %d", cases[i].name, (double)config.routing.scale,
+                     config.routing.topk_group, config.routing.n_group, config.routing.norm);
+    }
 }
 
 static void native_bytes_are_the_published(void **state)
@@ -280,6 +331,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_checked),
+        cmocka_unit_test(sizes_are_the_published),
+        cmocka_unit_test(routing_numbers_are_the_published),
         cmocka_unit_test(native_bytes_are_the_published),
         cmocka_unit_test(other_formats_have_the_published_size),
         cmocka_unit_test(tensor_counts_are_the_published),
