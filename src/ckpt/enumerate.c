@@ -116,6 +116,15 @@ static moxie_status router(const walk *w)
     return plain(w, names->per_expert_scale, MOX_TENSOR_PER_EXPERT_SCALE, f->bias_dtype, 1, d->experts, 0);
 }
 
+/* A word along the rows of alternating gate and up would hold both. */
+static bool splits(const mox_hf_quant *format)
+{
+    for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
+        if (format->parts[i].packing.along_rows)
+            return false;
+    return true;
+}
+
 static moxie_status fused_experts(const walk *w, const mox_hf_quant *format, int64_t width)
 {
     const mox_names *names = &w->family->names;
@@ -132,6 +141,10 @@ static moxie_status fused_experts(const walk *w, const mox_hf_quant *format, int
     stored_matrix down = gate_up;
     down.name = names->fused_down, down.kind = MOX_TENSOR_DOWN, down.n = width, down.k = i;
     const moxie_dtype bias = w->family->bias_dtype;
+    MOX_FAIL_IF(w->family->interleaved && !splits(format), MOXIE_ERR_UNSUPPORTED, w->error,
+                "%s packs several rows in a word, but in %s gate and up rows alternate; use a format packed along the "
+                "inputs",
+                format->id, w->family->id);
     MOX_TRY(matrix(w, &gate_up));
     MOX_TRY(plain(w, names->fused_gate_up_bias, MOX_TENSOR_GATE_UP_BIAS, bias, 2, e, 2 * i));
     MOX_TRY(matrix(w, &down));
@@ -169,6 +182,7 @@ static moxie_status experts(const walk *w, const mox_hf_quant *format)
     if (f->fused == MOX_FUSED_STACKED_ROWS || f->fused == MOX_FUSED_STACKS) {
         like.stacked = w->dims->experts;
         like.merged = f->fused == MOX_FUSED_STACKED_ROWS;
+        like.fused_names = like.merged;
         MOX_FAIL_IF(like.merged && !is_plain_format(format), MOXIE_ERR_UNSUPPORTED, w->error,
                     "%s stores its experts below each other in one matrix; no release of it has the format %s, use "
                     "bf16 or f16",

@@ -118,7 +118,9 @@ bool mox_settle_fp8(const json_t *quant_config, const json_t *config, mox_hf_qua
         return false; /* the row without input scales follows */
     const json_t *block = json_object_get(quant_config, "weight_block_size");
     const int32_t rows = extent_of(json_array_get(block, 0)), cols = extent_of(json_array_get(block, 1));
-    if (row->weight.group_rows > 1 && rows > 0 && cols > 0) {
+    /* MXFP8 files say [1, 32] here; their dense part can still have blocks of exponents. */
+    const bool blocks = rows > 1 || (rows == 1 && row->weight.scale != MOXIE_F8_E8M0);
+    if (row->weight.group_rows > 1 && blocks && cols > 0) {
         row->weight.group_rows = rows;
         row->weight.group_cols = row->act.group_cols = cols;
     }

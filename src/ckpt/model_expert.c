@@ -292,14 +292,16 @@ static const mox_hf_quant *row_of(const mox_matcher *matcher, const char *id)
     return NULL;
 }
 
-/* What the format says about the activations into one side. A format of static scales of which no expert came with one
- * is another format: weights only, or with dynamic scales. */
+/* What the format says about the activations into one side. A format with static scales, of which no expert came with
+ * one, is another format: weights only, or with dynamic scales. */
 static moxie_status settle_act(expert_walk *w, int side, moxie_quant *act, const char **format)
 {
     const mox_hf_quant *row = w->first[side].row;
     const bool plain = w->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
-    if (row->act.is_static && !w->input_scales[side] && (row->without_input || !plain))
-        row = row->without_input ? row_of(&w->reader->matcher, row->without_input) : NULL;
+    if (!w->input_scales[side] && row->without_input)
+        row = row_of(&w->reader->matcher, row->without_input);
+    else if (!w->input_scales[side] && row->act.is_static && !plain)
+        row = NULL;
     if (!row)
         return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "

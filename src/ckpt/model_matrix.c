@@ -73,11 +73,12 @@ static moxie_status split_failed(const mox_layer_reader *reader, const mox_file_
                                  const mox_part_place *place, const moxie_quant *weight)
 {
     char name[200], quant[96];
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, reader->error, file_of(reader, tensor), (int64_t)tensor->offset,
-                         "%s holds gate and up in %lld rows, but a group of %s would belong to both; store gate and up "
-                         "in tensors of their own",
-                         mox_escape(name, sizeof name, tensor->name), (long long)place->n,
-                         mox_quant_describe(weight, quant, sizeof quant));
+    return mox_fail_file(
+        MOXIE_ERR_UNSUPPORTED, reader->error, file_of(reader, tensor), (int64_t)tensor->offset,
+        "%s holds gate and up in %lld rows, but a word or group of %s would belong to both; store gate "
+        "and up in tensors of their own",
+        mox_escape(name, sizeof name, tensor->name), (long long)place->n,
+        mox_quant_describe(weight, quant, sizeof quant));
 }
 
 /* Rows that one element of a part's grid covers. */

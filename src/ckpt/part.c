@@ -126,7 +126,9 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
         int64_t a[MOXIE_MAX_RANK], b[MOXIE_MAX_RANK];
         const int32_t rank_a = without_ones(tensor->shape, tensor->rank, a), rank_b = without_ones(want, rank, b);
         const bool one_for_all = part->form == MOX_FORM_SCALAR && stacked > 0 && rank_a == 0;
-        return one_for_all || (tensor->rank <= rank + 2 && same(a, rank_a, b, rank_b));
+        /* [1, 1] is a block grid, not a scalar. */
+        const int32_t most = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
+        return tensor->rank <= most && (one_for_all || same(a, rank_a, b, rank_b));
     }
     if (stacked > 0 && rank == 3 && tensor->rank == 2)
         return tensor->shape[0] == want[0] * want[1] && tensor->shape[1] == want[2];
