@@ -246,7 +246,7 @@ static moxie_status choose_experts(selector *s, const expert_request *r, mox_exp
                                       { &r->shape, MOX_W2, &r->shape.w2, &r->a2 } },
                          .role = { r->role13, r->role2 },
                          .fixed = r->fixed };
-    const mox_kernel *quant13, *gemm13, *glu, *quant2, *gemm2;
+    const mox_kernel *quant13 = NULL, *gemm13 = NULL, *glu = NULL, *quant2 = NULL, *gemm2 = NULL;
     find_pair(s, &gemm);
     if (gemm.row[MOX_W13] < 0)
         return fail_gemm(s, &gemm);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_moxie.c - the functions of moxie.h: each checks its pointers and calls down.
+ *
+ * Structs with a size are read where they are used (layer/struct_size.h).
+ */
+#include <moxie/moxie.h>
+
+#include <stdio.h>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "layer/check.h"
+#include "layer/struct_size.h"
+
+#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
+
+/* ---- status, log, formats ------------------------------------------------------------------------ */
+
+const char *moxie_status_name(moxie_status status)
+{
+    return mox_status_name(status);
+}
+
+const char *moxie_version(void)
+{
+    return MOXIE_VERSION_STRING;
+}
+
+void moxie_set_log(moxie_log_fn fn, void *user, moxie_log_level level)
+{
+    mox_set_log(fn, user, level);
+}
+
+const char *moxie_dtype_name(moxie_dtype dtype)
+{
+    return mox_dtype_name(dtype);
+}
+
+moxie_dtype moxie_dtype_from_name(const char *name)
+{
+    return mox_dtype_from_name(name);
+}
+
+int32_t moxie_dtype_bits(moxie_dtype dtype)
+{
+    return mox_dtype_bits(dtype);
+}
+
+float moxie_decode(moxie_dtype dtype, uint32_t code)
+{
+    return mox_format_decode(dtype, code);
+}
+
+uint32_t moxie_encode(moxie_dtype dtype, float value)
+{
+    return mox_format_encode(dtype, value);
+}
+
+int moxie_act_is_gated(int32_t kind)
+{
+    return mox_glu_is_gated(kind);
+}
+
+/* ---- routing ------------------------------------------------------------------------------------- */
+
+moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error)
+{
+    NEED(name);
+    NEED(routing);
+    return mox_routing_by_name(name, routing, error);
+}
+
+uint32_t moxie_pack_choice(int32_t id, float weight)
+{
+    return mox_pack_choice(id, weight);
+}
+
+void moxie_unpack_choice(uint32_t packed, int32_t *id, float *weight)
+{
+    int32_t i;
+    float w;
+    mox_unpack_choice(packed, &i, &w);
+    if (id != NULL)
+        *id = i;
+    if (weight != NULL)
+        *weight = w;
+}
+
+moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank, int32_t *local,
+                              int32_t *count, moxie_error *error)
+{
+    NEED(local);
+    NEED(count);
+    return mox_expert_map(kind, experts, ranks, rank, local, count, error);
+}
+
+/* ---- configuration and layer --------------------------------------------------------------------- */
+
+moxie_status moxie_layer_config_check(const moxie_layer_config *config, moxie_error *error)
+{
+    moxie_layer_config checked;
+    NEED(config);
+    return mox_config_read(config, &checked, error);
+}
+
+moxie_status moxie_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    NEED(out);
+    return mox_executor_create(threads, out, error);
+}
+
+void moxie_executor_destroy(moxie_executor *executor)
+{
+    mox_executor_destroy(executor);
+}
+
+moxie_status moxie_layer_create(const moxie_layer_config *config, const moxie_options *options, moxie_layer **out,
+                                moxie_error *error)
+{
+    NEED(config);
+    NEED(out);
+    return mox_layer_create(config, options, out, error);
+}
+
+void moxie_layer_destroy(moxie_layer *layer)
+{
+    mox_layer_destroy(layer);
+}
+
+moxie_status moxie_layer_prepare(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                 moxie_error *error)
+{
+    NEED(layer);
+    NEED(weights);
+    return mox_layer_prepare(layer, weights, options, error);
+}
+
+moxie_status moxie_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                       moxie_error *error)
+{
+    NEED(layer);
+    NEED(weights);
+    return mox_layer_update_expert(layer, expert, weights, error);
+}
+
+moxie_status moxie_layer_verify(const moxie_layer *layer, moxie_error *error)
+{
+    NEED(layer);
+    return mox_layer_verify(layer, error);
+}
+
+moxie_status moxie_layer_record(const moxie_layer *layer, int64_t expert, const void **data, uint64_t *bytes,
+                                moxie_error *error)
+{
+    NEED(layer);
+    NEED(data);
+    NEED(bytes);
+    return mox_layer_record(layer, expert, data, bytes, error);
+}
+
+uint64_t moxie_layer_bytes(const moxie_layer *layer)
+{
+    return layer != NULL ? mox_layer_bytes(layer) : 0;
+}
+
+/* ---- plan and run -------------------------------------------------------------------------------- */
+
+moxie_status moxie_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                               moxie_error *error)
+{
+    NEED(layer);
+    NEED(out);
+    return mox_plan_create(layer, options, out, error);
+}
+
+moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                                moxie_error *error)
+{
+    NEED(config);
+    NEED(out);
+    return mox_plan_explain(config, options, out, error);
+}
+
+void moxie_plan_destroy(moxie_plan *plan)
+{
+    mox_plan_destroy(plan);
+}
+
+uint64_t moxie_plan_workspace_bytes(const moxie_plan *plan)
+{
+    return plan != NULL ? plan->space.bytes : 0;
+}
+
+int32_t moxie_plan_step_count(const moxie_plan *plan)
+{
+    return plan != NULL ? plan->steps.count : 0;
+}
+
+const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index)
+{
+    return index >= 0 && index < moxie_plan_step_count(plan) ? &plan->steps.items[index] : NULL;
+}
+
+moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    return mox_plan_run(plan, args, NULL, error);
+}
+
+moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    return mox_plan_route(plan, args, error);
+}
+
+moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    NEED(rows);
+    return mox_plan_experts(plan, args, rows, error);
+}
+
+moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, const float *rows, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    NEED(rows);
+    return mox_plan_combine(plan, args, rows, error);
+}
+
+/* ---- checking ------------------------------------------------------------------------------------ */
+
+moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
+                              moxie_check_report *report, moxie_error *error)
+{
+    NEED(plan);
+    NEED(weights);
+    NEED(args);
+    NEED(report);
+    return mox_plan_check(plan, weights, args, report, error);
+}
+
+moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie_weights *a, const moxie_weights *b,
+                                   moxie_weights_difference *out, moxie_error *error)
+{
+    NEED(config);
+    NEED(a);
+    NEED(b);
+    NEED(out);
+    return mox_weights_compare(config, a, b, out, error);
+}
+
+/* ---- the machine --------------------------------------------------------------------------------- */
+
+moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
+{
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, "moxie_machine", error));
+    const mox_cpu_features *cpu = mox_cpu();
+    moxie_machine machine = { .processors = cpu->processors,
+                              .isa_found = mox_isa_name(cpu->best),
+                              .isa_allowed = mox_isa_name(cpu->allowed) };
+    snprintf(machine.cpu, sizeof machine.cpu, "%s", cpu->brand);
+    mox_cpu_feature_names(cpu, machine.features, sizeof machine.features);
+    mox_struct_write(&machine, out, sizeof machine);
+    return MOXIE_OK;
+}
+
+int moxie_kernel_at(int32_t index, moxie_kernel_info *out)
+{
+    const mox_kernel *kernel = mox_cpu_kernel_at(index);
+    mox_refusal why;
+    if (kernel == NULL)
+        return 0;
+    if (out != NULL)
+        *out = (moxie_kernel_info) { .family = kernel->family,
+                                     .name = kernel->name,
+                                     .isa = mox_isa_name(kernel->isa),
+                                     .layout = kernel->layout,
+                                     .exactness = mox_exactness_name(kernel->exactness),
+                                     .runnable =
+                                         mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) };
+    return 1;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_random_layers.c - random layers of every kind through plan, run and the oracle: every stage within its bound.
+ *
+ * MOXIE_TEST_CONFIGS says how many (default 500). Each layer has its own seed, printed on failure;
+ * MOXIE_TEST_SEED=<seed> MOXIE_TEST_CONFIGS=1 repeats it alone.
+ */
+#include <math.h>
+
+#include "test_layer.h"
+
+static void print_report(const test_layer *layer, const moxie_check_report *report)
+{
+    print_error("%s\n", layer->text);
+    for (int s = 0; s < report->n_stages; s++) {
+        const moxie_stage_report *r = &report->stages[s];
+        print_error("  %-15s %8lld elements, %lld beyond, worst %g: got %.9g want %.9g bound %g (token %lld slot %lld "
+                    "expert %lld column %lld)\n",
+                    r->stage, (long long)r->elements, (long long)r->beyond, r->worst_ratio, r->got, r->want, r->bound,
+                    (long long)r->token, (long long)r->slot, (long long)r->expert, (long long)r->column);
+    }
+}
+
+/* Returns false, with the reason printed, instead of failing: the caller prints the seed. */
+static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *pool, int64_t *elements)
+{
+    moxie_error error = { 0 };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    options.backend = test_below(rng, 8) == 0 ? MOXIE_BACKEND_REF : MOXIE_BACKEND_CPU;
+    options.max_tokens = layer->args.tokens + (int64_t)test_below(rng, 3) + (layer->args.tokens == 0);
+    options.executor = test_below(rng, 2) == 0 ? pool : NULL;
+    moxie_status status = moxie_layer_create(&layer->config, &options, &built, &error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(built, &layer->weights, &options, &error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_verify(built, &error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(built, &options, &plan, &error);
+    if (status == MOXIE_OK) {
+        test_layer_workspace(layer, plan);
+        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, &error);
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    if (status != MOXIE_OK)
+        print_error("%s\n  %s: %s\n", layer->text, moxie_status_name(status), error.text);
+    else if (!(report.worst_ratio <= 1))
+        print_report(layer, &report);
+    for (int s = 0; s < report.n_stages; s++)
+        *elements += report.stages[s].elements;
+    return status == MOXIE_OK && report.worst_ratio <= 1;
+}
+
+static void random_layers(void **state)
+{
+    (void)state;
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500);
+    const uint64_t first = test_seed(20250);
+    const test_layer_limits limits = { .tokens = -1 };
+    moxie_executor *pool = NULL;
+    moxie_error error;
+    assert_ok(moxie_executor_create(2, &pool, &error), &error);
+    int64_t elements = 0, failed = 0;
+    for (int64_t i = 0; i < configs && failed < 5; i++) {
+        const uint64_t seed = first + (uint64_t)i;
+        test_rng rng = { seed };
+        test_layer layer;
+        test_layer_make(&layer, &rng, &limits);
+        if (!check_layer(&layer, &rng, pool, &elements)) {
+            print_error("repeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", (unsigned long long)seed);
+            failed++;
+        }
+        test_layer_free(&layer);
+    }
+    moxie_executor_destroy(pool);
+    assert_int_equal(failed, 0);
+    print_message("%lld layers, %lld elements compared\n", (long long)configs, (long long)elements);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(random_layers) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

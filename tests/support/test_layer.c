@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_layer.c - random whole layers (test_layer.h).
+ */
+#include "test_layer.h"
+
+#include <math.h>
+
+#include "base/sizes.h"
+
+/* ---- helpers ------------------------------------------------------------------------------------------- */
+
+static bool one_in(test_rng *rng, uint64_t n)
+{
+    return test_below(rng, n) == 0;
+}
+
+void *test_layer_own(test_layer *layer, size_t bytes)
+{
+    assert_true(layer->n_blocks < TEST_LAYER_BLOCKS);
+    void *data = test_guarded(bytes);
+    layer->blocks[layer->n_blocks].data = data;
+    layer->blocks[layer->n_blocks++].bytes = bytes;
+    return data;
+}
+
+static float *random_floats(test_layer *layer, test_rng *rng, int64_t count, float low, float high)
+{
+    float *values = test_layer_own(layer, (size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = low + (high - low) * 0.5f * (test_uniform(rng) + 1.0f);
+    return values;
+}
+
+static moxie_dtype any_float(test_rng *rng)
+{
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
+    return dtypes[test_below(rng, 3)];
+}
+
+/* Mostly small, so that many layers are tried; now and then up to the largest. */
+static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
+{
+    const int64_t largest = limits->largest > 0 ? limits->largest : 300;
+    return test_range(rng, 1, one_in(rng, 8) ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
+}
+
+/* A plain float matrix [rows, cols] of about 1/sqrt(cols). */
+static moxie_matrix plain_matrix(test_layer *layer, test_rng *rng, int64_t rows, int64_t cols, bool bias)
+{
+    const moxie_dtype dtype = any_float(rng);
+    const size_t bytes = mox_dense_bytes(dtype, rows, cols);
+    moxie_matrix m = { .codes = mox_grid_dense(test_layer_own(layer, bytes), dtype, rows, cols) };
+    const double size = 2.0 / sqrt((double)cols);
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t k = 0; k < cols; k++)
+            mox_grid_store(&m.codes, n, k, moxie_encode(dtype, (float)(size * (double)test_normal(rng))));
+    if (bias)
+        m.bias = mox_grid_dense(random_floats(layer, rng, rows, -0.5f, 0.5f), MOXIE_F32, rows, 1);
+    return m;
+}
+
+/* ---- configuration ------------------------------------------------------------------------------------- */
+
+static const int32_t kinds[] = {
+    MOXIE_ACT_SILU,
+    MOXIE_ACT_GELU_ERF,
+    MOXIE_ACT_GELU_TANH,
+    MOXIE_ACT_SWIGLU_STEP,
+    MOXIE_ACT_SITU,
+    MOXIE_ACT_RELU2,
+    MOXIE_ACT_SILU_NO_MUL,
+    MOXIE_ACT_GELU_ERF_NO_MUL,
+    MOXIE_ACT_GELU_TANH_NO_MUL,
+    MOXIE_ACT_RELU2_NO_MUL,
+    MOXIE_ACT_RELU_NO_MUL,
+    MOXIE_ACT_IDENTITY_NO_MUL,
+};
+
+static void make_activation(test_layer *layer, test_rng *rng)
+{
+    moxie_activation *a = &layer->config.activation;
+    const int64_t experts = layer->config.experts;
+    a->kind = one_in(rng, 3) ? MOXIE_ACT_SILU : kinds[test_below(rng, sizeof kinds / sizeof kinds[0])];
+    a->alpha = one_in(rng, 2) ? 0.0f : 1.702f;
+    a->beta = one_in(rng, 2) ? 0.0f : 1.0f;
+    a->gate_limit = one_in(rng, 2) ? 0.0f : 0.75f;
+    a->up_limit = one_in(rng, 2) ? 0.0f : 0.5f;
+    if (one_in(rng, 5))
+        a->expert_alpha = random_floats(layer, rng, experts, 0.5f, 2.0f);
+    if (one_in(rng, 5))
+        a->expert_beta = random_floats(layer, rng, experts, 0.0f, 1.0f);
+    if (one_in(rng, 5))
+        a->expert_limit = random_floats(layer, rng, experts, 0.3f, 3.0f);
+}
+
+/* Rotates: token t takes experts t, t+1, ... with weights by its first logits. */
+static int rotate(void *user, int64_t tokens, const float *logits, int32_t *ids, float *weights)
+{
+    const moxie_layer_config *c = user;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t j = 0; j < c->top_k; j++) {
+            ids[t * c->top_k + j] = (int32_t)((t + j) % c->experts);
+            weights[t * c->top_k + j] = 0.25f + 0.125f * logits[t * c->experts + j];
+        }
+    return 0;
+}
+
+static void make_table(test_layer *layer, test_rng *rng)
+{
+    moxie_routing *r = &layer->config.routing;
+    const int64_t top_k = layer->config.top_k;
+    r->table_rows = 16;
+    int32_t *table = test_layer_own(layer, (size_t)(r->table_rows * top_k) * sizeof *table);
+    for (int64_t i = 0; i < r->table_rows * top_k; i++)
+        table[i] = (int32_t)test_range(rng, 0, layer->config.experts - 1);
+    r->table = table;
+}
+
+static void make_groups(test_layer *layer, test_rng *rng)
+{
+    moxie_routing *r = &layer->config.routing;
+    const int64_t experts = layer->config.experts, top_k = layer->config.top_k;
+    for (int32_t n = 4; n >= 2; n--)
+        if (experts % n == 0) {
+            r->n_group = n;
+            r->topk_group = (int32_t)mox_min_i64(n, mox_ceil_div(top_k * n, experts) + (int64_t)test_below(rng, 2));
+            r->group_score = (int32_t)test_below(rng, 2);
+            r->group_fill_zero = r->score != MOXIE_SCORE_LOGIT && one_in(rng, 2);
+            return;
+        }
+}
+
+static const char *const methods[] = { "default",      "renormalize", "renormalize_naive", "deepseek_v3",
+                                       "llama4",       "topk",        "sigmoid",           "sigmoid_renorm",
+                                       "topk_sigmoid", "minimax2",    "deepseek_v4",       "hash",
+                                       "sparsemixer",  "custom",      "sim_uniform",       "sim_normal" };
+enum { N_METHODS = sizeof methods / sizeof methods[0], N_PLAIN_METHODS = N_METHODS - 3 };
+
+static const char *make_routing(test_layer *layer, test_rng *rng, const test_layer_limits *limits)
+{
+    moxie_layer_config *c = &layer->config;
+    moxie_routing *r = &c->routing;
+    moxie_error error;
+    const char *method = methods[test_below(rng, limits->plain_routing ? N_PLAIN_METHODS : N_METHODS)];
+    if (strcmp(method, "sparsemixer") == 0 && c->top_k != 2)
+        method = "renormalize";
+    assert_ok(moxie_routing_by_name(method, r, &error), &error);
+    r->on_input = r->on_input || one_in(rng, 8);
+    if (r->select == MOXIE_SELECT_CUSTOM) {
+        r->custom = rotate;
+        r->custom_user = c;
+        return method;
+    }
+    r->seed = test_u64(rng);
+    r->scale = one_in(rng, 3) ? 2.5f : 0.0f;
+    r->round_weights_bf16 = one_in(rng, 4);
+    if (one_in(rng, 5))
+        r->per_expert_scale = random_floats(layer, rng, c->experts, 0.5f, 1.5f);
+    if (r->select == MOXIE_SELECT_TABLE)
+        make_table(layer, rng);
+    if (r->select == MOXIE_SELECT_TOPK && one_in(rng, 3))
+        r->bias = random_floats(layer, rng, c->experts, -0.5f, 0.5f);
+    if (r->select == MOXIE_SELECT_TOPK && one_in(rng, 3))
+        make_groups(layer, rng);
+    if (r->select <= MOXIE_SELECT_SPARSEMIXER)
+        r->round_logits_bf16 = one_in(rng, 4);
+    return method;
+}
+
+static const test_weight_quant *any_weight(test_rng *rng)
+{
+    return &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
+}
+
+/* Half of all layers leave their activations alone, as half of all checkpoints do. */
+static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits)
+{
+    const test_act_quant *act = &test_act_quants[0];
+    if (one_in(rng, 2))
+        return act;
+    do
+        act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
+    while (limits->plain_acts && mox_act_quant_needs_amax(&act->quant));
+    return act;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+/* Calibrated scales differ from expert to expert, and experts that saw no data have none. */
+static void vary_given(test_rng *rng, moxie_expert *experts, int64_t count)
+{
+    const bool vary = one_in(rng, 2), drop = one_in(rng, 3);
+    for (int64_t e = 0; e < count && vary; e++) {
+        experts[e].a13_scale *= 1.0f + 0.5f * test_uniform(rng);
+        experts[e].a2_scale *= 1.0f + 0.5f * test_uniform(rng);
+        if (drop && e > 0 && one_in(rng, 2))
+            experts[e].a13_scale = experts[e].a2_scale = 0.0f;
+    }
+}
+
+static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limits *limits, test_expert_spec spec)
+{
+    moxie_shared_config *s = &layer->config.shared;
+    spec.w13 = any_weight(rng);
+    spec.w2 = any_weight(rng);
+    spec.a13 = any_act(rng, limits);
+    spec.a2 = any_act(rng, limits);
+    spec.intermediate = s->intermediate = any_size(rng, limits);
+    s->w13 = spec.w13->quant;
+    s->w2 = spec.w2->quant;
+    s->a13 = spec.a13->quant;
+    s->a2 = spec.a2->quant;
+    s->bias13 = one_in(rng, 3);
+    s->bias2 = one_in(rng, 3);
+    spec.bias13 = s->bias13 != 0;
+    spec.bias2 = s->bias2 != 0;
+    test_expert *owner = &layer->owners[layer->config.experts];
+    test_expert_make(owner, rng, &spec);
+    layer->weights.shared = &owner->view;
+    s->has_gate = one_in(rng, 2);
+    if (s->has_gate)
+        layer->weights.shared_gate = plain_matrix(layer, rng, 1, layer->config.hidden, false);
+}
+
+static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limits *limits)
+{
+    moxie_layer_config *c = &layer->config;
+    test_expert_spec spec = { .hidden = c->hidden,
+                              .intermediate = c->intermediate,
+                              .gated = moxie_act_is_gated(c->activation.kind),
+                              .w13 = any_weight(rng),
+                              .w2 = any_weight(rng),
+                              .a13 = any_act(rng, limits),
+                              .a2 = any_act(rng, limits),
+                              .fill = one_in(rng, 10)   ? TEST_FILL_ZERO
+                                      : one_in(rng, 10) ? TEST_FILL_NAN
+                                                        : TEST_FILL_RANDOM };
+    c->bias13 = one_in(rng, 3);
+    c->bias2 = one_in(rng, 3);
+    spec.bias13 = c->bias13 != 0;
+    spec.bias2 = c->bias2 != 0;
+    c->w13 = spec.w13->quant;
+    c->w2 = spec.w2->quant;
+    c->a13 = spec.a13->quant;
+    c->a2 = spec.a2->quant;
+    layer->owners = calloc((size_t)c->experts + 1, sizeof *layer->owners);
+    layer->experts = calloc((size_t)c->experts, sizeof *layer->experts);
+    for (int64_t e = 0; e < c->experts; e++) {
+        test_expert_make(&layer->owners[e], rng, &spec);
+        layer->experts[e] = layer->owners[e].view;
+    }
+    vary_given(rng, layer->experts, c->experts);
+    layer->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
+    layer->weights.n_experts = c->experts;
+    layer->weights.experts = layer->experts;
+    if (one_in(rng, 3))
+        make_shared(layer, rng, limits, spec);
+    if (c->router_width > 0)
+        layer->weights.router = plain_matrix(layer, rng, c->experts, c->router_width, c->router_has_bias);
+    snprintf(layer->text, sizeof layer->text, "H %lld I %lld E %lld K %lld, w13 %s, w2 %s, a13 %s, a2 %s, fill %s",
+             (long long)c->hidden, (long long)c->intermediate, (long long)c->experts, (long long)c->top_k,
+             spec.w13->name, spec.w2->name, spec.a13->name, spec.a2->name, test_fill_names[spec.fill]);
+}
+
+/* ---- batch --------------------------------------------------------------------------------------------- */
+
+/* Now and then ids that must be skipped, and one expert twice. */
+static void make_choice(test_layer *layer, test_rng *rng)
+{
+    const moxie_layer_config *c = &layer->config;
+    const int64_t choices = layer->args.tokens * c->top_k;
+    int32_t *ids = test_layer_own(layer, (size_t)choices * sizeof *ids);
+    for (int64_t i = 0; i < choices; i++) {
+        ids[i] = (int32_t)test_range(rng, 0, c->experts - 1);
+        if (one_in(rng, 10))
+            ids[i] = one_in(rng, 2) ? -1 : (int32_t)c->experts;
+    }
+    layer->args.ids = ids;
+    layer->args.weights = random_floats(layer, rng, choices, -0.5f, 1.0f);
+}
+
+static void *activations(test_layer *layer, test_rng *rng, moxie_dtype dtype, int64_t count)
+{
+    void *x = test_layer_own(layer, (size_t)(count * mox_dtype_bytes(dtype)));
+    test_fill_activations(rng, dtype, x, count);
+    return x;
+}
+
+static void make_batch(test_layer *layer, test_rng *rng, const test_layer_limits *limits)
+{
+    const moxie_layer_config *c = &layer->config;
+    moxie_run_args *a = &layer->args;
+    *a = (moxie_run_args)MOXIE_RUN_ARGS_INIT;
+    a->tokens = limits->tokens >= 0 ? limits->tokens
+                : one_in(rng, 20)   ? test_range(rng, 250, 300)
+                                    : test_range(rng, 0, 20);
+    a->hidden = activations(layer, rng, c->dtype, a->tokens * c->hidden);
+    if (c->router_width > 0 && (c->router_width != c->hidden || one_in(rng, 4)))
+        a->router_hidden = activations(layer, rng, c->dtype, a->tokens * c->router_width);
+    if (one_in(rng, 3)) {
+        make_choice(layer, rng);
+    } else if (c->router_width == 0 || one_in(rng, 3)) {
+        a->logits_dtype = any_float(rng);
+        a->logits = activations(layer, rng, a->logits_dtype, a->tokens * c->experts);
+    }
+    if (c->routing.select == MOXIE_SELECT_TABLE) {
+        int32_t *token_ids = test_layer_own(layer, (size_t)a->tokens * sizeof *token_ids);
+        for (int64_t t = 0; t < a->tokens; t++)
+            token_ids[t] = (int32_t)test_range(rng, 0, c->routing.table_rows - 1);
+        a->token_ids = token_ids;
+    }
+    a->output = test_layer_own(layer, test_layer_output_bytes(layer));
+}
+
+/* ---- the layer ----------------------------------------------------------------------------------------- */
+
+void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits)
+{
+    memset(out, 0, sizeof *out);
+    out->config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
+    moxie_layer_config *c = &out->config;
+    c->dtype = any_float(rng);
+    c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
+    c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
+    c->hidden = any_size(rng, limits);
+    c->intermediate = any_size(rng, limits);
+    c->router_width = one_in(rng, 3) ? 0 : one_in(rng, 4) ? any_size(rng, limits) : c->hidden;
+    c->router_has_bias = c->router_width > 0 && one_in(rng, 2);
+    if (!limits->no_parallel && one_in(rng, 3)) {
+        c->ep_size = (int32_t)test_range(rng, 1, 4);
+        c->ep_rank = (int32_t)test_below(rng, (uint64_t)c->ep_size);
+        c->ep_map = (int32_t)test_below(rng, 2);
+    }
+    make_activation(out, rng);
+    const char *method = make_routing(out, rng, limits);
+    make_weights(out, rng, limits);
+    make_batch(out, rng, limits);
+    const size_t used = strlen(out->text);
+    snprintf(out->text + used, sizeof out->text - used,
+             ", activation %d, routing %s%s, %s, T %lld, shared %lld, ep %d/%d", c->activation.kind, method,
+             c->routing.on_input ? " on input" : "", moxie_dtype_name(c->dtype), (long long)out->args.tokens,
+             (long long)c->shared.intermediate, c->ep_rank, c->ep_size);
+}
+
+void test_layer_free(test_layer *layer)
+{
+    for (int i = 0; i < layer->n_blocks; i++)
+        test_guarded_free(layer->blocks[i].data, layer->blocks[i].bytes);
+    for (int64_t e = 0; e <= layer->config.experts; e++)
+        test_expert_free(&layer->owners[e]);
+    free(layer->owners);
+    free(layer->experts);
+    memset(layer, 0, sizeof *layer);
+}
+
+size_t test_layer_output_bytes(const test_layer *layer)
+{
+    return (size_t)(layer->args.tokens * layer->config.hidden * mox_dtype_bytes(layer->config.dtype));
+}
+
+void test_layer_workspace(test_layer *layer, const moxie_plan *plan)
+{
+    layer->args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    layer->args.workspace = test_layer_own(layer, layer->args.workspace_bytes);
+}
+
+void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan)
+{
+    moxie_error error;
+    assert_ok(moxie_layer_create(&layer->config, options, built, &error), &error);
+    assert_ok(moxie_layer_prepare(*built, &layer->weights, options, &error), &error);
+    assert_ok(moxie_plan_create(*built, options, plan, &error), &error);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_layer.h - random whole layers: a configuration, its weights as they lie in checkpoints, and a batch.
+ *
+ *     limits -> config (sizes, quants, activation, routing, shared, ep) -> weights (test_problem.h) -> run arguments
+ *
+ * Every array that the library reads or writes has an inaccessible page behind it.
+ */
+#ifndef TEST_LAYER_H
+#define TEST_LAYER_H
+
+#include "test_problem.h"
+
+/* What a random layer may be. Zero in a size means "not more than usual". */
+typedef struct test_layer_limits {
+    int64_t tokens;     /* exactly so many; -1: random */
+    int64_t experts;    /* exactly; 0: random */
+    int64_t largest;    /* of hidden, intermediate, router_width; 0: 300, mostly far less */
+    bool plain_routing; /* no callback, no simulated strategy: routing depends on the token alone */
+    bool plain_acts;    /* no activation rule that looks at the whole batch */
+    bool no_parallel;   /* all experts are local */
+} test_layer_limits;
+
+#define TEST_LAYER_BLOCKS 32
+
+typedef struct test_layer {
+    moxie_layer_config config;
+    moxie_weights weights;
+    moxie_run_args args; /* all but the workspace */
+    test_expert *owners; /* [experts + 1], the last is the shared expert */
+    moxie_expert *experts;
+    struct {
+        void *data;
+        size_t bytes;
+    } blocks[TEST_LAYER_BLOCKS];
+    int n_blocks;
+    char text[512]; /* what it is, for a failing test */
+} test_layer;
+
+void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
+void test_layer_free(test_layer *layer);
+/* Memory that test_layer_free() releases. */
+void *test_layer_own(test_layer *layer, size_t bytes);
+/* Gives the arguments a workspace for `plan`. */
+void test_layer_workspace(test_layer *layer, const moxie_plan *plan);
+/* Bytes of the output. */
+size_t test_layer_output_bytes(const test_layer *layer);
+
+/* Creates, prepares and plans with the options, or fails the test. */
+void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan);
+
+#endif
