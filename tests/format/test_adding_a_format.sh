@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs/adding-a-format.md is true: a copy of the sources with its code blocks applied, and nothing else, builds and
+# runs a layer in the new format within the oracle's bounds.
+set -eu
+root=$(pwd)
+build=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+grep -q "MOXIE_SANITIZE:STRING=[at]" "$build/CMakeCache.txt" && { echo "skipped: needs no sanitizer"; exit 77; }
+
+cp -r CMakeLists.txt cmake include src tools "$tmp/"
+# block FILE: the code block under the heading that names FILE.
+block() {
+    awk -v file="$1" '
+        /^## / { found = index($0, "`" file "`") > 0 }
+        /^```/ { inside = !inside; next }
+        found && inside' "$root/docs/adding-a-format.md"
+}
+block src/format/f4_e3m0.h >"$tmp/src/format/f4_e3m0.h"
+for list in src/format/formats.def src/quant/schemes.def src/ckpt/hf_quant.def; do
+    block "$list" >"$tmp/block"
+    [ -s "$tmp/block" ] || { echo "no block for $list in the document"; exit 1; }
+    cat "$tmp/block" >>"$tmp/$list"
+done
+
+cmake -S "$tmp" -B "$tmp/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DMOXIE_TESTS=OFF >"$tmp/log" 2>&1 &&
+    cmake --build "$tmp/build" >>"$tmp/log" 2>&1 || { tail -30 "$tmp/log"; exit 1; }
+
+moxie=$tmp/build/moxie
+"$moxie" explain --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64
+"$moxie" synth olmoe-1b-7b --format e3m0 -o "$tmp/model" --layers 1 --experts 16 --hidden 128 --intermediate 96
+"$moxie" inspect "$tmp/model" | grep -q e3m0
+"$moxie" run "$tmp/model" --tokens 8
+"$moxie" diff "$tmp/model" --a cpu --b ref --tokens 8
