@@ -17,6 +17,8 @@ typedef struct preset_row {
 
 #define FP8_INTO_NVFP4_AWQ .formats = { "fp8-block", "nvfp4-modelopt", "awq" }, .n_native = 3
 
+#define NO_LIST       ",\"quantization_config\":{\"modules_to_not_convert\":null}"
+#define NO_LIST_UE8M0 ",\"quantization_config\":{\"modules_to_not_convert\":null,\"scale_fmt\":\"ue8m0\"}"
 #define DEEPSEEK_V3_CONFIG                                                                                             \
     "\"hidden_act\":\"silu\",\"first_k_dense_replace\":3,\"moe_layer_freq\":1,\"intermediate_size\":18432,"            \
     "\"num_nextn_predict_layers\":1,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"ep_size\":1"

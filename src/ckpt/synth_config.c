@@ -91,6 +91,22 @@ static bool fit_to_layers(const mox_synth_model *m, json_t *extra)
     return true;
 }
 
+/* The keys of `own` over those of `config`; null takes one away. */
+static bool merge(json_t *config, json_t *own)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    if (json_object_update(config, own) != 0)
+        return false;
+    json_object_foreach_safe(config, next, key, value)
+    {
+        if (json_is_null(json_object_get(own, key)))
+            json_object_del(config, key);
+    }
+    return true;
+}
+
 /* Adds the preset's keys to `section` and quantization_config there or at the top, where the release has it. */
 static bool add_keys(const mox_synth_model *m, json_t *extra, json_t *section, json_t *top)
 {
@@ -101,7 +117,7 @@ static bool add_keys(const mox_synth_model *m, json_t *extra, json_t *section, j
         json_t *quantization = quantization_config(m);
         fine = quantization != NULL;
         if (fine && own && strcmp(m->routed->id, m->preset->formats[0]) == 0)
-            fine = json_object_update(quantization, own) == 0;
+            fine = merge(quantization, own);
         fine = fine && json_object_set(own ? section : top, "quantization_config", quantization) == 0;
         json_decref(quantization);
     }

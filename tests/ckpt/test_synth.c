@@ -237,6 +237,40 @@ static void every_format_on_models_that_were_never_released_in_it(void **state)
     assert_true(written > 100);
 }
 
+/* Texts as the releases have them. */
+static void quantization_configs_are_the_published(void **state)
+{
+    fixture *f = *state;
+    static const char *const cases[][2] = {
+        { "gpt-oss-20b", "{\"modules_to_not_convert\":[\"model.layers.*.self_attn\",\"model.layers.*.mlp.router\","
+                         "\"model.embed_tokens\",\"lm_head\"],\"quant_method\":\"mxfp4\"}" },
+        { "deepseek-v3", "{\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\","
+                         "\"weight_block_size\":[128,128]}" },
+        { "kimi-k2", "{\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\","
+                     "\"weight_block_size\":[128,128]}" },
+        { "deepseek-v3.2", "{\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\","
+                           "\"weight_block_size\":[128,128],\"scale_fmt\":\"ue8m0\"}" },
+        { "deepseek-v4-flash", "{\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\","
+                               "\"weight_block_size\":[128,128],\"scale_fmt\":\"ue8m0\"}" },
+        { "step-3.7-flash", "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128],"
+                            "\"activation_scheme\":\"dynamic\"}" },
+        { "minimax-m2", "{\"activation_scheme\":\"dynamic\",\"fmt\":\"float8_e4m3fn\",\"quant_method\":\"fp8\","
+                        "\"weight_block_size\":[128,128],\"modules_to_not_convert\":[\"gate\","
+                        "\"e_score_correction_bias\",\"lm_head\"]}" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mox_synth_model m;
+        json_t *config, *want;
+        assert_ok(mox_synth_resolve(cases[i][0], NULL, &m, &f->error), &f->error);
+        assert_ok(mox_synth_config(&m, &config, &f->error), &f->error);
+        assert_ok(mox_json_parse(cases[i][1], strlen(cases[i][1]), false, "want", &want, &f->error), &f->error);
+        if (!json_equal(json_object_get(config, "quantization_config"), want))
+            fail_msg("%s has another quantization_config", cases[i][0]);
+        json_decref(want);
+        json_decref(config);
+    }
+}
+
 /* ---- determinism ---------------------------------------------------------------------------------- */
 
 static void bytes_do_not_depend_on_threads(void **state)
@@ -434,6 +468,7 @@ int main(void)
         cmocka_unit_test(any_element_can_be_made_alone),
         cmocka_unit_test_setup_teardown(every_preset_in_every_format_it_lists, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_format_on_models_that_were_never_released_in_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(quantization_configs_are_the_published, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_do_not_depend_on_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_seed_makes_other_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(fewer_experts_or_layers_keep_the_rest, set_up, tear_down),
