@@ -429,7 +429,7 @@ static void progress_counts_bytes_and_cancels(void **state)
 static void a_disk_without_room_is_told_first(void **state)
 {
     fixture *f = *state;
-    /* A model of 3 PB: no machine that runs this test has them. */
+    /* 76 PB: no machine that runs this test has them. */
     moxie_synth_options o = MOXIE_SYNTH_OPTIONS_INIT;
     o.hidden = o.intermediate = 1 << 20;
     assert_int_equal(moxie_synth_write("kimi-k2", f->path, &o, &f->error), MOXIE_ERR_IO);
