@@ -62,8 +62,8 @@ moxie_status mox_matrix_check(const moxie_matrix *matrix, const moxie_quant *qua
 /* One quantizer for a moxie_quant: the rule that moxie_quantize_activations() documents. */
 typedef struct mox_act_quantizer {
     const moxie_quant *quant;
-    float given;  /* static scale or nvfp4 global */
-    float amax;   /* of the whole tensor; only dynamic per-tensor rules read it */
+    float given; /* static scale or nvfp4 global */
+    float amax;  /* of the whole tensor; only dynamic per-tensor rules read it */
 } mox_act_quantizer;
 
 /* True when the rule needs the largest magnitude of the whole tensor, so codes depend on the batch. */
