@@ -168,7 +168,7 @@ typedef struct moxie_grid {
 /* ------------------------------------------------------------------------------------------- */
 
 /* How a scale follows from the largest magnitude of its group (activations, and synthetic weights).
- * MOXIE_RULE_DEFAULT is the rule that spec/semantics section 9 gives for the element. */
+ * MOXIE_RULE_DEFAULT is the element's usual one (docs/quantizers.md). */
 typedef enum moxie_scale_rule {
     MOXIE_RULE_DEFAULT = 0,
     MOXIE_RULE_AMAX = 1,       /* amax / largest code, floored as the granularity says */
@@ -325,8 +325,9 @@ MOXIE_API moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t expe
 /* Layer configuration and weights                                                             */
 /* ------------------------------------------------------------------------------------------- */
 
-/* A dense expert that every token visits, added after the routed sum with weight 1, or
- * s(x . gate) when `has_gate`. */
+/* A dense expert that every token visits, added after the routed sum with weight 1, or s(x . gate) when
+ * `has_gate`. It has the layer's activation, without per-expert parameters. With expert parallelism rank 0 adds
+ * it, so that the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
     int64_t intermediate; /* 0: there is none */
     moxie_quant w13, w2;  /* weights */
@@ -367,7 +368,9 @@ typedef struct moxie_expert {
     moxie_matrix gate; /* codes.data NULL when the activation is ungated */
     moxie_matrix up;   /* ungated: the only first matrix */
     moxie_matrix down;
-    float a13_scale, a2_scale; /* static activation scale or global, as the quant says; 0: none given */
+    /* Static activation scale or global, as the quant says. 0: none given; the expert then gets the most cautious
+     * of the layer's others, which is an error when no expert has one. */
+    float a13_scale, a2_scale;
 } moxie_expert;
 
 /* One layer's weights: views, nothing owned. */
@@ -415,9 +418,10 @@ typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } 
 typedef struct moxie_layer moxie_layer;
 typedef struct moxie_plan moxie_plan;
 
-/* Called between experts while preparing. Non-zero cancels (MOXIE_ERR_TIMEOUT). */
+/* Called between experts while preparing, on the caller's thread. Non-zero cancels (MOXIE_ERR_TIMEOUT). */
 typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 
+/* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
     int32_t backend;     /* moxie_backend */
@@ -436,28 +440,33 @@ MOXIE_API moxie_status moxie_layer_create(const moxie_layer_config *config, cons
                                           moxie_layer **out, moxie_error *error);
 MOXIE_API void moxie_layer_destroy(moxie_layer *layer);
 
-/* Packs every local expert into its slot, one at a time. On failure the layer holds no expert.
- * `weights` may be freed afterwards. One-thread-at-a-time. */
+/* Packs every local expert into its slot, one at a time (as many at once as options->executor has workers). On
+ * failure the layer holds no expert. `weights` may be freed afterwards. Of `options` only executor and progress
+ * are read. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
                                            const moxie_options *options, moxie_error *error);
 
-/* Replaces one expert (global index) in place; the old one stays on failure. No run may be going on. */
+/* Replaces one local expert (global index), with its static scales; the old one stays on failure. No run may be
+ * going on; plans stay valid. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
                                                  moxie_error *error);
 
-/* Recomputes the checksum of every record; MOXIE_ERR_MISMATCH names the first damaged expert. */
+/* Recomputes the checksum of every record; MOXIE_ERR_MISMATCH names the first damaged expert. Immutable. */
 MOXIE_API moxie_status moxie_layer_verify(const moxie_layer *layer, moxie_error *error);
 
-/* The record of a global expert index, for moving it elsewhere; NULL if it is not local. */
+/* The record of a global expert index, for moving it elsewhere; *data is NULL and *bytes 0 if it is not local.
+ * Valid until the expert is replaced. Immutable. */
 MOXIE_API moxie_status moxie_layer_record(const moxie_layer *layer, int64_t expert, const void **data, uint64_t *bytes,
                                           moxie_error *error);
+/* Bytes of all records, router and shared expert included. Immutable. */
 MOXIE_API uint64_t moxie_layer_bytes(const moxie_layer *layer);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Plan and run                                                                                */
 /* ------------------------------------------------------------------------------------------- */
 
-/* `layer` must outlive the plan. One run at a time per plan. */
+/* Chooses a kernel for every step. `layer` must outlive the plan and be prepared before its first run; the records'
+ * layout limits the choice to kernels that read it. One run at a time per plan. */
 MOXIE_API moxie_status moxie_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
                                          moxie_error *error);
 MOXIE_API void moxie_plan_destroy(moxie_plan *plan);
@@ -474,7 +483,7 @@ typedef struct moxie_plan_step {
     const char *layout;  /* layout of the weights it reads, or "" */
     const char *exactness; /* "EXACT", "W16", "TOL" */
     int32_t chosen;      /* 1: this row runs; 0: refused */
-    const char *reason;  /* refused: the limit that failed; chosen: "" */
+    const char *reason;  /* refused: the limit that failed; chosen: "" or a remark on its results */
     const char *remedy;  /* refused: the smallest change that would admit it, or "" */
 } moxie_plan_step;
 
@@ -482,7 +491,7 @@ typedef struct moxie_plan_step {
 MOXIE_API int32_t moxie_plan_step_count(const moxie_plan *plan);
 MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index);
 
-/* The plan that a configuration would get; no weights are needed and it cannot run. */
+/* The plan that a configuration would get. No weights are needed, nor a routing table; it cannot run. */
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);
 
@@ -525,9 +534,10 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
 
 /* The worst element of one stage: |got - want| / bound is the largest there. */
 typedef struct moxie_stage_report {
-    const char *stage; /* "router", "topk", "quant13", "gemm13", "glu", "quant2", "gemm2", "combine", shared ... */
+    const char *stage; /* "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2", the last five
+                        * also as "shared ...", "shared gate", "combine" */
     int64_t elements, beyond; /* compared; of these past the bound */
-    double worst_ratio;       /* <= 1 passes */
+    double worst_ratio;       /* <= 1 passes; infinity where right and wrong know no distance (codes, ids) */
     double got, want, bound;
     int64_t token, slot, expert, column, column_block; /* of the worst element; -1 where meaningless; blocks of 32 */
 } moxie_stage_report;
@@ -547,12 +557,13 @@ typedef struct moxie_check_report {
 MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                                         moxie_check_report *report, moxie_error *error);
 
-/* Where two sets of weights of one configuration first differ in value or code. */
+/* Where two sets of weights of one configuration first differ in value or code; `count` 0 means equal. How the
+ * numbers lie in memory does not matter. Immutable. */
 typedef struct moxie_weights_difference {
-    int64_t expert;         /* -1: equal (or, with `where` not empty, a part outside the experts) */
-    const char *projection; /* "gate", "up", "down", "shared gate", ..., "router" */
-    const char *part;       /* "codes", "scale", "zero", "global", "bias" */
-    int64_t row, column;
+    int64_t expert;         /* -1: equal, or with `projection` not empty a part outside the experts */
+    const char *projection; /* "gate", "up", "down", "shared gate", ..., "shared expert gate", "router"; "": equal */
+    const char *part;       /* "codes", "scale", "zero", "global", "bias", "group index", "input scale" */
+    int64_t row, column;    /* of the part: codes by element, scale and zero by group */
     int64_t row_block, column_block; /* in quantization groups */
     int64_t count;          /* elements that differ, over all experts */
     int64_t experts;        /* experts that differ */

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_layer_life.c - a layer between preparation and destruction: the n-th allocation failing at every n, experts
+ * replaced in place, records verified and handed out.
+ */
+#include "test_layer.h"
+
+#include "base/memory.h"
+
+/* ---- allocation failure ---------------------------------------------------------------------------------- */
+
+typedef struct life {
+    moxie_layer *layer;
+    moxie_plan *plan, *explained;
+} life;
+
+static void end(life *l)
+{
+    moxie_plan_destroy(l->explained);
+    moxie_plan_destroy(l->plan);
+    moxie_layer_destroy(l->layer);
+    *l = (life) { 0 };
+}
+
+/* Everything that allocates. The workspace is the caller's and comes from elsewhere. */
+static moxie_status live(test_layer *t, life *l, moxie_error *error)
+{
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    moxie_status status = moxie_plan_explain(&t->config, NULL, &l->explained, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_create(&t->config, NULL, &l->layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(l->layer, &t->weights, NULL, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_update_expert(l->layer, 0, &t->experts[0], error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(l->layer, NULL, &l->plan, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_run(l->plan, &t->args, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_check(l->plan, &t->weights, &t->args, &report, error);
+    return status;
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 4, .experts = 5, .largest = 24, .no_parallel = true };
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        test_rng rng = { test_seed(7600) + seed };
+        test_layer layer;
+        life l = { 0 };
+        moxie_error error;
+        test_layer_make(&layer, &rng, &limits);
+        assert_ok(moxie_plan_explain(&layer.config, NULL, &l.plan, &error), &error);
+        test_layer_workspace(&layer, l.plan);
+        end(&l);
+        assert_ok(live(&layer, &l, &error), &error);
+        end(&l);
+
+        const uint64_t before = mox_alloc_count();
+        assert_ok(live(&layer, &l, &error), &error);
+        end(&l);
+        const uint64_t allocations = mox_alloc_count() - before;
+        assert_true(allocations > 10);
+        for (uint64_t n = 1; n <= allocations; n++) {
+            error.text[0] = '\0';
+            mox_alloc_fail_at(n);
+            const moxie_status status = live(&layer, &l, &error);
+            mox_alloc_fail_at(0);
+            end(&l);
+            if (status != MOXIE_ERR_MEMORY || error.text[0] == '\0')
+                fail_msg("allocation %llu of %llu failed, the status is %s: %s", (unsigned long long)n,
+                         (unsigned long long)allocations, moxie_status_name(status), error.text);
+        }
+        assert_ok(live(&layer, &l, &error), &error);
+        end(&l);
+        test_layer_free(&layer);
+    }
+}
+
+/* ---- replacing an expert --------------------------------------------------------------------------------- */
+
+static void output_of(test_layer *t, moxie_plan *plan, void *output)
+{
+    moxie_error error;
+    memset(t->args.output, 0xee, test_layer_output_bytes(t));
+    assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
+    memcpy(output, t->args.output, test_layer_output_bytes(t));
+}
+
+/* After expert 1 was replaced by a copy of expert 0 with other static scales, the layer is the one that would have
+ * been prepared so; the plan made before stays valid. */
+static void replaced_is_as_prepared(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 11, .experts = 4, .largest = 64, .no_parallel = true };
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        test_rng rng = { test_seed(7700) + seed };
+        test_layer t;
+        moxie_layer *old_layer, *new_layer;
+        moxie_plan *old_plan, *new_plan;
+        moxie_error error;
+        test_layer_make(&t, &rng, &limits);
+        test_layer_build(&t, NULL, &old_layer, &old_plan);
+        test_layer_workspace(&t, old_plan);
+        const size_t bytes = test_layer_output_bytes(&t);
+        void *updated = malloc(bytes), *fresh = malloc(bytes);
+
+        t.experts[1] = t.experts[0];
+        t.experts[1].a13_scale *= 1.5f;
+        t.experts[1].a2_scale *= 0.75f;
+        assert_ok(moxie_layer_update_expert(old_layer, 1, &t.experts[1], &error), &error);
+        assert_ok(moxie_layer_verify(old_layer, &error), &error);
+        output_of(&t, old_plan, updated);
+        test_layer_build(&t, NULL, &new_layer, &new_plan);
+        output_of(&t, new_plan, fresh);
+        if (memcmp(updated, fresh, bytes) != 0)
+            fail_msg("an updated layer differs from a fresh one: %s", t.text);
+
+        moxie_plan_destroy(old_plan);
+        moxie_plan_destroy(new_plan);
+        moxie_layer_destroy(old_layer);
+        moxie_layer_destroy(new_layer);
+        free(updated);
+        free(fresh);
+        test_layer_free(&t);
+    }
+}
+
+static void failed_replacement_changes_nothing(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 5, .experts = 3, .largest = 40, .no_parallel = true };
+    test_rng rng = { 7800 };
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    moxie_error error;
+    test_layer_make(&t, &rng, &limits);
+    test_layer_build(&t, NULL, &layer, &plan);
+    test_layer_workspace(&t, plan);
+    const size_t bytes = test_layer_output_bytes(&t);
+    void *before = malloc(bytes), *after = malloc(bytes);
+    output_of(&t, plan, before);
+
+    moxie_expert bad = t.experts[2];
+    bad.down.codes.cols++;
+    assert_int_equal(moxie_layer_update_expert(layer, 2, &bad, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "expert 2 down"));
+    assert_int_equal(moxie_layer_update_expert(layer, 3, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_layer_update_expert(layer, -1, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
+    mox_alloc_fail_at(1);
+    assert_int_equal(moxie_layer_update_expert(layer, 0, &t.experts[1], &error), MOXIE_ERR_MEMORY);
+    mox_alloc_fail_at(0);
+
+    output_of(&t, plan, after);
+    assert_memory_equal(before, after, bytes);
+    free(before);
+    free(after);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    test_layer_free(&t);
+}
+
+/* ---- preparation ----------------------------------------------------------------------------------------- */
+
+typedef struct counter {
+    int64_t calls, done, total, stop_at;
+} counter;
+
+static int count_progress(void *user, int64_t done, int64_t total)
+{
+    counter *c = user;
+    assert_true(done > c->done);
+    c->calls++;
+    c->done = done;
+    c->total = total;
+    return c->stop_at > 0 && done >= c->stop_at;
+}
+
+static void progress_is_told_and_can_cancel(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 1, .experts = 7, .largest = 16, .no_parallel = true };
+    test_rng rng = { 7900 };
+    test_layer t;
+    moxie_layer *layer;
+    moxie_error error;
+    test_layer_make(&t, &rng, &limits);
+    counter seen = { 0 };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.progress = count_progress;
+    options.progress_user = &seen;
+    assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
+    assert_ok(moxie_layer_prepare(layer, &t.weights, &options, &error), &error);
+    assert_int_equal(seen.calls, 7);
+    assert_int_equal(seen.done, 7);
+    assert_int_equal(seen.total, 7);
+
+    seen = (counter) { .stop_at = 3 };
+    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_TIMEOUT);
+    assert_int_equal(seen.done, 3);
+    assert_int_equal(moxie_layer_verify(layer, &error), MOXIE_ERR_ARGUMENT);
+    moxie_layer_destroy(layer);
+    test_layer_free(&t);
+}
+
+/* The first bad expert is named, whichever worker met one first. */
+static void the_first_bad_expert_is_named(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 1, .experts = 9, .largest = 16, .no_parallel = true };
+    test_rng rng = { 7901 };
+    test_layer t;
+    moxie_layer *layer;
+    moxie_error error;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_executor *pool;
+    test_layer_make(&t, &rng, &limits);
+    assert_ok(moxie_executor_create(4, &pool, &error), &error);
+    options.executor = pool;
+    t.experts[5].up.codes.data = NULL;
+    t.experts[6].up.codes.rows++;
+    assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
+    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "expert 5"));
+    t.weights.n_experts--;
+    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "8 experts"));
+    moxie_layer_destroy(layer);
+    moxie_executor_destroy(pool);
+    test_layer_free(&t);
+}
+
+/* ---- records --------------------------------------------------------------------------------------------- */
+
+static void damage_is_found(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 1, .experts = 6, .largest = 48, .no_parallel = true };
+    test_rng rng = { 8000 };
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    moxie_error error;
+    test_layer_make(&t, &rng, &limits);
+    test_layer_build(&t, NULL, &layer, &plan);
+    assert_ok(moxie_layer_verify(layer, &error), &error);
+    for (int64_t e = 0; e < 6; e++) {
+        const void *data;
+        uint64_t bytes;
+        char name[32];
+        assert_ok(moxie_layer_record(layer, e, &data, &bytes, &error), &error);
+        assert_int_equal((uintptr_t)data % 64, 0);
+        snprintf(name, sizeof name, "expert %lld", (long long)e);
+        for (int i = 0; i < 50; i++) {
+            uint8_t *byte = (uint8_t *)(uintptr_t)data + test_below(&rng, bytes);
+            const uint8_t bit = (uint8_t)(1u << test_below(&rng, 8));
+            *byte ^= bit;
+            assert_int_equal(moxie_layer_verify(layer, &error), MOXIE_ERR_MISMATCH);
+            assert_non_null(strstr(error.text, name));
+            *byte ^= bit;
+        }
+    }
+    assert_ok(moxie_layer_verify(layer, &error), &error);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    test_layer_free(&t);
+}
+
+/* Records of experts that live elsewhere, and the bytes of those that are here. */
+static void records_follow_the_map(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 1, .experts = 7, .largest = 24, .no_parallel = true };
+    test_rng rng = { 8001 };
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    moxie_error error;
+    test_layer_make(&t, &rng, &limits);
+    t.config.shared = (moxie_shared_config) { 0 };
+    t.config.router_width = t.config.router_has_bias = 0;
+    t.config.ep_size = 3;
+    t.config.ep_rank = 1;
+    t.config.ep_map = MOXIE_MAP_ROUND_ROBIN;
+    test_layer_build(&t, NULL, &layer, &plan);
+    uint64_t total = 0;
+    for (int64_t e = 0; e < 7; e++) {
+        const void *data;
+        uint64_t bytes;
+        assert_ok(moxie_layer_record(layer, e, &data, &bytes, &error), &error);
+        assert_int_equal(data != NULL, e % 3 == 1);
+        total += bytes;
+        if (e % 3 != 1)
+            assert_int_equal(moxie_layer_update_expert(layer, e, &t.experts[e], &error), MOXIE_ERR_ARGUMENT);
+    }
+    assert_int_equal(moxie_layer_bytes(layer), total);
+    const void *data;
+    uint64_t bytes;
+    assert_int_equal(moxie_layer_record(layer, 7, &data, &bytes, &error), MOXIE_ERR_ARGUMENT);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    test_layer_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_fails_once),
+        cmocka_unit_test(replaced_is_as_prepared),
+        cmocka_unit_test(failed_replacement_changes_nothing),
+        cmocka_unit_test(progress_is_told_and_can_cancel),
+        cmocka_unit_test(the_first_bad_expert_is_named),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(records_follow_the_map),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
