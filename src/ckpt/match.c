@@ -173,11 +173,15 @@ static bool row_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wa
     return true;
 }
 
-static bool nearer(const near_miss *a, const near_miss *b)
+/* Of rows that came equally near, the one that the configuration speaks of. */
+static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_miss *b)
 {
-    if (!b->row)
-        return true;
-    return a->fitted != b->fitted ? a->fitted > b->fitted : (a->tensor != NULL && a->kind > b->kind);
+    if (!b->row || a->fitted != b->fitted)
+        return !b->row || a->fitted > b->fitted;
+    if ((a->tensor != NULL) != (b->tensor != NULL) || a->kind != b->kind)
+        return a->tensor != NULL && (b->tensor == NULL || a->kind > b->kind);
+    const char *method = mox_quant_config_method(matcher->quant_config);
+    return strcmp(a->row->method, method) == 0 && strcmp(b->row->method, method) != 0;
 }
 
 /* ---- words ------------------------------------------------------------------------------------ */
@@ -335,7 +339,7 @@ moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *want
             *out = match;
             return MOXIE_OK;
         }
-        if (nearer(&miss, &best))
+        if (nearer(matcher, &miss, &best))
             best = miss;
     }
     return fail_match(matcher, wanted, &best, error);
