@@ -14,14 +14,28 @@
 
 #define PANEL 64
 
+/* Token of pair p within the pass. Found from the permutation, not from what the run made of it: a run that gathers
+ * the wrong rows must be seen. */
+static int64_t token_of(const mox_check_context *c, int64_t p)
+{
+    const bool shared = c->pass->expert_of == NULL;
+    return shared ? p : c->run->permutation.pair_at[p] / c->checker->plan->config.top_k;
+}
+
+/* True when the first operand has a row a token, false when a row a pair. */
+static bool is_by_token(const mox_check_context *c)
+{
+    return c->pass->expert_of == NULL || c->pass->operand_row != NULL;
+}
+
 /* Where pair p of slot s came from. */
 static mox_place place_of(const mox_check_context *c, int64_t s, int64_t p, int64_t column)
 {
-    const int64_t top_k = c->checker->plan->config.top_k;
-    if (c->pass->expert_of == NULL)
-        return (mox_place) { c->run->first + p, -1, -1, column };
-    const int64_t pair = c->run->permutation.pair_at[p];
-    return (mox_place) { c->run->first + pair / top_k, pair % top_k, c->pass->expert_of[s], column };
+    const bool shared = c->pass->expert_of == NULL;
+    return (mox_place) { .token = c->run->first + token_of(c, p),
+                         .slot = shared ? -1 : c->run->permutation.pair_at[p] % c->checker->plan->config.top_k,
+                         .expert = shared ? -1 : c->pass->expert_of[s],
+                         .column = column };
 }
 
 static const moxie_expert *expert_of(const mox_check_context *c, int64_t s)
@@ -36,7 +50,7 @@ static const moxie_expert *expert_of(const mox_check_context *c, int64_t s)
 static int64_t slot_of_row(const mox_check_context *c, int64_t r)
 {
     int64_t s = 0;
-    if (!c->second && c->pass->operand_row != NULL)
+    if (!c->second && is_by_token(c))
         return 0;
     while (s + 1 < c->pass->slots && r >= c->pass->offsets[s + 1])
         s++;
@@ -53,15 +67,15 @@ static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
         memcpy(x, pass->act + r * pass->side->shape.intermediate, (size_t)pass->side->shape.intermediate * sizeof *x);
         return place_of(c, slot_of_row(c, r), r, -1);
     }
-    const int64_t t = pass->source != NULL ? pass->source[r] : r;
-    mox_widen(dtype, (const char *)pass->x + t * cols * bytes, x, cols);
-    if (pass->row_weight != NULL) {
+    const int64_t t = c->run->first + (is_by_token(c) ? r : token_of(c, r));
+    mox_widen(dtype, (const char *)c->run->args.hidden + t * cols * bytes, x, cols);
+    if (pass->expert_of != NULL && c->checker->plan->config.routing.on_input) {
         const float weight =
             c->run->weights[c->run->first * c->checker->plan->config.top_k + c->run->permutation.pair_at[r]];
         for (int64_t k = 0; k < cols; k++)
             x[k] = mox_round_to(dtype, x[k] * weight);
     }
-    return (mox_place) { c->run->first + t, -1, -1, -1 };
+    return (mox_place) { t, -1, -1, -1 };
 }
 
 static int64_t input_cols(const mox_check_context *c)
@@ -190,7 +204,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     mox_ref_weight_row(matrix, c->quant, row, own->w);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
-        const int64_t r = !c->second && pass->operand_row != NULL ? pass->operand_row[p] : p;
+        const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
         const double bound = mox_bound_dot(a->cols, magnitude + fabs(bias)) + rounding * magnitude;
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),

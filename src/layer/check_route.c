@@ -97,7 +97,7 @@ static void permute_token(void *user, int64_t t, int32_t worker)
         const int64_t p = run->permutation.position[i];
         bool right = slot < 0 && p < 0;
         if (slot >= 0 && p >= run->permutation.offsets[slot] && p < run->permutation.offsets[slot + 1])
-            right = run->permutation.pair_at[p] == i;
+            right = run->permutation.pair_at[p] == i && layer->expert_of[slot] == id;
         mox_check_equal(&mox_check_worker_of(c, worker)->tally, right, 1,
                         (mox_place) { run->first + t, i % top_k, id, -1 });
     }

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_plan.c - plans and how they explain themselves, and what a run refuses and returns.
+ */
+#include "test_layer.h"
+
+static moxie_layer_config small_config(void)
+{
+    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
+    c.dtype = MOXIE_BF16;
+    c.experts = 8;
+    c.top_k = 2;
+    c.hidden = 64;
+    c.intermediate = 32;
+    c.w13 = (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    c.w2 = (moxie_quant) { .element = MOXIE_BF16 };
+    c.routing.weight = MOXIE_WEIGHT_SOFTMAX_SELECTED;
+    return c;
+}
+
+/* ---- explanations ---------------------------------------------------------------------------------------- */
+
+static moxie_plan *explain(const moxie_layer_config *config, const moxie_options *options)
+{
+    moxie_plan *plan = NULL;
+    moxie_error error;
+    assert_ok(moxie_plan_explain(config, options, &plan, &error), &error);
+    return plan;
+}
+
+/* The chosen steps as "family role, ..."; every refused one has a reason and comes before its family's choice. */
+static void expect_chain(const moxie_plan *plan, const char *want)
+{
+    char got[1024] = "";
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *s = moxie_plan_step_at(plan, i);
+        assert_true(s->family[0] != '\0' && s->kernel[0] != '\0' && s->isa[0] != '\0' && s->exactness[0] != '\0');
+        if (!s->chosen) {
+            const moxie_plan_step *next = moxie_plan_step_at(plan, i + 1);
+            assert_true(s->reason[0] != '\0');
+            assert_non_null(next);
+            assert_string_equal(next->family, s->family);
+            assert_string_equal(next->role, s->role);
+            continue;
+        }
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s%s", got[0] ? ", " : "", s->family,
+                 s->role[0] ? " " : "", s->role);
+    }
+    assert_string_equal(got, want);
+    assert_null(moxie_plan_step_at(plan, moxie_plan_step_count(plan)));
+    assert_null(moxie_plan_step_at(plan, -1));
+}
+
+static void a_plan_is_the_chain_printed(void **state)
+{
+    (void)state;
+    moxie_layer_config c = small_config();
+    moxie_plan *plan = explain(&c, NULL);
+    expect_chain(plan, "topk, permute, quant_act w13, expert_gemm w13, glu, quant_act w2, expert_gemm w2, combine");
+    moxie_plan_destroy(plan);
+
+    c.router_width = 64;
+    c.shared.intermediate = 16;
+    c.shared.w13 = c.shared.w2 = c.w2;
+    c.shared.has_gate = 1;
+    static const char whole[] =
+        "dense router, topk, permute, quant_act w13, expert_gemm w13, glu, quant_act w2, "
+        "expert_gemm w2, quant_act shared w13, expert_gemm shared w13, glu shared, quant_act shared "
+        "w2, expert_gemm shared w2, dense shared gate, combine";
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    plan = explain(&c, &options);
+    expect_chain(plan, whole);
+    moxie_plan_destroy(plan);
+
+    options.backend = MOXIE_BACKEND_REF;
+    plan = explain(&c, &options);
+    expect_chain(plan, whole);
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
+        assert_string_equal(moxie_plan_step_at(plan, i)->kernel, "ref");
+    moxie_plan_destroy(plan);
+
+    /* Another rank than the first leaves the shared expert to it. */
+    c.ep_size = 2;
+    c.ep_rank = 1;
+    plan = explain(&c, NULL);
+    expect_chain(plan,
+                 "dense router, topk, permute, quant_act w13, expert_gemm w13, glu, quant_act w2, expert_gemm w2, "
+                 "combine");
+    moxie_plan_destroy(plan);
+}
+
+static void every_step_obeys_the_isa_cap(void **state)
+{
+    (void)state;
+    const moxie_layer_config c = small_config();
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.isa = "scalar";
+    moxie_plan *plan = explain(&c, &options);
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
+        if (moxie_plan_step_at(plan, i)->chosen)
+            assert_string_equal(moxie_plan_step_at(plan, i)->isa, "scalar");
+    moxie_plan_destroy(plan);
+}
+
+static void says_when_codes_depend_on_the_batch(void **state)
+{
+    (void)state;
+    moxie_layer_config c = small_config();
+    c.a2 = (moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1 };
+    moxie_plan *plan = explain(&c, NULL);
+    int32_t found = 0;
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *s = moxie_plan_step_at(plan, i);
+        if (s->chosen && s->reason[0] != '\0') {
+            assert_string_equal(s->family, "quant_act");
+            assert_string_equal(s->role, "w2");
+            assert_non_null(strstr(s->reason, "all tokens"));
+            found++;
+        }
+    }
+    assert_int_equal(found, 1);
+    moxie_plan_destroy(plan);
+}
+
+static void routing_tables_can_wait(void **state)
+{
+    (void)state;
+    moxie_layer_config c = small_config();
+    moxie_layer *layer = NULL;
+    moxie_error error;
+    c.routing = (moxie_routing) { .select = MOXIE_SELECT_TABLE, .score = MOXIE_SCORE_SIGMOID };
+    moxie_plan_destroy(explain(&c, NULL));
+    assert_int_equal(moxie_layer_create(&c, NULL, &layer, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "table"));
+}
+
+/* The workspace is a pure function of the plan, and does not grow with T past one pass. */
+static void workspace_is_bounded(void **state)
+{
+    (void)state;
+    const moxie_layer_config c = small_config();
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.max_tokens = 256;
+    moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
+    options.max_tokens = 100000;
+    moxie_plan *many = explain(&c, &options);
+    const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);
+    assert_int_equal(a, moxie_plan_workspace_bytes(again));
+    /* Only ids and weights, 8 bytes a choice, are kept for the whole batch. */
+    assert_int_equal(b - a, (100000 - 256) * 2 * 8);
+    moxie_plan_destroy(one_pass);
+    moxie_plan_destroy(again);
+    moxie_plan_destroy(many);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------ */
+
+typedef struct runner {
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+} runner;
+
+static void set_up(runner *r, uint64_t seed)
+{
+    const test_layer_limits limits = {
+        .tokens = 3, .experts = 4, .largest = 16, .plain_routing = true, .no_parallel = true
+    };
+    test_rng rng = { seed };
+    test_layer_make(&r->t, &rng, &limits);
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.max_tokens = 3;
+    test_layer_build(&r->t, &options, &r->layer, &r->plan);
+    test_layer_workspace(&r->t, r->plan);
+}
+
+static void tear_down(runner *r)
+{
+    moxie_plan_destroy(r->plan);
+    moxie_layer_destroy(r->layer);
+    test_layer_free(&r->t);
+}
+
+static void run_refused(const runner *r, moxie_run_args args, moxie_status status, const char *words)
+{
+    moxie_error error = { 0 };
+    const moxie_status got = moxie_plan_run(r->plan, &args, &error);
+    if (got != status || strstr(error.text, words) == NULL)
+        fail_msg("got %s: \"%s\", want %s with \"%s\"", moxie_status_name(got), error.text, moxie_status_name(status),
+                 words);
+}
+
+#define RUN_REFUSED(status, words, ...)                                                                                \
+    do {                                                                                                               \
+        moxie_run_args a = r.t.args;                                                                                   \
+        __VA_ARGS__;                                                                                                   \
+        run_refused(&r, a, status, words);                                                                             \
+    } while (0)
+
+static void rules_of_a_run(void **state)
+{
+    (void)state;
+    static float logits[3 * 4], weights[3 * 4];
+    static int32_t ids[3 * 4];
+    runner r;
+    set_up(&r, 42);
+    r.t.args.ids = ids;
+    r.t.args.weights = weights;
+    moxie_error error;
+    assert_ok(moxie_plan_run(r.plan, &r.t.args, &error), &error);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is 4", a.tokens = 4);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is -1", a.tokens = -1);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "workspace", a.workspace = NULL);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "aligned", a.workspace = (char *)a.workspace + 4);
+    RUN_REFUSED(MOXIE_ERR_MEMORY, "the plan needs", a.workspace_bytes--);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "hidden is NULL", a.hidden = NULL);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "output is NULL", a.output = NULL);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "weights is NULL", a.weights = NULL);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "output overlaps hidden", a.hidden = a.output);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "logits_dtype is i8", a.ids = NULL; a.logits = logits; a.logits_dtype = MOXIE_I8);
+    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "INIT", a.struct_size = 0);
+    tear_down(&r);
+}
+
+static void zero_tokens_need_nothing(void **state)
+{
+    (void)state;
+    runner r;
+    moxie_error error;
+    set_up(&r, 43);
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    args.workspace = r.t.args.workspace;
+    args.workspace_bytes = r.t.args.workspace_bytes;
+    assert_ok(moxie_plan_run(r.plan, &args, &error), &error);
+    assert_ok(moxie_plan_route(r.plan, &args, &error), &error);
+    tear_down(&r);
+}
+
+static void explanations_and_empty_layers_do_not_run(void **state)
+{
+    (void)state;
+    runner r;
+    moxie_error error;
+    moxie_layer *empty;
+    moxie_plan *explained, *early;
+    set_up(&r, 44);
+    assert_ok(moxie_plan_explain(&r.t.config, NULL, &explained, &error), &error);
+    assert_int_equal(moxie_plan_run(explained, &r.t.args, &error), MOXIE_ERR_ARGUMENT);
+    assert_ok(moxie_layer_create(&r.t.config, NULL, &empty, &error), &error);
+    assert_ok(moxie_plan_create(empty, NULL, &early, &error), &error);
+    assert_int_equal(moxie_plan_run(early, &r.t.args, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "moxie_layer_prepare"));
+    moxie_plan_destroy(explained);
+    moxie_plan_destroy(early);
+    moxie_layer_destroy(empty);
+    tear_down(&r);
+}
+
+/* What the router and the choice were is written where asked for, and equals what goes in the other way. */
+static void outputs_of_routing(void **state)
+{
+    (void)state;
+    moxie_layer_config c = small_config();
+    c.router_width = 64;
+    c.w13 = c.w2;
+    runner r = { 0 };
+    test_layer *t = &r.t;
+    const test_layer_limits limits = { .tokens = 5, .experts = 8, .largest = 8, .no_parallel = true };
+    test_rng rng = { 45 };
+    test_layer_make(t, &rng, &limits);
+    const test_weight_quant bf16 = { "bf16", { .element = MOXIE_BF16 }, .packing = TEST_DENSE };
+    const test_expert_spec spec = { .hidden = 64, .intermediate = 32, .gated = true, .w13 = &bf16, .w2 = &bf16 };
+    for (int e = 0; e < 8; e++) {
+        test_expert_free(&t->owners[e]);
+        test_expert_make(&t->owners[e], &rng, &spec);
+        t->experts[e] = t->owners[e].view;
+    }
+    float *router = test_layer_own(t, 8 * 64 * sizeof *router);
+    for (int i = 0; i < 8 * 64; i++)
+        router[i] = test_normal(&rng);
+    t->config = c;
+    t->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
+    t->weights.n_experts = 8;
+    t->weights.experts = t->experts;
+    t->weights.router.codes = mox_grid_dense(router, MOXIE_F32, 8, 64);
+    test_layer_build(t, NULL, &r.layer, &r.plan);
+    uint16_t hidden[5 * 64], first[5 * 64], second[5 * 64];
+    test_fill_activations(&rng, MOXIE_BF16, hidden, 5 * 64);
+    int32_t ids[5 * 2];
+    float weights[5 * 2], logits[5 * 8];
+    t->args = (moxie_run_args)MOXIE_RUN_ARGS_INIT;
+    t->args.tokens = 5;
+    t->args.hidden = hidden;
+    t->args.output = first;
+    t->args.ids_out = ids;
+    t->args.weights_out = weights;
+    t->args.logits_out = logits;
+    test_layer_workspace(t, r.plan);
+    moxie_error error;
+    assert_ok(moxie_plan_run(r.plan, &t->args, &error), &error);
+    for (int i = 0; i < 5; i++) {
+        assert_true(ids[2 * i] != ids[2 * i + 1]);
+        for (int e = 0; e < 8; e++)
+            assert_true(logits[8 * i + e] <= logits[8 * i + ids[2 * i]]);
+        assert_close(weights[2 * i] + weights[2 * i + 1], 1, 1e-6);
+    }
+    moxie_run_args again = t->args;
+    again.ids_out = NULL;
+    again.weights_out = again.logits_out = NULL;
+    again.output = second;
+    again.logits = logits;
+    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    assert_memory_equal(first, second, sizeof first);
+    again.logits = NULL;
+    again.ids = ids;
+    again.weights = weights;
+    memset(second, 0, sizeof second);
+    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    assert_memory_equal(first, second, sizeof first);
+    tear_down(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_the_chain_printed),
+        cmocka_unit_test(every_step_obeys_the_isa_cap),
+        cmocka_unit_test(says_when_codes_depend_on_the_batch),
+        cmocka_unit_test(routing_tables_can_wait),
+        cmocka_unit_test(workspace_is_bounded),
+        cmocka_unit_test(rules_of_a_run),
+        cmocka_unit_test(zero_tokens_need_nothing),
+        cmocka_unit_test(explanations_and_empty_layers_do_not_run),
+        cmocka_unit_test(outputs_of_routing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_plan_check.c - the checks can fail: damage in one place is reported at that stage, expert and column; and
+ * two sets of weights are told apart by the part that differs.
+ */
+#include <math.h>
+
+#include "layer/layer.h"
+#include "test_layer.h"
+
+enum { E = 4, H = 48, I = 40, T = 8, K = 4 };
+
+/* bf16 weights of one place each: every expert is visited by every token. */
+typedef struct fixture {
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    float logits[T * E];
+} fixture;
+
+static const test_weight_quant *weight_named(const char *name)
+{
+    for (int i = 0; i < test_weight_quant_count; i++)
+        if (strcmp(test_weight_quants[i].name, name) == 0)
+            return &test_weight_quants[i];
+    fail_msg("no weight format %s", name);
+    return NULL;
+}
+
+static void set_up(fixture *f, const char *weights)
+{
+    const test_layer_limits limits = {
+        .tokens = T, .experts = E, .largest = 2, .plain_routing = true, .no_parallel = true
+    };
+    test_rng rng = { 9000 };
+    moxie_error error;
+    test_layer *t = &f->t;
+    test_layer_make(t, &rng, &limits);
+    moxie_layer_config *c = &t->config;
+    *c = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
+    c->dtype = MOXIE_BF16;
+    c->experts = E;
+    c->top_k = K;
+    c->hidden = H;
+    c->intermediate = I;
+    c->bias13 = c->bias2 = 1;
+    assert_ok(moxie_routing_by_name("renormalize", &c->routing, &error), &error);
+    const test_expert_spec spec = { .hidden = H,
+                                    .intermediate = I,
+                                    .gated = true,
+                                    .bias13 = true,
+                                    .bias2 = true,
+                                    .w13 = weight_named(weights),
+                                    .w2 = weight_named("bf16") };
+    c->w13 = spec.w13->quant;
+    c->w2 = spec.w2->quant;
+    for (int e = 0; e < E; e++) {
+        test_expert_free(&t->owners[e]);
+        test_expert_make(&t->owners[e], &rng, &spec);
+        t->experts[e] = t->owners[e].view;
+    }
+    t->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
+    t->weights.n_experts = E;
+    t->weights.experts = t->experts;
+    t->args = (moxie_run_args)MOXIE_RUN_ARGS_INIT;
+    t->args.tokens = T;
+    void *hidden = test_layer_own(t, T * H * 2);
+    test_fill_activations(&rng, MOXIE_BF16, hidden, T * H);
+    for (int i = 0; i < T * E; i++)
+        f->logits[i] = test_normal(&rng);
+    t->args.hidden = hidden;
+    t->args.logits = f->logits;
+    t->args.output = test_layer_own(t, T * H * 2);
+    test_layer_build(t, NULL, &f->layer, &f->plan);
+    test_layer_workspace(t, f->plan);
+}
+
+static void tear_down(fixture *f)
+{
+    moxie_plan_destroy(f->plan);
+    moxie_layer_destroy(f->layer);
+    test_layer_free(&f->t);
+}
+
+static moxie_check_report check(fixture *f)
+{
+    moxie_error error;
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    assert_ok(moxie_plan_check(f->plan, &f->t.weights, &f->t.args, &report, &error), &error);
+    return report;
+}
+
+static const moxie_stage_report *stage(const moxie_check_report *report, const char *name)
+{
+    for (int s = 0; s < report->n_stages; s++)
+        if (strcmp(report->stages[s].stage, name) == 0)
+            return &report->stages[s];
+    fail_msg("no stage %s in the report", name);
+    return NULL;
+}
+
+/* A number in a checkpoint grid changed after preparation: what the kernels read is then another weight. */
+static void change(const moxie_grid *grid, int64_t r, int64_t c, float value)
+{
+    mox_grid_store(grid, r, c, moxie_encode(grid->dtype, value));
+}
+
+static void counts_every_element(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t elements;
+    } stages[] = { { "topk", T + T * K }, { "permute", T * K },    { "quant13", T * H },   { "gemm13", T * K * 2 * I },
+                   { "glu", T * K * I },  { "quant2", T * K * I }, { "gemm2", T * K * H }, { "combine", T * H } };
+    fixture f;
+    set_up(&f, "bf16");
+    const moxie_check_report report = check(&f);
+    assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
+    assert_true(report.worst_ratio <= 1);
+    for (int s = 0; s < report.n_stages; s++) {
+        assert_string_equal(report.stages[s].stage, stages[s].name);
+        assert_int_equal(report.stages[s].elements, stages[s].elements);
+        assert_int_equal(report.stages[s].beyond, 0);
+    }
+    tear_down(&f);
+}
+
+static void names_the_stage_expert_and_column(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, "bf16");
+    const moxie_grid up = f.t.experts[2].up.codes, down = f.t.experts[1].down.codes, bias = f.t.experts[3].gate.bias;
+    const double kept_up = mox_grid_value(&up, 35, 7), kept_down = mox_grid_value(&down, 11, 0);
+
+    change(&up, 35, 7, (float)kept_up + 1);
+    moxie_check_report report = check(&f);
+    const moxie_stage_report *r = stage(&report, "gemm13");
+    assert_true(r->worst_ratio > 1 && report.worst_ratio == r->worst_ratio);
+    assert_int_equal(r->expert, 2);
+    assert_int_equal(r->column, I + 35);
+    assert_int_equal(r->column_block, (I + 35) / 32);
+    assert_int_equal(r->beyond, T);
+    assert_true(stage(&report, "gemm2")->worst_ratio <= 1);
+    change(&up, 35, 7, (float)kept_up);
+
+    change(&down, 11, 0, (float)kept_down + 1);
+    report = check(&f);
+    r = stage(&report, "gemm2");
+    assert_true(r->worst_ratio > 1);
+    assert_int_equal(r->expert, 1);
+    assert_int_equal(r->column, 11);
+    assert_true(stage(&report, "gemm13")->worst_ratio <= 1);
+    change(&down, 11, 0, (float)kept_down);
+
+    change(&bias, 3, 0, 64);
+    report = check(&f);
+    r = stage(&report, "gemm13");
+    assert_int_equal(r->expert, 3);
+    assert_int_equal(r->column, 3);
+    assert_true(r->worst_ratio > 1);
+    tear_down(&f);
+}
+
+/* One bit of a record, as a bad transfer would flip it: the checksum and the check name the same expert. */
+static void finds_a_damaged_record(void **state)
+{
+    (void)state;
+    fixture f;
+    moxie_error error;
+    const void *data;
+    uint64_t bytes;
+    set_up(&f, "bf16");
+    assert_ok(moxie_layer_record(f.layer, 2, &data, &bytes, &error), &error);
+    mox_rowmajor_record record;
+    mox_rowmajor_open(&f.layer->routed_shape, data, &record);
+    uint8_t *code = (uint8_t *)(uintptr_t)record.down.codes + 5 * record.down.row_bytes + 1;
+    *code ^= 0x40; /* the high byte of the first weight of row 5: its exponent */
+    assert_int_equal(moxie_layer_verify(f.layer, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "expert 2"));
+    const moxie_check_report report = check(&f);
+    const moxie_stage_report *r = stage(&report, "gemm2");
+    assert_true(r->worst_ratio > 1);
+    assert_int_equal(r->expert, 2);
+    assert_int_equal(r->column, 5);
+    tear_down(&f);
+}
+
+/* ---- two sets of weights --------------------------------------------------------------------------------- */
+
+static moxie_weights_difference compare(const fixture *f, const moxie_weights *other)
+{
+    moxie_error error;
+    moxie_weights_difference d = { 0 };
+    assert_ok(moxie_weights_compare(&f->t.config, &f->t.weights, other, &d, &error), &error);
+    return d;
+}
+
+/* A second set of the same numbers: experts copied element by element into memory of their own. */
+static moxie_weights copy_of(const fixture *f, test_expert *twins, moxie_expert *experts)
+{
+    moxie_weights other = f->t.weights;
+    const mox_record_shape shape = mox_config_routed_shape(&f->t.config);
+    for (int e = 0; e < E; e++) {
+        const void *data;
+        uint64_t bytes;
+        moxie_error error;
+        test_expert_twin(&twins[e], &f->t.owners[e]);
+        assert_ok(moxie_layer_record(f->layer, e, &data, &bytes, &error), &error);
+        assert_ok(mox_layout_rowmajor.unpack(&shape, data, &twins[e].view, &error), &error);
+        twins[e].view.a13_scale = twins[e].view.a2_scale = 0;
+        experts[e] = twins[e].view;
+    }
+    other.experts = experts;
+    return other;
+}
+
+static void tells_weights_apart(void **state)
+{
+    (void)state;
+    fixture f;
+    test_expert twins[E];
+    moxie_expert experts[E];
+    set_up(&f, "gptq act order");
+    const moxie_weights other = copy_of(&f, twins, experts);
+    moxie_weights_difference d = compare(&f, &other);
+    assert_int_equal(d.expert, -1);
+    assert_int_equal(d.count, 0);
+    assert_string_equal(d.projection, "");
+
+    const moxie_grid codes = experts[3].up.codes, scale = experts[1].gate.scale;
+    const uint32_t code = mox_grid_code(&codes, 9, 33), old_scale = mox_grid_code(&scale, 4, 1);
+    mox_grid_store(&codes, 9, 33, code ^ 8);
+    d = compare(&f, &other);
+    assert_int_equal(d.expert, 3);
+    assert_string_equal(d.projection, "up");
+    assert_string_equal(d.part, "codes");
+    assert_int_equal(d.row, 9);
+    assert_int_equal(d.column, 33);
+    assert_int_equal(d.row_block, 9);
+    assert_int_equal(d.column_block, experts[3].up.group_index[33]);
+    assert_int_equal(d.count, 1);
+    assert_int_equal(d.experts, 1);
+
+    mox_grid_store(&scale, 4, 1, old_scale ^ 1);
+    d = compare(&f, &other);
+    assert_int_equal(d.expert, 1);
+    assert_string_equal(d.projection, "gate");
+    assert_string_equal(d.part, "scale");
+    assert_int_equal(d.row, 4);
+    assert_int_equal(d.column_block, 1);
+    assert_int_equal(d.count, 2);
+    assert_int_equal(d.experts, 2);
+
+    experts[0].down.bias = f.t.experts[1].down.bias;
+    d = compare(&f, &other);
+    assert_int_equal(d.expert, 0);
+    assert_string_equal(d.projection, "down");
+    assert_string_equal(d.part, "bias");
+    assert_int_equal(d.experts, 3);
+    for (int e = 0; e < E; e++)
+        test_expert_free(&twins[e]);
+    tear_down(&f);
+}
+
+/* The same numbers in another order of memory are equal. */
+static void compares_numbers_not_bytes(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, "bf16");
+    moxie_expert experts[E];
+    static uint16_t transposed[I * H];
+    memcpy(experts, f.t.experts, sizeof experts);
+    moxie_grid *codes = &experts[2].gate.codes;
+    moxie_grid other = mox_grid_dense(transposed, MOXIE_BF16, I, H);
+    other.row_stride = 2;
+    other.col_stride = 2 * I;
+    for (int64_t r = 0; r < I; r++)
+        for (int64_t c = 0; c < H; c++)
+            mox_grid_store(&other, r, c, mox_grid_code(codes, r, c));
+    *codes = other;
+    moxie_weights weights = f.t.weights;
+    weights.experts = experts;
+    assert_int_equal(compare(&f, &weights).count, 0);
+    mox_grid_store(&other, 1, 2, mox_grid_code(&other, 1, 2) ^ 1);
+    const moxie_weights_difference d = compare(&f, &weights);
+    assert_int_equal(d.count, 1);
+    assert_int_equal(d.row, 1);
+    assert_int_equal(d.column, 2);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_every_element),       cmocka_unit_test(names_the_stage_expert_and_column),
+        cmocka_unit_test(finds_a_damaged_record),     cmocka_unit_test(tells_weights_apart),
+        cmocka_unit_test(compares_numbers_not_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
