@@ -31,10 +31,17 @@ static void show_log(const char *dir)
         print_error("(no log)\n");
 }
 
-/* Enough experts for top-k and for groups of two. */
+static bool true_shapes(void)
+{
+    return test_env("MOXIE_TEST_TRUE_SHAPES", 0) != 0;
+}
+
+/* Enough experts for top-k and for groups of two; at true shapes no more than that. */
 static int64_t reduced_experts(const moxie_preset_info *info)
 {
     int64_t experts = (2 * info->top_k + 15) / 16 * 16;
+    if (true_shapes())
+        experts = info->top_k <= 8 ? 2 * info->top_k : info->top_k + 2;
     return experts < info->experts ? experts : info->experts;
 }
 
@@ -42,7 +49,7 @@ static bool run_case(const moxie_preset_info *info, const char *format, const ch
 {
     char dir[512], sizes[64] = "", arguments[1024];
     snprintf(dir, sizeof dir, "%s/%s-%s", tmp, info->name, format);
-    if (!test_env("MOXIE_TEST_TRUE_SHAPES", 0))
+    if (!true_shapes())
         snprintf(sizes, sizeof sizes, "--hidden 256 --intermediate 384");
     const char *const steps[] = { "inspect %s", "run %s --tokens 5", "diff %s --a cpu --b ref --tokens 5" };
     snprintf(arguments, sizeof arguments, "synth %s --format %s -o %s --layers 1 --experts %lld %s", info->name, format,
@@ -54,6 +61,8 @@ static bool run_case(const moxie_preset_info *info, const char *format, const ch
         code = moxie_tool(dir, arguments);
         failed = code ? arguments : NULL;
     }
+    if (true_shapes())
+        print_message("%s %s: %s\n", info->name, format, failed ? "FAILED" : "ok");
     if (failed) {
         print_error("exit code %d: moxie %s\n", code, failed);
         show_log(dir);
