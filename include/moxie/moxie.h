@@ -39,6 +39,21 @@ extern "C" {
 #define MOXIE_API
 #endif
 
+/* What the MOXIE_..._INIT macros stand for: struct_size set, all else zero. C++17 has no designated initialisers. */
+#ifdef __cplusplus
+#define MOXIE_INIT(type)                                                                                               \
+    ([] {                                                                                                              \
+        type s = {};                                                                                                   \
+        s.struct_size = sizeof(type);                                                                                  \
+        return s;                                                                                                      \
+    }())
+#else
+#define MOXIE_INIT(type)                                                                                               \
+    {                                                                                                                  \
+        .struct_size = sizeof(type)                                                                                    \
+    }
+#endif
+
 /* ------------------------------------------------------------------------------------------- */
 /* Status and errors                                                                           */
 /* ------------------------------------------------------------------------------------------- */
@@ -213,9 +228,9 @@ typedef struct moxie_quant {
 
 /* g gate, u up, s(x) = 1/(1+e^-x). Kinds from MOXIE_ACT_SILU_NO_MUL on are ungated: W13 has I rows. */
 typedef enum moxie_act_kind {
-    MOXIE_ACT_SILU = 0,      /* g' s(alpha g') (u' + beta), g' = min(g, gate_limit), u' = clamp(u, +-up_limit) */
-    MOXIE_ACT_GELU_ERF = 1,  /* 0.5 g (1 + erf(g / sqrt 2)) u */
-    MOXIE_ACT_GELU_TANH = 2, /* 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) u */
+    MOXIE_ACT_SILU = 0,        /* g' s(alpha g') (u' + beta), g' = min(g, gate_limit), u' = clamp(u, +-up_limit) */
+    MOXIE_ACT_GELU_ERF = 1,    /* 0.5 g (1 + erf(g / sqrt 2)) u */
+    MOXIE_ACT_GELU_TANH = 2,   /* 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) u */
     MOXIE_ACT_SWIGLU_STEP = 3, /* min(g s(g), gate_limit) * clamp(u, +-up_limit) */
     MOXIE_ACT_SITU = 4,        /* a tanh(g/a) s(g) * (b > 0 ? b tanh(u/b) : u), a = alpha, b = beta */
     MOXIE_ACT_RELU2 = 5,       /* max(g,0)^2 u */
@@ -244,9 +259,14 @@ MOXIE_API int moxie_act_is_gated(int32_t kind);
 /* ------------------------------------------------------------------------------------------- */
 
 #define MOXIE_MAX_EXPERTS 1024
-#define MOXIE_MAX_TOP_K 32
+#define MOXIE_MAX_TOP_K   32
 
-typedef enum moxie_score { MOXIE_SCORE_LOGIT = 0, MOXIE_SCORE_SOFTMAX = 1, MOXIE_SCORE_SIGMOID = 2, MOXIE_SCORE_SQRTSOFTPLUS = 3 } moxie_score;
+typedef enum moxie_score {
+    MOXIE_SCORE_LOGIT = 0,
+    MOXIE_SCORE_SOFTMAX = 1,
+    MOXIE_SCORE_SIGMOID = 2,
+    MOXIE_SCORE_SQRTSOFTPLUS = 3
+} moxie_score;
 
 typedef enum moxie_select {
     MOXIE_SELECT_TOPK = 0,        /* the K largest keys, key = score + bias */
@@ -281,15 +301,15 @@ typedef int (*moxie_route_fn)(void *user, int64_t tokens, const float *logits, i
 /* One routing method. Every factor has one owner; zero in a field is its neutral value. The arrays
  * are the caller's and must outlive the layer. */
 typedef struct moxie_routing {
-    int32_t score;       /* moxie_score */
-    int32_t select;      /* moxie_select */
-    int32_t weight;      /* moxie_weight_from */
-    int32_t norm;        /* moxie_norm */
+    int32_t score;  /* moxie_score */
+    int32_t select; /* moxie_select */
+    int32_t weight; /* moxie_weight_from */
+    int32_t norm;   /* moxie_norm */
     float norm_eps;
-    float scale;         /* multiplies every weight, after renormalisation; 0 means 1 */
-    int32_t n_group;     /* 0 or 1: ungrouped; else E % n_group == 0 */
+    float scale;     /* multiplies every weight, after renormalisation; 0 means 1 */
+    int32_t n_group; /* 0 or 1: ungrouped; else E % n_group == 0 */
     int32_t topk_group;
-    int32_t group_score; /* moxie_group_score */
+    int32_t group_score;     /* moxie_group_score */
     int32_t group_fill_zero; /* 0: keys of dropped groups become -inf; 1: they become 0 */
     int32_t on_input;        /* weights multiply the expert's input instead of its output */
     int32_t round_logits_bf16, round_weights_bf16;
@@ -346,21 +366,21 @@ typedef struct moxie_layer_config {
     moxie_quant a13, a2; /* activations into W13 and into W2 */
     int32_t bias13, bias2;
     moxie_shared_config shared;
-    int64_t router_width;   /* width of the router's input; 0: the layer has no router, logits are given */
+    int64_t router_width; /* width of the router's input; 0: the layer has no router, logits are given */
     int32_t router_has_bias;
     int32_t ep_size, ep_rank, ep_map; /* expert parallel: sizes 0 and 1 mean none; moxie_expert_map_kind */
 } moxie_layer_config;
-#define MOXIE_LAYER_CONFIG_INIT { .struct_size = sizeof(moxie_layer_config) }
+#define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 
 /* One projection of one expert, as it lies in a checkpoint. N = codes.rows, K = codes.cols; grids that
  * the quantization does not call for are absent. Interleaved or transposed tensors are strides here. */
 typedef struct moxie_matrix {
     moxie_grid codes;
-    moxie_grid scale;  /* [ceil(N/group_rows), ceil(K/group_cols)] */
-    moxie_grid zero;   /* same shape, in the element's own code or a float */
-    moxie_grid global; /* [1,1] or [N,1] */
-    moxie_grid bias;   /* [N,1] */
-    float zero_add;    /* added to the decoded zero (GPTQ v1 stores zero - 1: then 1) */
+    moxie_grid scale;           /* [ceil(N/group_rows), ceil(K/group_cols)] */
+    moxie_grid zero;            /* same shape, in the element's own code or a float */
+    moxie_grid global;          /* [1,1] or [N,1] */
+    moxie_grid bias;            /* [N,1] */
+    float zero_add;             /* added to the decoded zero (GPTQ v1 stores zero - 1: then 1) */
     const int32_t *group_index; /* [K] group of each column (GPTQ act order), or NULL */
 } moxie_matrix;
 
@@ -382,7 +402,7 @@ typedef struct moxie_weights {
     moxie_matrix router;         /* [E, router_width], float; bias [E,1] */
     moxie_matrix shared_gate;    /* [1, H], float */
 } moxie_weights;
-#define MOXIE_WEIGHTS_INIT { .struct_size = sizeof(moxie_weights) }
+#define MOXIE_WEIGHTS_INIT MOXIE_INIT(moxie_weights)
 
 /* Checks every rule of a configuration that does not need weights. Immutable. */
 MOXIE_API moxie_status moxie_layer_config_check(const moxie_layer_config *config, moxie_error *error);
@@ -412,7 +432,12 @@ MOXIE_API void moxie_executor_destroy(moxie_executor *executor);
 /* Layer: slots that hold prepared experts                                                     */
 /* ------------------------------------------------------------------------------------------- */
 
-typedef enum moxie_backend { MOXIE_BACKEND_AUTO = 0, MOXIE_BACKEND_REF = 1, MOXIE_BACKEND_CPU = 2, MOXIE_BACKEND_CUDA = 3 } moxie_backend;
+typedef enum moxie_backend {
+    MOXIE_BACKEND_AUTO = 0,
+    MOXIE_BACKEND_REF = 1,
+    MOXIE_BACKEND_CPU = 2,
+    MOXIE_BACKEND_CUDA = 3
+} moxie_backend;
 typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } moxie_mode;
 
 typedef struct moxie_layer moxie_layer;
@@ -424,15 +449,15 @@ typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
-    int32_t backend;     /* moxie_backend */
-    int32_t mode;        /* moxie_mode */
-    const char *isa;     /* NULL: all this machine has; "scalar", "avx2", "avx512", "amx" cap it */
-    int64_t max_tokens;  /* T that a run may bring; 0 means 4096 */
+    int32_t backend;                /* moxie_backend */
+    int32_t mode;                   /* moxie_mode */
+    const char *isa;                /* NULL: all this machine has; "scalar", "avx2", "avx512", "amx" cap it */
+    int64_t max_tokens;             /* T that a run may bring; 0 means 4096 */
     const moxie_executor *executor; /* NULL: serial. Must outlive the plan */
     moxie_progress_fn progress;
     void *progress_user;
 } moxie_options;
-#define MOXIE_OPTIONS_INIT { .struct_size = sizeof(moxie_options) }
+#define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
 /* A layer without weights: chooses the kernels, hence the layout, and allocates one slot per local
  * expert. Copies `config` (not the arrays it points to). One-thread-at-a-time. */
@@ -476,15 +501,15 @@ MOXIE_API uint64_t moxie_plan_workspace_bytes(const moxie_plan *plan);
 
 /* One step of a plan, or one rejected row before it. Strings live as long as the object they came from. */
 typedef struct moxie_plan_step {
-    const char *family;  /* "topk", "expert_gemm", ... */
-    const char *role;    /* "w13", "w2", "shared w13", "router" or "" */
-    const char *kernel;  /* row name */
+    const char *family; /* "topk", "expert_gemm", ... */
+    const char *role;   /* "w13", "w2", "shared w13", "router" or "" */
+    const char *kernel; /* row name */
     const char *isa;
-    const char *layout;  /* layout of the weights it reads, or "" */
+    const char *layout;    /* layout of the weights it reads, or "" */
     const char *exactness; /* "EXACT", "W16", "TOL" */
-    int32_t chosen;      /* 1: this row runs; 0: refused */
-    const char *reason;  /* refused: the limit that failed; chosen: "" or a remark on its results */
-    const char *remedy;  /* refused: the smallest change that would admit it, or "" */
+    int32_t chosen;        /* 1: this row runs; 0: refused */
+    const char *reason;    /* refused: the limit that failed; chosen: "" or a remark on its results */
+    const char *remedy;    /* refused: the smallest change that would admit it, or "" */
 } moxie_plan_step;
 
 /* Steps in the order they run, each preceded by the better rows that were refused. */
@@ -499,22 +524,22 @@ MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, cons
  * (chosen by the caller), or `logits`, or neither and the layer's router computes them. */
 typedef struct moxie_run_args {
     uint32_t struct_size;
-    int64_t tokens;             /* T, 0 allowed */
-    const void *hidden;         /* [T,H], config.dtype */
-    const void *router_hidden;  /* [T,router_width], config.dtype; NULL: hidden, when the widths agree */
-    const void *logits;         /* [T,E] or NULL */
-    moxie_dtype logits_dtype;   /* F32, BF16 or F16; 0 means F32 */
-    const int32_t *token_ids;   /* [T] for table routing */
-    const int32_t *ids;         /* [T,K] or NULL; id < 0 or >= E: skipped */
-    const float *weights;       /* [T,K] */
-    void *output;               /* [T,H], config.dtype; may not overlap an input */
-    int32_t *ids_out;           /* [T,K] or NULL */
-    float *weights_out;         /* [T,K] or NULL */
-    float *logits_out;          /* [T,E] or NULL: written when the layer's router ran or logits were given */
-    void *workspace;            /* moxie_plan_workspace_bytes, 64-byte aligned */
+    int64_t tokens;            /* T, 0 allowed */
+    const void *hidden;        /* [T,H], config.dtype */
+    const void *router_hidden; /* [T,router_width], config.dtype; NULL: hidden, when the widths agree */
+    const void *logits;        /* [T,E] or NULL */
+    moxie_dtype logits_dtype;  /* F32, BF16 or F16; 0 means F32 */
+    const int32_t *token_ids;  /* [T] for table routing */
+    const int32_t *ids;        /* [T,K] or NULL; id < 0 or >= E: skipped */
+    const float *weights;      /* [T,K] */
+    void *output;              /* [T,H], config.dtype; may not overlap an input */
+    int32_t *ids_out;          /* [T,K] or NULL */
+    float *weights_out;        /* [T,K] or NULL */
+    float *logits_out;         /* [T,E] or NULL: written when the layer's router ran or logits were given */
+    void *workspace;           /* moxie_plan_workspace_bytes, 64-byte aligned */
     uint64_t workspace_bytes;
 } moxie_run_args;
-#define MOXIE_RUN_ARGS_INIT { .struct_size = sizeof(moxie_run_args) }
+#define MOXIE_RUN_ARGS_INIT MOXIE_INIT(moxie_run_args)
 
 /* The whole layer in one call: router, experts, combine. Allocates nothing. */
 MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
@@ -524,7 +549,8 @@ MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *ar
  *   experts: hidden, ids, weights -> rows [T,K,H] f32: each choice's unweighted result (zero for skipped ids)
  *   combine: rows [T,K,H] f32, ids, weights -> output (no shared expert) */
 MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
-MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error);
+MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows,
+                                          moxie_error *error);
 MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, const float *rows,
                                           moxie_error *error);
 
@@ -549,7 +575,7 @@ typedef struct moxie_check_report {
     moxie_stage_report stages[MOXIE_MAX_STAGES];
     double worst_ratio;
 } moxie_check_report;
-#define MOXIE_CHECK_REPORT_INIT { .struct_size = sizeof(moxie_check_report) }
+#define MOXIE_CHECK_REPORT_INIT MOXIE_INIT(moxie_check_report)
 
 /* Runs `plan` on `args` and compares every stage, element by element, with the oracle: double
  * precision from the same rounded inputs, straight from the checkpoint views in `weights` (never from
@@ -565,8 +591,8 @@ typedef struct moxie_weights_difference {
     const char *part;       /* "codes", "scale", "zero", "global", "bias", "group index", "input scale" */
     int64_t row, column;    /* of the part: codes by element, scale and zero by group */
     int64_t row_block, column_block; /* in quantization groups */
-    int64_t count;          /* elements that differ, over all experts */
-    int64_t experts;        /* experts that differ */
+    int64_t count;                   /* elements that differ, over all experts */
+    int64_t experts;                 /* experts that differ */
 } moxie_weights_difference;
 MOXIE_API moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie_weights *a,
                                              const moxie_weights *b, moxie_weights_difference *out, moxie_error *error);
@@ -583,7 +609,7 @@ typedef struct moxie_machine {
     const char *isa_allowed; /* after the cap of MOXIE_MAX_ISA */
     char features[512];      /* space-separated names of what was found */
 } moxie_machine;
-#define MOXIE_MACHINE_INIT { .struct_size = sizeof(moxie_machine) }
+#define MOXIE_MACHINE_INIT MOXIE_INIT(moxie_machine)
 MOXIE_API moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error);
 
 /* Walks every kernel row in the library; returns 0 past the last. Immutable. */

@@ -32,7 +32,7 @@ typedef struct moxie_model_options {
     int32_t no_mmap;     /* read tensors into memory instead of mapping the files */
     int32_t activations; /* moxie_activations_choice */
 } moxie_model_options;
-#define MOXIE_MODEL_OPTIONS_INIT { .struct_size = sizeof(moxie_model_options) }
+#define MOXIE_MODEL_OPTIONS_INIT MOXIE_INIT(moxie_model_options)
 
 /* What one MoE layer of a model is. Strings live as long as the model. */
 typedef struct moxie_model_layer_info {
@@ -131,7 +131,7 @@ typedef struct moxie_synth_options {
     int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* non-zero cancels */
     void *progress_user;
 } moxie_synth_options;
-#define MOXIE_SYNTH_OPTIONS_INIT { .struct_size = sizeof(moxie_synth_options) }
+#define MOXIE_SYNTH_OPTIONS_INIT MOXIE_INIT(moxie_synth_options)
 
 /* Writes a checkpoint with the real model's names, shapes, dtypes, config.json and
  * quantization_config to the directory `dir` (created; must be empty or absent). Equal arguments

@@ -47,10 +47,7 @@ typedef struct moxie_scheme_args {
     int32_t scale_linear;    /* nvfp4: block scales in plain rows, vLLM's is_nvfp4_scale_swizzled = False */
     int32_t scale_precision; /* mxfp4_w4a16: weight scales are PrecisionConfig objects */
 } moxie_scheme_args;
-#define MOXIE_SCHEME_ARGS_INIT                                                                                         \
-    {                                                                                                                  \
-        .struct_size = sizeof(moxie_scheme_args)                                                                       \
-    }
+#define MOXIE_SCHEME_ARGS_INIT MOXIE_INIT(moxie_scheme_args)
 
 typedef struct moxie_scheme {
     const char *constructor; /* row of schemes.def, or "combined" */
