@@ -14,6 +14,8 @@
 
 #define PANEL 64
 
+_Static_assert(MOX_SEGMENT <= MOX_SUM_SEGMENT, "the bounds count on segments that are no longer");
+
 /* Token of pair p within the pass. Found from the permutation, not from what the run made of it: a run that gathers
  * the wrong rows must be seen. */
 static int64_t token_of(const mox_check_context *c, int64_t p)
@@ -201,12 +203,14 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
     const double rounding = weight_rounding(c->second ? &rows->gemm2->base : &rows->gemm13->base, c->quant);
+    const int64_t weight_group = mox_group_cols(c->quant, a->cols);
+    const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
         const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
-        const double bound = mox_bound_dot(a->cols, magnitude + fabs(bias)) + rounding * magnitude;
+        const double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias)) + rounding * magnitude;
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),
                           place_of(c, s, p, n));
     }

@@ -7,6 +7,8 @@
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
+_Static_assert(MOX_DENSE_SEGMENT <= MOX_SUM_SEGMENT, "the bounds count on segments that are no longer");
+
 /* sum w x + bias in double, with the bound of an fp32 dot product. */
 static double dot(const double *w, const float *x, int64_t n, double bias, double *bound)
 {
@@ -15,7 +17,7 @@ static double dot(const double *w, const float *x, int64_t n, double bias, doubl
         sum += w[k] * x[k];
         magnitude += fabs(w[k] * x[k]);
     }
-    *bound = mox_bound_dot(n, magnitude);
+    *bound = mox_bound_dot(n, mox_dot_depth(n, n, n), magnitude);
     return sum;
 }
 
@@ -168,7 +170,7 @@ static void combine_token(void *user, int64_t t, int32_t worker)
     for (int64_t n = 0; n < config->hidden; n++) {
         double magnitude;
         const double want = combined(c, t, n, &magnitude);
-        const double sum_bound = mox_bound_dot(config->top_k + 1, magnitude);
+        const double sum_bound = mox_bound_dot(config->top_k + 1, config->top_k + 1, magnitude);
         const double bound = sum_bound + mox_bound_round(config->dtype, fabs(want) + sum_bound);
         const float got =
             mox_load(config->dtype, (const char *)c->run->args.output + (at * config->hidden + n) * bytes);

@@ -2,11 +2,13 @@
  *
  * ref_bounds.h - how far a right kernel may be from the oracle.
  *
- * u = 2^-24 is half an ulp of 1 in fp32. A sum of n products in fp32, in any order, with or without fma,
- * satisfies |got - exact| <= gamma(n) * sum |x||w|, gamma(m) = m u / (1 - m u)  (Higham, Accuracy and
- * Stability of Numerical Algorithms, section 3.1). Each product carries one rounding and up to four more for
- * the factors that are applied to partial sums (weight scale, activation scale, the two globals), and the bias
- * one addition: gamma(n + 6). Results below the smallest normal add underflow: (n + 6) * 2^-149.
+ * u = 2^-24 is half an ulp of 1 in fp32. A sum of products in fp32 in which no term passes through more than d
+ * additions satisfies |got - exact| <= gamma(d + 1) * sum |x||w|, gamma(m) = m u / (1 - m u), with or without fma
+ * (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2). The contract bounds d far below the
+ * length: sums run in segments, each from zero, added in order, so d is the longest segment plus the number of
+ * segments. Each product carries one rounding, up to four more for the factors that are applied to partial sums
+ * (weight scale, activation scale, the two globals), and the bias one addition: gamma(d + 6). Each of the n terms
+ * may also underflow: (n + 6) * 2^-149.
  */
 #ifndef MOX_REF_REF_BOUNDS_H
 #define MOX_REF_REF_BOUNDS_H
@@ -22,10 +24,26 @@ static inline double mox_gamma(double n)
     return n * u / (1.0 - n * u);
 }
 
-/* Of an fp32 dot product of length n whose magnitudes sum to `magnitude`. */
-static inline double mox_bound_dot(int64_t n, double magnitude)
+/* The longest segment that a kernel may sum from zero, in columns. */
+#define MOX_SUM_SEGMENT 512
+
+/* Additions that a term of a dot product of length n passes through at most, when segments end at every multiple of
+ * the weights' group, of the activations' group (n or more: none) and of MOX_SUM_SEGMENT. */
+static inline int64_t mox_dot_depth(int64_t n, int64_t weight_group, int64_t act_group)
 {
-    return mox_gamma((double)n + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
+    const int64_t limits[3] = { weight_group, act_group, MOX_SUM_SEGMENT };
+    int64_t longest = n, segments = 0;
+    for (int i = 0; i < 3 && n > 0; i++) {
+        longest = limits[i] < longest ? limits[i] : longest;
+        segments += n / limits[i] + 1;
+    }
+    return longest + segments;
+}
+
+/* Of an fp32 dot product of length n and depth mox_dot_depth() whose magnitudes sum to `magnitude`. */
+static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
+{
+    return mox_gamma((double)depth + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
 }
 
 /* Of an activation evaluated in fp32; `sensitivity` from mox_ref_activate(). */

@@ -212,7 +212,9 @@ static void compare_matrix(const mox_expert_gemm_row *row, const problem *p, int
                 magnitude += fabs(w[k] * x[k]);
             }
             const float got = out[pair * p->n_out + column + n];
-            const double bound = mox_bound_dot(p->cols, magnitude);
+            const int64_t act_group = p->operand.scales != NULL ? p->operand.group_cols : p->cols;
+            const int64_t depth = mox_dot_depth(p->cols, mox_group_cols(&p->weight->quant, p->cols), act_group);
+            const double bound = mox_bound_dot(p->cols, depth, magnitude);
             if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
                 continue;
             char text[128];

@@ -68,7 +68,7 @@ static void check_dense_element(const mox_dense_row *row, const dense_problem *p
         want += x * p->weight[n * p->cols + k];
         magnitude += fabs(x * p->weight[n * p->cols + k]);
     }
-    double bound = mox_bound_dot(p->cols, magnitude);
+    double bound = mox_bound_dot(p->cols, mox_dot_depth(p->cols, p->cols, p->cols), magnitude);
     if (p->logistic) {
         want = 1.0 / (1.0 + exp(-want));
         bound = bound / 4 + 10 * 0x1p-24 * want + 0x1p-126;

@@ -94,7 +94,7 @@ static void test_bound_of_sums(void **state)
         const moxie_quant quant = { .element = MOXIE_F32 };
         const moxie_matrix matrix = { .codes = mox_grid_dense(w, MOXIE_F32, 1, k) };
         mox_ref_matvec(&matrix, &quant, wide, &out, &magnitude);
-        const double bound = mox_bound_dot(k, magnitude);
+        const double bound = mox_bound_dot(k, k, magnitude);
         assert_close(forward, out, bound);
         assert_close(backward, out, bound);
         assert_close((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]), out, bound);
