@@ -43,6 +43,12 @@ static const config_case configs[] = {
       "deepseek-v2", 1,
       { SIZES(64, 6, 2048, 1408, 2816, 2048), .n_group = 1, .topk_group = 1, .routed_scale = 1 },
       SOFTMAX, 0, 0, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
+    /* "greedy" ignores groups, whatever they are */
+    { "{\"model_type\":\"deepseek_v2\",\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"hidden_size\":2048,"
+      "\"moe_intermediate_size\":1408,\"n_group\":8,\"topk_group\":3,\"topk_method\":\"greedy\"}",
+      "deepseek-v2", 1,
+      { SIZES(64, 6, 2048, 1408, 0, 2048), .routed_scale = 1 },
+      SOFTMAX, 0, 0, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"kimi_k25\",\"text_config\":{\"model_type\":\"kimi_k2\",\"n_routed_experts\":384,\"top_k\":50,"
       "\"num_experts_per_tok\":8,\"hidden_size\":7168,\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":1,"
       "\"topk_group\":1,\"routed_scaling_factor\":2.827,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\"}}",

@@ -306,6 +306,24 @@ static void bad_tables(void **state)
     }
 }
 
+/* Gate and up of 96 rows each, in blocks of 128: the first block would belong to both. */
+static void a_block_across_gate_and_up(void **state)
+{
+    (void)state;
+    hand_checkpoint c;
+    moxie_error error = { 0 };
+    hand_open(&c);
+    hand_add2(&c, ROUTER, MOXIE_BF16, 2, 64);
+    hand_add(&c, "model.layers.2.mlp.experts.gate_up_proj", MOXIE_F8_E4M3, 2, 192, 64, -1);
+    hand_add(&c, "model.layers.2.mlp.experts.gate_up_proj_scale_inv", MOXIE_F32, 2, 2, 1, -1);
+    hand_add(&c, "model.layers.2.mlp.experts.down_proj", MOXIE_F8_E4M3, 2, 64, 96, -1);
+    hand_add(&c, "model.layers.2.mlp.experts.down_proj_scale_inv", MOXIE_F32, 2, 1, 1, -1);
+    hand_write(&c, config_text("qwen3_moe", 2, 64, 96, ""));
+    assert_int_equal(hand_try(&c, 2, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "gate_up_proj_scale_inv holds gate and up in 192 rows"));
+    hand_close(&c);
+}
+
 static void bad_directories(void **state)
 {
     (void)state;
@@ -356,7 +374,8 @@ static void memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_tensors),     cmocka_unit_test(good_tensors),    cmocka_unit_test(bad_tables),
+        cmocka_unit_test(bad_tensors),     cmocka_unit_test(good_tensors),
+        cmocka_unit_test(bad_tables),      cmocka_unit_test(a_block_across_gate_and_up),
         cmocka_unit_test(bad_directories), cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,6 +301,22 @@ static void layers_are_found(void **state)
     hand_close(&c);
 }
 
+/* A stray router under another prefix does not hide the layer. */
+static void the_fuller_spelling_counts(void **state)
+{
+    (void)state;
+    hand_checkpoint c;
+    hand_open(&c);
+    add_experts(&c, "model.language_model.layers.2.mlp.experts.", proj, 8, 4);
+    hand_add2(&c, "model.language_model.layers.2.mlp.gate.weight", MOXIE_BF16, 2, 8);
+    hand_add2(&c, "model.layers.2.mlp.gate.weight", MOXIE_BF16, 7, 7);
+    hand_write(&c, config_text("qwen3_moe", 2, 8, 4, ""));
+    hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
+    assert_int_equal(m.config->experts, 2);
+    hand_unload(&m);
+    hand_close(&c);
+}
+
 static void add_ct_fp8(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
 {
     hand_add2(c, join(name, ".weight"), MOXIE_F8_E4M3, n, k);
@@ -351,6 +367,7 @@ int main(void)
         cmocka_unit_test(arrays_of_families),
         cmocka_unit_test(layers_are_found),
         cmocka_unit_test(contradictions_are_warnings),
+        cmocka_unit_test(the_fuller_spelling_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
