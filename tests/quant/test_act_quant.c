@@ -101,6 +101,23 @@ static float random_value(test_rng *rng)
     }
 }
 
+/* Replaces most of `x` by numbers at most two units in the last place from a tie between two codes under `scale`:
+ * where the order of operations decides. The caller recomputes everything from the new x. */
+static void toward_ties(test_rng *rng, const minifloat *f, double scale, float *x, int count)
+{
+    const int codes = f ? (1 << (f->exponent_bits + f->mantissa_bits)) - 2 : 126;
+    for (int i = 0; i < count; i++) {
+        const int code = (int)test_below(rng, (uint64_t)codes);
+        const double tie = f ? (magnitude_of(f, code) + magnitude_of(f, code + 1)) / 2 : code + 0.5;
+        if (fabsf(x[i]) > FLT_MAX || isnan(x[i]) || (f && tie > f->max) || test_below(rng, 8) == 0)
+            continue;
+        x[i] = (float)(tie * scale);
+        for (int64_t ulps = test_range(rng, -2, 2); ulps != 0; ulps += ulps < 0 ? 1 : -1)
+            x[i] = nextafterf(x[i], ulps < 0 ? 0 : INFINITY);
+        x[i] = copysignf(x[i], (float)test_range(rng, 0, 1) - 0.5f);
+    }
+}
+
 static float group_amax(const float *x, int count)
 {
     float amax = 0;
@@ -321,6 +338,8 @@ static void fp8_rows(void **state)
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
         quantize(&q, x, ROWS, COLS, given, codes, scales);
+        toward_ties(&rng, f, scales[0], x, group);
+        quantize(&q, x, ROWS, COLS, given, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
             const float amax = kind < 2 ? group_amax(x, ROWS * COLS)
@@ -360,6 +379,8 @@ static void int8_rows(void **state)
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
         quantize(&q, x, ROWS, COLS, given, codes, scales);
+        toward_ties(&rng, NULL, scales[0], x, group);
+        quantize(&q, x, ROWS, COLS, given, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
             const float amax = kind < 2 ? group_amax(x, ROWS * COLS)
@@ -397,6 +418,10 @@ static void nvfp4_rows(void **state)
         float x[ROWS * COLS], scales[ROWS * COLS];
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
+        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        toward_ties(&rng, e2m1, scales[0] / (double)gs, x, 16);
+        toward_ties(&rng, e4m3, 6 / (double)gs, x + COLS, 1); /* a tie of the scale: the maximum of its group */
+        memset(x + COLS + 1, 0, 15 * sizeof *x);
         quantize(&q, x, ROWS, COLS, given, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
@@ -475,6 +500,8 @@ static void writes_what_it_says(void **state)
     quantize(&q, x, (int64_t)rows, (int64_t)cols, 0, codes, scales);
     quantize(&q, x, 0, (int64_t)cols, 0, codes, scales);
     quantize(&q, NULL, 5, 0, 0, NULL, NULL);
+    const moxie_quant tensor = { MOXIE_F8_E4M3, MOXIE_F32, -1, .group_cols = -1 };
+    quantize(&tensor, x, (int64_t)rows, (int64_t)cols, 0, codes, scales + rows * groups - 1);
     test_guarded_free(x, rows * cols * sizeof *x);
     test_guarded_free(scales, rows * groups * sizeof *scales);
     test_guarded_free(codes, rows * cols);
@@ -498,6 +525,8 @@ static void refusals(void **state)
     assert_int_equal(mox_quantize_activations(&token, NULL, 1, 1, 1, codes, scales, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(mox_quantize_activations(&token, x, -1, 1, 1, codes, scales, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(mox_quantize_activations(&token, x, INT64_MAX, INT64_MAX, 1, codes, scales, &error),
+                     MOXIE_ERR_ARGUMENT);
+    assert_int_equal(mox_quantize_activations(&token, x, (int64_t)1 << 31, (int64_t)1 << 30, 1, codes, scales, &error),
                      MOXIE_ERR_ARGUMENT);
     for (size_t i = 0; i < sizeof bad_given / sizeof bad_given[0]; i++) {
         assert_int_equal(mox_quantize_activations(&fixed, x, 1, 1, bad_given[i], codes, scales, &error),

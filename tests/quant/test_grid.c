@@ -225,6 +225,12 @@ static void checks_refuse_what_cannot_be_read(void **state)
     BAD(row_stride = INT64_MAX, "2^63");
     BAD(rows = INT64_MAX, "2^63");
     bad = good;
+    bad.rows = 3;
+    bad.cols = 1;
+    bad.row_stride = INT64_MAX; /* below 2^64, but no offset can say it */
+    bad.bytes = UINT64_MAX;
+    refused(&bad, "2^63");
+    bad = good;
     bad.rows = INT64_MAX;
     bad.row_stride = 0; /* a broadcast reaches nowhere */
     assert_ok(mox_grid_check(&bad, "broadcast", &error), &error);
