@@ -60,8 +60,8 @@ typedef struct cli_table {
 void cli_table_begin(cli_table *table, int columns, const char *const *headings);
 /* One cell after the other, row by row. */
 void cli_table_add(cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints, then frees the cells. */
-void cli_table_end(cli_table *table);
+void cli_table_print(const cli_table *table);
+void cli_table_free(cli_table *table);
 
 /* "423.6 MB"; `buffer` has at least 16 bytes. Returns it. */
 const char *cli_bytes(char *buffer, uint64_t bytes);

@@ -114,7 +114,7 @@ static void print_row(const cli_table *table, const int *widths, char *const *ce
     }
 }
 
-void cli_table_end(cli_table *table)
+void cli_table_print(const cli_table *table)
 {
     int widths[CLI_MAX_COLUMNS];
     for (int c = 0; c < table->columns; c++) {
@@ -130,6 +130,10 @@ void cli_table_end(cli_table *table)
     fputs(colour ? "\033[0m" : "", stdout);
     for (int i = 0; i + table->columns <= table->rows; i += table->columns)
         print_row(table, widths, table->cells + i);
+}
+
+void cli_table_free(cli_table *table)
+{
     for (int i = 0; i < table->rows; i++)
         free(table->cells[i]);
     free(table->cells);

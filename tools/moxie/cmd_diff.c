@@ -151,7 +151,8 @@ static void print_report(const char *backend, int64_t layer, const moxie_check_r
         for (int w = 0; w < 5; w++)
             where[w] < 0 ? cli_table_add(&table, "-") : cli_table_add(&table, "%lld", (long long)where[w]);
     }
-    cli_table_end(&table);
+    cli_table_print(&table);
+    cli_table_free(&table);
     printf("%s: the worst error is %.4f of its bound\n", report->worst_ratio <= 1 ? "right" : "WRONG",
            report->worst_ratio);
 }

@@ -190,7 +190,8 @@ static void print_text(const moxie_layer_config *config, const moxie_plan *plan)
             cli_table_add(&table, "refused: %s%s%s", step->reason, step->remedy[0] ? "; to get it: " : "",
                           step->remedy);
     }
-    cli_table_end(&table);
+    cli_table_print(&table);
+    cli_table_free(&table);
 }
 
 static void print_json(const moxie_layer_config *config, const moxie_plan *plan)

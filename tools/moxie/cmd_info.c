@@ -46,7 +46,8 @@ static void print_text(const moxie_machine *machine, bool cuda)
         cli_table_add(&table, "%s", row.exactness);
         cli_table_add(&table, "%s", row.runnable ? "yes" : "no");
     }
-    cli_table_end(&table);
+    cli_table_print(&table);
+    cli_table_free(&table);
 }
 
 static void print_json(const moxie_machine *machine, bool cuda)

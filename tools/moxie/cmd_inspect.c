@@ -114,8 +114,9 @@ int cmd_inspect(int argc, char **argv)
     } else {
         json_decref(rows);
         print_summary(args.dir, model, &info);
-        cli_table_end(&table);
+        cli_table_print(&table);
     }
+    cli_table_free(&table);
     moxie_model_close(model);
     return code;
 }

@@ -84,7 +84,8 @@ static int list_text(void)
         cli_table_add(&table, "%s", cli_bytes(bytes, info.layer_bytes));
         cli_table_add(&table, "%s", formats);
     }
-    cli_table_end(&table);
+    cli_table_print(&table);
+    cli_table_free(&table);
     return CLI_OK;
 }
 
