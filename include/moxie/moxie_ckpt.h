@@ -36,8 +36,8 @@ typedef struct moxie_model_options {
 
 /* What one MoE layer of a model is. Strings live as long as the model. */
 typedef struct moxie_model_layer_info {
-    int64_t layer;      /* index L in the checkpoint's names */
-    const char *format; /* row of hf_quant.def: "mxfp4-gptoss", "fp8-block", ... */
+    int64_t layer;             /* index L in the checkpoint's names */
+    const char *format;        /* row of hf_quant.def: "mxfp4-gptoss", "fp8-block", ... */
     const char *shared_format; /* of the shared expert, "" if there is none */
     const char *routing;       /* name for moxie_routing_by_name */
     int64_t experts, top_k, hidden, intermediate, shared_intermediate, router_width;
@@ -82,13 +82,15 @@ typedef struct moxie_tensor_file moxie_tensor_file;
 
 /* Opens and checks one file whole-heartedly: every rule of the format, before any tensor is handed
  * out. Data is mapped, or read when `no_mmap`. One-thread-at-a-time; reads are thread-safe. */
-MOXIE_API moxie_status moxie_tensor_file_open(const char *path, int no_mmap, moxie_tensor_file **out, moxie_error *error);
+MOXIE_API moxie_status moxie_tensor_file_open(const char *path, int no_mmap, moxie_tensor_file **out,
+                                              moxie_error *error);
 MOXIE_API void moxie_tensor_file_close(moxie_tensor_file *file);
 MOXIE_API int64_t moxie_tensor_file_count(const moxie_tensor_file *file);
 /* Tensor i in the order of the header; `name` lives as long as the file. Data may be unaligned. A tensor
  * that moxie cannot express (dtype C64 or an FNUZ float, more than MOXIE_MAX_RANK axes) has the dtype
  * MOXIE_DTYPE_NONE; finding it by name is MOXIE_ERR_UNSUPPORTED. */
-MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64_t i, const char **name, moxie_tensor *out);
+MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64_t i, const char **name,
+                                            moxie_tensor *out);
 /* MOXIE_ERR_MISMATCH when there is none of that name. */
 MOXIE_API moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *name, moxie_tensor *out,
                                               moxie_error *error);
@@ -113,8 +115,8 @@ typedef struct moxie_preset_info {
     const char *activation;
     int32_t n_formats; /* formats[0] is the primary release's */
     const char *const *formats;
-    int32_t n_native;       /* the first n_native formats are those of public releases */
-    uint64_t layer_bytes;   /* routed experts of one layer in formats[0] */
+    int32_t n_native;     /* the first n_native formats are those of public releases */
+    uint64_t layer_bytes; /* routed experts of one layer in formats[0] */
 } moxie_preset_info;
 
 /* Preset i of presets.def; returns 0 past the last. Immutable. */
@@ -122,12 +124,12 @@ MOXIE_API int moxie_preset_at(int32_t i, moxie_preset_info *out);
 
 typedef struct moxie_synth_options {
     uint32_t struct_size;
-    const char *format; /* NULL: the preset's first */
-    int64_t layers;     /* MoE layers to write; 0: all */
-    int64_t experts;    /* 0: all; else at least top_k and fitting the groups */
+    const char *format;           /* NULL: the preset's first */
+    int64_t layers;               /* MoE layers to write; 0: all */
+    int64_t experts;              /* 0: all; else at least top_k and fitting the groups */
     int64_t hidden, intermediate; /* 0: true sizes; for small tests only */
     uint64_t seed;
-    uint64_t shard_bytes; /* 0: 5e9 */
+    uint64_t shard_bytes;                                                   /* 0: 5e9 */
     int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* non-zero cancels */
     void *progress_user;
 } moxie_synth_options;
