@@ -95,6 +95,7 @@ static moxie_status matrix_bias(expert_walk *w, const char *name, moxie_matrix *
                              mox_escape(escaped, sizeof escaped, full), w->reader->model->family->id);
     moxie_grid bias;
     MOX_TRY(mox_layer_floats(w->reader, tensor, matrix->codes.rows, 1, &bias));
+    w->set->bytes += tensor->bytes;
     if (w->set->bias)
         matrix->bias = bias;
     else if (!all_zero(&bias))
@@ -124,6 +125,7 @@ static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t exper
     bias.row_stride = all.col_stride;
     int64_t one = 1;
     mox_grid_take_rows(&bias, rows, n, &one);
+    w->set->bytes += (uint64_t)(bias.rows * mox_dtype_bytes(bias.dtype));
     *out = bias;
     return MOXIE_OK;
 }

@@ -24,6 +24,8 @@ expect 0 '"name": "deepseek-v3"' "$moxie" synth --list --json
 synth gpt-oss-20b mxfp4-gptoss "$tmp/model"
 expect 0 "mxfp4-gptoss" "$moxie" inspect "$tmp/model"
 expect 0 '"format": "mxfp4-gptoss"' "$moxie" inspect "$tmp/model" --json
+# 16 experts of 256 x 256 and 256 x 128: half a byte and 1/32 byte an element, 2 bytes a bias.
+expect 0 '"expert_bytes": 851968' "$moxie" inspect "$tmp/model" --json
 expect 0 "expert_gemm" "$moxie" explain "$tmp/model" --layer 0
 expect 0 "refused:" "$moxie" explain --preset deepseek-v3
 expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme int8_w8a8
