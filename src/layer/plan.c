@@ -25,10 +25,6 @@ static void set_sides(moxie_plan *plan)
                                        .a13 = c->shared.a13,
                                        .a2 = c->shared.a2,
                                        .activation = c->activation };
-    /* Per-expert parameters are the routed experts'. */
-    plan->shared.activation.expert_alpha = NULL;
-    plan->shared.activation.expert_beta = NULL;
-    plan->shared.activation.expert_limit = NULL;
 }
 
 static void set_pass(moxie_plan *plan)
