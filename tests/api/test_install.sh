@@ -40,3 +40,10 @@ END
 cmake -S "$tmp/project" -B "$tmp/project/build" -DCMAKE_PREFIX_PATH="$tmp/usr" >/dev/null
 cmake --build "$tmp/project/build" >/dev/null
 "$tmp/project/build/user"
+
+# The README's program, as printed there.
+awk '/^## From C/ { found = 1 } /^Link with/ { exit } found && /^    / { print substr($0, 5) }' README.md >"$tmp/readme.c"
+[ "$(wc -l <"$tmp/readme.c")" -gt 20 ] || { echo "no program found in README.md"; exit 1; }
+cc -std=c11 -Wall -Wextra -Werror "$tmp/readme.c" -o "$tmp/readme" -I"$tmp/usr/include" -L"$libdir" -lmoxie
+"$tmp/usr/bin/moxie" synth gpt-oss-20b -o "$tmp/model" --layers 1 --experts 8 --hidden 64 --intermediate 64 >/dev/null
+LD_LIBRARY_PATH=$libdir "$tmp/readme" "$tmp/model"
