@@ -181,7 +181,8 @@ static void modular_and_in_one_call(void **state)
 static float *rows_of_rank(test_layer *layer, int32_t ranks, int32_t rank)
 {
     const int64_t count = layer->args.tokens * layer->config.top_k * layer->config.hidden;
-    float *rows = calloc((size_t)count + 1, sizeof *rows);
+    float *rows = malloc(((size_t)count + 1) * sizeof *rows);
+    memset(rows, 0x5a, (size_t)count * sizeof *rows);
     moxie_layer *built;
     moxie_plan *plan;
     moxie_error error;
@@ -193,6 +194,14 @@ static float *rows_of_rank(test_layer *layer, int32_t ranks, int32_t rank)
     moxie_plan_destroy(plan);
     moxie_layer_destroy(built);
     return rows;
+}
+
+static bool is_zero(const float *row, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (row[i] != 0)
+            return false;
+    return true;
 }
 
 /* Each choice is computed by the one rank that owns its expert, with the bytes that a single rank gives it. */
@@ -219,7 +228,11 @@ static void on_any_rank(void **state)
             }
             for (int64_t i = 0; i < layer.args.tokens * c->top_k; i++) {
                 const int32_t id = layer.args.ids[i];
-                const float *got = of[id >= 0 && id < c->experts ? owner[id] : 0];
+                const bool exists = id >= 0 && id < c->experts;
+                const float *got = of[exists ? owner[id] : 0];
+                for (int32_t r = 0; r < RANKS; r++)
+                    if (!exists || owner[id] != r)
+                        assert_true(is_zero(of[r] + i * c->hidden, c->hidden));
                 if (memcmp(got + i * c->hidden, alone + i * c->hidden, (size_t)c->hidden * sizeof *got) != 0)
                     fail_msg("choice %lld (expert %d) differs between ranks: %s", (long long)i, (int)id, layer.text);
             }
@@ -227,6 +240,65 @@ static void on_any_rank(void **state)
                 free(of[r]);
             free(alone);
         }
+        test_layer_free(&layer);
+    }
+}
+
+/* One scale for the whole batch means just that: a batch longer than a pass, turned round, gives the same rows turned
+ * round. */
+static void batch_wide_scales_span_passes(void **state)
+{
+    (void)state;
+    const moxie_quant whole = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1 };
+    const test_layer_limits limits = { .tokens = 600, .largest = 16, .plain_routing = true, .plain_acts = true };
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        test_rng rng = { test_seed(7450) + seed };
+        test_layer layer;
+        moxie_layer *built;
+        moxie_plan *plan;
+        test_layer_make(&layer, &rng, &limits);
+        moxie_quant *const sides[] = { &layer.config.a13, &layer.config.a2, &layer.config.shared.a13,
+                                       &layer.config.shared.a2 };
+        *sides[layer.config.shared.intermediate > 0 ? seed % 4 : seed % 2] = whole;
+        test_layer_build(&layer, NULL, &built, &plan);
+        test_layer_workspace(&layer, plan);
+        const int64_t bytes = row_bytes(&layer, layer.config.hidden), tokens = layer.args.tokens;
+        const moxie_run_args forward = layer.args;
+        char *turned_output = malloc((size_t)(tokens * bytes)), *hidden = malloc((size_t)(tokens * bytes));
+        moxie_run_args turned = forward;
+        int32_t *ids = malloc((size_t)(tokens * layer.config.top_k) * sizeof *ids);
+        float *weights = malloc((size_t)(tokens * layer.config.top_k) * sizeof *weights);
+        turned.ids_out = ids;
+        turned.weights_out = weights;
+        run(plan, &turned);
+        turned.ids_out = NULL;
+        turned.weights_out = NULL;
+        const int64_t k = layer.config.top_k;
+        int32_t *turned_ids = malloc((size_t)(tokens * k) * sizeof *ids);
+        float *turned_weights = malloc((size_t)(tokens * k) * sizeof *weights);
+        for (int64_t t = 0; t < tokens; t++) {
+            const int64_t from = tokens - 1 - t;
+            memcpy(hidden + t * bytes, (const char *)forward.hidden + from * bytes, (size_t)bytes);
+            memcpy(turned_ids + t * k, ids + from * k, (size_t)k * sizeof *ids);
+            memcpy(turned_weights + t * k, weights + from * k, (size_t)k * sizeof *weights);
+        }
+        turned.hidden = hidden;
+        turned.ids = turned_ids;
+        turned.weights = turned_weights;
+        turned.output = turned_output;
+        run(plan, &turned);
+        for (int64_t t = 0; t < tokens; t++)
+            if (memcmp(turned_output + t * bytes, (char *)forward.output + (tokens - 1 - t) * bytes, (size_t)bytes) !=
+                0)
+                fail_msg("token %lld depends on its place in the batch: %s", (long long)t, layer.text);
+        free(turned_output);
+        free(hidden);
+        free(ids);
+        free(weights);
+        free(turned_ids);
+        free(turned_weights);
+        moxie_plan_destroy(plan);
+        moxie_layer_destroy(built);
         test_layer_free(&layer);
     }
 }
@@ -267,7 +339,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_and_in_a_batch),  cmocka_unit_test(across_passes),
         cmocka_unit_test(any_number_of_threads), cmocka_unit_test(modular_and_in_one_call),
-        cmocka_unit_test(on_any_rank),           cmocka_unit_test(runs_allocate_nothing),
+        cmocka_unit_test(on_any_rank),           cmocka_unit_test(batch_wide_scales_span_passes),
+        cmocka_unit_test(runs_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,6 @@
 #include "test_layer.h"
 
 #include "base/memory.h"
-#include "layer/layer.h"
 
 /* ---- allocation failure ---------------------------------------------------------------------------------- */
 
@@ -234,47 +233,6 @@ static void the_first_bad_expert_is_named(void **state)
     test_layer_free(&t);
 }
 
-/* Three experts with these scales for W2's activations under `quant`; what each slot gets. */
-static moxie_status resolve(const moxie_quant *quant, const float given[3], float resolved[3], moxie_error *error)
-{
-    const test_layer_limits limits = { .tokens = 1, .experts = 3, .largest = 16, .no_parallel = true };
-    test_rng rng = { 7902 };
-    test_layer t;
-    moxie_layer *layer;
-    test_layer_make(&t, &rng, &limits);
-    t.config.a13 = (moxie_quant) { 0 };
-    t.config.a2 = *quant;
-    t.config.shared = (moxie_shared_config) { 0 };
-    for (int e = 0; e < 3; e++)
-        t.experts[e].a2_scale = given[e];
-    assert_ok(moxie_layer_create(&t.config, NULL, &layer, error), error);
-    const moxie_status status = moxie_layer_prepare(layer, &t.weights, NULL, error);
-    memcpy(resolved, layer->given2.resolved, 3 * sizeof *resolved);
-    moxie_layer_destroy(layer);
-    test_layer_free(&t);
-    return status;
-}
-
-/* A missing scale is the largest of the others, a missing dividing global the smallest: no value saturates that would
- * not with theirs. */
-static void missing_scales_are_cautious(void **state)
-{
-    (void)state;
-    const moxie_quant fp8 = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 };
-    const moxie_quant nvfp4 = { MOXIE_F4_E2M1, MOXIE_F8_E4M3, .group_cols = 16, .global = MOXIE_GLOBAL_DIVIDE };
-    const float some[3] = { 0.5f, 0.0f, 2.0f }, none[3] = { 0 }, bad[3] = { 1.0f, -1.0f, 1.0f };
-    float resolved[3];
-    moxie_error error;
-    assert_ok(resolve(&fp8, some, resolved, &error), &error);
-    assert_true(resolved[0] == 0.5f && resolved[1] == 2.0f && resolved[2] == 2.0f);
-    assert_ok(resolve(&nvfp4, some, resolved, &error), &error);
-    assert_true(resolved[0] == 0.5f && resolved[1] == 0.5f && resolved[2] == 2.0f);
-    assert_int_equal(resolve(&fp8, none, resolved, &error), MOXIE_ERR_MISMATCH);
-    assert_non_null(strstr(error.text, "a2_scale"));
-    assert_int_equal(resolve(&fp8, bad, resolved, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "expert 1 a2_scale"));
-}
-
 /* ---- records --------------------------------------------------------------------------------------------- */
 
 static void damage_is_found(void **state)
@@ -355,7 +313,6 @@ int main(void)
         cmocka_unit_test(failed_replacement_changes_nothing),
         cmocka_unit_test(progress_is_told_and_can_cancel),
         cmocka_unit_test(the_first_bad_expert_is_named),
-        cmocka_unit_test(missing_scales_are_cautious),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(records_follow_the_map),
     };

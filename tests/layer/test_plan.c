@@ -311,6 +311,17 @@ static void outputs_of_routing(void **state)
     again.logits = logits;
     assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
     assert_memory_equal(first, second, sizeof first);
+    /* Logits of 16 bits come back widened. */
+    uint16_t narrow[5 * 8];
+    float widened[5 * 8];
+    for (int i = 0; i < 5 * 8; i++)
+        narrow[i] = (uint16_t)moxie_encode(MOXIE_F16, logits[i]);
+    again.logits = narrow;
+    again.logits_dtype = MOXIE_F16;
+    again.logits_out = widened;
+    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    for (int i = 0; i < 5 * 8; i++)
+        assert_true(widened[i] == moxie_decode(MOXIE_F16, narrow[i]));
     again.logits = NULL;
     again.ids = ids;
     again.weights = weights;

@@ -126,6 +126,36 @@ static void counts_every_element(void **state)
     tear_down(&f);
 }
 
+/* With a router, a shared expert and its gate nothing of a run goes unchecked. */
+static void checks_every_stage_there_is(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "router",         "topk",          "permute",
+                                         "quant13",        "gemm13",        "glu",
+                                         "quant2",         "gemm2",         "shared gate",
+                                         "shared quant13", "shared gemm13", "shared glu",
+                                         "shared quant2",  "shared gemm2",  "combine" };
+    const test_layer_limits limits = {
+        .tokens = 5, .experts = 4, .largest = 32, .plain_routing = true, .no_parallel = true
+    };
+    fixture f;
+    for (uint64_t seed = 9100;; seed++) {
+        test_rng rng = { seed };
+        test_layer_make(&f.t, &rng, &limits);
+        if (f.t.config.shared.has_gate && f.t.args.ids == NULL && f.t.args.logits == NULL)
+            break;
+        test_layer_free(&f.t);
+    }
+    test_layer_build(&f.t, NULL, &f.layer, &f.plan);
+    test_layer_workspace(&f.t, f.plan);
+    const moxie_check_report report = check(&f);
+    assert_int_equal(report.n_stages, sizeof names / sizeof names[0]);
+    for (int s = 0; s < report.n_stages; s++)
+        assert_string_equal(report.stages[s].stage, names[s]);
+    assert_true(report.worst_ratio <= 1);
+    tear_down(&f);
+}
+
 static void names_the_stage_expert_and_column(void **state)
 {
     (void)state;
@@ -253,6 +283,14 @@ static void tells_weights_apart(void **state)
     assert_int_equal(d.count, 2);
     assert_int_equal(d.experts, 2);
 
+    experts[1].up.zero_add += 1;
+    mox_grid_store(&scale, 4, 1, old_scale);
+    d = compare(&f, &other);
+    assert_int_equal(d.expert, 1);
+    assert_string_equal(d.projection, "up");
+    assert_string_equal(d.part, "zero");
+    assert_int_equal(d.count, 1 + experts[1].up.zero.rows * experts[1].up.zero.cols);
+
     experts[0].down.bias = f.t.experts[1].down.bias;
     d = compare(&f, &other);
     assert_int_equal(d.expert, 0);
@@ -295,8 +333,11 @@ static void compares_numbers_not_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_every_element),       cmocka_unit_test(names_the_stage_expert_and_column),
-        cmocka_unit_test(finds_a_damaged_record),     cmocka_unit_test(tells_weights_apart),
+        cmocka_unit_test(counts_every_element),
+        cmocka_unit_test(checks_every_stage_there_is),
+        cmocka_unit_test(names_the_stage_expert_and_column),
+        cmocka_unit_test(finds_a_damaged_record),
+        cmocka_unit_test(tells_weights_apart),
         cmocka_unit_test(compares_numbers_not_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

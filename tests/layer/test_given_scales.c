@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_given_scales.c - static scales and globals that come with the experts: what experts without one get, and how
+ * replacements move them.
+ */
+#include "layer/layer.h"
+#include "test_layer.h"
+
+typedef struct calibrated {
+    test_layer t;
+    moxie_layer *layer;
+} calibrated;
+
+/* Three experts with these scales for W2's activations under `quant`; the layer is made, the status that of preparing.
+ */
+static moxie_status prepare_calibrated(calibrated *c, const moxie_quant *quant, const float given[3],
+                                       moxie_error *error)
+{
+    const test_layer_limits limits = { .tokens = 1, .experts = 3, .largest = 16, .no_parallel = true };
+    test_rng rng = { 7902 };
+    test_layer_make(&c->t, &rng, &limits);
+    c->t.config.a13 = (moxie_quant) { 0 };
+    c->t.config.a2 = *quant;
+    c->t.config.shared = (moxie_shared_config) { 0 };
+    for (int e = 0; e < 3; e++)
+        c->t.experts[e].a2_scale = given[e];
+    assert_ok(moxie_layer_create(&c->t.config, NULL, &c->layer, error), error);
+    return moxie_layer_prepare(c->layer, &c->t.weights, NULL, error);
+}
+
+static void end_calibrated(calibrated *c)
+{
+    moxie_layer_destroy(c->layer);
+    test_layer_free(&c->t);
+}
+
+static void expect_given(const calibrated *c, float first, float second, float third)
+{
+    const float *resolved = c->layer->given2.resolved;
+    assert_true(resolved[0] == first && resolved[1] == second && resolved[2] == third);
+    assert_int_equal(c->layer->given2.uniform, first == second && second == third);
+}
+
+static const moxie_quant static_fp8 = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 };
+static const moxie_quant dividing_nvfp4 = { MOXIE_F4_E2M1, MOXIE_F8_E4M3, .group_cols = 16,
+                                            .global = MOXIE_GLOBAL_DIVIDE };
+
+/* A missing scale is the largest of the others, a missing dividing global the smallest: no value saturates that would
+ * not with theirs. */
+static void missing_scales_are_cautious(void **state)
+{
+    (void)state;
+    const float some[3] = { 0.5f, 0.0f, 2.0f }, none[3] = { 0 }, bad[3] = { 1.0f, -1.0f, 1.0f };
+    calibrated c;
+    moxie_error error;
+    assert_ok(prepare_calibrated(&c, &static_fp8, some, &error), &error);
+    expect_given(&c, 0.5f, 2.0f, 2.0f);
+    end_calibrated(&c);
+    assert_ok(prepare_calibrated(&c, &dividing_nvfp4, some, &error), &error);
+    expect_given(&c, 0.5f, 0.5f, 2.0f);
+    end_calibrated(&c);
+    assert_int_equal(prepare_calibrated(&c, &static_fp8, none, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "a2_scale"));
+    end_calibrated(&c);
+    assert_int_equal(prepare_calibrated(&c, &static_fp8, bad, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "expert 1 a2_scale"));
+    end_calibrated(&c);
+}
+
+/* Scales follow a replaced expert, to the others that lean on it too; a refused one leaves all as they were. */
+static void scales_follow_replacements(void **state)
+{
+    (void)state;
+    const float some[3] = { 0.5f, 0.0f, 0.0f };
+    calibrated c;
+    moxie_error error;
+    assert_ok(prepare_calibrated(&c, &static_fp8, some, &error), &error);
+    expect_given(&c, 0.5f, 0.5f, 0.5f);
+    moxie_expert other = c.t.experts[0];
+    other.a2_scale = -1;
+    assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_ARGUMENT);
+    expect_given(&c, 0.5f, 0.5f, 0.5f);
+    other.a2_scale = 0;
+    assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_MISMATCH);
+    expect_given(&c, 0.5f, 0.5f, 0.5f);
+    other.a2_scale = 4;
+    assert_ok(moxie_layer_update_expert(c.layer, 1, &other, &error), &error);
+    expect_given(&c, 0.5f, 4.0f, 4.0f);
+    assert_ok(moxie_layer_verify(c.layer, &error), &error);
+    end_calibrated(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_scales_are_cautious),
+        cmocka_unit_test(scales_follow_replacements),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
