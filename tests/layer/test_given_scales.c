@@ -11,7 +11,8 @@ typedef struct calibrated {
     moxie_layer *layer;
 } calibrated;
 
-/* Three experts with these scales for W2's activations under `quant`; the layer is made, the status that of preparing.
+/* Three experts with these scales for both products' activations under `quant`; the layer is made, the status that of
+ * preparing.
  */
 static moxie_status prepare_calibrated(calibrated *c, const moxie_quant *quant, const float given[3],
                                        moxie_error *error)
@@ -19,11 +20,10 @@ static moxie_status prepare_calibrated(calibrated *c, const moxie_quant *quant, 
     const test_layer_limits limits = { .tokens = 1, .experts = 3, .largest = 16, .no_parallel = true };
     test_rng rng = { 7902 };
     test_layer_make(&c->t, &rng, &limits);
-    c->t.config.a13 = (moxie_quant) { 0 };
-    c->t.config.a2 = *quant;
+    c->t.config.a13 = c->t.config.a2 = *quant;
     c->t.config.shared = (moxie_shared_config) { 0 };
     for (int e = 0; e < 3; e++)
-        c->t.experts[e].a2_scale = given[e];
+        c->t.experts[e].a13_scale = c->t.experts[e].a2_scale = given[e];
     assert_ok(moxie_layer_create(&c->t.config, NULL, &c->layer, error), error);
     return moxie_layer_prepare(c->layer, &c->t.weights, NULL, error);
 }
@@ -36,9 +36,12 @@ static void end_calibrated(calibrated *c)
 
 static void expect_given(const calibrated *c, float first, float second, float third)
 {
-    const float *resolved = c->layer->given2.resolved;
-    assert_true(resolved[0] == first && resolved[1] == second && resolved[2] == third);
-    assert_int_equal(c->layer->given2.uniform, first == second && second == third);
+    const mox_given *const both[2] = { &c->layer->given13, &c->layer->given2 };
+    for (int i = 0; i < 2; i++) {
+        const float *resolved = both[i]->resolved;
+        assert_true(resolved[0] == first && resolved[1] == second && resolved[2] == third);
+        assert_int_equal(both[i]->uniform, first == second && second == third);
+    }
 }
 
 static const moxie_quant static_fp8 = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 };
@@ -60,10 +63,10 @@ static void missing_scales_are_cautious(void **state)
     expect_given(&c, 0.5f, 0.5f, 2.0f);
     end_calibrated(&c);
     assert_int_equal(prepare_calibrated(&c, &static_fp8, none, &error), MOXIE_ERR_MISMATCH);
-    assert_non_null(strstr(error.text, "a2_scale"));
+    assert_non_null(strstr(error.text, "a13_scale"));
     end_calibrated(&c);
     assert_int_equal(prepare_calibrated(&c, &static_fp8, bad, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "expert 1 a2_scale"));
+    assert_non_null(strstr(error.text, "expert 1 a13_scale"));
     end_calibrated(&c);
 }
 
@@ -80,10 +83,11 @@ static void scales_follow_replacements(void **state)
     other.a2_scale = -1;
     assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_ARGUMENT);
     expect_given(&c, 0.5f, 0.5f, 0.5f);
+    other.a13_scale = 8;
     other.a2_scale = 0;
     assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_MISMATCH);
     expect_given(&c, 0.5f, 0.5f, 0.5f);
-    other.a2_scale = 4;
+    other.a13_scale = other.a2_scale = 4;
     assert_ok(moxie_layer_update_expert(c.layer, 1, &other, &error), &error);
     expect_given(&c, 0.5f, 4.0f, 4.0f);
     assert_ok(moxie_layer_verify(c.layer, &error), &error);

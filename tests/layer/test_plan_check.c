@@ -302,6 +302,24 @@ static void tells_weights_apart(void **state)
     tear_down(&f);
 }
 
+/* Zero points of equal bytes differ when one file stores them less one. */
+static void compares_zero_points_as_they_count(void **state)
+{
+    (void)state;
+    fixture f;
+    moxie_expert experts[E];
+    set_up(&f, "int4 words zero");
+    memcpy(experts, f.t.experts, sizeof experts);
+    experts[2].gate.zero_add += 1;
+    moxie_weights weights = f.t.weights;
+    weights.experts = experts;
+    const moxie_weights_difference d = compare(&f, &weights);
+    assert_int_equal(d.count, experts[2].gate.zero.rows * experts[2].gate.zero.cols);
+    assert_int_equal(d.expert, 2);
+    assert_string_equal(d.part, "zero");
+    tear_down(&f);
+}
+
 /* The same numbers in another order of memory are equal. */
 static void compares_numbers_not_bytes(void **state)
 {
@@ -338,6 +356,7 @@ int main(void)
         cmocka_unit_test(names_the_stage_expert_and_column),
         cmocka_unit_test(finds_a_damaged_record),
         cmocka_unit_test(tells_weights_apart),
+        cmocka_unit_test(compares_zero_points_as_they_count),
         cmocka_unit_test(compares_numbers_not_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
