@@ -98,13 +98,24 @@ int64_t mox_preset_layer(const mox_preset *preset, int64_t i)
 
 /* ---- a preset, reduced --------------------------------------------------------------------------- */
 
+/* An unknown format: the error lists them all, for --list shows only what was released. */
+static moxie_status no_such_format(const char *id, const mox_preset *preset, moxie_error *error)
+{
+    char known[640] = "", escaped[64];
+    size_t used = 0;
+    const mox_hf_quant *row;
+    for (int32_t i = 0; (row = mox_hf_quant_at(i)) != NULL && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, " %s", row->id);
+    return mox_fail(MOXIE_ERR_ARGUMENT, error, "there is no format \"%s\"; %s was released as %s, all formats are:%s",
+                    mox_escape(escaped, sizeof escaped, id), preset->name, preset->formats[0], known);
+}
+
 static moxie_status choose_formats(const char *format, mox_synth_model *m, moxie_error *error)
 {
     const char *id = format ? format : m->preset->formats[0];
     m->routed = mox_hf_quant_by_id(id);
-    MOX_FAIL_IF(!m->routed, MOXIE_ERR_ARGUMENT, error,
-                "there is no format \"%s\"; %s was released as %s, `moxie synth --list` shows more", id,
-                m->preset->name, m->preset->formats[0]);
+    if (!m->routed)
+        return no_such_format(id, m->preset, error);
     m->shared = m->routed;
     if (m->preset->shared_format && !mox_quant_is_plain(&m->routed->weight))
         m->shared = mox_hf_quant_by_id(m->preset->shared_format);

@@ -48,6 +48,7 @@ cmp "$tmp/model/model.safetensors" "$tmp/again/model.safetensors" || fail "equal
 synth gpt-oss-20b mxfp4-gptoss "$tmp/other" --seed 1
 cmp -s "$tmp/model/model.safetensors" "$tmp/other/model.safetensors" && fail "another seed made the same checkpoint"
 expect 3 "not empty" "$moxie" synth gpt-oss-20b -o "$tmp/model"
+expect 2 "no format \"fp3\".*mxfp4-quark" "$moxie" synth gpt-oss-20b --format fp3 -o "$tmp/none"
 expect 2 "preset|gpt-5" "$moxie" synth gpt-5 -o "$tmp/none"
 [ ! -e "$tmp/none" ] || fail "a refused synth left $tmp/none"
 finish
