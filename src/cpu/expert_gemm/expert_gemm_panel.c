@@ -37,6 +37,21 @@ int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem)
     return mox_quant_is_none(problem->act) ? mox_max_i64(cols, 1) : mox_act_group_cols(problem->act, cols);
 }
 
+mox_gemm_extent mox_gemm_problem_extent(const mox_expert_gemm_problem *problem, int64_t longest)
+{
+    return mox_gemm_extent_of(problem->weight, mox_gemm_problem_cols(problem), mox_gemm_problem_act_group(problem),
+                              longest);
+}
+
+void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int64_t longest)
+{
+    const moxie_quant *quant = args->projection == MOX_W13 ? &args->shape->w13 : &args->shape->w2;
+    const int64_t cols = args->a->cols, group = args->a->scales != NULL ? args->a->group_cols : mox_max_i64(cols, 1);
+    job->args = args;
+    job->extent = mox_gemm_extent_of(quant, cols, group, longest);
+    mox_gemm_decoder_init(&job->decoder, quant->element);
+}
+
 void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)
 {
     void *here = base != NULL ? base + *at : NULL;

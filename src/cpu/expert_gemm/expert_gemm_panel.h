@@ -43,6 +43,9 @@ mox_gemm_extent mox_gemm_extent_of(const moxie_quant *weight, int64_t cols, int6
 int64_t mox_gemm_problem_cols(const mox_expert_gemm_problem *problem);
 int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem);
 
+/* Upper limits for the records that a problem's row will read, for its scratch. */
+mox_gemm_extent mox_gemm_problem_extent(const mox_expert_gemm_problem *problem, int64_t longest);
+
 /* The rows of one task. */
 typedef struct mox_gemm_panel {
     const moxie_quant *quant;
@@ -75,6 +78,15 @@ typedef struct mox_gemm_decoder {
 } mox_gemm_decoder;
 void mox_gemm_decoder_init(mox_gemm_decoder *decoder, moxie_dtype element);
 void mox_gemm_decode(const mox_gemm_decoder *decoder, const uint8_t *codes, int64_t cols, float *out);
+
+/* One run of a row: what its tasks share. */
+typedef struct mox_gemm_job {
+    const mox_expert_gemm_args *args;
+    mox_gemm_extent extent;
+    mox_gemm_decoder decoder;
+    uint64_t scratch_bytes; /* of a worker; the row's own to set */
+} mox_gemm_job;
+void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int64_t longest);
 
 /* Scale of matrix row n in weight group g; 1 where there is none. */
 float mox_gemm_weight_scale(const mox_gemm_panel *panel, int64_t n, int64_t group);

@@ -36,13 +36,6 @@ typedef struct scratch {
     float *lanes;               /* [TOKENS, PANEL, LANES] */
 } scratch;
 
-typedef struct state {
-    const mox_expert_gemm_args *args;
-    mox_gemm_extent extent;
-    mox_gemm_decoder decoder;
-    uint64_t scratch_bytes;
-} state;
-
 /* `base` NULL only measures. The extent of a record that fits in memory cannot overflow 64 bits here. */
 static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
 {
@@ -60,8 +53,8 @@ static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *o
 
 /* ---- decode ------------------------------------------------------------------------------------------ */
 
-static void decode_row(const state *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments, bool in_place,
-                       int64_t r)
+static void decode_row(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                       bool in_place, int64_t r)
 {
     const mox_rowmajor_matrix *m = &panel->matrix;
     const int64_t n = panel->row + r, length = mox_gemm_length(sc->segments, segments);
@@ -81,7 +74,7 @@ static void decode_row(const state *st, const mox_gemm_panel *panel, const scrat
     }
 }
 
-static void decode_panel(const state *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+static void decode_panel(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                          bool in_place)
 {
     const bool grouped = mox_gemm_weight_grouped(panel);
@@ -161,8 +154,8 @@ static void multiply_tile(const tile *t, int tokens, bool scaled)
 }
 
 /* One block of segments, all rows of the panel, `tokens` operands. An odd last row pairs with itself. */
-static void multiply_block(const state *st, const scratch *sc, int64_t rows, const float *const *acts, int64_t tokens,
-                           int64_t first, int64_t count)
+static void multiply_block(const mox_gemm_job *st, const scratch *sc, int64_t rows, const float *const *acts,
+                           int64_t tokens, int64_t first, int64_t count)
 {
     const int64_t stride = st->extent.stride, most = st->extent.segments;
     const bool scaled = mox_gemm_act_grouped(st->args->a);
@@ -208,8 +201,8 @@ static float add_lanes(const float *lanes)
 }
 
 /* Operands of `tokens` pairs from the panel's pair `first` on, where they lie or arranged; and their scales. */
-static void gather(const state *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments, bool in_place,
-                   int64_t first, int64_t tokens, const float **acts)
+static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                   bool in_place, int64_t first, int64_t tokens, const float **acts)
 {
     const mox_operand *a = st->args->a;
     const bool scaled = mox_gemm_act_grouped(a);
@@ -227,7 +220,7 @@ static void gather(const state *st, const mox_gemm_panel *panel, const scratch *
 
 static void one_panel(void *context, int64_t task, int32_t worker)
 {
-    const state *st = context;
+    const mox_gemm_job *st = context;
     mox_gemm_panel panel;
     if (!mox_gemm_panel_of(st->args, task, &panel))
         return;
@@ -255,13 +248,11 @@ static void one_panel(void *context, int64_t task, int32_t worker)
 
 void mox_expert_gemm_scalar_any_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
-    const moxie_quant *quant = args->projection == MOX_W13 ? &args->shape->w13 : &args->shape->w2;
-    const int64_t cols = args->a->cols, group = args->a->scales != NULL ? args->a->group_cols : mox_max_i64(cols, 1);
-    state st = { .args = args, .extent = mox_gemm_extent_of(quant, cols, group, MOX_SEGMENT) };
+    mox_gemm_job job;
     scratch measured;
-    st.scratch_bytes = lay_out(&st.extent, NULL, &measured);
-    mox_gemm_decoder_init(&st.decoder, quant->element);
-    mox_parallel(executor, mox_gemm_tasks(args), one_panel, &st);
+    mox_gemm_job_init(&job, args, MOX_SEGMENT);
+    job.scratch_bytes = lay_out(&job.extent, NULL, &measured);
+    mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
 }
 
 bool mox_expert_gemm_scalar_any_admit(const mox_expert_gemm_problem *problem, mox_refusal *why)
@@ -272,8 +263,7 @@ bool mox_expert_gemm_scalar_any_admit(const mox_expert_gemm_problem *problem, mo
 
 uint64_t mox_expert_gemm_scalar_any_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const mox_gemm_extent extent = mox_gemm_extent_of(problem->weight, mox_gemm_problem_cols(problem),
-                                                      mox_gemm_problem_act_group(problem), MOX_SEGMENT);
+    const mox_gemm_extent extent = mox_gemm_problem_extent(problem, MOX_SEGMENT);
     scratch measured;
     return lay_out(&extent, NULL, &measured);
 }

@@ -27,13 +27,6 @@ typedef struct scratch {
     int32_t *act_sum;           /* [TOKENS, segments] */
 } scratch;
 
-typedef struct state {
-    const mox_expert_gemm_args *args;
-    mox_gemm_extent extent;
-    mox_gemm_decoder decoder;
-    uint64_t scratch_bytes;
-} state;
-
 static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
 {
     const uint64_t segments = (uint64_t)extent->segments, stride = (uint64_t)extent->stride;
@@ -72,8 +65,8 @@ static int32_t total(const int16_t *x, int64_t count)
     return sum;
 }
 
-static void gather(const state *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments, int64_t first,
-                   int64_t tokens)
+static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                   int64_t first, int64_t tokens)
 {
     const mox_operand *a = st->args->a;
     for (int64_t j = 0; j < tokens; j++) {
@@ -86,8 +79,8 @@ static void gather(const state *st, const mox_gemm_panel *panel, const scratch *
 }
 
 /* Panel row r times gathered operand j. */
-static float multiply(const state *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments, int64_t r,
-                      int64_t j, int64_t operand_row)
+static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                      int64_t r, int64_t j, int64_t operand_row)
 {
     const mox_operand *a = st->args->a;
     const int16_t *weight = sc->panel + r * st->extent.stride, *act = sc->acts + j * st->extent.stride;
@@ -111,7 +104,7 @@ static float multiply(const state *st, const mox_gemm_panel *panel, const scratc
 
 static void one_panel(void *context, int64_t task, int32_t worker)
 {
-    const state *st = context;
+    const mox_gemm_job *st = context;
     mox_gemm_panel panel;
     if (!mox_gemm_panel_of(st->args, task, &panel))
         return;
@@ -139,13 +132,11 @@ static void one_panel(void *context, int64_t task, int32_t worker)
 
 void mox_expert_gemm_scalar_int_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
-    const moxie_quant *quant = args->projection == MOX_W13 ? &args->shape->w13 : &args->shape->w2;
-    state st = { .args = args };
-    st.extent = mox_gemm_extent_of(quant, args->a->cols, args->a->group_cols, INT64_MAX);
+    mox_gemm_job job;
     scratch measured;
-    st.scratch_bytes = lay_out(&st.extent, NULL, &measured);
-    mox_gemm_decoder_init(&st.decoder, quant->element);
-    mox_parallel(executor, mox_gemm_tasks(args), one_panel, &st);
+    mox_gemm_job_init(&job, args, INT64_MAX);
+    job.scratch_bytes = lay_out(&job.extent, NULL, &measured);
+    mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
 }
 
 /* True for an integer format whose every value fits int8. */
@@ -182,8 +173,7 @@ bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mo
 
 uint64_t mox_expert_gemm_scalar_int_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const mox_gemm_extent extent = mox_gemm_extent_of(problem->weight, mox_gemm_problem_cols(problem),
-                                                      mox_gemm_problem_act_group(problem), INT64_MAX);
+    const mox_gemm_extent extent = mox_gemm_problem_extent(problem, INT64_MAX);
     scratch measured;
     return lay_out(&extent, NULL, &measured);
 }
