@@ -170,36 +170,6 @@ static moxie_status wrong_type(const json_t *value, const char *key, const char 
                          type_name(value));
 }
 
-moxie_status mox_json_int(const json_t *object, const char *key, int64_t fallback, const char *file, int64_t *out,
-                          moxie_error *error)
-{
-    const json_t *value = present(object, key);
-    if (value && !json_is_integer(value))
-        return wrong_type(value, key, "an integer", file, error);
-    *out = value ? json_integer_value(value) : fallback;
-    return MOXIE_OK;
-}
-
-moxie_status mox_json_real(const json_t *object, const char *key, double fallback, const char *file, double *out,
-                           moxie_error *error)
-{
-    const json_t *value = present(object, key);
-    if (value && !json_is_number(value))
-        return wrong_type(value, key, "a number", file, error);
-    *out = value ? json_number_value(value) : fallback;
-    return MOXIE_OK;
-}
-
-moxie_status mox_json_bool(const json_t *object, const char *key, bool fallback, const char *file, bool *out,
-                           moxie_error *error)
-{
-    const json_t *value = present(object, key);
-    if (value && !json_is_boolean(value))
-        return wrong_type(value, key, "true or false", file, error);
-    *out = value ? json_is_true(value) : fallback;
-    return MOXIE_OK;
-}
-
 moxie_status mox_json_string(const json_t *object, const char *key, const char *fallback, const char *file,
                              const char **out, moxie_error *error)
 {

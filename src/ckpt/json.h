@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * json.h - the one place that knows Jansson: JSON texts in, typed look-ups with defaults and named errors.
+ * json.h - the one place that knows Jansson: JSON texts in, errors with a place out.
  *
  * config.json files are written by Python and may hold bare Infinity, -Infinity and NaN, which are not
  * JSON: a pre-pass outside strings replaces them by values Jansson takes (strict mode refuses them).
@@ -27,14 +27,8 @@ moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const
 /* Reads a regular file of at most `limit` bytes and parses it. MOXIE_ERR_IO when it cannot be read. */
 moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_t **out, moxie_error *error);
 
-/* Typed look-ups: the default when the key is absent or null; an error naming `file` and key when the type is wrong. */
-moxie_status mox_json_int(const json_t *object, const char *key, int64_t fallback, const char *file, int64_t *out,
-                          moxie_error *error);
-moxie_status mox_json_real(const json_t *object, const char *key, double fallback, const char *file, double *out,
-                           moxie_error *error);
-moxie_status mox_json_bool(const json_t *object, const char *key, bool fallback, const char *file, bool *out,
-                           moxie_error *error);
-/* Borrowed from the object. */
+/* The string under `key`, borrowed from the object: the fallback when the key is absent or null; an error naming `file`
+ * and key when it is no string. Values that may lie in sections or per-layer lists are family_config.h's. */
 moxie_status mox_json_string(const json_t *object, const char *key, const char *fallback, const char *file,
                              const char **out, moxie_error *error);
 
