@@ -284,7 +284,11 @@ static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_
         MOX_TRY(choose(s, &dense_family, "router", NULL, "", &row));
         rows.router = (const mox_dense_row *)row;
     }
-    MOX_TRY(choose(s, &topk_family, "", c, "", &row));
+    char words[160];
+    mox_routing_describe(&c->routing, c->experts, c->top_k, words, sizeof words);
+    const char *routing = mox_arena_strndup(&s->steps->arena, words, strlen(words));
+    MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the words of a plan");
+    MOX_TRY(choose(s, &topk_family, "", c, routing, &row));
     rows.topk = (const mox_topk_row *)row;
     MOX_TRY(choose(s, &permute_family, "", NULL, "", &row));
     rows.permute = (const mox_permute_row *)row;
