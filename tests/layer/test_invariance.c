@@ -67,9 +67,7 @@ static void alone_and_in_a_batch(void **state)
         run(plan, &layer.args);
         for (int64_t t = 0; t < layer.args.tokens; t++)
             compare_alone(&layer, plan, t);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+        test_layer_close(&layer, built, plan);
     }
 }
 
@@ -90,9 +88,7 @@ static void across_passes(void **state)
         run(plan, &layer.args);
         for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
             compare_alone(&layer, plan, tokens[i]);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+        test_layer_close(&layer, built, plan);
     }
 }
 
@@ -172,9 +168,7 @@ static void modular_and_in_one_call(void **state)
         if (memcmp(one_call, args.output, bytes) != 0)
             fail_msg("the modular calls differ from the one call: %s", layer.text);
         free(one_call);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+        test_layer_close(&layer, built, plan);
     }
 }
 
@@ -298,9 +292,7 @@ static void batch_wide_scales_span_passes(void **state)
         free(weights);
         free(turned_ids);
         free(turned_weights);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+        test_layer_close(&layer, built, plan);
     }
 }
 
@@ -329,9 +321,7 @@ static void runs_allocate_nothing(void **state)
         if (memcmp(first, layer.args.output, bytes) != 0)
             fail_msg("what lay in the workspace before changed the output: %s", layer.text);
         free(first);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+        test_layer_close(&layer, built, plan);
     }
 }
 

@@ -158,9 +158,7 @@ static void failed_replacement_changes_nothing(void **state)
     assert_memory_equal(before, after, bytes);
     free(before);
     free(after);
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(layer);
-    test_layer_free(&t);
+    test_layer_close(&t, layer, plan);
 }
 
 /* ---- preparation ----------------------------------------------------------------------------------------- */
@@ -264,9 +262,7 @@ static void damage_is_found(void **state)
         }
     }
     assert_ok(moxie_layer_verify(layer, &error), &error);
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(layer);
-    test_layer_free(&t);
+    test_layer_close(&t, layer, plan);
 }
 
 /* Records of experts that live elsewhere, and the bytes of those that are here. */
@@ -300,9 +296,7 @@ static void records_follow_the_map(void **state)
     const void *data;
     uint64_t bytes;
     assert_int_equal(moxie_layer_record(layer, 7, &data, &bytes, &error), MOXIE_ERR_ARGUMENT);
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(layer);
-    test_layer_free(&t);
+    test_layer_close(&t, layer, plan);
 }
 
 int main(void)

@@ -372,3 +372,10 @@ void test_layer_build(const test_layer *layer, const moxie_options *options, mox
     assert_ok(moxie_layer_prepare(*built, &layer->weights, options, &error), &error);
     assert_ok(moxie_plan_create(*built, options, plan, &error), &error);
 }
+
+void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan)
+{
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    test_layer_free(layer);
+}

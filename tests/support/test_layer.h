@@ -39,6 +39,8 @@ typedef struct test_layer {
 
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
 void test_layer_free(test_layer *layer);
+/* The same, with a layer and a plan that were built from it. */
+void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan);
 /* Memory that test_layer_free() releases. */
 void *test_layer_own(test_layer *layer, size_t bytes);
 /* Gives the arguments a workspace for `plan`. */
