@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.c - the heap with an allocation counter and a fuse for tests, and the arena.
+ * memory.c - the heap with an allocation counter and a fuse for tests, blocks of whole pages, and the arena.
+ *
+ * A block of pages is a mapping of its own. Not malloc's: that one recycles memory that other threads have touched, and
+ * the wish for huge pages would outlive the block. How much to unmap is noted in the page before it:
+ *
+ *     mapping: [ bytes mapped | rest of a page ][ block, on 2 MB when it holds as much ... ]
  *
  * Arena: a list of blocks, newest first; objects are cut from the newest one. Blocks double from 4 KiB
  * to 1 MiB; an object that does not fit in the newest block starts another one.
@@ -14,10 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/sizes.h"
 
-static _Atomic uint64_t allocations;
+static _Atomic uint64_t allocations, allocated_bytes;
 static _Atomic uint64_t fuse; /* allocations until one fails; 0: none will */
 
 /* Counts one allocation; false when it is the one that a test chose. */
@@ -26,6 +33,7 @@ static bool admit(uint64_t size)
     uint64_t left = atomic_load_explicit(&fuse, memory_order_relaxed);
 
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&allocated_bytes, size, memory_order_relaxed);
     while (left > 0 &&
            !atomic_compare_exchange_weak_explicit(&fuse, &left, left - 1, memory_order_relaxed, memory_order_relaxed))
         continue;
@@ -71,6 +79,71 @@ uint64_t mox_alloc_count(void)
 {
     return atomic_load_explicit(&allocations, memory_order_relaxed);
 }
+
+uint64_t mox_alloc_bytes(void)
+{
+    return atomic_load_explicit(&allocated_bytes, memory_order_relaxed);
+}
+
+/* ---- whole pages ------------------------------------------------------------------------------------ */
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+static uint64_t page_size(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Cuts the block out of a mapping that is larger by its alignment, because mmap() promises no more than a page's. */
+static unsigned char *cut(unsigned char *mapping, uint64_t mapped, uint64_t bytes, uint64_t align)
+{
+    const uint64_t page = page_size(), before = -((uintptr_t)mapping + page) & (align - 1);
+    const uint64_t kept = page + bytes, behind = mapped - before - kept;
+    if (before > 0)
+        munmap(mapping, before);
+    if (behind > 0)
+        munmap(mapping + before + kept, behind);
+    *(uint64_t *)(void *)(mapping + before) = kept;
+    return mapping + before + page;
+}
+
+void *mox_alloc_pages(uint64_t size)
+{
+    const uint64_t page = page_size();
+    uint64_t bytes, mapped;
+    if (!admit(size) || !mox_align_u64(size ? size : 1, page, &bytes))
+        return NULL;
+    const uint64_t align = bytes < HUGE_PAGE || page > HUGE_PAGE ? page : HUGE_PAGE;
+    if (!mox_add_u64(bytes, page + align, &mapped))
+        return NULL;
+    void *mapping = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
+        return NULL;
+    unsigned char *block = cut(mapping, mapped, bytes, align);
+#ifdef MADV_HUGEPAGE
+    /* Whole ones only, lest the last few bytes take 2 MB. A wish: without huge pages the memory works as well. */
+    if (bytes >= HUGE_PAGE)
+        madvise(block, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
+#endif
+    return block;
+}
+
+void mox_free_pages(void *block)
+{
+    if (!block)
+        return;
+    unsigned char *mapping = (unsigned char *)block - page_size();
+    munmap(mapping, *(const uint64_t *)(const void *)mapping);
+}
+
+void mox_drop_pages(const void *data, uint64_t bytes)
+{
+    const uint64_t page = page_size();
+    const uintptr_t first = (uintptr_t)data & ~(uintptr_t)(page - 1);
+    madvise((void *)first, (uintptr_t)data + bytes - first, MADV_DONTNEED);
+}
+
+/* ---- the arena -------------------------------------------------------------------------------------- */
 
 enum { ARENA_ALIGN = 16, ARENA_FIRST = 4096, ARENA_LARGEST = 1 << 20 };
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_memory.c - the heap door (zeroing, alignment, refusal, the fuse) and the arena.
+ * test_memory.c - the heap door (zeroing, alignment, refusal, the fuse), blocks of pages and the arena.
  */
 #include "test_support.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
@@ -46,6 +50,8 @@ static void test_alloc_refuses(void **state)
     assert_null(mox_alloc_aligned(UINT64_MAX - 7, 64));
     assert_null(mox_calloc(UINT64_C(1) << 32, UINT64_C(1) << 32)); /* 2^64: wraps to 0 */
     assert_null(mox_realloc(NULL, UINT64_MAX));
+    assert_null(mox_alloc_pages(UINT64_MAX));
+    assert_null(mox_alloc_pages((uint64_t)PTRDIFF_MAX)); /* its alignment does not fit behind it */
 }
 
 static void test_resize(void **state)
@@ -67,23 +73,25 @@ static void *allocate(int kind)
     case 0: return mox_alloc(8);
     case 1: return mox_alloc_aligned(8, 64);
     case 2: return mox_realloc(NULL, 8);
-    default: return mox_calloc(2, 4);
+    case 3: return mox_calloc(2, 4);
+    default: return mox_alloc_pages(8);
     }
 }
 
 static void test_fuse(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         for (uint64_t n = 0; n <= 5; n++) {
-            const uint64_t before = mox_alloc_count();
+            const uint64_t before = mox_alloc_count(), bytes = mox_alloc_bytes();
             mox_alloc_fail_at(n);
             for (uint64_t i = 1; i <= 6; i++) {
                 void *block = allocate(kind);
                 assert_int_equal(block == NULL, i == n);
-                mox_free(block);
+                kind == 4 ? mox_free_pages(block) : mox_free(block);
             }
             assert_int_equal(mox_alloc_count() - before, 6);
+            assert_int_equal(mox_alloc_bytes() - bytes, 6 * 8);
         }
     }
     mox_alloc_fail_at(1);
@@ -92,6 +100,133 @@ static void test_fuse(void **state)
     assert_non_null(block);
     mox_free(block);
 }
+
+/* ---- pages ----------------------------------------------------------------------------------------------- */
+
+/* Pages of [data, data + bytes) that are in memory; `data` begins a page. */
+static uint64_t resident_pages(const void *data, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), count = (bytes + page - 1) / page;
+    unsigned char *in = malloc(count);
+    uint64_t found = 0;
+    assert_int_equal(mincore((void *)(uintptr_t)data, bytes, in), 0);
+    for (uint64_t i = 0; i < count; i++)
+        found += in[i] & 1;
+    free(in);
+    return found;
+}
+
+static void test_pages(void **state)
+{
+    static const uint64_t sizes[] = { 0, 1, 4096, 100000, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 7777777 };
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        unsigned char *block = mox_alloc_pages(sizes[i]), *other = mox_alloc_pages(sizes[i]);
+        assert_true(block && other);
+        assert_int_equal((uintptr_t)block % (sizes[i] <= 100000 ? 4096 : 2 << 20), 0);
+        assert_int_equal(resident_pages(block, sizes[i]), 0); /* nobody touched it */
+        assert_true(all_zero(block, sizes[i]));
+        memset(block, 0xff, sizes[i]);
+        assert_true(all_zero(other, sizes[i]));
+        mox_free_pages(block);
+        mox_free_pages(other);
+        unsigned char page_state;
+        assert_int_equal(mincore(block, 1, &page_state), -1); /* unmapped */
+    }
+    mox_free_pages(NULL);
+}
+
+/* True when smaps says that huge pages were asked for where `address` is. */
+static bool is_advised(const void *address)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long first, last;
+    bool inside = false, advised = false;
+    while (maps && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2)
+            inside = first <= (uintptr_t)address && (uintptr_t)address < last;
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            advised = strstr(line, " hg") != NULL;
+    }
+    if (maps)
+        fclose(maps);
+    return advised;
+}
+
+/* Kernels without huge pages, and emulators of kernels, tell nothing. */
+static bool advice_can_be_seen(void)
+{
+    const size_t bytes = 4 << 20;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    madvise(map, bytes, MADV_HUGEPAGE);
+    const bool seen = is_advised(map);
+    munmap(map, bytes);
+    return seen;
+}
+
+/* Whole huge pages of a block are asked for, and what is left is not. */
+static void test_huge_pages_are_asked_for(void **state)
+{
+    (void)state;
+    if (!advice_can_be_seen()) {
+        print_message("this system does not show advice on huge pages in /proc/self/smaps\n");
+        skip();
+    }
+    const uint64_t huge = 2 << 20, size = 3 * huge + 4096;
+    unsigned char *block = mox_alloc_pages(size), *small = mox_alloc_pages(huge - 65536);
+    assert_true(block && small);
+    for (uint64_t at = 0; at < size; at += huge)
+        assert_int_equal(is_advised(block + at), at + huge <= size);
+    assert_false(is_advised(small));
+    mox_free_pages(block);
+    mox_free_pages(small);
+}
+
+/* Resident bytes of this process' file mappings. */
+static uint64_t file_memory(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    unsigned long file = 0, shared = 0;
+    while (status && fgets(line, sizeof line, status)) {
+        sscanf(line, "RssFile: %lu", &file);
+        sscanf(line, "RssShmem: %lu", &shared); /* files in memory */
+    }
+    if (status)
+        fclose(status);
+    return (uint64_t)(file + shared) * 1024;
+}
+
+static void test_dropped_pages_are_read_again(void **state)
+{
+    (void)state;
+    enum { SIZE = 8 << 20 };
+    char *dir = test_tmpdir(), path[600];
+    snprintf(path, sizeof path, "%s/file", dir);
+    const int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    unsigned char *content = malloc(SIZE);
+    for (int i = 0; i < SIZE; i++)
+        content[i] = (unsigned char)(i * 7 + i / 4096);
+    assert_int_equal(write(fd, content, SIZE), SIZE);
+    const unsigned char *map = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, fd, 0);
+    assert_true(map != MAP_FAILED);
+    assert_memory_equal(map, content, SIZE);
+    const uint64_t before = file_memory();
+    mox_drop_pages(map + 100, SIZE - 200);
+    const uint64_t after = file_memory();
+    if (before >= SIZE) /* else the system does not tell */
+        assert_true(after + SIZE <= before + 64 * 1024);
+    assert_memory_equal(map, content, SIZE);
+    munmap((void *)(uintptr_t)map, SIZE);
+    close(fd);
+    free(content);
+    test_rmdir(dir);
+}
+
+/* ---- arena ----------------------------------------------------------------------------------------------- */
 
 static void test_arena_objects(void **state)
 {
@@ -155,6 +290,9 @@ int main(void)
         cmocka_unit_test(test_alloc_refuses),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_huge_pages_are_asked_for),
+        cmocka_unit_test(test_dropped_pages_are_read_again),
         cmocka_unit_test(test_arena_objects),
         cmocka_unit_test(test_arena_texts),
         cmocka_unit_test(test_arena_out_of_memory),
