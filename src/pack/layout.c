@@ -2,7 +2,9 @@
  *
  * layout.c - walks layouts.def, and seals records whatever their layout.
  *
- *     pack:    check views -> layout->pack -> header -> checksum = XXH3-64(record with checksum 0)
+ *     check:   views of the right shapes, a shape that the layout holds
+ *     pack:    part 0, part 1, ... by any threads -> a sum each
+ *     seal:    header; checksum = XXH3-64( sum of part 0 | sum of part 1 | ... | header with checksum 0 )
  *     verify:  magic, layout, size, expert, checksum
  *
  * In the flow: checkpoint views -> [record] -> slot. The checksum is taken over bytes, so a record is
@@ -14,6 +16,8 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "base/checksum.h"
 
 #define MOX_LAYOUT(object) extern const mox_layout object;
 #include "pack/layouts.def"
@@ -38,19 +42,6 @@ const mox_layout *mox_layout_by_name(const char *name)
         if (strcmp(layouts[i]->name, name) == 0)
             return layouts[i];
     return NULL;
-}
-
-static uint64_t checksum_of(const void *record, uint64_t bytes)
-{
-    mox_record_header header;
-    memcpy(&header, record, sizeof header);
-    header.checksum = 0;
-    XXH3_state_t state;
-    XXH3_INITSTATE(&state);
-    XXH3_64bits_reset(&state);
-    XXH3_64bits_update(&state, &header, sizeof header);
-    XXH3_64bits_update(&state, (const uint8_t *)record + sizeof header, bytes - sizeof header);
-    return XXH3_64bits_digest(&state);
 }
 
 static moxie_status check_projection(const moxie_matrix *matrix, const moxie_quant *quant, int64_t rows, int64_t cols,
@@ -83,31 +74,127 @@ static moxie_status sized(const mox_layout *layout, const mox_record_shape *shap
     return MOXIE_OK;
 }
 
-moxie_status mox_record_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
-                             const moxie_expert *expert, void *record, moxie_error *error)
+moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                              const moxie_expert *expert, moxie_error *error)
 {
     char reason[256];
     const char *refusal = layout->refuse(shape, reason, sizeof reason);
     MOX_FAIL_IF(refusal != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
                 (long long)expert_index, refusal);
-    uint64_t bytes = 0;
+    uint64_t bytes;
     MOX_TRY(sized(layout, shape, &bytes, error));
-    MOX_TRY(check_expert(shape, expert_index, expert, error));
-    memset(record, 0, bytes);
-    MOX_TRY(layout->pack(shape, expert, record, error));
+    return check_expert(shape, expert_index, expert, error);
+}
 
+/* ---- parts ---------------------------------------------------------------------------------------- */
+
+/* Of a shape that mox_record_check() let pass. */
+static uint64_t bytes_of(const mox_layout *layout, const mox_record_shape *shape)
+{
+    uint64_t bytes = 0;
+    layout->record_bytes(shape, &bytes);
+    return bytes;
+}
+
+int64_t mox_record_parts(const mox_layout *layout, const mox_record_shape *shape)
+{
+    return layout->pack_part != NULL ? layout->parts(shape) : 1;
+}
+
+static uint64_t part_at(const mox_layout *layout, const mox_record_shape *shape, int64_t part)
+{
+    if (layout->pack_part != NULL)
+        return layout->part_at(shape, part);
+    return part == 0 ? sizeof(mox_record_header) : bytes_of(layout, shape);
+}
+
+static uint64_t sum_part(const mox_layout *layout, const mox_record_shape *shape, int64_t part, const void *record)
+{
+    const uint64_t begin = part_at(layout, shape, part), end = part_at(layout, shape, part + 1);
+    return mox_checksum((const uint8_t *)record + begin, end - begin);
+}
+
+moxie_status mox_record_pack_part(const mox_layout *layout, const mox_record_shape *shape, const moxie_expert *expert,
+                                  int64_t part, void *record, uint64_t *sum, moxie_error *error)
+{
+    if (layout->pack_part != NULL) {
+        if (part == 0)
+            memset(record, 0, sizeof(mox_record_header));
+        MOX_TRY(layout->pack_part(shape, expert, part, record, error));
+    } else {
+        memset(record, 0, bytes_of(layout, shape));
+        MOX_TRY(layout->pack(shape, expert, record, error));
+    }
+    *sum = sum_part(layout, shape, part, record);
+    return MOXIE_OK;
+}
+
+/* ---- the seal ------------------------------------------------------------------------------------- */
+
+static void begin_checksum(XXH3_state_t *state)
+{
+    XXH3_INITSTATE(state);
+    XXH3_64bits_reset(state);
+}
+
+/* The checksum, when `state` has the sums of all parts. */
+static uint64_t end_checksum(XXH3_state_t *state, mox_record_header header)
+{
+    header.checksum = 0;
+    XXH3_64bits_update(state, &header, sizeof header);
+    return XXH3_64bits_digest(state);
+}
+
+static void seal(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                 const moxie_expert *expert, void *record, XXH3_state_t *state)
+{
     mox_record_header header;
     memcpy(&header, record, sizeof header);
     header.magic = MOX_RECORD_MAGIC;
     header.layout = layout->number;
     header.expert = expert_index;
-    header.bytes = bytes;
+    header.bytes = bytes_of(layout, shape);
     header.a13_scale = expert->a13_scale;
     header.a2_scale = expert->a2_scale;
+    header.checksum = end_checksum(state, header);
     memcpy(record, &header, sizeof header);
-    header.checksum = checksum_of(record, bytes);
-    memcpy(record, &header, sizeof header);
+}
+
+void mox_record_seal(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                     const moxie_expert *expert, void *record, const uint64_t *sums)
+{
+    XXH3_state_t state;
+    begin_checksum(&state);
+    XXH3_64bits_update(&state, sums, (uint64_t)mox_record_parts(layout, shape) * sizeof *sums);
+    seal(layout, shape, expert_index, expert, record, &state);
+}
+
+moxie_status mox_record_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                             const moxie_expert *expert, void *record, moxie_error *error)
+{
+    MOX_TRY(mox_record_check(layout, shape, expert_index, expert, error));
+    XXH3_state_t state;
+    begin_checksum(&state);
+    for (int64_t part = 0; part < mox_record_parts(layout, shape); part++) {
+        uint64_t sum;
+        MOX_TRY(mox_record_pack_part(layout, shape, expert, part, record, &sum, error));
+        XXH3_64bits_update(&state, &sum, sizeof sum);
+    }
+    seal(layout, shape, expert_index, expert, record, &state);
     return MOXIE_OK;
+}
+
+static uint64_t checksum_of(const mox_layout *layout, const mox_record_shape *shape, const void *record)
+{
+    XXH3_state_t state;
+    mox_record_header header;
+    begin_checksum(&state);
+    for (int64_t part = 0; part < mox_record_parts(layout, shape); part++) {
+        const uint64_t sum = sum_part(layout, shape, part, record);
+        XXH3_64bits_update(&state, &sum, sizeof sum);
+    }
+    memcpy(&header, record, sizeof header);
+    return end_checksum(&state, header);
 }
 
 moxie_status mox_record_verify(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
@@ -129,7 +216,7 @@ moxie_status mox_record_verify(const mox_layout *layout, const mox_record_shape 
     MOX_FAIL_IF(header.expert != expert_index, MOXIE_ERR_MISMATCH, error,
                 "the record in the place of expert %lld belongs to expert %lld: the slot map and the records disagree",
                 (long long)expert_index, (long long)header.expert);
-    const uint64_t found = checksum_of(record, bytes);
+    const uint64_t found = checksum_of(layout, shape, record);
     MOX_FAIL_IF(found != header.checksum, MOXIE_ERR_MISMATCH, error,
                 "the record of expert %lld is damaged: its checksum is %016llx, its bytes give %016llx; prepare the "
                 "expert again",

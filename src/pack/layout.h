@@ -20,6 +20,7 @@
 #include "quant/quant.h"
 
 #define MOX_RECORD_ALIGN 64
+#define MOX_RECORD_PART  (512 << 10) /* a good size for a layout's parts: well inside an L2 */
 
 /* What fixes a record's form. */
 typedef struct mox_record_shape {
@@ -34,7 +35,7 @@ typedef struct mox_record_header {
     uint32_t layout;   /* number of the layout's row */
     int64_t expert;    /* global index; -1 for a shared expert */
     uint64_t bytes;    /* of the whole record */
-    uint64_t checksum; /* XXH3-64 of the record with this field zero */
+    uint64_t checksum; /* XXH3-64 of the parts' XXH3-64s, then this header with this field zero */
     float a13_scale, a2_scale;
     uint32_t flags; /* the layout's own */
     uint8_t reserved[20];
@@ -51,8 +52,17 @@ typedef struct mox_layout {
     /* False when the size does not fit in 64 bits. */
     bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
     /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check. Of the header only `flags` is
-     * the layout's to write. */
+     * the layout's to write. NULL when the layout packs in parts. */
     moxie_status (*pack)(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error);
+    /* Packing in parts: several threads fill one record, none of them zeroes it first, and each sums what it wrote
+     * while that is in its cache (about MOX_RECORD_PART bytes). Part i is the bytes from part_at(i) to part_at(i + 1);
+     * part 0 begins behind the header and part_at(parts) is record_bytes. The checksum depends on the cut, so it is as
+     * stable as the layout's number. pack_part() writes every byte of its part and no other, except that part 0 may
+     * write the header's `flags`, found 0; the record holds anything else. NULL when there is pack(): one part. */
+    int64_t (*parts)(const mox_record_shape *shape);
+    uint64_t (*part_at)(const mox_record_shape *shape, int64_t part);
+    moxie_status (*pack_part)(const mox_record_shape *shape, const moxie_expert *expert, int64_t part, void *record,
+                              moxie_error *error);
     /* Writes every element through the writable grids in `out`, which have the shapes, dtypes and zero_add that
      * pack() read from; group_index, when not NULL, is written too (through a cast: it is the caller's writable
      * memory). Numbers that a record holds as f32 (zero, global, bias) come back by value: NaN payloads of 16-bit
@@ -63,7 +73,16 @@ typedef struct mox_layout {
 const mox_layout *mox_layout_at(int32_t i); /* NULL past the last */
 const mox_layout *mox_layout_by_name(const char *name);
 
-/* Checks the views, packs, fills the header and seals it with the checksum. */
+/* The steps of mox_record_pack(), for several threads: check once; then every part in any order, by any thread, with
+ * its sum; then seal with the sums in order. Until then the record is none. */
+moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                              const moxie_expert *expert, moxie_error *error);
+int64_t mox_record_parts(const mox_layout *layout, const mox_record_shape *shape);
+moxie_status mox_record_pack_part(const mox_layout *layout, const mox_record_shape *shape, const moxie_expert *expert,
+                                  int64_t part, void *record, uint64_t *sum, moxie_error *error);
+void mox_record_seal(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                     const moxie_expert *expert, void *record, const uint64_t *sums);
+/* Checks the views, packs, fills the header and seals it with the checksum. `record` may hold anything. */
 moxie_status mox_record_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
                              const moxie_expert *expert, void *record, moxie_error *error);
 /* Right magic, layout, size and checksum; the text names the expert. */
