@@ -619,6 +619,36 @@ typedef struct moxie_kernel_info {
 } moxie_kernel_info;
 MOXIE_API int moxie_kernel_at(int32_t index, moxie_kernel_info *out);
 
+/* ------------------------------------------------------------------------------------------- */
+/* Limits                                                                                      */
+/* ------------------------------------------------------------------------------------------- */
+
+/* What the machine can do at most, all workers of an executor together; GB and TFLOP are powers of ten. A layer's
+ * time has a floor: max(weight bytes / read_gb_s, operations / bf16_tflop_s). The `how` strings name the probe that
+ * was best; they are static. */
+typedef struct moxie_limits {
+    uint32_t struct_size;
+    int32_t workers;
+    const char *isa;      /* class that the probes used: what is found, under MOXIE_MAX_ISA and `isa_cap` */
+    double read_gb_s;     /* reading from memory, every byte once, pages of 2 MB */
+    double copy_gb_s;     /* bytes copied from memory to memory */
+    double l2_read_gb_s;  /* reading what fits in each core's L2 */
+    double f32_tflop_s;   /* f32 multiply-adds, two operations each, registers only */
+    double bf16_tflop_s;  /* bf16 products added in f32, likewise; f32_tflop_s where nothing is faster */
+    double int8_top_s;    /* int8 products added in int32, likewise; 0 when there is no instruction for it */
+    uint64_t l2_bytes;    /* of one core */
+    uint64_t cache_bytes; /* of the last level, all instances together, as the system reports them */
+    const char *read_how, *copy_how, *l2_read_how, *f32_how, *bf16_how, *int8_how;
+    int32_t disturbed; /* figures for which other work never left the workers alone: they are rough */
+} moxie_limits;
+#define MOXIE_LIMITS_INIT MOXIE_INIT(moxie_limits)
+
+/* Measures them in a second or so; needs up to 1 GB of memory meanwhile. Other work on the machine lowers what is
+ * found: measure right before what is compared, and again after it. `executor` NULL: one thread. `isa_cap` as in
+ * moxie_options. MOXIE_ERR_MEMORY when the buffer cannot be had. One-thread-at-a-time per executor. */
+MOXIE_API moxie_status moxie_measure_limits(const moxie_executor *executor, const char *isa_cap, moxie_limits *out,
+                                            moxie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

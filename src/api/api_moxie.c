@@ -10,6 +10,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "cpu/limits/limits.h"
 #include "layer/check.h"
 #include "layer/struct_size.h"
 
@@ -285,4 +286,20 @@ int moxie_kernel_at(int32_t index, moxie_kernel_info *out)
                                      .runnable =
                                          mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) };
     return 1;
+}
+
+moxie_status moxie_measure_limits(const moxie_executor *executor, const char *isa_cap, moxie_limits *out,
+                                  moxie_error *error)
+{
+    moxie_options asked = MOXIE_OPTIONS_INIT, read;
+    moxie_limits limits;
+    mox_isa cap;
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, "moxie_limits", error));
+    asked.executor = executor;
+    MOX_TRY(mox_options_read(&asked, &read, error));
+    MOX_TRY(mox_isa_from_name(isa_cap, &cap, error));
+    MOX_TRY(mox_limits_measure(read.executor, cap, &limits, error));
+    mox_struct_write(&limits, out, sizeof limits);
+    return MOXIE_OK;
 }

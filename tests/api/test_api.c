@@ -108,6 +108,7 @@ static void refuses_null_in_comparisons(void **state)
     REFUSES(moxie_weights_compare(config, weights, NULL, &difference, error));
     REFUSES(moxie_weights_compare(config, weights, weights, NULL, error));
     REFUSES(moxie_machine_info(NULL, error));
+    REFUSES(moxie_measure_limits(NULL, NULL, NULL, error));
 }
 
 static void refuses_null_in_schemes(void **state)

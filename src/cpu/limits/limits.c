@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * limits.c - runs the probes: memory for them, how long each takes, and which rate becomes a limit.
+ *
+ *     buffer:   | worker 0: data | to | worker 1: data | to | ...     first touched by the worker that reads it
+ *
+ * The buffer is four times the last-level cache, so that a pass finds next to nothing of the pass before. Its pages
+ * are 2 MB where the system grants them, as for weights: walks of the page tables are no limit of memory. L2 probes
+ * use the beginning of each worker's share.
+ */
+#include "cpu/limits/limits.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cache_sizes.h"
+#include "base/executor.h"
+#include "base/memory.h"
+#include "base/sizes.h"
+
+enum { LOOPS = 5, MOST_LOOPS = 25, UNIT = 8 * 4096 }; /* loops wanted of a probe; parts are multiples of UNIT */
+#define LOOP_SECONDS  0.015 /* of one loop, about: far above starting the workers, short of a time slice */
+#define PROBE_SECONDS 0.3   /* no more loops after this, for a busy machine or an emulator */
+#define CLEAN         0.95  /* share of its processor that a worker must have */
+
+static const struct {
+    double unit;
+    bool every_isa; /* not only the highest that has a row */
+} limits[MOX_LIMITS] = {
+    [MOX_LIMIT_READ] = { 1e9, false }, [MOX_LIMIT_COPY] = { 1e9, true },   [MOX_LIMIT_L2_READ] = { 1e9, false },
+    [MOX_LIMIT_F32] = { 1e12, false }, [MOX_LIMIT_BF16] = { 1e12, false }, [MOX_LIMIT_INT8] = { 1e12, false },
+};
+
+static const mox_limit_list *const lists[] = { &mox_limit_probes_scalar, &mox_limit_probes_avx2,
+                                               &mox_limit_probes_avx512, &mox_limit_probes_amx };
+
+typedef struct measurement {
+    const moxie_executor *executor;
+    mox_isa isa; /* class in effect */
+    mox_cache_sizes caches;
+    char *buffer;
+    uint64_t share; /* bytes of the buffer a worker has, a multiple of 2 UNIT */
+    mox_limit_part *parts;
+    const mox_limit_probe *probe;
+} measurement;
+
+/* ---- one probe ----------------------------------------------------------------------------------- */
+
+static double seconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void run_part(void *context, int64_t task, int32_t worker)
+{
+    const measurement *m = context;
+    mox_limit_part *part = &m->parts[worker];
+    (void)task;
+    const double begin = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
+    m->probe->run(m->probe, part);
+    part->cpu += seconds(CLOCK_THREAD_CPUTIME_ID) - cpu; /* one worker may get several tasks */
+    part->begin = part->tasks > 0 ? part->begin : begin;
+    part->end = seconds(CLOCK_MONOTONIC);
+    part->tasks++;
+}
+
+typedef struct loop {
+    double span; /* from the first start to the last end */
+    double cpu;  /* the longest processor time of a worker */
+    bool clean;  /* every worker ran once, on a processor of its own, and all at the same time */
+} loop;
+
+static loop run_loop(measurement *m)
+{
+    const int32_t workers = m->executor->workers;
+    for (int32_t w = 0; w < workers; w++) {
+        m->parts[w].tasks = 0;
+        m->parts[w].cpu = 0;
+    }
+    mox_parallel(m->executor, workers, run_part, m);
+    loop l = { .clean = true };
+    double first = 0, last_begin = 0, last = 0;
+    for (int32_t w = 0; w < workers; w++) {
+        const mox_limit_part *p = &m->parts[w];
+        l.clean = l.clean && p->tasks == 1 && p->cpu >= CLEAN * (p->end - p->begin);
+        if (p->tasks == 0)
+            continue;
+        first = first > 0 && first < p->begin ? first : p->begin;
+        last_begin = p->begin > last_begin ? p->begin : last_begin;
+        last = p->end > last ? p->end : last;
+        l.cpu = p->cpu > l.cpu ? p->cpu : l.cpu;
+    }
+    l.span = last - first;
+    l.clean = l.clean && last_begin - first <= (1 - CLEAN) * l.span;
+    return l;
+}
+
+/* Points every worker at what the probe needs; returns the work of one round of all workers. */
+static double set_parts(measurement *m, uint64_t rounds)
+{
+    const mox_limit_probe *probe = m->probe;
+    uint64_t bytes = m->share;
+    if (probe->limit == MOX_LIMIT_COPY)
+        bytes = m->share / 2;
+    if (probe->limit == MOX_LIMIT_L2_READ)
+        bytes = (uint64_t)mox_min_i64((int64_t)m->share, (int64_t)(m->caches.l2 / 2)) / UNIT * UNIT;
+    for (int32_t w = 0; w < m->executor->workers; w++) {
+        char *data = m->buffer + (uint64_t)w * m->share;
+        m->parts[w] = (mox_limit_part) { .data = data, .to = data + m->share / 2, .bytes = bytes, .rounds = rounds };
+    }
+    return (probe->ops > 0 ? probe->ops : (double)bytes) * (double)m->executor->workers;
+}
+
+/* Rounds that make a loop long enough, by processor time: waiting for a processor must not count. The loops that
+ * find it out also warm up. */
+static uint64_t find_rounds(measurement *m)
+{
+    uint64_t rounds = 1;
+    for (;;) {
+        set_parts(m, rounds);
+        const double cpu = run_loop(m).cpu;
+        if (cpu >= LOOP_SECONDS / 2)
+            return rounds;
+        const double factor = LOOP_SECONDS / (cpu + 1e-6);
+        rounds = (uint64_t)((double)rounds * (factor > 64 ? 64 : factor)) + 1;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median clean loop; where the machine leaves none, what the workers did in the time that they had. */
+static double probe_rate(measurement *m, const mox_limit_probe *probe, bool *disturbed)
+{
+    double clean[LOOPS], least_cpu = 0;
+    int count = 0;
+    m->probe = probe;
+    const uint64_t rounds = find_rounds(m);
+    const double work = set_parts(m, rounds) * (double)rounds / limits[probe->limit].unit;
+    const double start = seconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < MOST_LOOPS && count < LOOPS; i++) {
+        const loop l = run_loop(m);
+        if (l.clean)
+            clean[count++] = l.span;
+        least_cpu = i > 0 && least_cpu < l.cpu ? least_cpu : l.cpu;
+        if (seconds(CLOCK_MONOTONIC) - start > PROBE_SECONDS)
+            break;
+    }
+    *disturbed = count == 0;
+    qsort(clean, (size_t)count, sizeof clean[0], by_value);
+    return work / (count > 0 ? clean[count / 2] : least_cpu);
+}
+
+/* ---- all probes of a limit ------------------------------------------------------------------------ */
+
+typedef struct best {
+    double rate;
+    const char *name;
+    bool disturbed;
+} best;
+
+static bool admitted(const measurement *m, const mox_limit_probe *probe)
+{
+    return probe->isa <= m->isa && (!probe->present || probe->present());
+}
+
+/* The probes of the highest class that has one, or of all. */
+static best measure(measurement *m, mox_limit limit)
+{
+    best result = { 0, "", false };
+    bool disturbed;
+    for (int i = (int)(sizeof lists / sizeof lists[0]) - 1; i >= 0; i--) {
+        for (int32_t r = 0; r < lists[i]->count; r++) {
+            const mox_limit_probe *probe = &lists[i]->rows[r];
+            if (probe->limit != limit || !admitted(m, probe))
+                continue;
+            const double rate = probe_rate(m, probe, &disturbed);
+            if (rate > result.rate)
+                result = (best) { rate, probe->name, disturbed };
+        }
+        if (result.rate > 0 && !limits[limit].every_isa)
+            break;
+    }
+    return result;
+}
+
+static void measure_all(measurement *m, moxie_limits *out)
+{
+    const best read = measure(m, MOX_LIMIT_READ), copy = measure(m, MOX_LIMIT_COPY), l2 = measure(m, MOX_LIMIT_L2_READ);
+    const best f32 = measure(m, MOX_LIMIT_F32), bf16 = measure(m, MOX_LIMIT_BF16), int8 = measure(m, MOX_LIMIT_INT8);
+    /* bf16 values are exact in f32: where there is nothing faster, that is the way to multiply them. */
+    const best wide = bf16.rate > f32.rate ? bf16 : f32;
+    *out = (moxie_limits) { .struct_size = sizeof *out,
+                            .workers = m->executor->workers,
+                            .isa = mox_isa_name(m->isa),
+                            .disturbed = read.disturbed + copy.disturbed + l2.disturbed + f32.disturbed +
+                                         wide.disturbed + int8.disturbed,
+                            .read_gb_s = read.rate,
+                            .copy_gb_s = copy.rate,
+                            .l2_read_gb_s = l2.rate,
+                            .f32_tflop_s = f32.rate,
+                            .bf16_tflop_s = wide.rate,
+                            .int8_top_s = int8.rate,
+                            .read_how = read.name,
+                            .copy_how = copy.name,
+                            .l2_read_how = l2.name,
+                            .f32_how = f32.name,
+                            .bf16_how = wide.name,
+                            .int8_how = int8.name,
+                            .l2_bytes = m->caches.l2,
+                            .cache_bytes = m->caches.last };
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+static void touch_share(void *context, int64_t task, int32_t worker)
+{
+    const measurement *m = context;
+    (void)task;
+    for (uint64_t at = 0; at < m->share; at += 4096)
+        m->buffer[(uint64_t)worker * m->share + at] = (char)at;
+}
+
+/* Four times the caches, but no more than a quarter of what is free now, nor than 1 GB: enough for a few passes of
+ * 15 ms on any machine, and a pass must not take seconds. */
+static uint64_t buffer_bytes(const measurement *m)
+{
+    const int64_t most = INT64_C(1) << 30, least = INT64_C(64) << 20;
+    const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t bytes = mox_max_i64(least, mox_min_i64(most, 4 * (int64_t)mox_min_i64((int64_t)m->caches.last, most)));
+    if (pages > 0 && page > 0)
+        bytes = mox_max_i64(least, mox_min_i64(bytes, (int64_t)pages * page / 4));
+    return (uint64_t)bytes;
+}
+
+static moxie_status allocate(measurement *m, moxie_error *error)
+{
+    const uint64_t workers = (uint64_t)m->executor->workers, unit = 2 * UNIT;
+    m->share = buffer_bytes(m) / workers / unit * unit;
+    m->share = m->share > 0 ? m->share : unit;
+    m->parts = mox_alloc_aligned(workers * sizeof *m->parts, 64);
+    m->buffer = mox_alloc_pages(workers * m->share);
+    MOX_FAIL_IF(!m->parts || !m->buffer, MOXIE_ERR_MEMORY, error,
+                "no memory for the buffer of %llu bytes that the memory probes of %llu workers read (the caches hold "
+                "%llu): free some, or use limits measured before",
+                (unsigned long long)(workers * m->share), (unsigned long long)workers,
+                (unsigned long long)m->caches.last);
+    mox_parallel(m->executor, (int64_t)workers, touch_share, m);
+    return MOXIE_OK;
+}
+
+static mox_isa class_under(mox_isa cap)
+{
+    const mox_cpu_features *cpu = mox_cpu();
+    const mox_isa isa = cap < cpu->allowed ? cap : cpu->allowed;
+    return isa == MOX_ISA_NEON && !cpu->neon ? MOX_ISA_SCALAR : isa;
+}
+
+moxie_status mox_limits_measure(const moxie_executor *executor, mox_isa cap, moxie_limits *out, moxie_error *error)
+{
+    measurement m = { .executor = executor, .isa = class_under(cap), .caches = mox_cache_sizes_find() };
+    const moxie_status status = allocate(&m, error);
+    if (status == MOXIE_OK)
+        measure_all(&m, out);
+    mox_free(m.parts);
+    mox_free_pages(m.buffer);
+    return status;
+}

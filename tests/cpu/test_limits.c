@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_limits.c - the measured limits: positive and plausible at every cap, under MOXIE_MAX_ISA, on an executor that
+ * runs its tasks one after the other; nothing is left in the tile registers; every allocation failing once.
+ *
+ * Machines under test are busy, slow or emulated, so figures are compared with factors between them only.
+ */
+#include "test_support.h"
+
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/executor.h"
+#include "base/memory.h"
+#include "cpu/limits/limits.h"
+
+static moxie_limits measure(const moxie_executor *executor, const char *cap)
+{
+    moxie_limits limits = MOXIE_LIMITS_INIT;
+    moxie_error error;
+    assert_ok(moxie_measure_limits(executor, cap, &limits, &error), &error);
+    return limits;
+}
+
+static void check_plausible(const moxie_limits *l)
+{
+    assert_true(l->read_gb_s > 0.01 && l->read_gb_s < 1e5);
+    assert_true(l->copy_gb_s > 0.01 && l->copy_gb_s < 1e5);
+    assert_true(l->l2_read_gb_s > 0.01 && l->l2_read_gb_s < 1e6);
+    assert_true(l->f32_tflop_s > 1e-6 && l->f32_tflop_s < 1e4);
+    assert_true(l->bf16_tflop_s >= l->f32_tflop_s && l->bf16_tflop_s < 1e5);
+    assert_true(l->int8_top_s >= 0 && l->int8_top_s < 1e5);
+    assert_true(l->l2_bytes >= 1 << 16 && l->cache_bytes >= l->l2_bytes);
+    assert_true(l->disturbed >= 0 && l->disturbed <= MOX_LIMITS);
+    assert_true(*l->read_how && *l->copy_how && *l->l2_read_how && *l->f32_how && *l->bf16_how);
+    assert_int_equal(l->int8_top_s > 0, *l->int8_how != '\0');
+}
+
+/* Measured in a child, for features are found once per process; before this process looks for itself. */
+static void test_cap_of_the_process(void **state)
+{
+    int ends[2], status;
+    struct {
+        char isa[16], bf16_how[64];
+        double int8;
+    } seen = { 0 };
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("MOXIE_MAX_ISA", "scalar", 1);
+        moxie_limits limits = MOXIE_LIMITS_INIT;
+        if (moxie_measure_limits(NULL, "amx", &limits, NULL) != MOXIE_OK)
+            _exit(1);
+        snprintf(seen.isa, sizeof seen.isa, "%s", limits.isa);
+        snprintf(seen.bf16_how, sizeof seen.bf16_how, "%s", limits.bf16_how);
+        seen.int8 = limits.int8_top_s;
+        _exit(write(ends[1], &seen, sizeof seen) == sizeof seen ? 0 : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(ends[0], &seen, sizeof seen), sizeof seen);
+    close(ends[0]);
+    close(ends[1]);
+    assert_string_equal(seen.isa, "scalar");
+    assert_string_equal(seen.bf16_how, "f32 multiply-add");
+    assert_true(seen.int8 == 0);
+}
+
+static void test_every_cap(void **state)
+{
+    static const char *const caps[] = { "scalar", "avx2", "avx512", "amx" };
+    const char *const allowed = mox_isa_name(mox_cpu()->allowed);
+    moxie_limits scalar = { 0 };
+    moxie_executor *executor = NULL;
+    moxie_error error;
+    (void)state;
+    assert_ok(mox_executor_create(2, &executor, &error), &error);
+    for (int i = 0; i < 4; i++) {
+        mox_isa cap;
+        assert_ok(mox_isa_from_name(caps[i], &cap, &error), &error);
+        const moxie_limits l = measure(executor, caps[i]);
+        check_plausible(&l);
+        assert_int_equal(l.workers, 2);
+        assert_string_equal(l.isa, cap < mox_cpu()->allowed ? caps[i] : allowed);
+        const bool tiles = strcmp(l.isa, "amx") == 0;
+        assert_int_equal(tiles, strcmp(l.bf16_how, "tdpbf16ps") == 0);
+        assert_int_equal(tiles, strcmp(l.int8_how, "tdpbssd") == 0);
+        if (i == 0)
+            scalar = l;
+        /* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four at least. */
+        if (cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2)
+            assert_true(l.f32_tflop_s > 1.3 * scalar.f32_tflop_s);
+        if (tiles)
+            assert_true(l.bf16_tflop_s > 4 * l.f32_tflop_s && l.int8_top_s > l.bf16_tflop_s);
+    }
+    mox_executor_destroy(executor);
+}
+
+/* A plain loop over much memory cannot be far above what the probes found, nor can they have found a thousand times
+ * as much. */
+static void test_units(void **state)
+{
+    const uint64_t words = UINT64_C(1) << 25;
+    struct timespec start, end;
+    volatile uint64_t *data = mox_alloc_pages(words * 8);
+    uint64_t sum = 0;
+    (void)state;
+    assert_non_null(data);
+    for (uint64_t i = 0; i < words; i++)
+        data[i] = i;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (uint64_t i = 0; i < words; i++)
+        sum += data[i];
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(sum == words / 2 * (words - 1));
+    mox_free_pages((void *)(uintptr_t)data);
+    const double time = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    const double plain = (double)words * 8e-9 / time;
+    const moxie_limits l = measure(NULL, NULL);
+    assert_true(l.read_gb_s > plain / 4 && l.read_gb_s < plain * 200);
+    assert_true(l.copy_gb_s < l.read_gb_s * 4);
+    assert_true(l.l2_read_gb_s > l.read_gb_s / 4);
+}
+
+#if defined(__x86_64__)
+static void test_tiles_are_released(void **state)
+{
+    unsigned char config[64] = { 0xff };
+    (void)state;
+    if (!mox_cpu()->amx_tile) {
+        print_message("this processor has no AMX\n");
+        skip();
+    }
+    measure(NULL, NULL); /* NULL: on this thread */
+    __asm__ volatile("sttilecfg %0" : "=m"(config));
+    assert_int_equal(config[0], 0);
+}
+#endif
+
+static void one_after_the_other(void *self, int64_t tasks, moxie_task_fn fn, void *context)
+{
+    (void)self;
+    for (int64_t task = 0; task < tasks; task++)
+        fn(context, task, 0);
+}
+
+/* Three workers by name, one by deed: the figures are those of one, not three times as much. */
+static void test_serial_host_executor(void **state)
+{
+    const moxie_executor host = { .workers = 3, .run = one_after_the_other };
+    (void)state;
+    const moxie_limits one = measure(NULL, "scalar"), three = measure(&host, "scalar");
+    check_plausible(&three);
+    assert_int_equal(three.disturbed, 5); /* all that scalar code has */
+    assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
+}
+
+static void test_refusals(void **state)
+{
+    moxie_error error = { 0 };
+    moxie_limits limits = { .struct_size = 0 }, older = { .struct_size = 24, .copy_gb_s = -1 };
+    const moxie_executor none = { .workers = 0, .run = one_after_the_other };
+    (void)state;
+    assert_int_equal(moxie_measure_limits(NULL, NULL, &limits, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "INIT"));
+    limits.struct_size = sizeof limits;
+    assert_int_equal(moxie_measure_limits(NULL, "sse9", &limits, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "sse9"));
+    assert_int_equal(moxie_measure_limits(&none, NULL, &limits, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "0 workers"));
+    assert_true(limits.read_gb_s == 0);
+    assert_ok(moxie_measure_limits(NULL, "scalar", &older, &error), &error);
+    assert_true(older.read_gb_s > 0 && older.copy_gb_s == -1); /* a caller of 24 bytes gets no more than those */
+    assert_int_equal(older.struct_size, 24);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    mox_cpu(); /* not counted below */
+    const uint64_t before = mox_alloc_count();
+    measure(NULL, "scalar");
+    const uint64_t allocations = mox_alloc_count() - before;
+    assert_true(allocations >= 2);
+    for (uint64_t n = 1; n <= allocations; n++) {
+        moxie_limits limits = MOXIE_LIMITS_INIT;
+        moxie_error error = { 0 };
+        mox_alloc_fail_at(n);
+        assert_int_equal(moxie_measure_limits(NULL, "scalar", &limits, &error), MOXIE_ERR_MEMORY);
+        mox_alloc_fail_at(0);
+        assert_non_null(strstr(error.text, "bytes"));
+        assert_true(limits.read_gb_s == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cap_of_the_process),
+        cmocka_unit_test(test_every_cap),
+        cmocka_unit_test(test_units),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_tiles_are_released),
+#endif
+        cmocka_unit_test(test_serial_host_executor),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
