@@ -2,7 +2,7 @@
  *
  * layout.c - walks layouts.def, and seals records whatever their layout.
  *
- *     check:   views of the right shapes, a shape that the layout holds
+ *     check:   views of the right shapes, a shape and an expert that the layout holds
  *     pack:    part 0, part 1, ... by any threads -> a sum each
  *     seal:    header; checksum = XXH3-64( sum of part 0 | sum of part 1 | ... | header with checksum 0 )
  *     verify:  magic, layout, size, expert, checksum
@@ -83,7 +83,10 @@ moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *
                 (long long)expert_index, refusal);
     uint64_t bytes;
     MOX_TRY(sized(layout, shape, &bytes, error));
-    return check_expert(shape, expert_index, expert, error);
+    MOX_TRY(check_expert(shape, expert_index, expert, error));
+    MOX_FAIL_IF(layout->takes != NULL && !layout->takes(shape, expert, reason, sizeof reason), MOXIE_ERR_UNSUPPORTED,
+                error, "layout %s cannot hold expert %lld: %s", layout->name, (long long)expert_index, reason);
+    return MOXIE_OK;
 }
 
 /* ---- parts ---------------------------------------------------------------------------------------- */

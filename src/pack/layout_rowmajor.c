@@ -18,6 +18,7 @@
 #include "pack/layout.h"
 
 #include "base/sizes.h"
+#include "pack/grid_move.h"
 
 /* Offsets in a record; equal neighbours are an empty section. */
 typedef struct sections {
@@ -151,53 +152,21 @@ static void copy_grid(const moxie_grid *from, const moxie_grid *to)
             mox_grid_store(to, r, c, mox_grid_code(from, r, c));
 }
 
-/* f32 keeps its bits on the way through a record, NaN payload and all; narrower floats keep their value. */
-static float grid_float(const moxie_grid *grid, int64_t r, int64_t c)
-{
-    if (grid->dtype != MOXIE_F32)
-        return (float)mox_grid_value(grid, r, c);
-    const uint32_t code = mox_grid_code(grid, r, c);
-    float value;
-    memcpy(&value, &code, sizeof value);
-    return value;
-}
-
-static void store_float(const moxie_grid *grid, int64_t r, int64_t c, float value)
-{
-    uint32_t code;
-    memcpy(&code, &value, sizeof code);
-    mox_grid_store(grid, r, c, grid->dtype == MOXIE_F32 ? code : mox_format_of(grid->dtype)->encode(value));
-}
-
-/* Adding +0 would lose the sign of a zero. */
-static float plus(float value, float add)
-{
-    return add == 0.0f ? value : value + add;
-}
-
 static void pack_floats(const moxie_grid *from, float add, float *to, int64_t rows, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
-            to[r * cols + c] = plus(grid_float(from, from->rows == 1 ? 0 : r, c), add);
+            to[r * cols + c] = mox_pack_plus(mox_pack_get_float(from, from->rows == 1 ? 0 : r, c), add);
 }
 
 static void unpack_floats(const float *from, float add, const moxie_grid *to)
 {
     for (int64_t r = 0; r < to->rows; r++)
         for (int64_t c = 0; c < to->cols; c++)
-            store_float(to, r, c, plus(from[r * to->cols + c], -add));
+            mox_pack_put_float(to, r, c, mox_pack_plus(from[r * to->cols + c], -add));
 }
 
 /* ---- act order ------------------------------------------------------------------------------------ */
-
-static bool is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols)
-{
-    for (int64_t k = 0; k < cols; k++)
-        if (group_index[k] != k / group_cols)
-            return false;
-    return true;
-}
 
 /* Columns group by group: quadratic in the number of groups at worst, but without memory of its own. */
 static void fill_visit(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *visit)
@@ -212,7 +181,7 @@ static void fill_visit(const int32_t *group_index, int64_t cols, int64_t groups,
 static moxie_status pack_order(const projection *p, const moxie_matrix *from, const sections *s, uint8_t *record,
                                uint32_t *flags, moxie_error *error)
 {
-    if (from->group_index == NULL || is_natural_order(from->group_index, p->cols, mox_group_cols(p->quant, p->cols)))
+    if (mox_pack_is_natural_order(from->group_index, p->cols, mox_group_cols(p->quant, p->cols)))
         return MOXIE_OK;
     MOX_FAIL_IF(!can_reorder(p), MOXIE_ERR_UNSUPPORTED, error,
                 "a group index that reorders columns was given for an element or group size that has none: layout "

@@ -94,7 +94,7 @@ typedef struct sample {
     const mox_layout *layout;
 } sample;
 
-/* False when the layout refuses the shape. */
+/* False when the layout refuses the shape or does not take the expert. */
 static bool make_sample(sample *out, test_rng *rng, const mox_layout *layout)
 {
     const test_expert_spec spec = {
@@ -112,6 +112,10 @@ static bool make_sample(sample *out, test_rng *rng, const mox_layout *layout)
     if (layout->refuse(&out->shape, reason, sizeof reason) != NULL)
         return false;
     test_expert_make(&out->expert, rng, &spec);
+    if (layout->takes != NULL && !layout->takes(&out->shape, &out->expert.view, reason, sizeof reason)) {
+        test_expert_free(&out->expert);
+        return false;
+    }
     assert_true(layout->record_bytes(&out->shape, &out->bytes));
     out->parts = mox_record_parts(layout, &out->shape);
     return true;

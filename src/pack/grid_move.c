@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * grid_move.c - floats between a checkpoint's grids and a record, and whether columns lie in natural order
+ * (grid_move.h).
+ */
+#include "pack/grid_move.h"
+
+float mox_pack_get_float(const moxie_grid *grid, int64_t r, int64_t c)
+{
+    if (grid->dtype != MOXIE_F32)
+        return (float)mox_grid_value(grid, r, c);
+    const uint32_t code = mox_grid_code(grid, r, c);
+    float value;
+    memcpy(&value, &code, sizeof value);
+    return value;
+}
+
+void mox_pack_put_float(const moxie_grid *grid, int64_t r, int64_t c, float value)
+{
+    uint32_t code;
+    memcpy(&code, &value, sizeof code);
+    mox_grid_store(grid, r, c, grid->dtype == MOXIE_F32 ? code : mox_format_of(grid->dtype)->encode(value));
+}
+
+float mox_pack_plus(float value, float add)
+{
+    return add == 0.0f ? value : value + add;
+}
+
+bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols)
+{
+    for (int64_t k = 0; group_index != NULL && k < cols; k++)
+        if (group_index[k] != k / group_cols)
+            return false;
+    return true;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_panel.c - layout panel16: every byte of a record against the words of panel.h, put into formulas here element
+ * by element; single codes at places worked out by hand; unpack(pack(w)) == w; what the layout refuses.
+ *
+ *     every element x scale x groups x packing, bias, gate, zero points; rows and columns about panels and steps
+ */
+#include <math.h>
+
+#include "pack/panel.h"
+#include "test_problem.h"
+
+static const mox_layout *layout(void)
+{
+    return mox_layout_by_name("panel16");
+}
+
+/* ---- panel.h in formulas ---------------------------------------------------------------------------------- */
+
+static int64_t up_to(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static void put(uint8_t *bytes, int64_t bit, int bits, uint32_t value)
+{
+    for (int i = 0; i < bits; i++)
+        bytes[(bit + i) / 8] |= (uint8_t)((value >> i & 1) << (bit + i) % 8);
+}
+
+/* Puts the code of row n, column k into a step: line, then lane or what stands in its place, then the bits. */
+static void put_code(uint8_t *step, moxie_dtype element, int n, int k, uint32_t code)
+{
+    const int lane = 32 * n;
+    switch (element) {
+    case MOXIE_BF16: put(step, 512 * (k / 2) + lane + 16 * (k % 2), 16, code); break;
+    case MOXIE_F16: put(step, 512 * (k / 2) + 256 * (k % 2) + 16 * n, 16, code); break;
+    case MOXIE_I8:
+    case MOXIE_U8B128: put(step, 512 * (k / 4) + lane + 8 * (k % 4), 8, code); break;
+    case MOXIE_F8_E4M3:
+    case MOXIE_F8_E5M2:
+        put(step, 512 * (k / 4) + 128 * (n / 4) + (k % 4 >= 2 ? 64 : 0) + 16 * (n % 4) + 8 * (k % 2), 8, code);
+        break;
+    case MOXIE_F6_E3M2:
+    case MOXIE_F6_E2M3:
+        put(step + 256, 512 * (k / 16) + lane + 16 * (k % 2) + 2 * (k % 16 / 2), 2, code >> 4);
+        put(step, 512 * (k / 8) + lane + 16 * (k % 2) + 4 * (k % 8 / 2), 4, code & 15);
+        break;
+    default: put(step, 512 * (k / 8) + lane + 16 * (k % 2) + 4 * (k % 8 / 2), 4, code); break;
+    }
+}
+
+/* One projection as panel.h has it, at `to`. gate NULL: ungated. */
+static uint8_t *expect_product(uint8_t *to, const moxie_quant *q, const moxie_matrix *gate, const moxie_matrix *up,
+                               bool bias)
+{
+    const int64_t rows = up->codes.rows, cols = up->codes.cols, steps = (cols + 31) / 32;
+    const int64_t step_bytes = 4 * 16 * mox_dtype_bits(q->element), count = up_to(rows, 16) / 16 * (gate ? 2 : 1);
+    const int64_t gc = q->group_cols <= 0 || q->group_cols > cols ? cols : q->group_cols;
+    const int64_t gr = q->group_rows == 0 ? 1 : q->group_rows < 0 || q->group_rows > rows ? rows : q->group_rows;
+    const int64_t groups = (cols + gc - 1) / gc, scale_size = mox_dtype_bits(q->scale) / 8;
+    const int64_t lanes = gr % 16 == 0 || gr == rows ? 1 : 16;
+    const int64_t scale_at = steps * step_bytes, zero_at = scale_at + up_to(groups * lanes * scale_size, 64);
+    const int64_t panel_bytes = zero_at + (q->has_zero ? up_to(groups * 16, 64) : 0);
+    uint8_t *global = to + count * panel_bytes;
+    uint8_t *biases = global + (q->global != MOXIE_GLOBAL_NONE ? count * 64 : 0);
+    for (int64_t panel = 0; panel < count; panel++, to += panel_bytes) {
+        const moxie_matrix *m = gate == NULL ? up : panel % 2 == 0 ? gate : up;
+        const int64_t row = (gate == NULL ? panel : panel / 2) * 16;
+        for (int n = 0; n < 16 && row + n < rows; n++) {
+            for (int64_t k = 0; k < cols; k++)
+                put_code(to + k / 32 * step_bytes, q->element, n, (int)(k % 32), mox_grid_code(&m->codes, row + n, k));
+            for (int64_t g = 0; g < groups && scale_size > 0 && n < lanes; g++)
+                put(to + scale_at, 8 * scale_size * (g * lanes + n), 8 * (int)scale_size,
+                    mox_grid_code(&m->scale, (row + n) / gr, g));
+            for (int64_t g = 0; g < groups && q->has_zero; g++)
+                to[zero_at + g * 16 + n] =
+                    (uint8_t)(mox_grid_value(&m->zero, (row + n) / gr, g) + (double)m->zero_add + 8.0);
+            float f = 0;
+            if (q->global != MOXIE_GLOBAL_NONE) {
+                f = (float)mox_grid_value(&m->global, m->global.rows == 1 ? 0 : row + n, 0);
+                memcpy(global + (panel * 16 + n) * 4, &f, 4);
+            }
+            if (bias) {
+                f = (float)mox_grid_value(&m->bias, row + n, 0);
+                memcpy(biases + (panel * 16 + n) * 4, &f, 4);
+            }
+        }
+    }
+    return biases + (bias ? count * 64 : 0);
+}
+
+/* Packs over whatever lies there and compares every byte behind the header, and the size. */
+static void check_bytes(const char *name, const mox_record_shape *shape, const moxie_expert *expert, uint8_t *record,
+                        uint64_t bytes)
+{
+    moxie_error error;
+    uint8_t *want = calloc(1, bytes + 4096);
+    uint8_t *end =
+        expect_product(want + 64, &shape->w13, shape->gated ? &expert->gate : NULL, &expert->up, shape->bias13);
+    end = expect_product(end, &shape->w2, NULL, &expert->down, shape->bias2);
+    assert_int_equal(bytes, end - want);
+    memset(record, 0xcc, bytes);
+    for (int64_t part = layout()->parts(shape) - 1; part >= 0; part--)
+        assert_ok(layout()->pack_part(shape, expert, part, record, &error), &error);
+    for (uint64_t i = 64; i < bytes; i++)
+        if (record[i] != want[i])
+            fail_msg("%s, %lld x %lld%s: byte %llu is 0x%02x, panel.h says 0x%02x", name, (long long)shape->hidden,
+                     (long long)shape->intermediate, shape->gated ? " gated" : "", (unsigned long long)i, record[i],
+                     want[i]);
+    free(want);
+}
+
+static void check_spec(test_rng *rng, const test_expert_spec *spec)
+{
+    const mox_record_shape shape = test_record_shape(spec);
+    const char *name = spec->w13->name, *what;
+    test_expert expert, back;
+    moxie_error error;
+    uint64_t bytes = 0;
+    test_expert_make(&expert, rng, spec);
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    uint8_t *record = test_guarded(bytes);
+    check_bytes(name, &shape, &expert.view, record, bytes);
+    memset(record, 0x33, bytes);
+    assert_ok(mox_record_pack(layout(), &shape, 7, &expert.view, record, &error), &error);
+    assert_ok(mox_record_verify(layout(), &shape, 7, record, &error), &error);
+    test_expert_twin(&back, &expert);
+    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
+    if (!test_expert_equal(&expert.view, &back.view, &what))
+        fail_msg("%s %s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, test_fill_names[spec->fill],
+                 (long long)spec->hidden, (long long)spec->intermediate, what);
+    test_guarded_free(record, bytes);
+    test_expert_free(&expert);
+    test_expert_free(&back);
+}
+
+/* ---- every combination ------------------------------------------------------------------------------------ */
+
+static const int64_t row_sizes[] = { 1, 15, 16, 17, 33 }, col_sizes[] = { 1, 31, 32, 33, 63, 65, 100, 288, 300 };
+
+#define PICK(rng, list) (list)[test_below((rng), sizeof(list) / sizeof(list)[0])]
+
+static void check_quant(test_rng *rng, const test_weight_quant *which)
+{
+    test_expert_spec spec = { .hidden = PICK(rng, col_sizes),
+                              .intermediate = PICK(rng, row_sizes),
+                              .gated = test_below(rng, 2) == 0,
+                              .bias13 = test_below(rng, 2) == 0,
+                              .bias2 = test_below(rng, 2) == 0,
+                              .w13 = which,
+                              .w2 = which,
+                              .a13 = &test_act_quants[1],
+                              .fill = (test_fill)test_below(rng, TEST_FILLS) };
+    char reason[256];
+    const mox_record_shape shape = test_record_shape(&spec);
+    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    if (refusal != NULL)
+        fail_msg("%s is refused: %s", which->name, refusal);
+    check_spec(rng, &spec);
+    spec.hidden = PICK(rng, row_sizes);
+    spec.intermediate = PICK(rng, col_sizes);
+    check_spec(rng, &spec);
+}
+
+static bool can_pack(moxie_dtype element, test_packing packing)
+{
+    const int32_t bits = mox_dtype_bits(element);
+    switch (packing) {
+    case TEST_TRANSPOSED: return bits % 8 == 0;
+    case TEST_AWQ: return bits == 4;
+    case TEST_ROW_PAIRS: return bits == 4;
+    case TEST_WORDS:
+    case TEST_GPTQ: return bits == 4 || bits == 8;
+    default: return true;
+    }
+}
+
+static void check_packings(test_rng *rng, const moxie_quant *quant)
+{
+    static const float to_add[] = { 0.0f, 1.0f };
+    char name[160], text[128];
+    for (test_packing packing = TEST_DENSE; packing <= TEST_ROW_PAIRS; packing++) {
+        test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
+        if (!can_pack(quant->element, packing))
+            continue;
+        if (quant->has_zero)
+            which.zero_add = PICK(rng, to_add);
+        snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
+        check_quant(rng, &which);
+    }
+}
+
+static void every_quant(void **state)
+{
+    (void)state;
+    static const moxie_dtype elements[] = { MOXIE_F8_E4M3, MOXIE_F8_E5M2, MOXIE_F6_E3M2, MOXIE_F6_E2M3, MOXIE_F4_E2M1,
+                                            MOXIE_I8,      MOXIE_I4,      MOXIE_U4B8,    MOXIE_U8B128 };
+    static const moxie_dtype scales[] = { MOXIE_F32, MOXIE_F16, MOXIE_BF16, MOXIE_F8_E4M3, MOXIE_F8_E8M0 };
+    static const int32_t group_cols[] = { -1, 16, 32, 64, 128 }, group_rows[] = { 0, 5, 16, 32, -1 };
+    const uint64_t seed = test_seed(1);
+    test_rng rng = { seed };
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++)
+        for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++)
+            for (size_t g = 0; g < sizeof group_cols / sizeof group_cols[0]; g++) {
+                const bool integer = mox_format_of(elements[e])->kind == MOX_KIND_INTEGER;
+                const bool narrow = mox_dtype_bits(elements[e]) == 4;
+                moxie_quant quant = { .element = elements[e],
+                                      .scale = scales[s],
+                                      .group_cols = group_cols[g],
+                                      .group_rows = PICK(&rng, group_rows),
+                                      .global = (int32_t)test_below(&rng, 3) };
+                if (group_cols[g] == 16 && !narrow)
+                    continue;
+                check_packings(&rng, &quant);
+                quant.group_rows = 1;
+                quant.has_zero = integer && narrow;
+                check_packings(&rng, &quant);
+            }
+}
+
+static void unscaled_floats(void **state)
+{
+    (void)state;
+    test_rng rng = { 2 };
+    for (int i = 0; i < 20; i++) {
+        check_packings(&rng, &(moxie_quant) { .element = MOXIE_BF16 });
+        check_packings(&rng, &(moxie_quant) { .element = MOXIE_F16 });
+    }
+}
+
+/* Rows of real length, and tasks of several panels: the formats of test_problem.c that panels hold. */
+static void real_sizes(void **state)
+{
+    (void)state;
+    test_rng rng = { 3 };
+    char reason[256];
+    for (int q = 0; q < test_weight_quant_count; q++) {
+        const test_expert_spec spec = { .hidden = 2880,
+                                        .intermediate = 65,
+                                        .gated = q % 2 == 0,
+                                        .bias13 = true,
+                                        .w13 = &test_weight_quants[q],
+                                        .w2 = &test_weight_quants[q] };
+        const mox_record_shape shape = test_record_shape(&spec);
+        const bool fractions = test_weight_quants[q].zero_dtype != MOXIE_DTYPE_NONE;
+        if (layout()->refuse(&shape, reason, sizeof reason) == NULL && !test_weight_quants[q].act_order && !fractions)
+            check_spec(&rng, &spec);
+    }
+}
+
+/* ---- places worked out by hand ---------------------------------------------------------------------------- */
+
+typedef struct known_place {
+    moxie_dtype element;
+    int row, col;
+    uint32_t code;
+    int byte;       /* behind the header: one panel, its steps, then scales */
+    uint32_t bytes; /* little-endian, from there */
+} known_place;
+
+/* Row 17 is in the second panel of an ungated matrix of 20 rows and 40 columns: two steps a panel. */
+static const known_place known_places[] = {
+    { MOXIE_BF16, 0, 1, 0x3f80, 2, 0x3f80 },
+    { MOXIE_BF16, 3, 2, 0x4049, 64 + 12, 0x4049 },
+    { MOXIE_BF16, 15, 31, 0xbeef, 15 * 64 + 62, 0xbeef },
+    { MOXIE_BF16, 17, 33, 0x1234, 2048 + 1024 + 6, 0x1234 },
+    { MOXIE_F16, 1, 0, 0x3c00, 2, 0x3c00 },
+    { MOXIE_F16, 0, 1, 0x3c00, 32, 0x3c00 },
+    { MOXIE_F16, 15, 31, 0xabcd, 15 * 64 + 62, 0xabcd },
+    { MOXIE_F16, 17, 34, 0x1234, 2048 + 1024 + 64 + 2, 0x1234 },
+    { MOXIE_I8, 0, 3, 0x7f, 3, 0x7f },
+    { MOXIE_I8, 2, 5, 0x81, 64 + 8 + 1, 0x81 },
+    { MOXIE_I8, 17, 39, 0x42, 2 * 512 + 64 + 512 + 64 + 4 + 3, 0x42 },
+    { MOXIE_F8_E4M3, 0, 1, 0x38, 1, 0x38 },
+    { MOXIE_F8_E4M3, 1, 0, 0x38, 2, 0x38 },
+    { MOXIE_F8_E4M3, 0, 2, 0x38, 8, 0x38 },
+    { MOXIE_F8_E4M3, 6, 7, 0x38, 64 + 16 + 8 + 4 + 1, 0x38 },
+    { MOXIE_F4_E2M1, 0, 0, 0x5, 0, 0x05 },
+    { MOXIE_F4_E2M1, 0, 1, 0x5, 2, 0x05 },
+    { MOXIE_F4_E2M1, 0, 2, 0x5, 0, 0x50 },
+    { MOXIE_F4_E2M1, 1, 7, 0xa, 4 + 3, 0xa0 },
+    { MOXIE_F4_E2M1, 15, 31, 0xa, 3 * 64 + 63, 0xa0 },
+    { MOXIE_F4_E2M1, 17, 36, 0x9, 2 * 256 + 64 + 256 + 4 + 1, 0x09 },
+    { MOXIE_F6_E3M2, 0, 4, 0x0f, 1, 0x0f },
+    { MOXIE_F6_E3M2, 0, 0, 0x30, 256, 0x03 },
+    { MOXIE_F6_E3M2, 0, 1, 0x30, 256 + 2, 0x03 },
+    { MOXIE_F6_E3M2, 2, 31, 0x20, 256 + 64 + 8 + 3, 0x80 },
+};
+
+static void known_places_hold(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof known_places / sizeof known_places[0]; i++) {
+        const known_place *p = &known_places[i];
+        const bool plain = mox_dtype_bits(p->element) == 16;
+        const moxie_quant quant = { .element = p->element, .scale = plain ? MOXIE_DTYPE_NONE : MOXIE_F8_E8M0 };
+        const mox_record_shape shape = { .hidden = 40, .intermediate = 20, .w13 = quant, .w2 = quant };
+        uint8_t codes[20 * 40 * 2] = { 0 }, down[40 * 20 * 2] = { 0 }, scales[40] = { 0 }, record[20 * 1024];
+        moxie_expert expert = { .up.codes = mox_grid_dense(codes, p->element, 20, 40),
+                                .down.codes = mox_grid_dense(down, p->element, 40, 20) };
+        if (!plain) {
+            expert.up.scale = mox_grid_dense(scales, MOXIE_F8_E8M0, 20, 1);
+            expert.down.scale = mox_grid_dense(scales, MOXIE_F8_E8M0, 40, 1);
+        }
+        mox_grid_store(&expert.up.codes, p->row, p->col, p->code);
+        uint64_t bytes = 0;
+        moxie_error error;
+        assert_true(layout()->record_bytes(&shape, &bytes));
+        assert_true(bytes <= sizeof record);
+        assert_ok(mox_record_pack(layout(), &shape, 0, &expert, record, &error), &error);
+        const int count = plain ? 2 : 1;
+        for (uint64_t b = 64; b < bytes; b++) {
+            const int64_t into = (int64_t)b - 64 - p->byte;
+            const uint8_t want = into >= 0 && into < count ? (uint8_t)(p->bytes >> 8 * into) : 0;
+            if (record[b] != want)
+                fail_msg("%s row %d column %d: byte %d is 0x%02x, not 0x%02x", mox_dtype_name(p->element), p->row,
+                         p->col, (int)b - 64, record[b], want);
+        }
+    }
+}
+
+/* gpt-oss-20b: gate and up of 2880 x 2880 in MXFP4 with biases, and nothing beyond that. */
+static void sizes_are_minimal(void **state)
+{
+    (void)state;
+    const moxie_quant mxfp4 = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    const mox_record_shape shape = {
+        .hidden = 2880, .intermediate = 2880, .gated = true, .w13 = mxfp4, .w2 = mxfp4, .bias13 = true, .bias2 = true
+    };
+    uint64_t bytes = 0;
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    const uint64_t codes = 2880 * 1440, scales = 180 * (90 * 16 + 32 /* to the next line */), biases = 2880 * 4;
+    assert_int_equal(bytes, 64 + 3 * (codes + scales + biases));
+    mox_panel_record record;
+    mox_panel_open(&shape, NULL, &record);
+    assert_int_equal(record.w13.count, 360);
+    assert_int_equal(record.w13.steps, 90);
+    assert_int_equal(record.w13.groups, 90);
+    assert_int_equal(record.w13.group_cols, 32);
+    assert_int_equal(record.w13.scale_lanes, 16);
+    assert_int_equal(record.w13.scale_at, 90 * 256);
+    assert_int_equal(record.w13.zero_at, 0);
+    assert_int_equal(record.w2.count, 180);
+    assert_true(record.w13.gated && !record.w2.gated);
+}
+
+/* ---- what cannot be held ---------------------------------------------------------------------------------- */
+
+static void refuses(const moxie_quant *quant, const char *word)
+{
+    char reason[256];
+    const moxie_quant plain = { .element = MOXIE_BF16 };
+    const mox_record_shape shape = { .hidden = 70, .intermediate = 70, .w13 = plain, .w2 = *quant };
+    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
+        fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
+}
+
+static void shapes_are_refused(void **state)
+{
+    (void)state;
+    refuses(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
+    refuses(&(moxie_quant) { .element = MOXIE_U8B128, .scale = MOXIE_F16, .has_zero = 1 }, "zero points");
+    refuses(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 24 }, "24 columns");
+    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 16 }, "16 columns");
+    refuses(&(moxie_quant) { .element = MOXIE_F6_E2M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "16 columns");
+    uint64_t bytes = 77;
+    const moxie_quant bf16 = { .element = MOXIE_BF16 };
+    const mox_record_shape wide = { .hidden = INT64_MAX, .intermediate = 1, .w13 = bf16, .w2 = bf16 };
+    const mox_record_shape large = {
+        .hidden = INT64_C(1) << 30, .intermediate = INT64_C(1) << 31, .gated = true, .w13 = bf16, .w2 = bf16
+    };
+    assert_false(layout()->record_bytes(&wide, &bytes));
+    assert_true(layout()->record_bytes(&large, &bytes));
+    const mox_record_shape larger = {
+        .hidden = INT64_C(1) << 31, .intermediate = INT64_C(1) << 31, .gated = true, .w13 = bf16, .w2 = bf16
+    };
+    bytes = 77;
+    assert_false(layout()->record_bytes(&larger, &bytes));
+    assert_int_equal(bytes, 77);
+}
+
+/* A u4b8 matrix with one group a row and f32 zero points, so that any number can be one. */
+static void float_zero(float zero, float add, bool taken)
+{
+    const moxie_quant quant = { .element = MOXIE_U4B8, .scale = MOXIE_F32, .has_zero = 1 };
+    const mox_record_shape shape = { .hidden = 3, .intermediate = 2, .w13 = quant, .w2 = quant };
+    const uint8_t codes[6] = { 1, 2, 3, 4, 5, 6 };
+    const float scales[3] = { 1, 1, 1 }, up_zero[2] = { 0.0f - add, zero }, down_zero[3] = { 0, 1, 2 };
+    const moxie_expert expert = { .up = { .codes = mox_grid_dense(codes, MOXIE_U4B8, 2, 3),
+                                          .scale = mox_grid_dense(scales, MOXIE_F32, 2, 1),
+                                          .zero = mox_grid_dense(up_zero, MOXIE_F32, 2, 1),
+                                          .zero_add = add },
+                                  .down = { .codes = mox_grid_dense(codes, MOXIE_U4B8, 3, 2),
+                                            .scale = mox_grid_dense(scales, MOXIE_F32, 3, 1),
+                                            .zero = mox_grid_dense(down_zero, MOXIE_F32, 3, 1) } };
+    uint64_t bytes = 0;
+    char reason[256] = "";
+    moxie_error error = { 0 };
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    uint8_t *record = test_guarded(bytes);
+    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
+    assert_int_equal(mox_record_pack(layout(), &shape, 9, &expert, record, &error),
+                     taken ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
+    if (!taken) {
+        assert_non_null(strstr(reason, "up has zero point"));
+        assert_non_null(strstr(error.text, "expert 9"));
+        assert_non_null(strstr(error.text, reason));
+    } else {
+        float zeros[5] = { 0 };
+        uint8_t room[6];
+        moxie_expert back = expert;
+        mox_panel_record open;
+        mox_panel_open(&shape, record, &open);
+        assert_int_equal(open.w13.panels[open.w13.zero_at + 1], (int)(zero + add) + 8);
+        back.up.zero.data = zeros;
+        back.down.zero.data = zeros + 2;
+        back.up.codes.data = back.down.codes.data = room;
+        back.up.scale.data = back.down.scale.data = (float[3]) { 0 };
+        assert_ok(layout()->unpack(&shape, record, &back, &error), &error);
+        assert_memory_equal(zeros, up_zero, sizeof up_zero);
+        assert_memory_equal(zeros + 2, down_zero, sizeof down_zero);
+    }
+    test_guarded_free(record, bytes);
+}
+
+static void float_zeros(void **state)
+{
+    (void)state;
+    float_zero(0.0f, 0.0f, true);
+    float_zero(-8.0f, 0.0f, true);
+    float_zero(8.0f, 0.0f, true);
+    float_zero(7.0f, 1.0f, true);
+    float_zero(-9.0f, 1.0f, true);
+    float_zero(2.5f, 0.5f, true);
+    float_zero(8.0f, 1.0f, false);
+    float_zero(-9.0f, 0.0f, false);
+    float_zero(7.5f, 0.0f, false);
+    float_zero(-0.0f, 0.0f, false); /* its sign would be lost */
+    float_zero(1e30f, 0.0f, false);
+    float_zero(INFINITY, 0.0f, false);
+    float_zero(NAN, 0.0f, false);
+}
+
+static void order_of_columns(void **state)
+{
+    (void)state;
+    test_rng rng = { 5 };
+    const test_weight_quant which = { .name = "gptq",
+                                      .quant = { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 32 },
+                                      .packing = TEST_GPTQ };
+    const test_expert_spec spec = { .hidden = 70, .intermediate = 40, .gated = true, .w13 = &which, .w2 = &which };
+    const mox_record_shape shape = test_record_shape(&spec);
+    test_expert expert, back;
+    moxie_error error;
+    uint64_t bytes = 0;
+    const char *what;
+    test_expert_make(&expert, &rng, &spec);
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    uint8_t *record = test_guarded(bytes);
+    int32_t index[70];
+    for (int k = 0; k < 70; k++)
+        index[k] = k / 32;
+    expert.view.gate.group_index = index;
+    assert_ok(mox_record_pack(layout(), &shape, 3, &expert.view, record, &error), &error);
+    test_expert_twin(&back, &expert);
+    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
+    assert_true(test_expert_equal(&expert.view, &back.view, &what));
+    index[69] = 0;
+    assert_int_equal(mox_record_pack(layout(), &shape, 3, &expert.view, record, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "group index of gate"));
+    test_guarded_free(record, bytes);
+    test_expert_free(&expert);
+    test_expert_free(&back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_quant),       cmocka_unit_test(unscaled_floats),   cmocka_unit_test(real_sizes),
+        cmocka_unit_test(known_places_hold), cmocka_unit_test(sizes_are_minimal), cmocka_unit_test(shapes_are_refused),
+        cmocka_unit_test(float_zeros),       cmocka_unit_test(order_of_columns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
