@@ -28,8 +28,7 @@
  *
  * Scales keep the checkpoint's dtype. group g: 16 of them, one a panel row, or a single one when scale_lanes is 1
  * (the checkpoint's row groups are multiples of 16, so all rows of a panel share it). Zero points: u8, 16 a group,
- * each kept as zero + 8, of 0 .. 16: a weight is the code as a raw nibble (u4b8 as it is, i4 with its top bit
- * flipped) minus that byte.
+ * counted from the element's least value as unsigned codes are: zero + 8 for 4-bit integers, 0 to 16.
  *
  * Sources: the operand order of TDPBF16PS and TDPBSSD, Intel 64 and IA-32 Architectures Software Developer's Manual.
  */
