@@ -401,6 +401,10 @@ typedef struct moxie_weights {
     const moxie_expert *shared;  /* or NULL */
     moxie_matrix router;         /* [E, router_width], float; bias [E,1] */
     moxie_matrix shared_gate;    /* [1, H], float */
+    /* Optional: moxie_layer_prepare tells which expert's views it will not read again, so that the memory behind them
+     * can go while the layer grows. On the caller's thread; `expert` is one of the above. */
+    void (*done)(void *user, const moxie_expert *expert);
+    void *done_user;
 } moxie_weights;
 #define MOXIE_WEIGHTS_INIT MOXIE_INIT(moxie_weights)
 
@@ -465,9 +469,9 @@ MOXIE_API moxie_status moxie_layer_create(const moxie_layer_config *config, cons
                                           moxie_layer **out, moxie_error *error);
 MOXIE_API void moxie_layer_destroy(moxie_layer *layer);
 
-/* Packs every local expert into its slot, one at a time (as many at once as options->executor has workers). On
- * failure the layer holds no expert. `weights` may be freed afterwards. Of `options` only executor and progress
- * are read. One-thread-at-a-time. */
+/* Packs every local expert into its slot, a few at a time when options->executor has several workers: they are the
+ * first to touch the memory of the slots. On failure the layer holds no expert. `weights` may be freed afterwards. Of
+ * `options` only executor and progress are read. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
                                            const moxie_options *options, moxie_error *error);
 

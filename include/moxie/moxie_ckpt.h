@@ -72,6 +72,8 @@ MOXIE_API moxie_status moxie_model_load_layer(const moxie_model *model, int64_t 
                                               moxie_error *error);
 MOXIE_API void moxie_model_layer_free(moxie_model_layer *layer);
 MOXIE_API const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer);
+/* Views of the files. Pages of experts that moxie_layer_prepare is done with stop counting as this process' memory;
+ * their views stay valid and are read again when they are touched. */
 MOXIE_API const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer);
 
 /* ------------------------------------------------------------------------------------------- */

@@ -269,6 +269,33 @@ static moxie_status read_layer(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
+/* ---- experts that were read ---------------------------------------------------------------------- */
+
+/* From the first element to the last, or a little more: where the elements of a word lie along rows or columns, its
+ * stride is counted for each of them. What is there bounds it. */
+static void drop_grid(const mox_tensor_set *set, const moxie_grid *grid)
+{
+    const uint64_t span =
+        (uint64_t)grid->rows * (uint64_t)grid->row_stride + (uint64_t)grid->cols * (uint64_t)grid->col_stride;
+    if (grid->data)
+        mox_tensor_set_drop(set, grid->data, span < grid->bytes ? span : grid->bytes);
+}
+
+/* moxie_weights.done */
+static void drop_expert(void *user, const moxie_expert *expert)
+{
+    const moxie_matrix *const matrices[] = { &expert->gate, &expert->up, &expert->down };
+    for (int i = 0; i < 3; i++) {
+        drop_grid(user, &matrices[i]->codes);
+        drop_grid(user, &matrices[i]->scale);
+        drop_grid(user, &matrices[i]->zero);
+        drop_grid(user, &matrices[i]->global);
+        drop_grid(user, &matrices[i]->bias);
+    }
+}
+
+/* ---- loading ------------------------------------------------------------------------------------- */
+
 static const mox_layer_place *find_place(const moxie_model *model, int64_t layer)
 {
     for (int64_t i = 0; i < model->n_places; i++)
@@ -287,6 +314,8 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
     moxie_model_layer *result = mox_alloc(sizeof *result);
     MOX_FAIL_IF(!result, MOXIE_ERR_MEMORY, error, "no memory for a layer");
     result->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
+    result->weights.done = drop_expert;
+    result->weights.done_user = model->set;
     mox_layer_reader reader = { .model = model,
                                 .names = place->other ? &model->family->other_names : &model->family->names,
                                 .prefix = model->family->prefixes[place->prefix],

@@ -358,6 +358,16 @@ const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i)
     return set->shards[i].path;
 }
 
+void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes)
+{
+    for (int64_t i = 0; i < set->n_shards; i++) {
+        const mox_file *file = &set->shards[i].file;
+        const uint64_t offset = (uintptr_t)data - (uintptr_t)file->data; /* beyond the size when data lies before */
+        if (file->mapped && offset <= file->size && bytes <= file->size - offset)
+            mox_drop_pages(data, bytes);
+    }
+}
+
 uint64_t mox_tensor_set_bytes(const mox_tensor_set *set)
 {
     return set->bytes;

@@ -45,6 +45,9 @@ moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_ten
 int64_t mox_tensor_set_files(const mox_tensor_set *set);
 /* The path of shard i as it was opened. */
 const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i);
+/* The pages of mapped files that hold these bytes need not stay in this process' memory; they come back when they are
+ * touched. Nothing happens to bytes that are not a mapped file's. Thread-safe. */
+void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes);
 /* Of all tensors' data. */
 uint64_t mox_tensor_set_bytes(const mox_tensor_set *set);
 /* Contradictions that were tolerated, names escaped. */

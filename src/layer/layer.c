@@ -50,25 +50,30 @@ static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* The size of a record is a multiple of its alignment, so records can lie end to end. */
+static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
+{
+    if (layer->shared_layout != NULL && !layer->shared_layout->record_bytes(&layer->shared_shape, &layer->shared_bytes))
+        return false;
+    return layer->routed_layout->record_bytes(&layer->routed_shape, &layer->record_bytes) &&
+           mox_mul_u64((uint64_t)layer->slots, layer->record_bytes, routed) &&
+           mox_add_u64(*routed, layer->shared_bytes, all);
+}
+
 static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
 {
-    const moxie_layer_config *c = &layer->config;
-    if (!layer->routed_layout->record_bytes(&layer->routed_shape, &layer->record_bytes))
-        return no_memory(c, error);
+    uint64_t routed, all;
+    if (!slab_bytes(layer, &routed, &all))
+        return no_memory(&layer->config, error);
     layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
-    if (layer->records == NULL)
-        return no_memory(c, error);
-    for (int32_t s = 0; s < layer->slots; s++) {
-        layer->records[s] = mox_alloc_aligned(layer->record_bytes, MOX_RECORD_ALIGN);
-        if (layer->records[s] == NULL)
-            return no_memory(c, error);
-    }
-    if (layer->shared_layout == NULL)
-        return MOXIE_OK;
-    if (!layer->shared_layout->record_bytes(&layer->shared_shape, &layer->shared_bytes))
-        return no_memory(c, error);
-    layer->shared_record = mox_alloc_aligned(layer->shared_bytes, MOX_RECORD_ALIGN);
-    return layer->shared_record != NULL ? MOXIE_OK : no_memory(c, error);
+    layer->slab = mox_alloc_pages(all);
+    if (layer->records == NULL || layer->slab == NULL)
+        return no_memory(&layer->config, error);
+    for (int32_t s = 0; s < layer->slots; s++)
+        layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
+    if (layer->shared_layout != NULL)
+        layer->shared_record = (uint8_t *)layer->slab + routed;
+    return MOXIE_OK;
 }
 
 static moxie_status allocate(moxie_layer *layer, moxie_error *error)
@@ -137,10 +142,8 @@ void mox_layer_destroy(moxie_layer *layer)
 {
     if (layer == NULL)
         return;
-    for (int32_t s = 0; layer->records != NULL && s < layer->slots; s++)
-        mox_free(layer->records[s]);
+    mox_free_pages(layer->slab);
     mox_free(layer->records);
-    mox_free(layer->shared_record);
     mox_free(layer->slot_of);
     mox_free(layer->expert_of);
     free_given(&layer->given13);

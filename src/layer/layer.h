@@ -4,7 +4,7 @@
  *
  *     slot_of[e]:   0  1 -1 -1  2 ...        global expert -> slot, or -1 when another rank owns it
  *     expert_of[s]: 0  1  4 ...              slot -> global expert
- *     records[s] -> | header | codes, scales, biases ... |     one aligned block per local expert
+ *     slab:     | record of slot 0 | record of slot 1 | ... | the shared expert's record |      records[s] point in
  *
  * In the flow: config -> select -> [layer] -> plan -> run. A layer is immutable while plans run on it;
  * prepare and update_expert have the layer to themselves.
@@ -37,6 +37,7 @@ struct moxie_layer {
     int32_t *slot_of;   /* [E] */
     int64_t *expert_of; /* [slots] */
     uint64_t record_bytes, shared_bytes;
+    void *slab;                /* all records, in one block of pages that the packers are first to touch */
     void **records;            /* [slots] */
     void *shared_record;       /* or NULL */
     mox_given given13, given2; /* routed */

@@ -1,39 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare.c - fills a layer's slots from checkpoint views, one expert at a time, and replaces one expert.
+ * prepare.c - fills a layer's slots from checkpoint views, a few experts at a time, and replaces one expert.
  *
- * Each expert is packed straight into its slot, so the peak is the layer plus what one expert's packing needs.
- * With an executor, as many experts as it has workers are packed at once; between such batches the caller's
- * thread looks at the results, in expert order, and reports progress.
+ * Experts are packed straight into their slots, so the peak is the layer plus what one expert's packing needs. A batch
+ * of experts is one parallel loop over the parts of their records (layout.h); between batches the caller's thread looks
+ * at the results, in expert order, lets go of the views that were read, and reports progress.
+ *
+ *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts, eight parts each,
+ *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     three workers: a span for each
+ *
+ * So workers that run side by side write megabytes apart. Neighbours would be first to touch the same page of 2 MB, and
+ * the system would clear one for each of them to use one.
  */
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/executor.h"
 #include "base/sizes.h"
 #include "layer/layer.h"
 #include "layer/struct_size.h"
 
-typedef struct pack_result {
-    moxie_status status;
-    moxie_error error;
-} pack_result;
+/* A batch has so many parts for each worker, that none waits long for the last one. */
+#define PARTS_PER_WORKER 8
 
 typedef struct pack_batch {
-    moxie_layer *layer;
-    const moxie_expert *experts;
-    int64_t first;        /* slot of task 0 */
-    pack_result *results; /* one a task */
+    const mox_layout *layout;
+    const mox_record_shape *shape;
+    const moxie_weights *weights;
+    const int64_t *experts; /* [count] global indices; -1 is the shared expert */
+    void *const *records;   /* [count] */
+    int64_t count, parts, workers;
+    uint64_t *sums; /* [count, parts] */
+    _Atomic bool failed;
 } pack_batch;
 
-static void pack_slot(void *context, int64_t task, int32_t worker)
+static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
 {
-    const pack_batch *batch = context;
-    const moxie_layer *layer = batch->layer;
+    const int64_t expert = batch->experts[i];
+    return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
+}
+
+static int64_t span_of(const pack_batch *batch)
+{
+    return mox_ceil_div(batch->count * batch->parts, batch->workers);
+}
+
+static void pack_part(void *context, int64_t task, int32_t worker)
+{
+    pack_batch *batch = context;
     (void)worker;
-    const int64_t slot = batch->first + task, expert = layer->expert_of[slot];
-    pack_result *result = &batch->results[task];
-    result->status = mox_record_pack(layer->routed_layout, &layer->routed_shape, expert, &batch->experts[expert],
-                                     layer->records[slot], &result->error);
+    const int64_t at = task % batch->workers * span_of(batch) + task / batch->workers;
+    if (at >= batch->count * batch->parts)
+        return;
+    const int64_t i = at / batch->parts;
+    if (mox_record_pack_part(batch->layout, batch->shape, view_of(batch, i), at % batch->parts, batch->records[i],
+                             &batch->sums[at], NULL) != MOXIE_OK)
+        atomic_store_explicit(&batch->failed, true, memory_order_relaxed);
+}
+
+/* The batch once more, one after the other, for the words of the first failure in expert order. */
+static moxie_status pack_again(const pack_batch *batch, moxie_error *error)
+{
+    for (int64_t i = 0; i < batch->count; i++)
+        MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
+                                error));
+    return MOXIE_OK;
+}
+
+static moxie_status pack(pack_batch *batch, const moxie_executor *executor, moxie_error *error)
+{
+    bool good = true;
+    for (int64_t i = 0; i < batch->count; i++)
+        good = good &&
+               mox_record_check(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
+    if (good)
+        mox_parallel(executor, batch->workers * span_of(batch), pack_part, batch);
+    if (!good || batch->failed)
+        return pack_again(batch, error);
+    for (int64_t i = 0; i < batch->count; i++)
+        mox_record_seal(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
+                        batch->sums + i * batch->parts);
+    return MOXIE_OK;
+}
+
+static void let_go(const pack_batch *batch)
+{
+    for (int64_t i = 0; i < batch->count && batch->weights->done != NULL; i++)
+        batch->weights->done(batch->weights->done_user, view_of(batch, i));
 }
 
 static moxie_status report_progress(const moxie_options *options, int64_t done, int64_t total, moxie_error *error)
@@ -44,35 +98,54 @@ static moxie_status report_progress(const moxie_options *options, int64_t done, 
     return MOXIE_OK;
 }
 
-static moxie_status first_failure(const pack_batch *batch, int64_t tasks, moxie_error *error)
+/* Packs `total` experts; `batch` says which, from the first. */
+static moxie_status pack_in_batches(pack_batch batch, int64_t total, const moxie_options *options, moxie_error *error)
 {
-    for (int64_t i = 0; i < tasks; i++)
-        if (batch->results[i].status != MOXIE_OK) {
-            if (error != NULL)
-                *error = batch->results[i].error;
-            return batch->results[i].status;
-        }
-    return MOXIE_OK;
+    batch.workers = options->executor->workers;
+    batch.parts = mox_record_parts(batch.layout, batch.shape);
+    const int64_t at_once = mox_min_i64(batch.workers, mox_ceil_div(PARTS_PER_WORKER * batch.workers, batch.parts));
+    batch.sums = mox_calloc((uint64_t)(at_once * batch.parts), sizeof *batch.sums);
+    MOX_FAIL_IF(batch.sums == NULL, MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers",
+                (long long)batch.workers);
+    moxie_status status = MOXIE_OK;
+    for (int64_t done = 0; status == MOXIE_OK && done < total; done += batch.count) {
+        batch.count = mox_min_i64(at_once, total - done);
+        status = pack(&batch, options->executor, error);
+        if (status != MOXIE_OK)
+            break;
+        let_go(&batch);
+        batch.experts += batch.count;
+        batch.records += batch.count;
+        status = report_progress(options, done + batch.count, total, error);
+    }
+    mox_free(batch.sums);
+    return status;
 }
 
-static moxie_status pack_all(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
-                             moxie_error *error)
+static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                moxie_error *error)
 {
-    const int64_t workers = options->executor->workers;
-    pack_batch batch = { .layer = layer, .experts = weights->experts };
-    batch.results = mox_calloc((uint64_t)workers, sizeof *batch.results);
-    MOX_FAIL_IF(batch.results == NULL, MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers",
-                (long long)workers);
-    moxie_status status = MOXIE_OK;
-    for (; status == MOXIE_OK && batch.first < layer->slots; batch.first += workers) {
-        const int64_t tasks = mox_min_i64(workers, layer->slots - batch.first);
-        mox_parallel(options->executor, tasks, pack_slot, &batch);
-        status = first_failure(&batch, tasks, error);
-        if (status == MOXIE_OK)
-            status = report_progress(options, batch.first + tasks, layer->slots, error);
-    }
-    mox_free(batch.results);
-    return status;
+    const pack_batch batch = { .layout = layer->routed_layout,
+                               .shape = &layer->routed_shape,
+                               .weights = weights,
+                               .experts = layer->expert_of,
+                               .records = layer->records };
+    return pack_in_batches(batch, layer->slots, options, error);
+}
+
+static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                moxie_error *error)
+{
+    static const int64_t shared = -1;
+    const pack_batch batch = { .layout = layer->shared_layout,
+                               .shape = &layer->shared_shape,
+                               .weights = weights,
+                               .experts = &shared,
+                               .records = &layer->shared_record };
+    moxie_options silent = *options;
+    silent.progress = NULL;
+    const moxie_status status = pack_in_batches(batch, 1, &silent, error);
+    return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
 
 static moxie_status set_given(moxie_layer *layer, int64_t e, const moxie_expert *expert, moxie_error *error)
@@ -90,7 +163,8 @@ static moxie_status resolve_given(moxie_layer *layer, moxie_error *error)
     return mox_given_resolve(&layer->given2, &layer->config.a2, layer, "a2_scale", error);
 }
 
-static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                   moxie_error *error)
 {
     const moxie_shared_config *config = &layer->config.shared;
     if (layer->shared_layout == NULL)
@@ -98,10 +172,7 @@ static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weig
     MOX_FAIL_IF(weights->shared == NULL, MOXIE_ERR_MISMATCH, error,
                 "the configuration has a shared expert of intermediate size %lld, but weights.shared is NULL",
                 (long long)config->intermediate);
-    moxie_status status =
-        mox_record_pack(layer->shared_layout, &layer->shared_shape, -1, weights->shared, layer->shared_record, error);
-    if (status != MOXIE_OK)
-        return mox_fail_context(status, error, "expert -1 is the shared expert");
+    MOX_TRY(pack_shared(layer, weights, options, error));
     if (!mox_quant_is_none(&config->a13))
         MOX_TRY(mox_act_quant_check_given(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
     if (!mox_quant_is_none(&config->a2))
@@ -129,8 +200,8 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(resolve_given(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
-    MOX_TRY(prepare_shared(layer, &w, error));
-    MOX_TRY(pack_all(layer, &w, &read, error));
+    MOX_TRY(prepare_shared(layer, &w, &read, error));
+    MOX_TRY(pack_routed(layer, &w, &read, error));
     layer->prepared = true;
     return MOXIE_OK;
 }
@@ -160,17 +231,14 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     const int32_t slot = layer->slot_of[expert];
     MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
                 (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
-    void *spare = mox_alloc_aligned(layer->record_bytes, MOX_RECORD_ALIGN);
+    void *spare = mox_alloc_pages(layer->record_bytes);
     MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory for a record of %llu bytes beside the old one",
                 (unsigned long long)layer->record_bytes);
     moxie_status status = mox_record_pack(layer->routed_layout, &layer->routed_shape, expert, weights, spare, error);
     if (status == MOXIE_OK)
         status = swap_given(layer, expert, weights, error);
-    if (status != MOXIE_OK) {
-        mox_free(spare);
-        return status;
-    }
-    mox_free(layer->records[slot]);
-    layer->records[slot] = spare;
-    return MOXIE_OK;
+    if (status == MOXIE_OK)
+        memcpy(layer->records[slot], spare, layer->record_bytes);
+    mox_free_pages(spare);
+    return status;
 }
