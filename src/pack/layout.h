@@ -10,7 +10,7 @@
  *     +--------------------+----------------------------------------------------------+
  *
  * Its size and section offsets are a pure function of the shape, never of the weights. pack() and unpack()
- * are each other's inverse for every shape that refuse() accepts.
+ * are each other's inverse for every shape that refuse() accepts and every expert that takes() takes.
  */
 #ifndef MOX_PACK_LAYOUT_H
 #define MOX_PACK_LAYOUT_H
@@ -49,10 +49,14 @@ typedef struct mox_layout {
     const char *summary; /* one line for `moxie explain` and docs */
     /* NULL when the shape can be held, else a sentence saying which limit it breaks (in `buffer`). */
     const char *(*refuse)(const mox_record_shape *shape, char *buffer, size_t size);
+    /* False, and `reason` says why, when this expert cannot be held although its shape can: what depends on the
+     * weights (zero points, order of columns), never on the codes, so it is cheap. Views were checked. NULL: takes
+     * every expert. */
+    bool (*takes)(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size);
     /* A multiple of MOX_RECORD_ALIGN. False when the size does not fit in 64 bits. */
     bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
-    /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check. Of the header only `flags` is
-     * the layout's to write. NULL when the layout packs in parts. */
+    /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check, and takes() took the expert. Of the
+     * header only `flags` is the layout's to write. NULL when the layout packs in parts. */
     moxie_status (*pack)(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error);
     /* Packing in parts: several threads fill one record, none of them zeroes it first, and each sums what it wrote
      * while that is in its cache (about MOX_RECORD_PART bytes). Part i is the bytes from part_at(i) to part_at(i + 1);
