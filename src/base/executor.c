@@ -53,6 +53,17 @@ static void run_serial(void *self, int64_t tasks, moxie_task_fn fn, void *contex
 
 const moxie_executor mox_executor_serial = { .self = NULL, .workers = 1, .run = run_serial };
 
+static void run_as(void *self, int64_t tasks, moxie_task_fn fn, void *context)
+{
+    for (int64_t task = 0; task < tasks; task++)
+        fn(context, task, *(const int32_t *)self);
+}
+
+moxie_executor mox_executor_here(const int32_t *worker)
+{
+    return (moxie_executor) { .self = (void *)(uintptr_t)worker, .workers = *worker + 1, .run = run_as };
+}
+
 static void run_strand(void *argument, size_t strand)
 {
     loop *l = argument;

@@ -163,6 +163,13 @@ static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie
     return &expert->up;
 }
 
+/* The factor that every activation of operand row r shares. */
+static double act_global(const mox_operand *a, int64_t r)
+{
+    const double global = a->global != NULL ? a->global[r] : 1;
+    return a->global_kind == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
+}
+
 /* Exact product of a weight row and an operand row, as double; *magnitude the sum of its terms' magnitudes. */
 static double product(const mox_operand *a, int64_t r, const double *w, double *magnitude)
 {
@@ -178,8 +185,7 @@ static double product(const mox_operand *a, int64_t r, const double *w, double *
         sum += part * scale;
         total += part_magnitude * fabs(scale);
     }
-    double global = a->global != NULL ? a->global[r] : 1;
-    global = a->global_kind == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
+    const double global = act_global(a, r);
     *magnitude = total * fabs(global);
     return sum * global;
 }
@@ -192,6 +198,29 @@ static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weigh
     return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
 }
 
+/* What the kernel may lose by flushing subnormal numbers. */
+static double flush_bound(const moxie_quant *weight, const moxie_matrix *matrix, const mox_operand *a, int64_t r,
+                          int64_t n, double weights)
+{
+    double acts = 0, global = 1;
+    for (int64_t k = 0; k < a->cols; k++) {
+        const float scale = a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1;
+        acts += fabs((double)a->values[r * a->stride + k] * scale);
+    }
+    if (weight->global != MOXIE_GLOBAL_NONE)
+        global = mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0);
+    global = weight->global == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
+    return mox_bound_flush(a->cols, weights, acts * fabs(act_global(a, r)), global * act_global(a, r));
+}
+
+static double sum_of_magnitudes(const double *w, int64_t count)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < count; k++)
+        sum += fabs(w[k]);
+    return sum;
+}
+
 static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check_worker *own)
 {
     const mox_expert_pass *pass = c->pass;
@@ -202,15 +231,20 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     int64_t row = n;
     const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
-    const double rounding = weight_rounding(c->second ? &rows->gemm2->base : &rows->gemm13->base, c->quant);
+    const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
+    const double rounding = weight_rounding(&kernel->base, c->quant);
+    const bool flushes = mox_expert_gemm_flushes(kernel);
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
+    const double weights = sum_of_magnitudes(own->w, a->cols);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
         const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
-        const double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias)) + rounding * magnitude;
+        double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias)) + rounding * magnitude;
+        if (flushes)
+            bound += flush_bound(c->quant, matrix, a, r, row, weights);
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),
                           place_of(c, s, p, n));
     }

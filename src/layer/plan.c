@@ -27,11 +27,33 @@ static void set_sides(moxie_plan *plan)
                                        .activation = c->activation };
 }
 
+/* Both products read panels, so a pair of them can hand activations on without a stage between. */
+static void set_fused(moxie_plan *plan, mox_expert_side *side)
+{
+    const moxie_dtype dtype = plan->config.dtype;
+    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
+    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
+    side->fused = side->rows.layout != NULL && side->rows.glu->tile != NULL &&
+                  mox_fused_product_init(&side->first, side->rows.gemm13, &first) &&
+                  mox_fused_product_init(&side->second, side->rows.gemm2, &second);
+}
+
+/* Bytes that a token needs in a pass of fused experts. */
+static int64_t token_bytes(const moxie_plan *plan)
+{
+    const mox_expert_side *r = &plan->routed;
+    const uint64_t pair = r->first.row_bytes + r->second.row_bytes + (uint64_t)plan->config.hidden * sizeof(float);
+    return plan->config.top_k * (int64_t)pair;
+}
+
 static void set_pass(moxie_plan *plan)
 {
     const bool shared = plan->shared.rows.layout != NULL;
     const bool whole = depends_on_batch(&plan->routed) || (shared && depends_on_batch(&plan->shared));
-    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, MOX_PASS_TOKENS);
+    int64_t most = MOX_PASS_TOKENS;
+    if (plan->routed.fused)
+        most = mox_max_i64(most, MOX_PASS_BYTES / mox_max_i64(token_bytes(plan), 1));
+    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, most);
 
     mox_expert_side *r = &plan->routed, *s = &plan->shared;
     r->max_pairs = plan->pass_tokens * plan->config.top_k;
@@ -61,6 +83,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
                                      layer != NULL ? layer->shared_layout : NULL, &plan->rows, &plan->steps, error);
     if (status == MOXIE_OK) {
         set_sides(plan);
+        set_fused(plan, &plan->routed);
+        set_fused(plan, &plan->shared);
         set_pass(plan);
         status = mox_plan_lay_out(plan, error);
     }

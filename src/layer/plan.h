@@ -6,16 +6,23 @@
  * workspace does not grow with T. That is legal because a token's bits do not depend on its neighbours; where
  * they do (one activation scale for the whole batch), one pass covers max_tokens.
  *
- *     workspace | logits [T,E] | ids, weights [T,K] | one pass: permutation, routed and shared expert buffers |
+ *     workspace | logits [T,E] | ids, weights [T,K] | shared expert's weights [T] |
+ *               | one pass: permutation, routed and shared expert buffers |
  *
  * In the flow: layer -> [plan] -> run.
  */
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "cpu/fused/fused.h"
 #include "layer/layer.h"
 
+/* Tokens of a pass: at least MOX_PASS_TOKENS, and as many as MOX_PASS_BYTES hold when the experts are fused, since
+ * every pass reads the weights again. */
 #define MOX_PASS_TOKENS 256
+#define MOX_PASS_BYTES  (INT64_C(192) << 20)
+/* Tokens that one worker routes at a time. */
+#define MOX_ROUTE_TOKENS 32
 
 /* Byte offsets of one operand's arrays (cpu/operand.h). */
 typedef struct mox_operand_space {
@@ -29,15 +36,20 @@ typedef struct mox_expert_space {
     uint64_t h, act, y;
 } mox_expert_space;
 
+/* The same when the experts are fused. */
+typedef struct mox_fused_space {
+    uint64_t data, scales, row_scale, global;
+} mox_fused_space;
+
 typedef struct mox_workspace {
     uint64_t bytes;
     /* whole batch */
-    uint64_t logits, ids, weights;
-    uint64_t topk_row, topk_logits;
+    uint64_t logits, ids, weights, shared_weight;
+    uint64_t topk_row, topk_logits, dense_x;
     /* one pass */
-    uint64_t dense_x, shared_weight;
     uint64_t offsets, pair_at, position, token_of, row_weight;
     uint64_t codes, row, gemm;
+    uint64_t fused_items, fused_scratch, fused_scratch_bytes;
     mox_expert_space routed, shared;
 } mox_workspace;
 
@@ -48,6 +60,9 @@ typedef struct mox_expert_side {
     moxie_quant a13, a2;
     moxie_activation activation;
     mox_expert_space space;
+    bool fused; /* both products in cpu/fused */
+    mox_fused_product first, second;
+    mox_fused_space fused13, fused2;
     int64_t max_pairs, max_rows; /* of a pass: pairs, rows of the first operand */
     int64_t n13;                 /* columns of h: 2I or I */
 } mox_expert_side;

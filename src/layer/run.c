@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * run.c - runs a plan: route the batch once, then pass by pass permute, experts, combine. Allocates nothing.
+ * Routing is run_route.c; experts whose products fuse are run_fused.c.
  *
  * The modular three are the same pieces between which an engine moves tokens: route ends after topk, experts
  * scatters y back to [T,K,H], combine starts from there.
@@ -10,60 +11,6 @@
 #include "base/sizes.h"
 
 #define AT(run, type, offset) ((type *)((run)->space + (run)->plan->space.offset))
-
-/* ---- routing ------------------------------------------------------------------------------------- */
-
-static moxie_status run_router(mox_run *run, moxie_error *error)
-{
-    const moxie_plan *plan = run->plan;
-    const moxie_layer_config *c = &plan->config;
-    float *logits = AT(run, float, logits);
-    const int64_t bytes = mox_dtype_bytes(c->dtype);
-    for (int64_t t = 0; t < run->args.tokens; t += plan->pass_tokens) {
-        const mox_dense_args args = { .tokens = mox_min_i64(plan->pass_tokens, run->args.tokens - t),
-                                      .rows = c->experts,
-                                      .cols = c->router_width,
-                                      .weight = plan->layer->router.weight,
-                                      .bias = plan->layer->router.bias,
-                                      .x = (const char *)mox_run_router_input(run) + t * c->router_width * bytes,
-                                      .x_dtype = c->dtype,
-                                      .x_scratch = AT(run, float, dense_x),
-                                      .out = logits + t * c->experts };
-        plan->rows.router->run(&args, &plan->executor);
-    }
-    run->logits = logits;
-    run->logits_dtype = MOXIE_F32;
-    return mox_run_probe(run, MOX_STAGE_ROUTER, NULL, error);
-}
-
-static moxie_status run_topk(mox_run *run, moxie_error *error)
-{
-    const moxie_layer_config *c = &run->plan->config;
-    const mox_topk_args args = { .routing = &c->routing,
-                                 .tokens = run->args.tokens,
-                                 .experts = c->experts,
-                                 .top_k = c->top_k,
-                                 .logits = run->logits,
-                                 .logits_dtype = run->logits_dtype,
-                                 .token_ids = run->args.token_ids,
-                                 .ids = AT(run, int32_t, ids),
-                                 .weights = AT(run, float, weights),
-                                 .row_scratch = AT(run, float, topk_row),
-                                 .logits_scratch = AT(run, float, topk_logits) };
-    MOX_TRY(run->plan->rows.topk->run(&args, &run->plan->executor, error));
-    run->ids = args.ids;
-    run->weights = args.weights;
-    return mox_run_probe(run, MOX_STAGE_TOPK, NULL, error);
-}
-
-static moxie_status route(mox_run *run, moxie_error *error)
-{
-    run->logits = run->args.logits;
-    run->logits_dtype = run->args.logits_dtype;
-    if (run->logits == NULL)
-        MOX_TRY(run_router(run, error));
-    return run_topk(run, error);
-}
 
 static void write_choice(const mox_run *run)
 {
@@ -97,6 +44,8 @@ static void begin_pass(mox_run *run, int64_t first)
                                     .slot_of = layer->slot_of,
                                     .out = run->permutation };
     plan->rows.permute->run(&args, &plan->executor);
+    if (plan->rows.shared_gate != NULL)
+        run->shared_weight = AT(run, float, shared_weight) + first;
 }
 
 static const void *hidden_of_pass(const mox_run *run)
@@ -154,31 +103,10 @@ static moxie_status run_routed(mox_run *run, mox_expert_pass *pass, moxie_error 
     return mox_run_experts(run, pass, error);
 }
 
-static moxie_status run_shared_gate(mox_run *run, moxie_error *error)
-{
-    const moxie_plan *plan = run->plan;
-    const mox_dense_args args = { .tokens = run->tokens,
-                                  .rows = 1,
-                                  .cols = plan->config.hidden,
-                                  .weight = plan->layer->shared_gate.weight,
-                                  .x = hidden_of_pass(run),
-                                  .x_dtype = plan->config.dtype,
-                                  .x_scratch = AT(run, float, dense_x),
-                                  .logistic = 1,
-                                  .out = AT(run, float, shared_weight) };
-    plan->rows.shared_gate->run(&args, &plan->executor);
-    run->shared_weight = args.out;
-    return mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error);
-}
-
 static moxie_status run_shared(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
-    if (plan->shared.rows.layout == NULL)
-        return MOXIE_OK;
-    if (plan->rows.shared_gate != NULL)
-        MOX_TRY(run_shared_gate(run, error));
     const void *record = layer->shared_record;
     const int64_t offsets[2] = { 0, run->tokens };
     float *given13 = (float *)(run->space + plan->shared.space.given13);
@@ -196,31 +124,60 @@ static moxie_status run_shared(mox_run *run, moxie_error *error)
                              .rows13 = run->tokens,
                              .given13 = given13,
                              .given2 = given2 };
-    MOX_TRY(mox_run_experts(run, &pass, error));
-    run->shared_y = pass.y;
-    return MOXIE_OK;
+    return mox_run_experts(run, &pass, error);
 }
 
 /* y is by position after a pass, or by pair (position NULL) when it came from the caller. */
+static mox_combine_args combine_args(const mox_run *run, const float *y, const int64_t *position)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const int64_t first = run->first;
+    return (mox_combine_args) { .tokens = run->tokens,
+                                .top_k = c->top_k,
+                                .hidden = c->hidden,
+                                .position = position,
+                                .ids = run->ids + first * c->top_k,
+                                .experts = c->experts,
+                                .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
+                                .y = y,
+                                .shared = run->shared_y,
+                                .shared_weight = run->shared_weight,
+                                .out = (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
+                                .out_dtype = c->dtype };
+}
+
 static moxie_status combine(mox_run *run, const float *y, const int64_t *position, moxie_error *error)
 {
+    const mox_combine_args args = combine_args(run, y, position);
     run->y = y;
-    const moxie_layer_config *c = &run->plan->config;
-    const mox_combine_args args = { .tokens = run->tokens,
-                                    .top_k = c->top_k,
-                                    .hidden = c->hidden,
-                                    .position = position,
-                                    .ids = run->ids + run->first * c->top_k,
-                                    .experts = c->experts,
-                                    .weights = c->routing.on_input ? NULL : run->weights + run->first * c->top_k,
-                                    .y = y,
-                                    .shared = run->shared_y,
-                                    .shared_weight = run->shared_weight,
-                                    .out =
-                                        (char *)run->args.output + run->first * c->hidden * mox_dtype_bytes(c->dtype),
-                                    .out_dtype = c->dtype };
     run->plan->rows.combine->run(&args, &run->plan->executor);
     return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
+}
+
+static float *space_of_y(const mox_run *run, const mox_expert_side *side)
+{
+    return (float *)(run->space + side->space.y);
+}
+
+/* Experts of a pass, all kinds of them (`shared`), and the sum over them (`combining`). */
+static moxie_status run_pass(mox_run *run, bool shared, bool combining, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    mox_expert_pass pass;
+    const bool has_shared = shared && plan->shared.rows.layout != NULL, fuses_shared = has_shared && plan->shared.fused;
+    run->y = space_of_y(run, &plan->routed);
+    run->shared_y = has_shared ? space_of_y(run, &plan->shared) : NULL;
+    if (has_shared && plan->rows.shared_gate != NULL)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
+    if (!plan->routed.fused)
+        MOX_TRY(run_routed(run, &pass, error));
+    if (has_shared && !fuses_shared)
+        MOX_TRY(run_shared(run, error));
+    if (!plan->routed.fused && !fuses_shared)
+        return combining ? combine(run, run->y, run->permutation.position, error) : MOXIE_OK;
+    const mox_combine_args args = combine_args(run, run->y, run->permutation.position);
+    MOX_TRY(mox_run_fused(run, fuses_shared, combining ? &args : NULL, error));
+    return combining ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
 }
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
@@ -229,17 +186,14 @@ moxie_status mox_plan_run(const moxie_plan *plan, const moxie_run_args *args, co
                           moxie_error *error)
 {
     mox_run run;
-    mox_expert_pass pass;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_CHOICE, &run, error));
     run.probe = probe;
-    if (run.ids == NULL && run.args.tokens > 0)
-        MOX_TRY(route(&run, error));
+    if (run.args.tokens > 0)
+        MOX_TRY(mox_run_route(&run, run.ids == NULL, true, error));
     write_choice(&run);
     for (int64_t t = 0; t < run.args.tokens; t += plan->pass_tokens) {
         begin_pass(&run, t);
-        MOX_TRY(run_routed(&run, &pass, error));
-        MOX_TRY(run_shared(&run, error));
-        MOX_TRY(combine(&run, pass.y, run.permutation.position, error));
+        MOX_TRY(run_pass(&run, true, true, error));
     }
     return MOXIE_OK;
 }
@@ -249,7 +203,7 @@ moxie_status mox_plan_route(const moxie_plan *plan, const moxie_run_args *args, 
     mox_run run;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_LOGITS | MOX_NEEDS_IDS_OUT, &run, error));
     if (run.args.tokens > 0)
-        MOX_TRY(route(&run, error));
+        MOX_TRY(mox_run_route(&run, true, false, error));
     write_choice(&run);
     return MOXIE_OK;
 }
@@ -271,13 +225,12 @@ static void scatter(const mox_run *run, const float *y, float *rows)
 moxie_status mox_plan_experts(const moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error)
 {
     mox_run run;
-    mox_expert_pass pass;
     const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_HIDDEN | MOX_NEEDS_IDS | weights, &run, error));
     for (int64_t t = 0; t < run.args.tokens; t += plan->pass_tokens) {
         begin_pass(&run, t);
-        MOX_TRY(run_routed(&run, &pass, error));
-        scatter(&run, pass.y, rows);
+        MOX_TRY(run_pass(&run, false, false, error));
+        scatter(&run, run.y, rows);
     }
     return MOXIE_OK;
 }

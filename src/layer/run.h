@@ -3,8 +3,9 @@
  * run.h - one run of a plan: the whole layer in one call, or the modular three, and the hook through which
  * moxie_plan_check looks at every stage.
  *
- *     route:  [dense] -> topk                                    whole batch
- *     passes: permute -> experts (routed, shared) -> combine     at most pass_tokens each
+ *     route:  [dense] -> topk, shared gate                       whole batch (run_route.c)
+ *     passes: permute -> experts (routed, shared) -> combine     at most pass_tokens each; the experts stage by
+ *                                                                stage (run_experts.c) or fused (run_fused.c)
  */
 #ifndef MOX_LAYER_RUN_H
 #define MOX_LAYER_RUN_H
@@ -43,9 +44,18 @@ typedef struct mox_expert_pass {
 
 struct mox_run;
 
-/* Called after each stage of a run; a failure ends it. `pass` is NULL for stages that are not an expert's. */
+/* Where fused experts leave what they would not keep: one kind of expert, arrays for a whole pass. */
+typedef struct mox_trace {
+    float *h, *act;               /* [pairs, n13], [pairs, I] */
+    float *values[2], *scales[2]; /* operands of both products: [pairs, stride], [pairs, groups] */
+    float *global[2];             /* [pairs] */
+} mox_trace;
+
+/* Called after each stage of a run; a failure ends it. `pass` is NULL for stages that are not an expert's. Of fused
+ * experts the stages come when all of them are done, from the trace. */
 typedef struct mox_probe {
     void *user;
+    const mox_trace *trace; /* routed, shared; needed when the plan fuses */
     moxie_status (*after)(void *user, const struct mox_run *run, mox_stage stage, const mox_expert_pass *pass,
                           moxie_error *error);
 } mox_probe;
@@ -82,6 +92,13 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
                            moxie_error *error);
 /* Router input and its hidden states, [T,router_width] in config.dtype. */
 const void *mox_run_router_input(const mox_run *run);
+
+/* Routes the batch (`routed`) and weighs the shared expert (`gated`), as far as the plan has them (run_route.c). */
+moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *error);
+
+/* The experts of one pass that are fused, the shared one too when `shared`; then combine, unless NULL (run_fused.c).
+ * Sets run->y and run->shared_y. */
+moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error);
 
 /* The chain of one kind of expert over one pass (run_experts.c). */
 moxie_status mox_run_experts(mox_run *run, mox_expert_pass *pass, moxie_error *error);

@@ -91,10 +91,12 @@ static void multiply(const mox_run *run, const mox_expert_pass *pass, mox_projec
                                         .offsets = pass->offsets,
                                         .operand_row = first ? pass->operand_row : NULL,
                                         .a = first ? &pass->a13 : &pass->a2,
+                                        .act = first ? &side->a13 : &side->a2,
+                                        .dtype = run->plan->config.dtype,
                                         .out = first ? pass->h : pass->y,
                                         .n_out = first ? side->n13 : side->shape.hidden,
                                         .scratch = run->space + run->plan->space.gemm };
-    (first ? side->rows.gemm13 : side->rows.gemm2)->run(&args, &run->plan->executor);
+    mox_expert_gemm_run(first ? side->rows.gemm13 : side->rows.gemm2, &args, &run->plan->executor);
 }
 
 static void activate(const mox_run *run, const mox_expert_pass *pass)

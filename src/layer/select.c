@@ -56,7 +56,7 @@ static bool admit_quant_act(const mox_kernel *row, const void *problem, mox_refu
 
 static bool admit_expert_gemm(const mox_kernel *row, const void *problem, mox_refusal *why)
 {
-    return ((const mox_expert_gemm_row *)row)->admit(problem, why);
+    return mox_expert_gemm_admit((const mox_expert_gemm_row *)row, problem, why);
 }
 
 static bool admit_glu(const mox_kernel *row, const void *problem, mox_refusal *why)
@@ -242,8 +242,8 @@ static const char *act_remark(const moxie_quant *quant)
 
 static moxie_status choose_experts(selector *s, const expert_request *r, mox_expert_rows *out)
 {
-    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13 },
-                                      { &r->shape, MOX_W2, &r->shape.w2, &r->a2 } },
+    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype },
+                                      { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype } },
                          .role = { r->role13, r->role2 },
                          .fixed = r->fixed };
     const mox_kernel *quant13 = NULL, *gemm13 = NULL, *glu = NULL, *quant2 = NULL, *gemm2 = NULL;

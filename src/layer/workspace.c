@@ -2,8 +2,8 @@
  *
  * workspace.c - where each buffer of a run lies: a pure function of the plan.
  *
- * Every buffer begins on a cache line. Routed and shared experts run one after the other, so the buffers of the
- * shared chain lie over those of the routed one; only the two results y live until combine.
+ * Every buffer begins on a cache line. Routed and shared experts that are not fused run one after the other, so the
+ * buffers of the shared chain lie over those of the routed one; only the two results y live until combine.
  */
 #include "base/sizes.h"
 #include "layer/plan.h"
@@ -52,6 +52,44 @@ static void carve_experts(carver *c, mox_expert_side *side)
     s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
 }
 
+static mox_fused_space carve_fused_operand(carver *c, const mox_fused_product *product, int64_t pairs)
+{
+    mox_fused_space space = { 0 };
+    space.data = carve(c, pairs, (int64_t)product->row_bytes, 1);
+    if (product->scaling == MOX_ACT_GROUPED)
+        space.scales = carve(c, pairs, product->groups, sizeof(float));
+    if (product->scaling == MOX_ACT_BY_ROW)
+        space.row_scale = carve(c, pairs, 1, sizeof(float));
+    if (product->act.global != MOXIE_GLOBAL_NONE)
+        space.global = carve(c, pairs, 1, sizeof(float));
+    return space;
+}
+
+static void carve_fused(carver *c, mox_expert_side *side)
+{
+    side->fused13 = carve_fused_operand(c, &side->first, side->max_pairs);
+    side->fused2 = carve_fused_operand(c, &side->second, side->max_pairs);
+    if (!mox_quant_is_none(&side->a2))
+        side->space.act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
+}
+
+static void carve_fused_tasks(carver *c, moxie_plan *plan)
+{
+    const mox_fused_product *products[2 * MOX_FUSED_SIDES];
+    mox_expert_side *const sides[MOX_FUSED_SIDES] = { &plan->routed, &plan->shared };
+    int64_t n = 0;
+    for (int i = 0; i < MOX_FUSED_SIDES; i++)
+        if (sides[i]->fused) {
+            products[n++] = &sides[i]->first;
+            products[n++] = &sides[i]->second;
+        }
+    if (n == 0)
+        return;
+    plan->space.fused_items = carve(c, plan->config.experts + 1, 1, sizeof(mox_fused_item));
+    plan->space.fused_scratch_bytes = mox_fused_scratch(products, n);
+    plan->space.fused_scratch = carve(c, plan->executor.workers, 1, plan->space.fused_scratch_bytes);
+}
+
 static void carve_batch(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
@@ -62,15 +100,21 @@ static void carve_batch(carver *c, moxie_plan *plan)
     s->ids = carve(c, t, config->top_k, sizeof(int32_t));
     s->weights = carve(c, t, config->top_k, sizeof(float));
     s->topk_row = carve(c, workers, config->experts, sizeof(float));
+    s->dense_x =
+        carve(c, workers * MOX_ROUTE_TOKENS,
+              mox_max_i64(config->router_width, plan->rows.shared_gate != NULL ? config->hidden : 0), sizeof(float));
+    if (plan->rows.shared_gate != NULL)
+        s->shared_weight = carve(c, t, 1, sizeof(float));
     if (config->routing.select == MOXIE_SELECT_CUSTOM)
         s->topk_logits = carve(c, t, config->experts, sizeof(float));
 }
 
-static uint64_t gemm_scratch(const mox_expert_side *side)
+static uint64_t gemm_scratch(const mox_expert_side *side, moxie_dtype dtype)
 {
-    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13 };
-    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2 };
-    const uint64_t a = side->rows.gemm13->scratch_bytes(&first), b = side->rows.gemm2->scratch_bytes(&second);
+    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
+    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
+    const uint64_t a = mox_expert_gemm_scratch(side->rows.gemm13, &first);
+    const uint64_t b = mox_expert_gemm_scratch(side->rows.gemm2, &second);
     return a > b ? a : b;
 }
 
@@ -81,14 +125,12 @@ static void carve_pass(carver *c, moxie_plan *plan)
     const bool shared = plan->shared.rows.layout != NULL;
     mox_workspace *s = &plan->space;
     int64_t longest = mox_max_i64(config->hidden, config->intermediate);
-    uint64_t scratch = gemm_scratch(&plan->routed);
+    uint64_t scratch = plan->routed.fused ? 0 : gemm_scratch(&plan->routed, config->dtype);
     if (shared) {
+        const uint64_t other = plan->shared.fused ? 0 : gemm_scratch(&plan->shared, config->dtype);
         longest = mox_max_i64(longest, config->shared.intermediate);
-        scratch = gemm_scratch(&plan->shared) > scratch ? gemm_scratch(&plan->shared) : scratch;
+        scratch = other > scratch ? other : scratch;
     }
-    s->dense_x = carve(c, t, mox_max_i64(config->router_width, plan->rows.shared_gate != NULL ? config->hidden : 0),
-                       sizeof(float));
-    s->shared_weight = carve(c, t, 1, sizeof(float));
     s->offsets = carve(c, config->experts + 1, 1, sizeof(int64_t));
     s->pair_at = carve(c, pairs, 1, sizeof(int64_t));
     s->position = carve(c, pairs, 1, sizeof(int64_t));
@@ -100,10 +142,16 @@ static void carve_pass(carver *c, moxie_plan *plan)
     plan->routed.space.y = carve(c, pairs, config->hidden, sizeof(float));
     if (shared)
         plan->shared.space.y = carve(c, t, config->hidden, sizeof(float));
+    carve_fused_tasks(c, plan);
+    if (plan->routed.fused)
+        carve_fused(c, &plan->routed);
+    if (plan->shared.fused)
+        carve_fused(c, &plan->shared);
     const uint64_t overlaid = c->used;
-    carve_experts(c, &plan->routed);
+    if (!plan->routed.fused)
+        carve_experts(c, &plan->routed);
     c->used = overlaid;
-    if (shared)
+    if (shared && !plan->shared.fused)
         carve_experts(c, &plan->shared);
 }
 

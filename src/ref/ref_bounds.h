@@ -46,6 +46,15 @@ static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
     return mox_gamma((double)depth + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
 }
 
+/* What units that take subnormal numbers as zero may lose besides. A lost operand is below 2^-126 and costs that times
+ * the other one; a lost product or partial sum is below 2^-126 too, and costs that times the factors that are still to
+ * come, of which the weights' scales are at most 2^16 |w| (no nonzero code is smaller than 2^-16) and the globals
+ * `global` in all. `weights` and `acts`: sums of |w| and |x|. */
+static inline double mox_bound_flush(int64_t n, double weights, double acts, double global)
+{
+    return 0x1p-110 * ((double)n * (1.0 + fabs(global)) + weights + acts);
+}
+
 /* Of an activation evaluated in fp32; `sensitivity` from mox_ref_activate(). */
 static inline double mox_bound_act(double sensitivity)
 {

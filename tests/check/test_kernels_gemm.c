@@ -2,7 +2,7 @@
  *
  * test_kernels_gemm.c - every admitted row of family expert_gemm
  *     against the oracle           each element within its bound, every weight format x activation format
- *     against the scalar row       the same bytes, where the row says EXACT
+ *     against the rows before it   the same bytes, where class and sum are equal
  *     against itself               the same bytes for a pair alone, in a batch, on other threads
  *
  * Shapes are random around the tiles, fills random, zero, extreme and NaN; all buffers end at an inaccessible page,
@@ -17,7 +17,7 @@
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
-enum { SLOTS = 4 };
+enum { SLOTS = 4, LAYOUTS = 4 };
 
 typedef struct problem {
     test_expert_spec spec;
@@ -26,7 +26,7 @@ typedef struct problem {
     mox_record_shape shape;
     mox_expert_gemm_problem asked;
     test_expert experts[SLOTS];
-    const void *records[SLOTS];
+    const void *records[LAYOUTS][SLOTS]; /* by layout number; NULL where it cannot hold the shape */
     int64_t offsets[SLOTS + 1];
     int64_t pairs, cols, n_out;
     int64_t *operand_row; /* NULL: identity */
@@ -36,17 +36,44 @@ typedef struct problem {
 
 /* ---- making a problem -------------------------------------------------------------------------------------- */
 
-static void make_experts(problem *p, test_rng *rng)
+static bool holds(const mox_layout *layout, const mox_record_shape *shape)
+{
+    char buffer[256];
+    return layout->refuse(shape, buffer, sizeof buffer) == NULL;
+}
+
+/* Every expert in every layout that can hold it. */
+static void pack_records(problem *p, const mox_layout *layout)
 {
     moxie_error error;
     uint64_t bytes = 0;
-    assert_true(mox_layout_rowmajor.record_bytes(&p->shape, &bytes));
+    assert_true(layout->number < LAYOUTS);
+    assert_true(layout->record_bytes(&p->shape, &bytes));
     for (int s = 0; s < SLOTS; s++) {
-        test_expert_make(&p->experts[s], rng, &p->spec);
+        char reason[256];
+        const moxie_expert *expert = &p->experts[s].view;
+        if (layout->takes != NULL && !layout->takes(&p->shape, expert, reason, sizeof reason)) {
+            memset(p->records[layout->number], 0, sizeof p->records[0]);
+            return;
+        }
         void *record = check_buffer(&p->buffers, bytes);
-        assert_ok(mox_record_pack(&mox_layout_rowmajor, &p->shape, s, &p->experts[s].view, record, &error), &error);
-        p->records[s] = record;
+        assert_ok(mox_record_pack(layout, &p->shape, s, expert, record, &error), &error);
+        p->records[layout->number][s] = record;
     }
+}
+
+static void make_experts(problem *p, test_rng *rng)
+{
+    for (int s = 0; s < SLOTS; s++)
+        test_expert_make(&p->experts[s], rng, &p->spec);
+    for (int32_t i = 0; mox_layout_at(i) != NULL; i++)
+        if (holds(mox_layout_at(i), &p->shape))
+            pack_records(p, mox_layout_at(i));
+}
+
+static const void *const *records_of(const mox_expert_gemm_row *row, const problem *p)
+{
+    return p->records[mox_layout_by_name(row->base.layout)->number];
 }
 
 /* Tokens are shared by pairs in the first product; the second has an operand row for each pair. */
@@ -111,9 +138,11 @@ static void make_problem(problem *p, test_rng *rng, const test_weight_quant *wei
                                    .w2 = weight,
                                    .fill = (test_fill)test_below(rng, TEST_FILLS) };
     p->shape = test_record_shape(&p->spec);
-    p->asked = (mox_expert_gemm_problem) {
-        .shape = &p->shape, .projection = first ? MOX_W13 : MOX_W2, .weight = &weight->quant, .act = &act->quant
-    };
+    p->asked = (mox_expert_gemm_problem) { .shape = &p->shape,
+                                           .projection = first ? MOX_W13 : MOX_W2,
+                                           .weight = &weight->quant,
+                                           .act = &act->quant,
+                                           .dtype = MOXIE_BF16 };
     p->cols = cols;
     p->n_out = first && p->spec.gated ? 2 * rows : rows;
     make_experts(p, rng);
@@ -132,32 +161,34 @@ static void free_problem(problem *p)
 static bool admitted(const mox_expert_gemm_row *row, const problem *p)
 {
     mox_refusal why = { .reason = "", .remedy = "" };
-    const bool yes = check_admit(&row->base, &why) && row->admit(&p->asked, &why);
+    const bool yes = check_admit(&row->base, &why) && mox_expert_gemm_admit(row, &p->asked, &why);
     if (!yes && (why.reason[0] == '\0' || why.remedy[0] == '\0'))
         fail_msg("%s refuses %s x %s without reason or remedy", row->base.name, p->weight->name, p->act->name);
-    return yes;
+    return yes && records_of(row, p)[0] != NULL;
 }
 
 /* The whole product; `out` is guarded, [pairs, n_out]. */
 static float *run_row(const mox_expert_gemm_row *row, const problem *p, const moxie_executor *executor,
                       check_buffers *buffers)
 {
-    const uint64_t per_worker = row->scratch_bytes(&p->asked);
+    const uint64_t per_worker = mox_expert_gemm_scratch(row, &p->asked);
     assert_int_equal(per_worker % 64, 0);
     float *out = check_buffer(buffers, (size_t)(p->pairs * p->n_out) * sizeof *out);
     const mox_expert_gemm_args args = {
         .shape = &p->shape,
         .projection = p->asked.projection,
         .slots = SLOTS,
-        .records = p->records,
+        .records = records_of(row, p),
         .offsets = p->offsets,
         .operand_row = p->operand_row,
         .a = &p->operand,
+        .act = p->asked.act,
+        .dtype = p->asked.dtype,
         .out = out,
         .n_out = p->n_out,
         .scratch = check_buffer(buffers, (size_t)executor->workers * per_worker),
     };
-    row->run(&args, executor);
+    mox_expert_gemm_run(row, &args, executor);
     return out;
 }
 
@@ -196,6 +227,19 @@ static double peak_of(const mox_operand *a, int64_t r, double magnitude)
     return peak;
 }
 
+/* Every global factor of an element in one. */
+static double globals_of(const problem *p, const moxie_matrix *matrix, int64_t n, int64_t r)
+{
+    const mox_operand *a = &p->operand;
+    const int32_t kind = p->weight->quant.global;
+    double weight = 1.0, act = 1.0;
+    if (kind != MOXIE_GLOBAL_NONE)
+        weight = mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0);
+    if (a->global != NULL)
+        act = a->global_kind == MOXIE_GLOBAL_MULTIPLY ? a->global[r] : 1.0 / (double)a->global[r];
+    return act * (kind == MOXIE_GLOBAL_DIVIDE ? 1.0 / weight : weight);
+}
+
 static void compare_matrix(const mox_expert_gemm_row *row, const problem *p, int slot, const moxie_matrix *matrix,
                            int64_t column, const float *out)
 {
@@ -204,17 +248,21 @@ static void compare_matrix(const mox_expert_gemm_row *row, const problem *p, int
         mox_ref_weight_row(matrix, &p->weight->quant, n, w);
         const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, n, 0) : 0.0;
         for (int64_t pair = p->offsets[slot]; pair < p->offsets[slot + 1]; pair++) {
-            double want = bias, magnitude = fabs(bias);
+            double want = bias, magnitude = fabs(bias), weights = 0.0, acts = 0.0;
             const int64_t r = p->operand_row != NULL ? p->operand_row[pair] : pair;
             operand_row(&p->operand, r, x);
             for (int64_t k = 0; k < p->cols; k++) {
                 want += w[k] * x[k];
                 magnitude += fabs(w[k] * x[k]);
+                weights += fabs(w[k]);
+                acts += fabs(x[k]);
             }
             const float got = out[pair * p->n_out + column + n];
             const int64_t act_group = p->operand.scales != NULL ? p->operand.group_cols : p->cols;
             const int64_t depth = mox_dot_depth(p->cols, mox_group_cols(&p->weight->quant, p->cols), act_group);
-            const double bound = mox_bound_dot(p->cols, depth, magnitude);
+            double bound = mox_bound_dot(p->cols, depth, magnitude);
+            if (mox_expert_gemm_flushes(row))
+                bound += mox_bound_flush(p->cols, weights, acts, globals_of(p, matrix, n, r));
             if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
                 continue;
             char text[128];
@@ -240,7 +288,7 @@ static void compare_oracle(const mox_expert_gemm_row *row, const problem *p, con
     }
 }
 
-/* ---- against the scalar row, and against itself -------------------------------------------------------------- */
+/* ---- against other rows, and against itself -------------------------------------------------------------- */
 
 static void compare_bytes(const mox_expert_gemm_row *row, const problem *p, const float *out, const float *want,
                           const char *text)
@@ -250,11 +298,14 @@ static void compare_bytes(const mox_expert_gemm_row *row, const problem *p, cons
             fail_at(row, p, i / p->n_out, i % p->n_out, text);
 }
 
-static const mox_expert_gemm_row *scalar_row(const problem *p)
+/* The first row that promises the same bits. */
+static const mox_expert_gemm_row *twin_of(const mox_expert_gemm_row *row, const problem *p)
 {
-    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
-        if (mox_expert_gemm_at(i)->base.isa == MOX_ISA_SCALAR && admitted(mox_expert_gemm_at(i), p))
-            return mox_expert_gemm_at(i);
+    for (int32_t i = 0; mox_expert_gemm_at(i) != row; i++) {
+        const mox_expert_gemm_row *other = mox_expert_gemm_at(i);
+        if (other->base.exactness == row->base.exactness && strcmp(other->sum, row->sum) == 0 && admitted(other, p))
+            return other;
+    }
     return NULL;
 }
 
@@ -276,14 +327,14 @@ static void compare_alone(const mox_expert_gemm_row *row, const problem *p, cons
         }
 }
 
-static void check_row(const mox_expert_gemm_row *row, const problem *p, const moxie_executor *pool,
-                      const float *scalar_out, bool alone)
+static void check_row(const mox_expert_gemm_row *row, const problem *p, const moxie_executor *pool, bool alone)
 {
     check_buffers buffers = { .count = 0 };
+    const mox_expert_gemm_row *twin = twin_of(row, p);
     const float *out = run_row(row, p, pool, &buffers);
     compare_oracle(row, p, out);
-    if (row->base.exactness == MOX_EXACT && row->base.isa != MOX_ISA_SCALAR)
-        compare_bytes(row, p, out, scalar_out, "differs from the scalar row");
+    if (twin != NULL)
+        compare_bytes(row, p, out, run_row(twin, p, &mox_executor_serial, &buffers), "differs from the row before it");
     if (row->base.exactness != MOX_TOL && alone)
         compare_alone(row, p, out);
     check_buffers_free(&buffers);
@@ -291,14 +342,13 @@ static void check_row(const mox_expert_gemm_row *row, const problem *p, const mo
 
 static void check_problem(const problem *p, const moxie_executor *pool, bool alone)
 {
-    check_buffers buffers = { .count = 0 };
-    const mox_expert_gemm_row *scalar = scalar_row(p);
-    assert_non_null(scalar);
-    const float *scalar_out = run_row(scalar, p, &mox_executor_serial, &buffers);
+    int64_t rows = 0;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
-        if (admitted(mox_expert_gemm_at(i), p))
-            check_row(mox_expert_gemm_at(i), p, pool, scalar_out, alone);
-    check_buffers_free(&buffers);
+        if (admitted(mox_expert_gemm_at(i), p)) {
+            check_row(mox_expert_gemm_at(i), p, pool, alone);
+            rows++;
+        }
+    assert_true(rows > 0);
 }
 
 static void every_format_and_shape(void **state)
@@ -352,7 +402,7 @@ static void integers_are_exact(void **state)
     problem p = { .pairs = 1, .cols = K, .n_out = 1, .weight = &test_weight_quants[0], .act = &test_act_quants[0] };
     p.shape = (mox_record_shape) { .hidden = K, .intermediate = 1, .w13 = quant, .w2 = quant };
     p.asked = (mox_expert_gemm_problem) {
-        .shape = &p.shape, .projection = MOX_W13, .weight = &p.shape.w13, .act = &p.shape.w13
+        .shape = &p.shape, .projection = MOX_W13, .weight = &p.shape.w13, .act = &p.shape.w13, .dtype = MOXIE_BF16
     };
     int8_t codes[K];
     float ones[K], values[K + MOX_OPERAND_PAD] = { 0 };
@@ -370,7 +420,7 @@ static void integers_are_exact(void **state)
     assert_true(mox_layout_rowmajor.record_bytes(&p.shape, &bytes));
     void *record = check_buffer(&p.buffers, bytes);
     assert_ok(mox_record_pack(&mox_layout_rowmajor, &p.shape, 0, &expert, record, &error), &error);
-    p.records[0] = record;
+    p.records[mox_layout_rowmajor.number][0] = record;
     p.offsets[1] = p.offsets[2] = p.offsets[3] = p.offsets[4] = 1;
     p.operand = (mox_operand) { .rows = 1,
                                 .cols = K,
@@ -396,9 +446,10 @@ static void integer_row_refuses(void **state)
     const moxie_quant fp8 = { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
     const mox_record_shape shape = { .hidden = 131072, .intermediate = 64, .w13 = i8, .w2 = i8 };
     const mox_record_shape floats = { .hidden = 64, .intermediate = 64, .w13 = fp8, .w2 = fp8 };
-    const mox_expert_gemm_problem longest = { &shape, MOX_W13, &i8, &i8 }, fits = { &shape, MOX_W2, &i8, &i8 };
-    const mox_expert_gemm_problem fp8_weights = { &floats, MOX_W13, &fp8, &i8 },
-                                  fp8_acts = { &shape, MOX_W2, &i8, &fp8 };
+    const mox_expert_gemm_problem longest = { &shape, MOX_W13, &i8, &i8, MOXIE_BF16 },
+                                  fits = { &shape, MOX_W2, &i8, &i8, MOXIE_BF16 };
+    const mox_expert_gemm_problem fp8_weights = { &floats, MOX_W13, &fp8, &i8, MOXIE_BF16 },
+                                  fp8_acts = { &shape, MOX_W2, &i8, &fp8, MOXIE_BF16 };
     mox_refusal why = { .reason = "", .remedy = "" };
     assert_true(mox_expert_gemm_scalar_int_admit(&fits, &why));
     assert_false(mox_expert_gemm_scalar_int_admit(&longest, &why));

@@ -66,6 +66,7 @@ void mox_dense_scalar_run(const mox_dense_args *args, const moxie_executor *exec
 {
     mox_dense_args copy = *args;
     const int64_t blocks = mox_ceil_div(args->rows, ROW_BLOCK) * mox_ceil_div(args->tokens, TOKEN_BLOCK);
-    mox_parallel(executor, args->tokens, widen_token, &copy);
+    /* Few tokens are widened sooner than the workers wake. */
+    mox_parallel(args->tokens <= 32 ? &mox_executor_serial : executor, args->tokens, widen_token, &copy);
     mox_parallel(executor, blocks, multiply_block, &copy);
 }

@@ -32,9 +32,11 @@ typedef struct mox_expert_gemm_args {
     const int64_t *offsets;     /* [slots+1] */
     const int64_t *operand_row; /* [pairs]: row of the operand; NULL: identity */
     const mox_operand *a;
-    float *out;    /* [pairs, n_out] f32 */
-    int64_t n_out; /* 2I or I for W13, H for W2 */
-    void *scratch; /* workers * scratch_bytes(), 64-byte aligned */
+    const moxie_quant *act; /* how `a` was quantized */
+    moxie_dtype dtype;      /* of `a` when it was not: its values are numbers of this type */
+    float *out;             /* [pairs, n_out] f32 */
+    int64_t n_out;          /* 2I or I for W13, H for W2 */
+    void *scratch;          /* workers * mox_expert_gemm_scratch(), 64-byte aligned */
 } mox_expert_gemm_args;
 
 /* What a row is asked to admit. */
@@ -42,23 +44,60 @@ typedef struct mox_expert_gemm_problem {
     const mox_record_shape *shape;
     mox_projection projection;
     const moxie_quant *weight, *act;
+    moxie_dtype dtype; /* of activations that are not quantized: F32, F16, BF16 */
 } mox_expert_gemm_problem;
+
+/* How a kernel reads its activations; rows of one expert lie together, tiles have min(16, rows left) of them. */
+typedef enum mox_operand_kind {
+    MOX_OPERAND_F32 = 0, /* [row][steps * 32] f32, padding zero */
+    MOX_OPERAND_BF16,    /* [tile][step of 32][row in tile][32] bf16, padding zero */
+    MOX_OPERAND_I8       /* [tile][step of 64][row in tile][64] i8, padding zero */
+} mox_operand_kind;
+
+/* The inner product of a panel row: panel_kernel.h. */
+struct mox_panel_matrix;
+struct mox_panel_rows;
+typedef void (*mox_panel_multiply_fn)(const struct mox_panel_matrix *matrix, const moxie_quant *weight, int64_t panel,
+                                      int panels, const struct mox_panel_rows *a, float *c, void *scratch);
 
 typedef struct mox_expert_gemm_row {
     mox_kernel base;
+    const char *sum; /* rows of one class and one `sum` give the same bits */
+    uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem); /* per worker */
+    /* a row of its own: */
     void (*run)(const mox_expert_gemm_args *args, const moxie_executor *executor);
     bool (*admit)(const mox_expert_gemm_problem *problem, mox_refusal *why);
-    uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem); /* per worker */
+    /* or one that multiplies panels; bind gives NULL, and `why`, when it cannot take the problem: */
+    mox_panel_multiply_fn (*bind)(const mox_expert_gemm_problem *problem, mox_refusal *why);
+    mox_operand_kind operand;
 } mox_expert_gemm_row;
 
 const mox_expert_gemm_row *mox_expert_gemm_at(int32_t i);
 
+/* True when the row takes the problem, whatever its sort. */
+bool mox_expert_gemm_admit(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem, mox_refusal *why);
+/* True when subnormal numbers may count as zero in the row's products (ref/ref_bounds.h, mox_bound_flush). */
+static inline bool mox_expert_gemm_flushes(const mox_expert_gemm_row *row)
+{
+    return row->bind != NULL;
+}
+
+/* Scratch of one worker for mox_expert_gemm_run(), whatever the sort; a multiple of 64. */
+uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem);
+/* One product by itself, whatever the sort. */
+void mox_expert_gemm_run(const mox_expert_gemm_row *row, const mox_expert_gemm_args *args,
+                         const moxie_executor *executor);
+
 /* What every row of expert_gemm.def provides. */
-#define MOX_EXPERT_GEMM(id, isa, exactness, layout)                                                                    \
+#define MOX_EXPERT_GEMM(id, isa, exactness, layout, sum)                                                               \
     void mox_expert_gemm_##id##_run(const mox_expert_gemm_args *args, const moxie_executor *executor);                 \
     bool mox_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, mox_refusal *why);                       \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
+#define MOX_PANEL_GEMM(id, isa, exactness, operand, sum)                                                               \
+    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_refusal *why);       \
+    uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
 #include "cpu/expert_gemm/expert_gemm.def"
 #undef MOX_EXPERT_GEMM
+#undef MOX_PANEL_GEMM
 
 #endif

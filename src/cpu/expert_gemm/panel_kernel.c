@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_kernel.c - what all kernels over layout panel16 share: which groups they can take, and the end of a sum
+ * (panel_kernel.h).
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#include "base/sizes.h"
+
+uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols)
+{
+    switch (kind) {
+    case MOX_OPERAND_BF16: return (uint64_t)mox_ceil_div(cols, 32) * 64;
+    case MOX_OPERAND_I8: return (uint64_t)mox_ceil_div(cols, 64) * 64;
+    default: return (uint64_t)mox_ceil_div(cols, 32) * 128;
+    }
+}
+
+static int64_t problem_cols(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
+mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols)
+{
+    if (mox_quant_is_none(act))
+        return MOX_ACT_UNSCALED;
+    if (act->scale == MOXIE_F8_E8M0 || (act->scale == MOXIE_F8_E4M3 && act->element == MOXIE_F4_E2M1))
+        return MOX_ACT_FOLDED;
+    return mox_act_group_cols(act, cols) < cols ? MOX_ACT_GROUPED : MOX_ACT_BY_ROW;
+}
+
+static bool is_multiple(int64_t a, int64_t b)
+{
+    return a % b == 0 || b % a == 0;
+}
+
+bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const int64_t cols = problem_cols(problem), weight = mox_group_cols(problem->weight, cols);
+    const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
+    const int64_t act = grouped ? mox_act_group_cols(problem->act, cols) : cols;
+    if (weight < cols && weight != 16 && weight % MOX_PANEL_STEP != 0)
+        return mox_refuse(why, "quantize the weights in groups of 16 or a multiple of 32 columns",
+                          "sums steps of 32 columns, the weights' groups have %lld", (long long)weight);
+    if (grouped && (act % MOX_PANEL_STEP != 0 || weight == 16))
+        return mox_refuse(why, "quantize the activations in groups of a multiple of 32 columns",
+                          "sums steps of 32 columns, the activations' groups have %lld and the weights' %lld",
+                          (long long)act, (long long)weight);
+    if (grouped && weight < cols && !is_multiple(weight, act))
+        return mox_refuse(why, "make one group size a multiple of the other",
+                          "needs nested groups, the weights' have %lld columns and the activations' %lld",
+                          (long long)weight, (long long)act);
+    return true;
+}
+
+/* ---- the end of a sum ----------------------------------------------------------------------------- */
+
+static void apply_global(float *out, int32_t kind, const float *global, int64_t step)
+{
+    for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
+        out[n] = kind == MOXIE_GLOBAL_DIVIDE ? out[n] / global[n * step] : out[n] * global[n * step];
+}
+
+void mox_panel_finish(const mox_panel_end *end, const mox_panel_matrix *matrix, int64_t panel, const float *c,
+                      float *out)
+{
+    for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
+        out[n] = end->scale != NULL ? c[n] * *end->scale : c[n];
+    if (end->act_global != NULL)
+        apply_global(out, end->act_global_kind, end->act_global, 0);
+    if (matrix->global != NULL)
+        apply_global(out, end->weight_global_kind, matrix->global + panel * MOX_PANEL_ROWS, 1);
+    for (int64_t n = 0; matrix->bias != NULL && n < MOX_PANEL_ROWS; n++)
+        out[n] += matrix->bias[panel * MOX_PANEL_ROWS + n];
+}
+
+void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *column, int64_t *count)
+{
+    const int64_t first = (matrix->gated ? panel / 2 : panel) * MOX_PANEL_ROWS;
+    *column = first + (matrix->gated && panel % 2 != 0 ? matrix->rows : 0);
+    *count = mox_min_i64(MOX_PANEL_ROWS, matrix->rows - first);
+}

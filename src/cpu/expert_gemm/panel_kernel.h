@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_kernel.h - the inner product of every row that reads layout panel16: one or two panels of an expert's
+ * matrix times up to MOX_PANEL_BLOCK rows of activations.
+ *
+ *     c[r, 16 j + n] = sum over segments s in order of  (C_s [* sa[r, s]]) * sw[n, s]      j < panels, n < 16
+ *
+ * Arithmetic "fma32", the same bits on every ISA that claims it. A step is 32 columns (16 when the weights' groups
+ * are 16 columns). Of a step, the even columns form a chain of fused multiply-adds from zero in ascending order, the
+ * odd columns another; t = even + odd. A segment is the run of steps inside one weight group and one activation
+ * group: C = 0 + t_0 + t_1 + ... in order. Then sum = fma(C * sa, sw, sum), from sum = 0, where a missing sa or sw is
+ * left out; with neither, sum = C of the only segment. Everything in fp32, round to nearest even, subnormal operands
+ * and results taken as zero. (That is how TDPBF16PS is defined; other units imitate it.) With int8 activations and
+ * int8 weights C is an exact int32, rounded once to fp32.
+ *
+ * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
+ *
+ * In the flow: [operand] x [panel] -> c -> global, bias -> activation or y, by whoever calls (panel_run.c, fused.c).
+ */
+#ifndef MOX_CPU_PANEL_KERNEL_H
+#define MOX_CPU_PANEL_KERNEL_H
+
+#include "cpu/expert_gemm/expert_gemm.h"
+#include "pack/panel.h"
+
+#define MOX_PANEL_BLOCK 128 /* rows of activations a call takes at most */
+
+/* Bytes of one row of an operand with `cols` columns: f32 and bf16 in whole steps of 32, i8 of 64. */
+uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols);
+
+typedef struct mox_panel_rows {
+    int64_t rows;        /* 1 .. MOX_PANEL_BLOCK; starts at a tile */
+    const void *data;    /* 64-byte aligned */
+    const float *scales; /* [rows, scale_stride], one a group of group_cols columns; NULL: none */
+    int64_t scale_stride;
+    int64_t group_cols; /* a multiple of 32 */
+} mox_panel_rows;
+
+/* What mox_panel_multiply_fn computes: panels [panel, panel + panels) of `matrix`, panels 1 or 2, times the rows of
+ * `a`, to c [rows, 32] f32, 64-byte aligned. `scratch` is 64-byte aligned, as many bytes as the row's scratch_bytes()
+ * said, one thread's own. MXCSR is left as it was found, and no tile is left configured. */
+
+/* True when the problem's groups fit segments of whole steps, so that every panel kernel can take it: weight groups
+ * of 16 (without activation scales), multiples of 32, or whole rows; activation groups multiples of 32 or whole
+ * rows; one of the two a multiple of the other. */
+bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why);
+
+/* Where the scales of quantized activations go. E8M0 scales, and E4M3 scales of f4_e2m1, are folded: code times scale
+ * is exact in bf16, so the operand holds the product. One scale a row multiplies the finished sum. The rest, f32 scales
+ * of groups of columns, are the kernel's (mox_panel_rows.scales). */
+typedef enum mox_act_scaling { MOX_ACT_UNSCALED = 0, MOX_ACT_FOLDED, MOX_ACT_BY_ROW, MOX_ACT_GROUPED } mox_act_scaling;
+mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols);
+
+/* What ends a sum, besides the matrix's own globals and biases; NULL: left out. */
+typedef struct mox_panel_end {
+    const float *scale, *act_global; /* of the row */
+    int32_t act_global_kind, weight_global_kind;
+} mox_panel_end;
+
+/* One row of a panel's sums c [16] to finished numbers out [16]. */
+void mox_panel_finish(const mox_panel_end *end, const mox_panel_matrix *matrix, int64_t panel, const float *c,
+                      float *out);
+
+/* First column of the product that panel `panel` computes, and how many of its rows there are (1 to 16). For gated
+ * W13 columns are [gate I | up I]. */
+void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *column, int64_t *count);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_operand.c - rows of activations into and out of the order of panel kernels (panel_operand.h).
+ */
+#include "cpu/expert_gemm/panel_operand.h"
+
+static uint16_t bf16_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static float float_of(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* `count` values, then zeros up to the end of the run. */
+static void put_run(mox_operand_kind kind, void *at, const float *values, int64_t count, int64_t run)
+{
+    float *f32 = at;
+    uint16_t *bf16 = at;
+    int8_t *i8 = at;
+    for (int64_t k = 0; k < run; k++) {
+        const float value = k < count ? values[k] : 0.0f;
+        if (kind == MOX_OPERAND_F32)
+            f32[k] = value;
+        else if (kind == MOX_OPERAND_BF16)
+            bf16[k] = bf16_of(value);
+        else
+            i8[k] = (int8_t)value;
+    }
+}
+
+void mox_operand_put(mox_operand_kind kind, void *data, int64_t rows, int64_t cols, int64_t row, const float *values)
+{
+    const int64_t run = mox_operand_run(kind, cols);
+    for (int64_t col = 0; col < cols; col += run)
+        put_run(kind, mox_operand_at(kind, data, rows, cols, row, col), values + col, mox_min_i64(run, cols - col),
+                run);
+}
+
+void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, const uint16_t *values)
+{
+    const int64_t tile = row / 16 * 16, step = mox_min_i64(16, rows - tile) * 64;
+    uint8_t *to = mox_operand_at(MOX_OPERAND_BF16, data, rows, cols, row, 0);
+    int64_t col = 0;
+    for (; col + 32 <= cols; col += 32, to += step)
+        memcpy(to, values + col, 64);
+    if (col < cols) {
+        memset(to, 0, 64);
+        memcpy(to, values + col, (size_t)(cols - col) * sizeof *values);
+    }
+}
+
+void mox_operand_get(mox_operand_kind kind, const void *data, int64_t rows, int64_t cols, int64_t row, float *values)
+{
+    for (int64_t k = 0; k < cols; k++) {
+        const void *at = mox_operand_at(kind, (void *)(uintptr_t)data, rows, cols, row, k);
+        if (kind == MOX_OPERAND_F32)
+            values[k] = *(const float *)at;
+        else if (kind == MOX_OPERAND_BF16)
+            values[k] = float_of(*(const uint16_t *)at);
+        else
+            values[k] = *(const int8_t *)at;
+    }
+}

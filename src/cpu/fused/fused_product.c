@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fused_product.c - what one task of a phase computes: some panel pairs of one expert, for all its rows (fused.h).
+ *
+ *     block = two panels; gated W13: 16 gate rows and the 16 up rows of the same numbers
+ *     rows in runs of MOX_PANEL_BLOCK, so that a run's operand stays in the second-level cache under all blocks
+ */
+#include "base/sizes.h"
+#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/fused/fused.h"
+
+enum { WIDTH = 2 * MOX_PANEL_ROWS };
+
+/* Rows [row, row + count) of an item, as a kernel takes them. */
+static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_operand *operand,
+                              const mox_fused_item *item, int64_t row, int64_t count)
+{
+    return (mox_panel_rows) {
+        .rows = count,
+        .data = (const uint8_t *)operand->data + (uint64_t)(item->first + row) * product->row_bytes,
+        .scales = product->scaling == MOX_ACT_GROUPED ? operand->scales + (item->first + row) * product->groups : NULL,
+        .scale_stride = product->groups,
+        .group_cols = product->group_cols
+    };
+}
+
+/* Ends the sums c [rows, 32] of `panels` panels in place. */
+static void finish(const mox_fused_product *product, const mox_fused_operand *operand, const mox_panel_matrix *m,
+                   int64_t panel, int panels, int64_t first, int64_t rows, float *c)
+{
+    const bool by_row = product->scaling == MOX_ACT_BY_ROW;
+    if (!by_row && operand->global == NULL && m->global == NULL && m->bias == NULL)
+        return;
+    for (int64_t r = 0; r < rows; r++) {
+        const mox_panel_end end = { .scale = by_row ? &operand->row_scale[first + r] : NULL,
+                                    .act_global = operand->global != NULL ? &operand->global[first + r] : NULL,
+                                    .act_global_kind = product->act.global,
+                                    .weight_global_kind = product->weight.global };
+        for (int j = 0; j < panels; j++) {
+            float *sums = c + r * WIDTH + j * MOX_PANEL_ROWS;
+            mox_panel_finish(&end, m, panel + j, sums, sums);
+        }
+    }
+}
+
+/* ---- the first product --------------------------------------------------------------------------- */
+
+static void keep_h(const mox_fused_side *side, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
+                   int64_t rows, const float *c)
+{
+    const int64_t width = m->gated ? 2 * m->rows : m->rows;
+    for (int j = 0; j < panels; j++) {
+        int64_t column, count;
+        mox_panel_place(m, panel + j, &column, &count);
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(side->h + (first + r) * width + column, c + r * WIDTH + j * MOX_PANEL_ROWS,
+                   (size_t)count * sizeof *c);
+    }
+}
+
+/* Stores `count` activations of each row from column `column` on; values [rows, 16]. */
+static void store(const mox_fused_side *side, const mox_fused_item *item, int64_t row, int64_t rows, int64_t column,
+                  int64_t count, float *values)
+{
+    const mox_fused_product *next = side->second;
+    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    const bool plain = mox_quant_is_none(&next->act);
+    for (int64_t r = 0; r < rows; r++) {
+        float *from = values + r * MOX_PANEL_ROWS;
+        if (side->act != NULL)
+            memcpy(side->act + (item->first + row + r) * next->cols + column, from, (size_t)count * sizeof *from);
+        if (!plain)
+            continue;
+        /* What lies beyond the last column of the operand is read as zeros. */
+        for (int64_t n = count; n < MOX_PANEL_ROWS; n++)
+            from[n] = 0.0f;
+        void *to = mox_operand_at(next->kind, data, item->rows, next->cols, row + r, column);
+        if (next->kind == MOX_OPERAND_BF16)
+            mox_narrow(MOXIE_BF16, from, to, MOX_PANEL_ROWS);
+        else
+            for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
+                ((float *)to)[n] = mox_round_to(next->dtype, from[n]);
+    }
+}
+
+/* Zeros where no panel reaches: the second half of the operand's last step. */
+static void pad(const mox_fused_side *side, const mox_fused_item *item, int64_t row, int64_t rows)
+{
+    const mox_fused_product *next = side->second;
+    const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
+    const size_t bytes = MOX_PANEL_ROWS * (next->kind == MOX_OPERAND_BF16 ? 2 : 4);
+    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act))
+        return;
+    for (int64_t r = 0; r < rows; r++)
+        memset(mox_operand_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
+}
+
+static void activate(const mox_fused_side *side, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
+                     int panels, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
+{
+    const int64_t expert = side->expert_of != NULL ? side->expert_of[item->slot] : -1;
+    for (int j = 0; j < (m->gated ? 1 : panels); j++) {
+        int64_t column, count;
+        mox_panel_place(m, panel + j, &column, &count);
+        const mox_glu_tile tile = { .kind = side->activation->kind,
+                                    .parameters = mox_glu_resolve(side->activation, expert),
+                                    .rows = rows,
+                                    .gate = sc->c + j * MOX_PANEL_ROWS,
+                                    .up = sc->c + MOX_PANEL_ROWS,
+                                    .stride = WIDTH,
+                                    .out = sc->tile,
+                                    .out_stride = MOX_PANEL_ROWS };
+        side->glu->tile(&tile);
+        store(side, item, row, rows, column, count, sc->tile);
+    }
+}
+
+void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+                     const mox_fused_scratch_view *sc)
+{
+    const mox_fused_product *product = side->first;
+    mox_panel_record record;
+    mox_panel_open(side->shape, side->records[item->slot], &record);
+    const mox_panel_matrix *m = &record.w13;
+    for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
+        const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
+        const mox_panel_rows a = rows_of(product, &side->a13, item, row, rows);
+        for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
+            const int panels = panel + 1 < m->count ? 2 : 1;
+            product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
+            finish(product, &side->a13, m, panel, panels, item->first + row, rows, sc->c);
+            if (side->h != NULL)
+                keep_h(side, m, panel, panels, item->first + row, rows, sc->c);
+            activate(side, item, m, panel, panels, row, rows, sc);
+        }
+        if (2 * last >= m->count)
+            pad(side, item, row, rows);
+    }
+}
+
+/* ---- the second product -------------------------------------------------------------------------- */
+
+void mox_fused_second(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+                      const mox_fused_scratch_view *sc)
+{
+    const mox_fused_product *product = side->second;
+    mox_panel_record record;
+    mox_panel_open(side->shape, side->records[item->slot], &record);
+    const mox_panel_matrix *m = &record.w2;
+    for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
+        const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
+        const mox_panel_rows a = rows_of(product, &side->a2, item, row, rows);
+        for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
+            const int panels = panel + 1 < m->count ? 2 : 1;
+            const int64_t column = panel * MOX_PANEL_ROWS, count = mox_min_i64(WIDTH, m->rows - column);
+            product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
+            finish(product, &side->a2, m, panel, panels, item->first + row, rows, sc->c);
+            for (int64_t r = 0; r < rows; r++)
+                memcpy(side->y + (item->first + row + r) * m->rows + column, sc->c + r * WIDTH,
+                       (size_t)count * sizeof(float));
+        }
+    }
+}
