@@ -133,12 +133,13 @@ static void codes_are_nearest(void **state)
         for (int round = 0; round < 20; round++) {
             group g;
             random_group(&rng, q, &g);
-            double extent = 0, low = 0, high = 0, worst = 0;
+            double low = 0, high = 0, worst = 0;
             for (int i = 0; i < COUNT; i++) {
-                extent = fmax(extent, fabs(g.w[i]));
-                low = fmin(low, g.w[i]);
-                high = fmax(high, g.w[i]);
+                /* Not fmin() and fmax(): gcc 12 for aarch64 ends with an internal error in such a loop. */
+                low = g.w[i] < low ? g.w[i] : low;
+                high = g.w[i] > high ? g.w[i] : high;
             }
+            const double extent = fmax(-low, high);
             for (int i = 0; i < COUNT; i++) {
                 const double got = value_of(q, &g, mox_weight_code(q, g.w[i], g.scale, g.global, g.zero));
                 double best = INFINITY;
