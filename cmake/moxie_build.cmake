@@ -29,6 +29,19 @@ function(moxie_target target)
     endif()
 endfunction()
 
+# A program that tests start by its path. Where programs of this build need an emulator, a script that starts it there
+# lies at that path and the program itself in emulated/ beside it, so that the tests need not know.
+function(moxie_program target name)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+    if(CMAKE_CROSSCOMPILING_EMULATOR)
+        set(program ${CMAKE_CURRENT_BINARY_DIR}/emulated/${name})
+        set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
+        list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+        file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name} "#!/bin/sh\nexec ${emulator} '${program}' \"$@\"\n")
+        file(CHMOD ${CMAKE_CURRENT_BINARY_DIR}/${name} FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+    endif()
+endfunction()
+
 # ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
 function(moxie_isa_flags)
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -162,6 +162,18 @@ static void test_create(void **state)
     assert_null(executor);
 }
 
+static void skip_where_children_cannot_start_threads(void)
+{
+    if (UNDER_TSAN) {
+        print_message("ThreadSanitizer cannot start threads after a fork\n");
+        skip();
+    }
+    if (test_emulated()) {
+        print_message("skipped: qemu's user mode fails in a child, forked from threads, that starts threads\n");
+        skip();
+    }
+}
+
 /* Uses the executor `loops` times in a forked child and destroys it there. A child that hangs is killed. */
 static void check_in_child(moxie_executor *executor, int loops)
 {
@@ -183,10 +195,7 @@ static void test_fork(void **state)
 {
     moxie_error error;
     (void)state;
-    if (UNDER_TSAN) {
-        print_message("ThreadSanitizer cannot start threads after a fork\n");
-        skip();
-    }
+    skip_where_children_cannot_start_threads();
     for (int32_t threads = 1; threads <= 4; threads++) {
         moxie_executor *executor = NULL;
         assert_ok(mox_executor_create(threads, &executor, &error), &error);
@@ -221,10 +230,7 @@ static void test_fork_inside_a_task(void **state)
     moxie_executor *executor = NULL;
     moxie_error error;
     (void)state;
-    if (UNDER_TSAN) {
-        print_message("ThreadSanitizer cannot start threads after a fork\n");
-        skip();
-    }
+    skip_where_children_cannot_start_threads();
     assert_ok(mox_executor_create(3, &executor, &error), &error);
     mox_parallel(executor, 8, fork_in_task, executor);
     assert_true(loop_is_right(executor, 1000));

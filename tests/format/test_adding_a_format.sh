@@ -24,7 +24,8 @@ for list in src/format/formats.def src/quant/schemes.def src/ckpt/hf_quant.def; 
     cat "$tmp/block" >>"$tmp/$list"
 done
 
-cmake -S "$tmp" -B "$tmp/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DMOXIE_TESTS=OFF >"$tmp/log" 2>&1 &&
+# shellcheck disable=SC2086 # an option or nothing: in an emulated build, the one that makes CMake cross-compile
+cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE=Debug -DMOXIE_TESTS=OFF >"$tmp/log" 2>&1 &&
     cmake --build "$tmp/build" >>"$tmp/log" 2>&1 || { tail -30 "$tmp/log"; exit 1; }
 
 moxie=$tmp/build/moxie

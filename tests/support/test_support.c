@@ -49,6 +49,11 @@ int64_t test_env(const char *name, int64_t fallback)
     return text ? strtoll(text, NULL, 0) : fallback;
 }
 
+bool test_emulated(void)
+{
+    return getenv("MOXIE_EMULATOR") != NULL;
+}
+
 static size_t page_round(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -39,6 +39,9 @@ uint64_t test_seed(uint64_t fallback);
 /* An environment number such as MOXIE_TEST_CONFIGS, or `fallback`. */
 int64_t test_env(const char *name, int64_t fallback);
 
+/* Whether an emulator runs this program: its seconds say nothing, and its own limits are not the library's. */
+bool test_emulated(void);
+
 /* Memory with an inaccessible page directly behind its end: `bytes` usable. */
 void *test_guarded(size_t bytes);
 void test_guarded_free(void *data, size_t bytes);
