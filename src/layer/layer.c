@@ -5,6 +5,7 @@
  */
 #include "layer/layer.h"
 
+#include "base/log.h"
 #include "base/sizes.h"
 
 static moxie_status no_memory(const moxie_layer_config *c, moxie_error *error)
@@ -60,14 +61,15 @@ static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
            mox_add_u64(*routed, layer->shared_bytes, all);
 }
 
-static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
+/* One block for the records of the layouts that were chosen; the previous block, if any, goes. */
+static moxie_status allocate_slab(moxie_layer *layer, moxie_error *error)
 {
     uint64_t routed, all;
     if (!slab_bytes(layer, &routed, &all))
         return no_memory(&layer->config, error);
-    layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
+    mox_free_pages(layer->slab);
     layer->slab = mox_alloc_pages(all);
-    if (layer->records == NULL || layer->slab == NULL)
+    if (layer->slab == NULL)
         return no_memory(&layer->config, error);
     for (int32_t s = 0; s < layer->slots; s++)
         layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
@@ -75,6 +77,52 @@ static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
         layer->shared_record = (uint8_t *)layer->slab + routed;
     return MOXIE_OK;
 }
+
+static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
+{
+    layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
+    return layer->records != NULL ? allocate_slab(layer, error) : no_memory(&layer->config, error);
+}
+
+/* ---- weights that a layout cannot hold ------------------------------------------------------------- */
+
+/* Views that are wrong are left to the packer, which says so. */
+static bool takes(const mox_layout *layout, const mox_record_shape *shape, int64_t expert, const moxie_expert *weights)
+{
+    char reason[192];
+    if (layout->takes == NULL || mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
+        layout->takes(shape, weights, reason, sizeof reason))
+        return true;
+    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and portable kernels",
+            layout->name, (long long)expert, reason, mox_layout_rowmajor.name);
+    return false;
+}
+
+static bool takes_all(const moxie_layer *layer, const moxie_weights *weights)
+{
+    for (int32_t s = 0; s < layer->slots; s++) {
+        const int64_t expert = layer->expert_of[s];
+        if (!takes(layer->routed_layout, &layer->routed_shape, expert, &weights->experts[expert]))
+            return false;
+    }
+    return true;
+}
+
+moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+{
+    const bool routed = takes_all(layer, weights);
+    const bool shared = layer->shared_layout == NULL || weights->shared == NULL ||
+                        takes(layer->shared_layout, &layer->shared_shape, -1, weights->shared);
+    if (routed && shared)
+        return MOXIE_OK;
+    if (!routed)
+        layer->routed_layout = &mox_layout_rowmajor;
+    if (!shared)
+        layer->shared_layout = &mox_layout_rowmajor;
+    return allocate_slab(layer, error);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------- */
 
 static moxie_status allocate(moxie_layer *layer, moxie_error *error)
 {

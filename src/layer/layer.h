@@ -59,6 +59,10 @@ moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const vo
                               moxie_error *error);
 uint64_t mox_layer_bytes(const moxie_layer *layer);
 
+/* Where the chosen layouts cannot hold these weights (mox_layout.takes), goes over to rowmajor, which holds all. Plans
+ * made before then read another layout and refuse to run. The layer holds no expert. */
+moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
+
 /* ---- given scales (given.c) ---------------------------------------------------------------------- */
 
 /* Takes one expert's scale; 0 means that there is none. `what` names it: "expert 3 a13_scale". */

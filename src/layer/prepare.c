@@ -200,6 +200,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(resolve_given(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
+    MOX_TRY(mox_layer_suit(layer, &w, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
     layer->prepared = true;
