@@ -4,6 +4,7 @@
  *     against the oracle         each element within the bound of ref_activate.c, every kind and parameter
  *     against the scalar row     the same bytes, where the row says EXACT
  *     against known values       gpt-oss's activation at four points
+ *     by tile and by row         the same bytes
  */
 #include "check_support.h"
 
@@ -131,6 +132,55 @@ static void every_glu_row(void **state)
     mox_executor_destroy(pool);
 }
 
+/* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
+static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
+{
+    enum { MOST = 5 };
+    float arrays[3][GLU_EXPERTS], side[MOST * 32], h[MOST * 32], by_row[MOST * 16], by_tile[MOST * 17];
+    const moxie_activation activation = random_activation(rng, kind, arrays);
+    const int64_t rows = test_range(rng, 0, MOST), offsets[] = { 0, rows }, expert = 3;
+    const bool gated = mox_glu_is_gated(kind);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < 32; i++) {
+            side[32 * r + i] = 3.0f * test_normal(rng);
+            if (gated || i < 16)
+                h[(gated ? 32 : 16) * r + i] = side[32 * r + i];
+        }
+    const mox_glu_args args = { .activation = &activation,
+                                .slots = 1,
+                                .offsets = offsets,
+                                .expert_of = &expert,
+                                .h = h,
+                                .intermediate = 16,
+                                .out = by_row };
+    row->run(&args, &mox_executor_serial);
+    memset(by_tile, 0xff, sizeof by_tile);
+    const mox_glu_tile tile = { .kind = kind,
+                                .parameters = mox_glu_resolve(&activation, expert),
+                                .rows = rows,
+                                .gate = side,
+                                .up = gated ? side + 16 : NULL,
+                                .stride = 32,
+                                .out = by_tile,
+                                .out_stride = 17 };
+    row->tile(&tile);
+    for (int64_t r = 0; r < MOST; r++) {
+        if (r < rows)
+            assert_memory_equal(by_tile + 17 * r, by_row + 16 * r, 16 * sizeof(float));
+        assert_true(isnan(by_tile[17 * r + 16])); /* untouched */
+    }
+}
+
+static void tiles_are_rows(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(35) };
+    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+            for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
+                check_tile(mox_glu_at(i), &rng, kinds[k]);
+}
+
 /* gpt-oss's swigluoai, alpha 1.702, beta 1, limits 7, at four points computed beforehand. */
 static void known_swiglu(void **state)
 {
@@ -167,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_glu_row),
+        cmocka_unit_test(tiles_are_rows),
         cmocka_unit_test(known_swiglu),
         cmocka_unit_test(unknown_activation),
     };

@@ -5,7 +5,8 @@
  *     out[p, i] = act(h[p, gate i], h[p, up i])        gated
  *     out[p, i] = act(h[p, i])                         ungated
  *
- * The result stays fp32; the next quant_act rounds it once to the second product's operand type.
+ * The result stays fp32; the next quant_act rounds it once to the second product's operand type. A row is a tile
+ * function; all rows instantiate glu_lanes.h and give the same bits.
  */
 #ifndef MOX_CPU_GLU_H
 #define MOX_CPU_GLU_H
@@ -29,18 +30,46 @@ typedef struct mox_glu_args {
     float *out;          /* [pairs, I]; may not overlap h */
 } mox_glu_args;
 
+/* What the formulas read, of one expert. Limits are +inf where there are none. */
+typedef struct mox_glu_parameters {
+    float alpha, beta, gate_limit, up_limit;
+} mox_glu_parameters;
+
+/* `expert` < 0: only the scalars. Zero means the default in the arrays too. Immutable. */
+mox_glu_parameters mox_glu_resolve(const moxie_activation *activation, int64_t expert);
+
+#define MOX_GLU_TILE 16
+
+/* out[r][i] = act(gate[r][i], up[r][i]), i < 16; rows lie `stride` and `out_stride` floats apart. Any alignment; out
+ * may not overlap the others. `up` is not read when `kind` is ungated. */
+typedef struct mox_glu_tile {
+    int32_t kind; /* moxie_act_kind that admit() took */
+    mox_glu_parameters parameters;
+    int64_t rows;
+    const float *gate, *up;
+    int64_t stride;
+    float *out;
+    int64_t out_stride;
+} mox_glu_tile;
+typedef void (*mox_glu_tile_fn)(const mox_glu_tile *tile);
+
 typedef struct mox_glu_row {
     mox_kernel base;
     void (*run)(const mox_glu_args *args, const moxie_executor *executor);
     bool (*admit)(const moxie_activation *activation, mox_refusal *why);
+    mox_glu_tile_fn tile; /* the same for numbers in cache; NULL: the row has none. Immutable. */
 } mox_glu_row;
 
 const mox_glu_row *mox_glu_at(int32_t i);
 
+/* The run and admit() of every row of glu.def: rows of h in tiles. */
+void mox_glu_run_tiles(mox_glu_tile_fn tile, const mox_glu_args *args, const moxie_executor *executor);
+bool mox_glu_admit(const moxie_activation *activation, mox_refusal *why);
+
 /* What every row of glu.def provides. */
 #define MOX_GLU(id, isa, exactness, layout)                                                                            \
     void mox_glu_##id##_run(const mox_glu_args *args, const moxie_executor *executor);                                 \
-    bool mox_glu_##id##_admit(const moxie_activation *activation, mox_refusal *why);
+    void mox_glu_##id##_tile(const mox_glu_tile *tile);
 #include "cpu/glu/glu.def"
 #undef MOX_GLU
 

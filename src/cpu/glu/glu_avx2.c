@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * glu_avx2.c - family glu, 256 bits at a time: what the compiler makes of glu_lanes.h with this file's flags.
+ */
+#include "cpu/glu/glu_lanes.h"
+
+void mox_glu_avx2_tile(const mox_glu_tile *tile)
+{
+    mox_glu_lanes(tile);
+}
+
+void mox_glu_avx2_run(const mox_glu_args *args, const moxie_executor *executor)
+{
+    mox_glu_run_tiles(mox_glu_avx2_tile, args, executor);
+}

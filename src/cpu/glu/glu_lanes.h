@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * glu_lanes.h - family glu for a register of neighbours at once, in the compiler's vector types: every file that
+ * includes it gets code for its own instruction set, and all of them the same bits.
+ *
+ *     out[r][i] = act(gate[r][i], up[r][i])        i < 16, formulas in moxie.h
+ *
+ * The same bits follow from IEEE 754 alone: additions, products and quotients in the order written, none fused
+ * (-ffp-contract=off), no library function. The transcendental ones:
+ *
+ *     exp      x = n ln 2 + r, e^r by a polynomial of degree 6 (its own error 0.2 u, u = 2^-24; in all below 2 u),
+ *              2^n in two factors, so that overflow gives infinity and underflow rounds once
+ *     sigmoid  1 / (1 + exp(-x))
+ *     tanh     below 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e), e = exp(-2 |x|)
+ *     normal   the distribution (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), degree 11 (0.1 u of erfc(t)
+ *              up to t = 3, 2^-10 at 6); erfc is what keeps its digits when x is negative
+ *
+ * Coefficients: minimax fits made for this file, of (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, of tanh x / x - 1 on
+ * 0 .. 0.63, and of -log(erfc(t)) on 0 .. 10 with weight erfc(t)^0.3; the last one grows past 10 without end.
+ *
+ * NaN passes through every limit: comparisons are written so that a NaN is never replaced.
+ */
+#ifndef MOX_CPU_GLU_LANES_H
+#define MOX_CPU_GLU_LANES_H
+
+#include "cpu/glu/glu.h"
+
+#define MOX_GLU_INLINE static inline __attribute__((always_inline))
+
+/* As many neighbours as one register of this file's instruction set holds. */
+#if defined(__AVX512F__)
+#define MOX_GLU_LANES 16
+#elif defined(__AVX2__)
+#define MOX_GLU_LANES 8
+#else
+#define MOX_GLU_LANES 4
+#endif
+typedef float mox_lanes __attribute__((vector_size(4 * MOX_GLU_LANES)));
+/* The same at any address. (A memcpy goes through two halves and waits for them.) */
+typedef float mox_lanes_anywhere __attribute__((vector_size(4 * MOX_GLU_LANES), aligned(4), may_alias));
+typedef int32_t mox_lane_ints __attribute__((vector_size(4 * MOX_GLU_LANES)));
+
+/* ---- functions ----------------------------------------------------------------------------------- */
+
+MOX_GLU_INLINE mox_lanes mox_lane_all(float x)
+{
+    return (mox_lanes) { 0 } + x;
+}
+
+/* Where `mask` is -1 instead of 0, `yes`. */
+MOX_GLU_INLINE mox_lanes mox_lane_where(mox_lane_ints mask, mox_lanes yes, mox_lanes no)
+{
+    return (mox_lanes)((mask & (mox_lane_ints)yes) | (~mask & (mox_lane_ints)no));
+}
+
+MOX_GLU_INLINE mox_lanes mox_lane_at_most(mox_lanes x, float limit)
+{
+    return mox_lane_where(x > limit, mox_lane_all(limit), x);
+}
+
+MOX_GLU_INLINE mox_lanes mox_lane_within(mox_lanes x, float limit)
+{
+    const mox_lanes high = mox_lane_at_most(x, limit);
+    return mox_lane_where(high < -limit, mox_lane_all(-limit), high);
+}
+
+MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
+{
+    return (mox_lanes)((mox_lane_ints)x & 0x7fffffff);
+}
+
+/* A chain of 30 dependent operations fills the scheduler long before it fills the arithmetic units, so the long
+ * functions take several registers at once and the steps of all stand side by side. */
+#define MOX_GLU_PACK 2
+typedef struct mox_lane_pack {
+    mox_lanes v[MOX_GLU_PACK];
+} mox_lane_pack;
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_exp(mox_lane_pack x)
+{
+    /* Beyond these the result is infinity, or rounds to zero. */
+    const mox_lanes least = mox_lane_all(-104.0f), units = mox_lane_all(0x1.8p23f);
+    mox_lane_pack r, power, tail;
+    mox_lane_ints n[MOX_GLU_PACK];
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        const mox_lanes high = mox_lane_at_most(x.v[i], 100.0f), at = mox_lane_where(high < least, least, high);
+        /* Adding 1.5 * 2^23 rounds to an integer, which is then in the low 9 bits. NaN makes harmless ones of them. */
+        const mox_lanes sum = at * 1.44269504f + units, whole = sum - units;
+        n[i] = (((mox_lane_ints)sum & 0x1ff) ^ 0x100) - 0x100;
+        /* ln 2 in two parts; the first has 9 bits, so its product with n is exact. */
+        r.v[i] = (at - whole * 0x1.63p-1f) + whole * 0x1.bd0106p-13f;
+        tail.v[i] = mox_lane_all(0.00139413234f);
+    }
+    static const float coefficients[] = { 0.00836329519f, 0.0416663729f, 0.166665763f, 0.5f };
+    for (int c = 0; c < 4; c++)
+        for (int i = 0; i < MOX_GLU_PACK; i++)
+            tail.v[i] = coefficients[c] + r.v[i] * tail.v[i];
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        power.v[i] = 1.0f + (r.v[i] + r.v[i] * r.v[i] * tail.v[i]);
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        const mox_lane_ints half = n[i] >> 1, first = (half + 127) << 23, second = (n[i] - half + 127) << 23;
+        power.v[i] = power.v[i] * (mox_lanes)first * (mox_lanes)second;
+    }
+    return power;
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_sigmoid(mox_lane_pack x)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        x.v[i] = -x.v[i];
+    x = mox_lane_exp(x);
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        x.v[i] = 1.0f / (1.0f + x.v[i]);
+    return x;
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_tanh(mox_lane_pack x)
+{
+    mox_lane_pack e, out;
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        e.v[i] = -2.0f * mox_lane_abs(x.v[i]);
+    e = mox_lane_exp(e);
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        const mox_lanes square = x.v[i] * x.v[i], cube = x.v[i] * square;
+        const mox_lanes large = (1.0f - e.v[i]) / (1.0f + e.v[i]);
+        const mox_lanes with_sign = (mox_lanes)((mox_lane_ints)large | ((mox_lane_ints)x.v[i] & INT32_MIN));
+        mox_lanes p = 0.0206061777f - square * 0.00566697713f;
+        p = -0.053730008f + square * p;
+        p = 0.13331331f + square * p;
+        p = -0.333332781f + square * p;
+        out.v[i] = mox_lane_where(mox_lane_abs(x.v[i]) < 0.625f, x.v[i] + cube * p, with_sign);
+    }
+    return out;
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_normal(mox_lane_pack x)
+{
+    static const float coefficients[] = { -2.45906073e-7f, 3.82163513e-6f, -3.48491009e-5f, 2.05800327e-4f,
+                                          -8.02835438e-4f, 1.85306617e-3f, -2.68573943e-4f, -1.91284977e-2f,
+                                          0.102781271f,    0.636617163f,   1.12837938f,     0.0f };
+    mox_lane_pack t, p;
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        t.v[i] = mox_lane_abs(x.v[i] * 0.707106781f);
+        p.v[i] = mox_lane_all(7.03798095e-9f);
+    }
+    for (int c = 0; c < 12; c++)
+        for (int i = 0; i < MOX_GLU_PACK; i++)
+            p.v[i] = p.v[i] * t.v[i] + coefficients[c];
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        p.v[i] = -p.v[i];
+    p = mox_lane_exp(p);
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        const mox_lanes beyond = 0.5f * p.v[i];
+        p.v[i] = mox_lane_where(x.v[i] < 0.0f, beyond, 1.0f - beyond);
+    }
+    return p;
+}
+
+/* ---- kinds --------------------------------------------------------------------------------------- */
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_times(mox_lane_pack a, mox_lane_pack b)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        a.v[i] = a.v[i] * b.v[i];
+    return a;
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_scaled(mox_lane_pack a, float factor)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        a.v[i] = a.v[i] * factor;
+    return a;
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_relu(mox_lane_pack g)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        g.v[i] = mox_lane_where(g.v[i] < 0.0f, mox_lane_all(0.0f), g.v[i]);
+    return g;
+}
+
+/* x s(alpha x) */
+MOX_GLU_INLINE mox_lane_pack mox_lane_swish(mox_lane_pack x, float alpha)
+{
+    return mox_lane_times(x, mox_lane_sigmoid(mox_lane_scaled(x, alpha)));
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_silu(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++) {
+        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit);
+        u.v[i] = mox_lane_within(u.v[i], p->up_limit) + p->beta;
+    }
+    return mox_lane_times(mox_lane_swish(g, p->alpha), u);
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_swiglu_step(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+{
+    g = mox_lane_swish(g, 1.0f);
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit) * mox_lane_within(u.v[i], p->up_limit);
+    return g;
+}
+
+/* (1 + tanh q) / 2 = s(2 q), which keeps the digits that the sum loses. */
+MOX_GLU_INLINE mox_lane_pack mox_lane_gelu_tanh(mox_lane_pack g)
+{
+    mox_lane_pack q;
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        q.v[i] = 1.59576912f * (g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]);
+    return mox_lane_times(g, mox_lane_sigmoid(q));
+}
+
+/* a tanh(x / a) */
+MOX_GLU_INLINE mox_lane_pack mox_lane_capped(mox_lane_pack x, float a)
+{
+    for (int i = 0; i < MOX_GLU_PACK; i++)
+        x.v[i] = x.v[i] / a;
+    return mox_lane_scaled(mox_lane_tanh(x), a);
+}
+
+MOX_GLU_INLINE mox_lane_pack mox_lane_situ(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+{
+    const mox_lane_pack gate = mox_lane_times(mox_lane_capped(g, p->alpha), mox_lane_sigmoid(g));
+    return mox_lane_times(gate, p->beta > 0.0f ? mox_lane_capped(u, p->beta) : u);
+}
+
+/* `kind` is a constant at every call; u is not read when it is ungated. */
+MOX_GLU_INLINE mox_lane_pack mox_lane_activate(int32_t kind, const mox_glu_parameters *p, mox_lane_pack g,
+                                               mox_lane_pack u)
+{
+    switch (kind) {
+    case MOXIE_ACT_SILU: return mox_lane_silu(p, g, u);
+    case MOXIE_ACT_GELU_ERF: return mox_lane_times(mox_lane_times(g, mox_lane_normal(g)), u);
+    case MOXIE_ACT_GELU_TANH: return mox_lane_times(mox_lane_gelu_tanh(g), u);
+    case MOXIE_ACT_SWIGLU_STEP: return mox_lane_swiglu_step(p, g, u);
+    case MOXIE_ACT_SITU: return mox_lane_situ(p, g, u);
+    /* Not the square first: it overflows before the product does. */
+    case MOXIE_ACT_RELU2: return mox_lane_times(mox_lane_times(mox_lane_relu(g), u), mox_lane_relu(g));
+    case MOXIE_ACT_SILU_NO_MUL: return mox_lane_swish(g, 1.0f);
+    case MOXIE_ACT_GELU_ERF_NO_MUL: return mox_lane_times(g, mox_lane_normal(g));
+    case MOXIE_ACT_GELU_TANH_NO_MUL: return mox_lane_gelu_tanh(g);
+    case MOXIE_ACT_RELU2_NO_MUL: return mox_lane_times(mox_lane_relu(g), mox_lane_relu(g));
+    case MOXIE_ACT_RELU_NO_MUL: return mox_lane_relu(g);
+    default: return g;
+    }
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------- */
+
+MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
+{
+    const mox_glu_tile t = *tile;
+    const bool gated = mox_glu_is_gated(kind);
+    for (int64_t at = 0; at < t.rows * MOX_GLU_TILE; at += MOX_GLU_PACK * MOX_GLU_LANES) {
+        mox_lane_pack g, u = { 0 };
+        mox_lanes_anywhere *out[MOX_GLU_PACK];
+        for (int i = 0; i < MOX_GLU_PACK; i++) {
+            /* An odd last row is computed twice. */
+            const int64_t place = at + i * MOX_GLU_LANES, column = place % MOX_GLU_TILE;
+            const int64_t row = place / MOX_GLU_TILE < t.rows ? place / MOX_GLU_TILE : t.rows - 1;
+            g.v[i] = *(const mox_lanes_anywhere *)(t.gate + row * t.stride + column);
+            if (gated)
+                u.v[i] = *(const mox_lanes_anywhere *)(t.up + row * t.stride + column);
+            out[i] = (mox_lanes_anywhere *)(t.out + row * t.out_stride + column);
+        }
+        g = mox_lane_activate(kind, &t.parameters, g, u);
+        for (int i = 0; i < MOX_GLU_PACK; i++)
+            *out[i] = g.v[i];
+    }
+}
+
+MOX_GLU_INLINE void mox_glu_lanes(const mox_glu_tile *tile)
+{
+    switch (tile->kind) {
+    case MOXIE_ACT_SILU: mox_glu_lanes_of(MOXIE_ACT_SILU, tile); break;
+    case MOXIE_ACT_GELU_ERF: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF, tile); break;
+    case MOXIE_ACT_GELU_TANH: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH, tile); break;
+    case MOXIE_ACT_SWIGLU_STEP: mox_glu_lanes_of(MOXIE_ACT_SWIGLU_STEP, tile); break;
+    case MOXIE_ACT_SITU: mox_glu_lanes_of(MOXIE_ACT_SITU, tile); break;
+    case MOXIE_ACT_RELU2: mox_glu_lanes_of(MOXIE_ACT_RELU2, tile); break;
+    case MOXIE_ACT_SILU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_SILU_NO_MUL, tile); break;
+    case MOXIE_ACT_GELU_ERF_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF_NO_MUL, tile); break;
+    case MOXIE_ACT_GELU_TANH_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH_NO_MUL, tile); break;
+    case MOXIE_ACT_RELU2_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU2_NO_MUL, tile); break;
+    case MOXIE_ACT_RELU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU_NO_MUL, tile); break;
+    default: mox_glu_lanes_of(MOXIE_ACT_IDENTITY_NO_MUL, tile); break;
+    }
+}
+
+#endif
