@@ -21,8 +21,9 @@
 #include "layer/layer.h"
 #include "layer/struct_size.h"
 
-/* A batch has so many parts for each worker, that none waits long for the last one. */
-#define PARTS_PER_WORKER 8
+/* A batch has about so many parts for each worker, that the wait for the last one is short beside it; but no more
+ * experts than workers, since progress is told and views are let go between batches. */
+#define PARTS_PER_WORKER 32
 
 typedef struct pack_batch {
     const mox_layout *layout;
