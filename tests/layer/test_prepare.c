@@ -76,6 +76,26 @@ static void note_done(void *user, const moxie_expert *expert)
         t->times[expert - t->layer->experts]++;
 }
 
+/* Gives the layer another layout, and memory for it that is as dirty as if it had been prepared before. */
+static void use_layout(moxie_layer *layer, const mox_layout *layout)
+{
+    const bool shared = layer->shared_layout != NULL;
+    layer->routed_layout = layout;
+    assert_true(layout->record_bytes(&layer->routed_shape, &layer->record_bytes));
+    if (shared)
+        assert_true(layout->record_bytes(&layer->shared_shape, &layer->shared_bytes));
+    const uint64_t routed = (uint64_t)layer->slots * layer->record_bytes, all = routed + layer->shared_bytes;
+    mox_free_pages(layer->slab);
+    layer->slab = mox_alloc_pages(all);
+    memset(layer->slab, 0x5a, all);
+    for (int32_t s = 0; s < layer->slots; s++)
+        layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
+    if (shared) {
+        layer->shared_layout = layout;
+        layer->shared_record = (uint8_t *)layer->slab + routed;
+    }
+}
+
 /* Every record is what mox_record_pack() makes of the expert. */
 static void check_records(const moxie_layer *layer, const test_layer *t)
 {
@@ -115,9 +135,7 @@ static void parts_and_threads_make_the_same_records(void **state)
         options.progress = never_backwards;
         options.progress_user = &last;
         assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
-        layer->routed_layout = seed % 3 == 0 ? &mox_layout_rowmajor : &cut;
-        assert_true(layer->record_bytes == cut_at(&layer->routed_shape, cut_parts(&layer->routed_shape)));
-        memset(layer->slab, 0x5a, (uint64_t)layer->slots * layer->record_bytes); /* as if it had been prepared before */
+        use_layout(layer, seed % 3 == 0 ? &mox_layout_rowmajor : &cut);
         assert_ok(moxie_layer_prepare(layer, &t.weights, &options, &error), &error);
         assert_ok(moxie_layer_verify(layer, &error), &error);
         check_records(layer, &t);
@@ -166,7 +184,7 @@ static void the_first_failure_is_told(void **state)
         if (round % 2)
             t.experts[5].up.codes.rows++;
         assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
-        layer->routed_layout = &late;
+        use_layout(layer, &late);
         failing_part = round % (int32_t)cut_parts(&layer->routed_shape);
         assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_UNSUPPORTED);
         assert_non_null(strstr(error.text, "cannot be packed"));
