@@ -2,6 +2,7 @@
  *
  * test_plan.c - plans and how they explain themselves, and what a run refuses and returns.
  */
+#include "layer/plan.h"
 #include "test_layer.h"
 
 static moxie_layer_config small_config(void)
@@ -151,23 +152,39 @@ static void routing_tables_can_wait(void **state)
     assert_non_null(strstr(error.text, "table"));
 }
 
-/* The workspace is a pure function of the plan, and does not grow with T past one pass. */
+static int64_t cache_lines(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* The workspace is a pure function of the plan, and does not grow with T past one pass, be the experts fused (a pass is
+ * as many tokens as MOX_PASS_BYTES hold) or not. */
 static void workspace_is_bounded(void **state)
 {
     (void)state;
+    static const char *const isas[] = { "scalar", NULL };
+    enum { MANY = 4000000 };
     const moxie_layer_config c = small_config();
-    moxie_options options = MOXIE_OPTIONS_INIT;
-    options.max_tokens = 256;
-    moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
-    options.max_tokens = 100000;
-    moxie_plan *many = explain(&c, &options);
-    const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);
-    assert_int_equal(a, moxie_plan_workspace_bytes(again));
-    /* Only ids and weights, 8 bytes a choice, are kept for the whole batch. */
-    assert_int_equal(b - a, (100000 - 256) * 2 * 8);
-    moxie_plan_destroy(one_pass);
-    moxie_plan_destroy(again);
-    moxie_plan_destroy(many);
+    for (int i = 0; i < 2; i++) {
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        options.isa = isas[i];
+        options.max_tokens = MANY;
+        moxie_plan *many = explain(&c, &options);
+        const int64_t pass = many->pass_tokens;
+        assert_int_equal(many->max_tokens, MANY);
+        assert_true(many->routed.fused ? pass >= MOX_PASS_TOKENS && pass < MANY : pass == MOX_PASS_TOKENS);
+        options.max_tokens = pass;
+        moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
+        const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);
+        assert_int_equal(a, moxie_plan_workspace_bytes(again));
+        /* Only ids and weights, 4 bytes a choice each, are kept for the whole batch. */
+        assert_int_equal(b - a, 2 * (cache_lines(MANY * 2 * 4) - cache_lines(pass * 2 * 4)));
+        /* What a pass holds besides operands and results, the permutation, is small. */
+        assert_true(a < (uint64_t)MOX_PASS_BYTES * 5 / 4);
+        moxie_plan_destroy(one_pass);
+        moxie_plan_destroy(again);
+        moxie_plan_destroy(many);
+    }
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------ */

@@ -5,7 +5,8 @@
  */
 #include <math.h>
 
-#include "layer/layer.h"
+#include "layer/plan.h"
+#include "pack/panel.h"
 #include "test_layer.h"
 
 enum { E = 4, H = 48, I = 40, T = 8, K = 4 };
@@ -27,8 +28,10 @@ static const test_weight_quant *weight_named(const char *name)
     return NULL;
 }
 
-static void set_up(fixture *f, const char *weights)
+/* `isa` NULL: the best there is. */
+static void set_up_for(fixture *f, const char *weights, const char *isa)
 {
+    moxie_options options = MOXIE_OPTIONS_INIT;
     const test_layer_limits limits = {
         .tokens = T, .experts = E, .largest = 2, .plain_routing = true, .no_parallel = true
     };
@@ -71,8 +74,14 @@ static void set_up(fixture *f, const char *weights)
     t->args.hidden = hidden;
     t->args.logits = f->logits;
     t->args.output = test_layer_own(t, T * H * 2);
-    test_layer_build(t, NULL, &f->layer, &f->plan);
+    options.isa = isa;
+    test_layer_build(t, &options, &f->layer, &f->plan);
     test_layer_workspace(t, f->plan);
+}
+
+static void set_up(fixture *f, const char *weights)
+{
+    set_up_for(f, weights, NULL);
 }
 
 static void tear_down(fixture *f)
@@ -105,25 +114,32 @@ static void change(const moxie_grid *grid, int64_t r, int64_t c, float value)
     mox_grid_store(grid, r, c, moxie_encode(grid->dtype, value));
 }
 
+/* Fused experts show the operand of each pair, others that of each token. */
 static void counts_every_element(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        int64_t elements;
-    } stages[] = { { "topk", T + T * K }, { "permute", T * K },    { "quant13", T * H },   { "gemm13", T * K * 2 * I },
-                   { "glu", T * K * I },  { "quant2", T * K * I }, { "gemm2", T * K * H }, { "combine", T * H } };
-    fixture f;
-    set_up(&f, "bf16");
-    const moxie_check_report report = check(&f);
-    assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
-    assert_true(report.worst_ratio <= 1);
-    for (int s = 0; s < report.n_stages; s++) {
-        assert_string_equal(report.stages[s].stage, stages[s].name);
-        assert_int_equal(report.stages[s].elements, stages[s].elements);
-        assert_int_equal(report.stages[s].beyond, 0);
+    static const char *const isas[] = { "scalar", NULL };
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        set_up_for(&f, "bf16", isas[i]);
+        const struct {
+            const char *name;
+            int64_t elements;
+        } stages[] = {
+            { "topk", T + T * K },       { "permute", T * K }, { "quant13", (f.plan->routed.fused ? T * K : T) * H },
+            { "gemm13", T * K * 2 * I }, { "glu", T * K * I }, { "quant2", T * K * I },
+            { "gemm2", T * K * H },      { "combine", T * H }
+        };
+        const moxie_check_report report = check(&f);
+        assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
+        assert_true(report.worst_ratio <= 1);
+        for (int s = 0; s < report.n_stages; s++) {
+            assert_string_equal(report.stages[s].stage, stages[s].name);
+            assert_int_equal(report.stages[s].elements, stages[s].elements);
+            assert_int_equal(report.stages[s].beyond, 0);
+        }
+        tear_down(&f);
     }
-    tear_down(&f);
 }
 
 /* With a router, a shared expert and its gate nothing of a run goes unchecked. */
@@ -193,28 +209,53 @@ static void names_the_stage_expert_and_column(void **state)
     tear_down(&f);
 }
 
+/* The high byte of the first weight of row `row` of a projection, in a record of bf16 weights: its exponent. */
+static uint8_t *code_of(const fixture *f, const void *data, mox_projection projection, int64_t row)
+{
+    const bool first = projection == MOX_W13;
+    if (f->layer->routed_layout == &mox_layout_rowmajor) {
+        mox_rowmajor_record record;
+        mox_rowmajor_open(&f->layer->routed_shape, data, &record);
+        const mox_rowmajor_matrix *m = first ? &record.up : &record.down;
+        return (uint8_t *)(uintptr_t)m->codes + (uint64_t)row * m->row_bytes + 1;
+    }
+    mox_panel_record record;
+    assert_ptr_equal(f->layer->routed_layout, &mox_layout_panel16);
+    mox_panel_open(&f->layer->routed_shape, data, &record);
+    const mox_panel_matrix *m = first ? &record.w13 : &record.w2;
+    const int64_t panel = row / MOX_PANEL_ROWS, lane = row % MOX_PANEL_ROWS;
+    return (uint8_t *)(uintptr_t)m->panels + (uint64_t)(m->gated ? 2 * panel + 1 : panel) * m->panel_bytes + lane * 4 +
+           1;
+}
+
 /* One bit of a record, as a bad transfer would flip it: the checksum and the check name the same expert. */
 static void finds_a_damaged_record(void **state)
 {
     (void)state;
-    fixture f;
-    moxie_error error;
-    const void *data;
-    uint64_t bytes;
-    set_up(&f, "bf16");
-    assert_ok(moxie_layer_record(f.layer, 2, &data, &bytes, &error), &error);
-    mox_rowmajor_record record;
-    mox_rowmajor_open(&f.layer->routed_shape, data, &record);
-    uint8_t *code = (uint8_t *)(uintptr_t)record.down.codes + 5 * record.down.row_bytes + 1;
-    *code ^= 0x40; /* the high byte of the first weight of row 5: its exponent */
-    assert_int_equal(moxie_layer_verify(f.layer, &error), MOXIE_ERR_MISMATCH);
-    assert_non_null(strstr(error.text, "expert 2"));
-    const moxie_check_report report = check(&f);
-    const moxie_stage_report *r = stage(&report, "gemm2");
-    assert_true(r->worst_ratio > 1);
-    assert_int_equal(r->expert, 2);
-    assert_int_equal(r->column, 5);
-    tear_down(&f);
+    static const char *const isas[] = { "scalar", NULL };
+    static const struct {
+        mox_projection projection;
+        const char *stage, *sound;
+        int64_t row, column;
+    } places[] = { { MOX_W13, "gemm13", "gemm2", 35, I + 35 }, { MOX_W2, "gemm2", "gemm13", 5, 5 } };
+    for (int i = 0; i < 4; i++) {
+        fixture f;
+        moxie_error error;
+        const void *data;
+        uint64_t bytes;
+        set_up_for(&f, "bf16", isas[i / 2]);
+        assert_ok(moxie_layer_record(f.layer, 2, &data, &bytes, &error), &error);
+        *code_of(&f, data, places[i % 2].projection, places[i % 2].row) ^= 0x40;
+        assert_int_equal(moxie_layer_verify(f.layer, &error), MOXIE_ERR_MISMATCH);
+        assert_non_null(strstr(error.text, "expert 2"));
+        const moxie_check_report report = check(&f);
+        const moxie_stage_report *r = stage(&report, places[i % 2].stage);
+        assert_true(r->worst_ratio > 1);
+        assert_int_equal(r->expert, 2);
+        assert_int_equal(r->column, places[i % 2].column);
+        assert_true(stage(&report, places[i % 2].sound)->worst_ratio <= 1);
+        tear_down(&f);
+    }
 }
 
 /* ---- two sets of weights --------------------------------------------------------------------------------- */
@@ -238,7 +279,7 @@ static moxie_weights copy_of(const fixture *f, test_expert *twins, moxie_expert 
         moxie_error error;
         test_expert_twin(&twins[e], &f->t.owners[e]);
         assert_ok(moxie_layer_record(f->layer, e, &data, &bytes, &error), &error);
-        assert_ok(mox_layout_rowmajor.unpack(&shape, data, &twins[e].view, &error), &error);
+        assert_ok(f->layer->routed_layout->unpack(&shape, data, &twins[e].view, &error), &error);
         twins[e].view.a13_scale = twins[e].view.a2_scale = 0;
         experts[e] = twins[e].view;
     }
