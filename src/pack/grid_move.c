@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * grid_move.c - floats between a checkpoint's grids and a record, and whether columns lie in natural order
- * (grid_move.h).
+ * grid_move.c - how rows lie in a checkpoint's grid, its floats to and from a record, and whether its columns are in
+ * natural order (grid_move.h).
  */
 #include "pack/grid_move.h"
+
+bool mox_pack_has_full_words(const moxie_grid *grid)
+{
+    const moxie_packing *p = &grid->packing;
+    return p->order == MOXIE_ORDER_LINEAR && p->per_word * mox_dtype_bits(grid->dtype) == p->word_bytes * 8;
+}
+
+bool mox_pack_has_dense_rows(const moxie_grid *grid)
+{
+    return mox_pack_has_full_words(grid) && !grid->packing.along_rows && grid->col_stride == grid->packing.word_bytes;
+}
 
 float mox_pack_get_float(const moxie_grid *grid, int64_t r, int64_t c)
 {

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * grid_move.h - what every layout does with a checkpoint's grids: floats in and out, natural column order.
+ * grid_move.h - what every layout asks of a checkpoint's grids: how rows lie, floats in and out, natural column order.
  */
 #ifndef MOX_PACK_GRID_MOVE_H
 #define MOX_PACK_GRID_MOVE_H
 
 #include "quant/quant.h"
+
+/* Words are full of elements, low bits first: an element begins where the one before it ends. */
+bool mox_pack_has_full_words(const moxie_grid *grid);
+/* So do the elements of a row. */
+bool mox_pack_has_dense_rows(const moxie_grid *grid);
 
 /* The element as f32. An f32 keeps its bits, NaN payload and all; narrower floats keep their value. */
 float mox_pack_get_float(const moxie_grid *grid, int64_t r, int64_t c);

@@ -2,9 +2,9 @@
  *
  * layout_panel.c - layout "panel16": panels of 16 rows, drawn in panel.h.
  *
- *     projection       panel by panel: tiles of dense rows (grid_tile.h) -> codes in steps (panel_codes.h),
- *                                      scales [groups][16 or 1], zero points [groups][16]
- *                      then globals and biases, one f32 a panel row
+ *     sections     sizes and offsets, a pure function of the shape
+ *     refuse       what has no order in panels
+ *     parts        what is packed at once; the contents of panels are panel_move.c's
  *
  * A part of a record is some blocks of 16 rows of one product (of gate and up both), the last part of a product also
  * its globals and biases. Blocks are grouped by 8 where that many fit: checkpoints that pack along rows keep 128 of
@@ -18,12 +18,8 @@
 
 #include "base/sizes.h"
 #include "pack/grid_move.h"
-#include "pack/grid_tile.h"
 #include "pack/panel_codes.h"
-
-#define STEPS_OF_TILE (MOX_TILE_COLS / MOX_PANEL_STEP)
-
-enum { ZERO_BIAS = 8, ZERO_MOST = 16 }; /* a zero point is kept as zero + 8, of 0 .. 16 */
+#include "pack/panel_move.h"
 
 /* One of the record's two products: W13 (gate and up, or up alone) or W2. */
 typedef struct product {
@@ -44,6 +40,11 @@ static product product_of(const mox_record_shape *shape, int which)
     const product first = { &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13 };
     const product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2 };
     return which == W13 ? first : second;
+}
+
+static int64_t halves_of(const product *p)
+{
+    return p->gated ? 2 : 1;
 }
 
 static int64_t blocks_of(const product *p)
@@ -90,7 +91,7 @@ static bool measure(const product *p, uint64_t start, mox_panel_matrix *m, secti
     const bool scaled = p->quant->scale != MOXIE_DTYPE_NONE;
     *m = (mox_panel_matrix) { .rows = p->rows,
                               .cols = p->cols,
-                              .count = blocks_of(p) * (p->gated ? 2 : 1),
+                              .count = blocks_of(p) * halves_of(p),
                               .steps = mox_ceil_div(p->cols, MOX_PANEL_STEP),
                               .groups = scaled ? mox_scale_cols(p->quant, p->cols) : 1,
                               .group_cols = scaled ? mox_group_cols(p->quant, p->cols) : p->cols,
@@ -195,34 +196,17 @@ static const char *refuse(const mox_record_shape *shape, char *buffer, size_t si
     return NULL;
 }
 
-/* The zero point at (r, g) as a record keeps it; false when unpacking that would not give the same code. */
-static bool zero_byte(const moxie_matrix *from, int64_t r, int64_t g, uint8_t *out)
-{
-    const float value = mox_pack_plus(mox_pack_get_float(&from->zero, r, g), from->zero_add) + ZERO_BIAS;
-    if (!(value >= 0 && value <= ZERO_MOST) || value != (float)(int32_t)value)
-        return false;
-    *out = (uint8_t)value;
-    const float back = mox_pack_plus(value - ZERO_BIAS, -from->zero_add);
-    return mox_format_of(from->zero.dtype)->encode(back) == mox_grid_code(&from->zero, r, g);
-}
-
-/* Whatever the codes, they are in range: 4 bits, and a checkpoint's usual 0 or 1 to add. */
-static bool has_safe_zeros(const moxie_matrix *from)
-{
-    return mox_dtype_bits(from->zero.dtype) == 4 && (from->zero_add == 0.0f || from->zero_add == 1.0f);
-}
-
 static bool takes_zeros(const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     uint8_t byte;
-    if (has_safe_zeros(from))
+    if (mox_panel_has_safe_zeros(from))
         return true;
     for (int64_t r = 0; r < from->zero.rows; r++)
         for (int64_t g = 0; g < from->zero.cols; g++)
-            if (!zero_byte(from, r, g, &byte)) {
+            if (!mox_panel_zero_byte(from, r, g, &byte)) {
                 snprintf(reason, size, "%s has zero point %g at (%lld, %lld), panels hold whole numbers from %d to %d",
                          name, mox_grid_value(&from->zero, r, g) + (double)from->zero_add, (long long)r, (long long)g,
-                         -ZERO_BIAS, ZERO_MOST - ZERO_BIAS);
+                         -MOX_PANEL_ZERO_BIAS, MOX_PANEL_ZERO_MOST - MOX_PANEL_ZERO_BIAS);
                 return false;
             }
     return true;
@@ -245,171 +229,32 @@ static bool takes(const mox_record_shape *shape, const moxie_expert *expert, cha
            takes_matrix(&shape->w2, &expert->down, "down", reason, size);
 }
 
-/* ---- one panel -------------------------------------------------------------------------------------------- */
+/* ---- products ----------------------------------------------------------------------------------------------- */
 
-static void zero_fill(uint8_t *from, const uint8_t *to)
-{
-    memset(from, 0, (size_t)(to - from));
-}
-
-static void pack_codes(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, uint8_t *to)
-{
-    const mox_panel_order order = mox_panel_order_of(from->dtype);
-    mox_tile tile;
-    for (int64_t s = 0; s < m->steps; s += STEPS_OF_TILE) {
-        const int64_t steps = mox_min_i64(STEPS_OF_TILE, m->steps - s);
-        int64_t stride;
-        const uint8_t *rows = mox_tile_read(from, row, s * MOX_PANEL_STEP, steps * MOX_PANEL_STEP, &tile, &stride);
-        mox_panel_codes_pack(order, rows, stride, steps, to + (uint64_t)s * m->step_bytes);
-    }
-}
-
-static void unpack_codes(const mox_panel_matrix *m, const uint8_t *from, const moxie_grid *to, int64_t row)
-{
-    const mox_panel_order order = mox_panel_order_of(to->dtype);
-    mox_tile tile;
-    for (int64_t s = 0; s < m->steps; s += STEPS_OF_TILE) {
-        const int64_t steps = mox_min_i64(STEPS_OF_TILE, m->steps - s), cols = steps * MOX_PANEL_STEP;
-        const int64_t stride = (int64_t)mox_dense_row_bytes(to->dtype, cols);
-        mox_panel_codes_unpack(order, from + (uint64_t)s * m->step_bytes, steps, tile.bytes, stride);
-        mox_tile_write(to, row, s * MOX_PANEL_STEP, cols, tile.bytes, stride);
-    }
-}
-
-/* The scales of a panel as a grid [groups, lanes]. */
-static moxie_grid scale_view(const mox_panel_matrix *m, moxie_dtype dtype, const uint8_t *panel)
-{
-    return mox_grid_dense(panel + m->scale_at, dtype, m->groups, m->scale_lanes);
-}
-
-static void pack_scales(const mox_panel_matrix *m, const moxie_quant *q, const moxie_grid *from, int64_t row,
-                        uint8_t *panel)
-{
-    const int64_t group_rows = mox_group_rows(q, m->rows);
-    const moxie_grid to = scale_view(m, q->scale, panel);
-    for (int64_t g = 0; g < m->groups; g++)
-        for (int64_t n = 0; n < m->scale_lanes; n++)
-            mox_grid_store(&to, g, n, row + n < m->rows ? mox_grid_code(from, (row + n) / group_rows, g) : 0);
-    uint8_t *end = panel + m->scale_at + to.bytes;
-    zero_fill(end, panel + (m->zero_at != 0 ? m->zero_at : m->panel_bytes));
-}
-
-static void unpack_scales(const mox_panel_matrix *m, const moxie_quant *q, const uint8_t *panel, const moxie_grid *to,
-                          int64_t row)
-{
-    const int64_t group_rows = mox_group_rows(q, m->rows);
-    const moxie_grid from = scale_view(m, q->scale, panel);
-    for (int64_t n = 0; n < m->scale_lanes && row + n < m->rows; n++)
-        for (int64_t g = 0; g < m->groups && (row + n) % group_rows == 0; g++)
-            mox_grid_store(to, (row + n) / group_rows, g, mox_grid_code(&from, g, n));
-}
-
-static void pack_zeros(const mox_panel_matrix *m, const moxie_quant *q, const moxie_matrix *from, int64_t row,
-                       uint8_t *panel)
-{
-    const int64_t group_rows = mox_group_rows(q, m->rows);
-    uint8_t *to = panel + m->zero_at;
-    for (int64_t g = 0; g < m->groups; g++)
-        for (int64_t n = 0; n < MOX_PANEL_ROWS; n++, to++) {
-            *to = 0;
-            if (row + n < m->rows)
-                zero_byte(from, (row + n) / group_rows, g, to);
-        }
-    zero_fill(to, panel + m->panel_bytes);
-}
-
-static void unpack_zeros(const mox_panel_matrix *m, const moxie_quant *q, const uint8_t *panel, const moxie_matrix *to,
-                         int64_t row)
-{
-    const int64_t group_rows = mox_group_rows(q, m->rows);
-    const uint8_t *from = panel + m->zero_at;
-    for (int64_t n = 0; n < MOX_PANEL_ROWS && row + n < m->rows; n++)
-        for (int64_t g = 0; g < m->groups && (row + n) % group_rows == 0; g++) {
-            const float value = (float)(from[g * MOX_PANEL_ROWS + n] - ZERO_BIAS);
-            mox_pack_put_float(&to->zero, (row + n) / group_rows, g, mox_pack_plus(value, -to->zero_add));
-        }
-}
-
-/* ---- one product ------------------------------------------------------------------------------------------ */
-
-static int64_t halves_of(const product *p)
-{
-    return p->gated ? 2 : 1;
-}
-
-/* Blocks [block, end) of 16 rows; `from` has one matrix, or gate and up. */
-static void pack_blocks(const product *p, const mox_panel_matrix *m, const moxie_matrix *const *from, int64_t block,
-                        int64_t end, uint8_t *to)
-{
-    for (; block < end; block++)
-        for (int64_t half = 0; half < halves_of(p); half++, to += m->panel_bytes) {
-            const moxie_matrix *matrix = from[half];
-            const int64_t row = block * MOX_PANEL_ROWS;
-            pack_codes(m, &matrix->codes, row, to);
-            if (m->scale_lanes > 0)
-                pack_scales(m, p->quant, &matrix->scale, row, to);
-            if (p->quant->has_zero)
-                pack_zeros(m, p->quant, matrix, row, to);
-        }
-}
-
-static void unpack_panels(const product *p, const mox_panel_matrix *m, const moxie_matrix *const *to)
-{
-    const int64_t halves = halves_of(p);
-    for (int64_t panel = 0; panel < m->count; panel++) {
-        const uint8_t *from = m->panels + (uint64_t)panel * m->panel_bytes;
-        const moxie_matrix *matrix = to[panel % halves];
-        const int64_t row = panel / halves * MOX_PANEL_ROWS;
-        unpack_codes(m, from, &matrix->codes, row);
-        if (m->scale_lanes > 0)
-            unpack_scales(m, p->quant, from, &matrix->scale, row);
-        if (p->quant->has_zero)
-            unpack_zeros(m, p->quant, from, matrix, row);
-    }
-}
-
-/* Globals or biases of one half: those of panel rows half * 16 .., then of every second panel when gated. */
-static void pack_rows(const product *p, const moxie_grid *from, int64_t half, float *to)
-{
-    const int64_t padded = blocks_of(p) * MOX_PANEL_ROWS, halves = halves_of(p);
-    for (int64_t r = 0; r < padded; r++) {
-        const int64_t panel = r / MOX_PANEL_ROWS * halves + half;
-        to[panel * MOX_PANEL_ROWS + r % MOX_PANEL_ROWS] =
-            r < p->rows ? mox_pack_get_float(from, from->rows == 1 ? 0 : r, 0) : 0.0f;
-    }
-}
-
-static void unpack_rows(const product *p, const float *from, int64_t half, const moxie_grid *to)
-{
-    const int64_t halves = halves_of(p);
-    for (int64_t r = 0; r < to->rows; r++) {
-        const int64_t panel = r / MOX_PANEL_ROWS * halves + half;
-        mox_pack_put_float(to, r, 0, from[panel * MOX_PANEL_ROWS + r % MOX_PANEL_ROWS]);
-    }
-}
-
-static void pack_all_rows(const product *p, const sections *s, const moxie_matrix *const *from, uint8_t *record)
+static void pack_rows(const product *p, const mox_panel_matrix *m, const sections *s, const moxie_matrix *const *from,
+                      uint8_t *record)
 {
     for (int half = 0; half < halves_of(p); half++) {
         if (p->quant->global != MOXIE_GLOBAL_NONE)
-            pack_rows(p, &from[half]->global, half, (float *)(void *)(record + s->global));
+            mox_panel_pack_rows(m, &from[half]->global, half, (float *)(void *)(record + s->global));
         if (p->bias)
-            pack_rows(p, &from[half]->bias, half, (float *)(void *)(record + s->bias));
+            mox_panel_pack_rows(m, &from[half]->bias, half, (float *)(void *)(record + s->bias));
     }
 }
 
-static void unpack_product(const product *p, const mox_panel_matrix *m, const moxie_matrix *const *to)
+static void unpack_matrix(const product *p, const mox_panel_matrix *m, int half, const moxie_matrix *to)
 {
-    unpack_panels(p, m, to);
-    for (int half = 0; half < halves_of(p); half++) {
-        if (m->global != NULL)
-            unpack_rows(p, m->global, half, &to[half]->global);
-        if (m->bias != NULL)
-            unpack_rows(p, m->bias, half, &to[half]->bias);
-        int32_t *group_index = (int32_t *)(uintptr_t)to[half]->group_index;
-        for (int64_t k = 0; group_index != NULL && k < p->cols; k++)
-            group_index[k] = (int32_t)(k / m->group_cols);
-    }
+    const int64_t halves = halves_of(p);
+    for (int64_t block = 0; block < blocks_of(p); block++)
+        mox_panel_unpack(m, p->quant, m->panels + (uint64_t)(block * halves + half) * m->panel_bytes, to,
+                         block * MOX_PANEL_ROWS);
+    if (m->global != NULL)
+        mox_panel_unpack_rows(m, m->global, half, &to->global);
+    if (m->bias != NULL)
+        mox_panel_unpack_rows(m, m->bias, half, &to->bias);
+    int32_t *group_index = (int32_t *)(uintptr_t)to->group_index;
+    for (int64_t k = 0; group_index != NULL && k < p->cols; k++)
+        group_index[k] = (int32_t)(k / m->group_cols);
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
@@ -467,9 +312,13 @@ static moxie_status pack_part(const mox_record_shape *shape, const moxie_expert 
     const product *p = &f.p[which];
     const int64_t index = which == W13 ? part : part - f.parts[W13], block = index * f.blocks_per_part[which];
     const int64_t end = mox_min_i64(block + f.blocks_per_part[which], blocks_of(p));
-    pack_blocks(p, &f.m[which], from, block, end, (uint8_t *)record + part_at(shape, part));
+    const uint64_t panel_bytes = f.m[which].panel_bytes;
+    uint8_t *panels = (uint8_t *)record + part_at(shape, part);
+    for (int half = 0; half < halves_of(p); half++)
+        mox_panel_pack(&f.m[which], p->quant, from[half], block * MOX_PANEL_ROWS, end - block,
+                       panels + (uint64_t)half * panel_bytes, (uint64_t)halves_of(p) * panel_bytes);
     if (index == f.parts[which] - 1)
-        pack_all_rows(p, &f.s[which], from, record);
+        pack_rows(p, &f.m[which], &f.s[which], from, record);
     return MOXIE_OK;
 }
 
@@ -478,15 +327,15 @@ static moxie_status pack_part(const mox_record_shape *shape, const moxie_expert 
 static moxie_status unpack(const mox_record_shape *shape, const void *record, moxie_expert *out, moxie_error *error)
 {
     (void)error;
-    const moxie_matrix *const to13[] = { shape->gated ? &out->gate : &out->up, &out->up };
-    const moxie_matrix *const to2[] = { &out->down };
     const product w13 = product_of(shape, W13), w2 = product_of(shape, W2);
     mox_record_header header;
     mox_panel_record from;
     memcpy(&header, record, sizeof header);
     mox_panel_open(shape, record, &from);
-    unpack_product(&w13, &from.w13, to13);
-    unpack_product(&w2, &from.w2, to2);
+    unpack_matrix(&w13, &from.w13, 0, shape->gated ? &out->gate : &out->up);
+    if (shape->gated)
+        unpack_matrix(&w13, &from.w13, 1, &out->up);
+    unpack_matrix(&w2, &from.w2, 0, &out->down);
     out->a13_scale = header.a13_scale;
     out->a2_scale = header.a2_scale;
     return MOXIE_OK;

@@ -129,18 +129,14 @@ static bool record_bytes(const mox_record_shape *shape, uint64_t *out)
 
 /* ---- moving grids -------------------------------------------------------------------------------- */
 
-/* Rows of whole bytes with elements low bits first, one after another. */
-static bool has_plain_rows(const moxie_grid *grid)
+static bool has_whole_bytes(const moxie_grid *grid)
 {
-    const moxie_packing *p = &grid->packing;
-    const int32_t bits = mox_dtype_bits(grid->dtype);
-    return p->order == MOXIE_ORDER_LINEAR && !p->along_rows && p->per_word * bits == p->word_bytes * 8 &&
-           grid->col_stride == p->word_bytes && grid->cols * bits % 8 == 0;
+    return mox_pack_has_dense_rows(grid) && grid->cols * mox_dtype_bits(grid->dtype) % 8 == 0;
 }
 
 static void copy_grid(const moxie_grid *from, const moxie_grid *to)
 {
-    if (has_plain_rows(from) && has_plain_rows(to)) {
+    if (has_whole_bytes(from) && has_whole_bytes(to)) {
         const uint64_t bytes = mox_dense_row_bytes(from->dtype, from->cols);
         for (int64_t r = 0; r < from->rows; r++)
             memcpy((uint8_t *)(uintptr_t)to->data + r * to->row_stride,

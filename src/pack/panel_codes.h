@@ -18,4 +18,9 @@ uint64_t mox_panel_step_bytes(mox_panel_order order);
 void mox_panel_codes_pack(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
 void mox_panel_codes_unpack(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows, int64_t stride);
 
+/* The same bytes by wider vectors; for the functions above and their test alone. */
+void mox_panel_codes_pack_avx2(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
+void mox_panel_codes_unpack_avx2(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows,
+                                 int64_t stride);
+
 #endif
