@@ -43,6 +43,7 @@ function(moxie_program target name)
 endfunction()
 
 # ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
+# _avx512_<name>.c is for what AVX512-<name> adds.
 function(moxie_isa_flags)
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         return()
@@ -53,6 +54,9 @@ function(moxie_isa_flags)
         elseif(source MATCHES "_avx512\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
                 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+        elseif(source MATCHES "_avx512_([a-z0-9]+)\\.c$")
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1}")
         elseif(source MATCHES "_amx\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
                 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_avx512.c - row avx512_fma: panels times fp32 activations with AVX-512 F, BW, DQ and VL
+ * (panel_fma_avx512.h). Here are what all formats share, and the formats that need no more than that; f8 has a second
+ * form in expert_gemm_avx512_vbmi.c.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#include "base/sizes.h"
+
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+#include "cpu/expert_gemm/panel_fma_avx512.h"
+#include "cpu/expert_gemm/panel_scales.h"
+
+/* ---- preparation --------------------------------------------------------------------------------- */
+
+static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
+{
+    *out = base != NULL ? (float *)(void *)(base + *at) : NULL;
+    *at = (*at + count * sizeof **out + 63) & ~UINT64_C(63);
+    return *at;
+}
+
+uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
+{
+    uint64_t at = 0;
+    take(base, &at, 2 * (uint64_t)groups * MOX_PANEL_ROWS, scale);
+    take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
+    return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
+}
+
+/* Steps of groups of `cols` columns. */
+static int64_t steps_of(int64_t cols, int64_t step_cols, int64_t steps)
+{
+    return mox_min_i64(mox_ceil_div(cols, step_cols), steps);
+}
+
+static bool is_by_16(const mox_panel_matrix *m)
+{
+    return m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
+}
+
+void mox_fma_prepare(mox_fma_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *scratch)
+{
+    const int64_t step_cols = is_by_16(m) ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
+    const int64_t steps = mox_ceil_div(m->cols, step_cols);
+    float *scale;
+    *j = (mox_fma_job) { .a = a,
+                         .values = a->data,
+                         .stride = m->steps * MOX_PANEL_STEP,
+                         .panels = panels,
+                         .scaled = m->scale_lanes > 0,
+                         .codes_bytes = m->steps * (int64_t)m->step_bytes,
+                         .panel_bytes = (int64_t)m->panel_bytes,
+                         .steps = steps,
+                         .group_steps = steps_of(m->group_cols, step_cols, steps),
+                         .act_steps = a->scales != NULL ? steps_of(a->group_cols, step_cols, steps) : steps,
+                         .c = c };
+    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
+    mox_fma_lay_out(m->groups, scratch, j, &scale);
+    for (int p = 0; p < panels; p++) {
+        float *to = scale + p * m->groups * MOX_PANEL_ROWS;
+        mox_panel_scales(m, weight->scale, panel + p, to);
+        j->scale[p] = to;
+        j->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
+        j->zero[p] = j->codes[p] + m->zero_at;
+    }
+}
+
+/* ---- blocks of the slab -------------------------------------------------------------------------- */
+
+/* Rows [row, row + R) of c after one more step whose sums are even + odd. */
+MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_fma_place *at, int64_t row,
+                                __m512 even[MOX_FMA_BLOCK][2], __m512 odd[MOX_FMA_BLOCK][2])
+{
+    const bool first = mox_fma_is_first(j, at), last = mox_fma_is_last(at);
+    MOX_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_UNROLL
+        for (int p = 0; p < P; p++) {
+            const int64_t place = ((row + r) * 2 + p) * MOX_PANEL_ROWS;
+            const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(j->part + place);
+            const __m512 part = _mm512_add_ps(before, _mm512_add_ps(even[r][p], odd[r][p]));
+            if (last)
+                _mm512_store_ps(j->c + place, mox_fma_drained(j, at, p, row + r, part, _mm512_load_ps(j->c + place)));
+            else
+                _mm512_store_ps(j->part + place, part);
+        }
+    }
+}
+
+MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t s, int64_t steps, int64_t row)
+{
+    const float *a = j->values + row * j->stride + s * 8 * Q, *slab = j->slab;
+    for (int64_t i = 0; i < steps; i++) {
+        __m512 even[MOX_FMA_BLOCK][2], odd[MOX_FMA_BLOCK][2];
+        MOX_UNROLL
+        for (int r = 0; r < R; r++)
+            even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = _mm512_setzero_ps();
+        for (int k = 0; k < 8 * Q; k += 2, a += 2, slab += 4 * MOX_PANEL_ROWS) {
+            __m512 w[2][2];
+            MOX_UNROLL
+            for (int p = 0; p < P; p++) {
+                w[0][p] = _mm512_load_ps(slab + p * MOX_PANEL_ROWS);
+                w[1][p] = _mm512_load_ps(slab + (2 + p) * MOX_PANEL_ROWS);
+            }
+            MOX_UNROLL
+            for (int r = 0; r < R; r++) {
+                const __m512 x = _mm512_set1_ps(a[r * j->stride]), y = _mm512_set1_ps(a[r * j->stride + 1]);
+                MOX_UNROLL
+                for (int p = 0; p < P; p++) {
+                    even[r][p] = _mm512_fmadd_ps(w[0][p], x, even[r][p]);
+                    odd[r][p] = _mm512_fmadd_ps(w[1][p], y, odd[r][p]);
+                }
+            }
+        }
+        add_step(R, P, j, &j->places[i], row, even, odd);
+    }
+}
+
+#define BLOCK(name, R, P, Q)                                                                                           \
+    static void name(const mox_fma_job *j, int64_t s, int64_t steps, int64_t row)                                      \
+    {                                                                                                                  \
+        block(R, P, Q, j, s, steps, row);                                                                              \
+    }
+#define BLOCKS(P, Q)                                                                                                   \
+    BLOCK(block_1_##P##_##Q, 1, P, Q)                                                                                  \
+    BLOCK(block_2_##P##_##Q, 2, P, Q)                                                                                  \
+    BLOCK(block_3_##P##_##Q, 3, P, Q)                                                                                  \
+    BLOCK(block_4_##P##_##Q, 4, P, Q)                                                                                  \
+    BLOCK(block_5_##P##_##Q, 5, P, Q)                                                                                  \
+    BLOCK(block_6_##P##_##Q, 6, P, Q)
+BLOCKS(1, 2)
+BLOCKS(1, 4)
+BLOCKS(2, 2)
+BLOCKS(2, 4)
+#undef BLOCK
+#undef BLOCKS
+
+#define BLOCKS(P, Q)                                                                                                   \
+    {                                                                                                                  \
+        block_1_##P##_##Q, block_2_##P##_##Q, block_3_##P##_##Q, block_4_##P##_##Q, block_5_##P##_##Q,                 \
+            block_6_##P##_##Q                                                                                          \
+    }
+mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters)
+{
+    static const mox_fma_block_fn blocks[2][2][MOX_FMA_BLOCK] = { { BLOCKS(1, 2), BLOCKS(1, 4) },
+                                                                  { BLOCKS(2, 2), BLOCKS(2, 4) } };
+    return blocks[panels - 1][quarters / 2 - 1][rows - 1];
+}
+#undef BLOCKS
+
+/* ---- forms --------------------------------------------------------------------------------------- */
+
+#define FORM(name, like, zeros, quarters)                                                                              \
+    static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
+                     const mox_panel_rows *a, float *c, void *scratch)                                                 \
+    {                                                                                                                  \
+        mox_fma_multiply(like, zeros, quarters, m, weight, panel, panels, a, c, scratch);                              \
+    }
+FORM(times_pairs, MOXIE_BF16, false, 4)
+FORM(times_halves, MOXIE_F16, false, 4)
+FORM(times_e4m3, MOXIE_F8_E4M3, false, 4)
+FORM(times_e5m2, MOXIE_F8_E5M2, false, 4)
+FORM(times_planes, MOXIE_F6_E3M2, false, 4)
+FORM(times_nibbles, MOXIE_F4_E2M1, false, 4)
+FORM(times_nibbles_by_16, MOXIE_F4_E2M1, false, 2)
+FORM(times_nibbles_zeros, MOXIE_I4, true, 4)
+FORM(times_nibbles_zeros_by_16, MOXIE_I4, true, 2)
+FORM(times_i8, MOXIE_I8, false, 4)
+FORM(times_i8_by_16, MOXIE_I8, false, 2)
+FORM(times_u8b128, MOXIE_U8B128, false, 4)
+FORM(times_u8b128_by_16, MOXIE_U8B128, false, 2)
+#undef FORM
+
+/* by_16: for groups of 16 columns, NULL where there are none. */
+static const struct {
+    moxie_dtype element;
+    bool zeros;
+    mox_panel_multiply_fn multiply, by_16;
+} forms[] = {
+    { MOXIE_BF16, false, times_pairs, NULL },
+    { MOXIE_F16, false, times_halves, NULL },
+    { MOXIE_F8_E4M3, false, times_e4m3, NULL },
+    { MOXIE_F8_E5M2, false, times_e5m2, NULL },
+    { MOXIE_F6_E3M2, false, times_planes, NULL },
+    { MOXIE_F6_E2M3, false, times_planes, NULL },
+    { MOXIE_F4_E2M1, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_I4, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_U4B8, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_I4, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
+    { MOXIE_U4B8, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
+    { MOXIE_I8, false, times_i8, times_i8_by_16 },
+    { MOXIE_U8B128, false, times_u8b128, times_u8b128_by_16 },
+};
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+static int64_t problem_cols(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
+static bool is_integer(moxie_dtype element)
+{
+    return mox_format_of(element)->kind == MOX_KIND_INTEGER;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    const int64_t cols = problem_cols(problem);
+    const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
+    if (!mox_quant_is_none(act) && is_integer(act->element) && is_integer(weight->element) &&
+        mox_dtype_bits(weight->element) > 4) {
+        mox_refuse(why, "leave the activations in 16 bits", "sums in fp32, products of %s and %s are summed in int32",
+                   mox_quant_dtype_name(weight->element), mox_quant_dtype_name(act->element));
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0) &&
+            (!by_16 || forms[i].by_16 != NULL)) {
+            const mox_panel_multiply_fn better = by_16 ? NULL : mox_fma_vbmi_form(weight->element);
+            return better != NULL ? better : by_16 ? forms[i].by_16 : forms[i].multiply;
+        }
+    mox_refuse(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
+               mox_quant_dtype_name(weight->element), weight->has_zero ? " with zero points" : "");
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    mox_fma_job unused;
+    float *scale;
+    return mox_fma_lay_out(mox_scale_cols(problem->weight, problem_cols(problem)), NULL, &unused, &scale);
+}
+
+#else
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    (void)problem;
+    mox_refuse(why, "compile for x86-64 with AVX-512", "is not in this build");
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
+#endif
