@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_referee.h - the sums that panel rows promise (panel_kernel.h), restated in plain C from the checkpoint's views,
+ * so that every row of a `sum` can be compared with it byte for byte. Nothing here is shared with the kernels.
+ *
+ *     "fma32"  step = 32 columns (16 under weight groups of 16):
+ *                  even = fma(a[0], w[0], 0), fma(a[2], w[2], even), ...     odd likewise     t = even + odd
+ *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
+ *     "i32"    segment: C = the exact integer, rounded to f32
+ *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
+ *
+ * with w = code - zero point, all in f32, subnormal operands and results zero. Then, subnormals and all,
+ *
+ *     ((sum * activation scale of the row) (*|/) activation global) (*|/) weight global + bias
+ */
+#ifndef GEMM_REFEREE_H
+#define GEMM_REFEREE_H
+
+#include "gemm_problem.h"
+
+enum { REFEREE_COLS = 2048 }; /* most, padding included */
+
+typedef enum referee_sum { REFEREE_NONE = 0, REFEREE_FMA32, REFEREE_I32 } referee_sum;
+
+/* NONE: a sum that this file does not know. */
+static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
+{
+    return strcmp(row->sum, "fma32") == 0 ? REFEREE_FMA32 : strcmp(row->sum, "i32") == 0 ? REFEREE_I32 : REFEREE_NONE;
+}
+
+static inline float referee_flushed(float x)
+{
+    return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
+}
+
+static inline float referee_fma(float a, float b, float c)
+{
+    return referee_flushed(fmaf(referee_flushed(a), referee_flushed(b), referee_flushed(c)));
+}
+
+/* Where activation scales go: into the values when that is exact in bf16, to the end of the sum when a row has one, to
+ * the segments otherwise. */
+static inline bool referee_folds(const gemm_problem *p)
+{
+    const moxie_quant *act = p->asked.act;
+    return p->operand.scales != NULL && (act->scale == MOXIE_F8_E8M0 || act->element == MOXIE_F4_E2M1);
+}
+
+/* What a row of weights and a row of activations need to be multiplied. */
+typedef struct referee_row {
+    float w[REFEREE_COLS], sw[REFEREE_COLS]; /* by column, by weight group */
+    float a[REFEREE_COLS], sa[REFEREE_COLS]; /* by column, by activation group */
+    bool has_sw, has_sa;
+    int64_t cols, weight_cols, act_cols; /* columns of a group */
+} referee_row;
+
+/* Row n of the matrix. The columns that fill up the last step are code 0. */
+static inline void referee_weights(const gemm_problem *p, const moxie_matrix *m, int64_t n, referee_row *row)
+{
+    const moxie_quant *q = p->asked.weight;
+    const int64_t gr = mox_group_rows(q, m->codes.rows), padded = mox_ceil_div(p->cols, 32) * 32;
+    assert_true(padded <= REFEREE_COLS);
+    row->cols = p->cols;
+    row->weight_cols = mox_group_cols(q, p->cols);
+    row->has_sw = m->scale.data != NULL;
+    for (int64_t k = 0; k < padded; k++) {
+        const int64_t g = mox_min_i64(k, p->cols - 1) / row->weight_cols;
+        assert_true(k >= p->cols || m->group_index == NULL || m->group_index[k] == g); /* natural order */
+        const double zero = m->zero.data != NULL ? mox_grid_value(&m->zero, n / gr, g) + (double)m->zero_add : 0.0;
+        const double code = k < p->cols ? mox_grid_value(&m->codes, n, k) : (double)moxie_decode(q->element, 0);
+        row->w[k] = (float)(code - zero);
+        if (row->has_sw)
+            row->sw[g] = (float)mox_grid_value(&m->scale, n / gr, g);
+    }
+}
+
+static inline void referee_acts(const gemm_problem *p, int64_t r, referee_row *row)
+{
+    const mox_operand *a = &p->operand;
+    const bool fold = referee_folds(p);
+    row->has_sa = a->scales != NULL && !fold && a->scale_cols > 1;
+    row->act_cols = row->has_sa ? a->group_cols : p->cols;
+    for (int64_t k = 0; k < mox_ceil_div(p->cols, 32) * 32; k++) {
+        row->a[k] = k < p->cols ? a->values[r * a->stride + k] : 0.0f;
+        if (fold && k < p->cols)
+            row->a[k] *= a->scales[r * a->scale_cols + k / a->group_cols];
+    }
+    for (int64_t g = 0; row->has_sa && g < a->scale_cols; g++)
+        row->sa[g] = a->scales[r * a->scale_cols + g];
+}
+
+static inline int64_t referee_segment_end(const referee_row *row, int64_t k)
+{
+    const int64_t weight = (k / row->weight_cols + 1) * row->weight_cols, act = (k / row->act_cols + 1) * row->act_cols;
+    return mox_min_i64(row->cols, mox_min_i64(weight, act));
+}
+
+static inline float referee_segment_fma32(const referee_row *row, int64_t first, int64_t last)
+{
+    const int64_t step = row->weight_cols == 16 && row->cols > 16 ? 16 : 32;
+    float c = 0.0f;
+    for (int64_t k = first; k < last; k += step) {
+        float even = 0.0f, odd = 0.0f;
+        for (int64_t i = k; i < k + step; i += 2) {
+            even = referee_fma(row->a[i], row->w[i], even);
+            odd = referee_fma(row->a[i + 1], row->w[i + 1], odd);
+        }
+        c = referee_flushed(c + referee_flushed(even + odd));
+    }
+    return c;
+}
+
+static inline float referee_segment_i32(const referee_row *row, int64_t first, int64_t last)
+{
+    int64_t c = 0;
+    for (int64_t k = first; k < last; k++)
+        c += (int64_t)row->a[k] * (int64_t)row->w[k];
+    assert_true(c >= INT32_MIN && c <= INT32_MAX);
+    return (float)c;
+}
+
+/* The sum of a whole row, as a kernel leaves it in c. */
+static inline float referee_sum_row(referee_sum kind, const referee_row *row)
+{
+    float sum = 0.0f;
+    for (int64_t k = 0; k < row->cols;) {
+        const int64_t end = referee_segment_end(row, k);
+        float c = kind == REFEREE_I32 ? referee_segment_i32(row, k, end) : referee_segment_fma32(row, k, end);
+        if (!row->has_sa && !row->has_sw)
+            return c;
+        if (row->has_sa)
+            c = referee_flushed(c * referee_flushed(row->sa[k / row->act_cols]));
+        sum = referee_fma(c, row->has_sw ? row->sw[k / row->weight_cols] : 1.0f, sum);
+        k = end;
+    }
+    return sum;
+}
+
+static inline float referee_global(float value, int32_t kind, float global)
+{
+    return kind == MOXIE_GLOBAL_DIVIDE ? value / global : value * global;
+}
+
+/* The number that the sum of row n of the matrix and operand row r becomes. */
+static inline float referee_finish(const gemm_problem *p, const moxie_matrix *m, int64_t n, int64_t r, float sum)
+{
+    const mox_operand *a = &p->operand;
+    if (a->scales != NULL && !referee_folds(p) && a->scale_cols == 1)
+        sum *= a->scales[r];
+    if (a->global != NULL)
+        sum = referee_global(sum, a->global_kind, a->global[r]);
+    if (m->global.data != NULL)
+        sum = referee_global(sum, p->asked.weight->global,
+                             (float)mox_grid_value(&m->global, m->global.rows == 1 ? 0 : n, 0));
+    return m->bias.data != NULL ? sum + (float)mox_grid_value(&m->bias, n, 0) : sum;
+}
+
+/* The whole product [pairs, n_out]. */
+static inline float *referee_product(referee_sum kind, const gemm_problem *p, check_buffers *buffers)
+{
+    float *out = check_buffer(buffers, (size_t)(p->pairs * p->n_out) * sizeof *out);
+    referee_row *row = malloc(sizeof *row);
+    for (int s = 0; s < GEMM_SLOTS; s++) {
+        const moxie_matrix *matrix[2];
+        int64_t column[2];
+        const int count = gemm_matrices(p, s, matrix, column);
+        for (int i = 0; i < count; i++)
+            for (int64_t n = 0; n < matrix[i]->codes.rows; n++) {
+                referee_weights(p, matrix[i], n, row);
+                for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
+                    const int64_t r = gemm_operand_row(p, pair);
+                    referee_acts(p, r, row);
+                    const float sum = referee_sum_row(kind, row);
+                    out[pair * p->n_out + column[i] + n] = referee_finish(p, matrix[i], n, r, sum);
+                }
+            }
+    }
+    free(row);
+    return out;
+}
+
+#endif
