@@ -612,6 +612,8 @@ typedef struct moxie_machine {
     const char *isa_found;   /* best class the CPU and system permit: "scalar", "avx2", "avx512", "amx" */
     const char *isa_allowed; /* after the cap of MOXIE_MAX_ISA */
     char features[512];      /* space-separated names of what was found */
+    const char *amx;         /* "absent"; "disabled": the system does not save tiles; "refused": the kernel denied this
+                              * process the use of them; "permitted" */
 } moxie_machine;
 #define MOXIE_MACHINE_INIT MOXIE_INIT(moxie_machine)
 MOXIE_API moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error);

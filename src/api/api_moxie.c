@@ -264,7 +264,8 @@ moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
     const mox_cpu_features *cpu = mox_cpu();
     moxie_machine machine = { .processors = cpu->processors,
                               .isa_found = mox_isa_name(cpu->best),
-                              .isa_allowed = mox_isa_name(cpu->allowed) };
+                              .isa_allowed = mox_isa_name(cpu->allowed),
+                              .amx = cpu->amx };
     snprintf(machine.cpu, sizeof machine.cpu, "%s", cpu->brand);
     mox_cpu_feature_names(cpu, machine.features, sizeof machine.features);
     mox_struct_write(&machine, out, sizeof machine);

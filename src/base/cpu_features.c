@@ -116,7 +116,9 @@ static void probe(mox_cpu_features *f)
     f->avx512_vbmi = f->avx512 && bit(c, 1);
     f->avx512_vnni = f->avx512 && bit(c, 11);
     f->avx512_fp16 = f->avx512 && bit(d, 23);
-    f->amx_tile = bit(d, 24) && (state & tile_state) == tile_state && permit_tile_data();
+    if (bit(d, 24))
+        f->amx = (state & tile_state) != tile_state ? "disabled" : permit_tile_data() ? "permitted" : "refused";
+    f->amx_tile = strcmp(f->amx, "permitted") == 0;
     f->amx_bf16 = f->amx_tile && bit(d, 22);
     f->amx_int8 = f->amx_tile && bit(d, 25);
 
@@ -167,6 +169,7 @@ static void find_features(void)
 {
     mox_isa cap = MOX_ISA_AMX; /* none */
 
+    cpu.amx = "absent";
     probe(&cpu);
     cpu.processors = mox_processor_count();
     cpu.best = cpu.allowed = best_class(&cpu);

@@ -30,6 +30,7 @@ typedef struct mox_cpu_features {
     bool avx512, avx512_vnni, avx512_bf16, avx512_vbmi, avx512_fp16;
     bool amx_tile, amx_bf16, amx_int8, amx_fp16;
     bool neon, dotprod, sve, neon_bf16, i8mm;
+    const char *amx; /* why tiles may or may not be used: "absent", "disabled", "refused", "permitted" */
     char brand[64];
     int32_t processors; /* mox_processor_count() at the time */
 } mox_cpu_features;

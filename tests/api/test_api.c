@@ -208,6 +208,7 @@ static void the_machine_is_described(void **state)
     assert_true(machine.processors >= 1);
     assert_true(machine.isa_found[0] != '\0' && machine.isa_allowed[0] != '\0');
     assert_int_equal(machine.struct_size, sizeof machine);
+    assert_int_equal(strstr(machine.features, "amx_tile") != NULL, strcmp(machine.amx, "permitted") == 0);
     /* An older caller's struct ends earlier: what lies behind it is not touched. */
     moxie_machine old = { .struct_size = (uint32_t)offsetof(moxie_machine, features) };
     memset(old.features, 0x5a, sizeof old.features);

@@ -36,6 +36,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 
 /* ---- errors and JSON (cli_output.c) ------------------------------------------------------------- */
 
@@ -87,9 +88,16 @@ int cli_progress_experts(void *user, int64_t done, int64_t total);
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
-/* A child parser for DIR, --layer, --tokens, --isa, --threads, --mode, --activations and --json; its input is a
+/* A child parser for DIR, --layer, --isa, --threads, --mode, --activations and --json; its input is a
  * cli_layer_options. Whether DIR is needed is the parent's business. */
 extern const struct argp cli_layer_argp;
+/* Another for --tokens T, with the same input. */
+extern const struct argp cli_tokens_argp;
+
+/* Place of a class among scalar, neon, avx2, avx512, amx; -1 for any other name. */
+int cli_isa_rank(const char *isa);
+/* The class that a cap (NULL: none) leaves of what the machine allows. Names that are none are left to the library. */
+const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 /* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */
 
@@ -145,6 +153,34 @@ moxie_status cli_input_load(const char *path, const moxie_layer_config *config, 
 void cli_input_free(cli_input *input);
 /* Points run arguments at the input. */
 void cli_input_args(const cli_input *input, moxie_run_args *args);
+
+/* ---- whole files or none (cli_file.c) ----------------------------------------------------------- */
+
+/* A file that is written beside `path` and renamed when it is whole. */
+typedef struct cli_beside {
+    const char *path;
+    char *temporary;
+    int fd;
+} cli_beside;
+moxie_status cli_beside_open(const char *path, cli_beside *out, moxie_error *error);
+/* Closes and renames, or on failure removes. */
+moxie_status cli_beside_commit(cli_beside *file, moxie_error *error);
+void cli_beside_discard(cli_beside *file);
+
+/* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
+
+typedef struct cli_limits {
+    moxie_limits found; /* its strings point into `text` when they come from a file */
+    char text[7][64];
+    bool from_file;
+} cli_limits;
+
+/* The limits that the file `path` holds for this machine, so many threads and `isa` (NULL: all allowed); or else they
+ * are measured, and written there. `path` NULL: measured. A file that holds something else is an error. */
+moxie_status cli_limits_get(const char *path, const moxie_executor *executor, const char *isa, cli_limits *out,
+                            moxie_error *error);
+json_t *cli_limits_json(const moxie_limits *limits);
+void cli_limits_print(const moxie_limits *limits);
 
 /* Fills `error` the way the library does. Returns `status`. */
 moxie_status cli_error(moxie_status status, moxie_error *error, const char *file, const char *format, ...)

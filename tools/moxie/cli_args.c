@@ -50,11 +50,10 @@ static moxie_activations_choice parse_activations(struct argp_state *state, cons
     return (moxie_activations_choice)parse_name(state, "--activations", text, names);
 }
 
-enum { OPT_LAYER = 1024, OPT_TOKENS, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+enum { OPT_LAYER = 1024, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
 
 static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
-    { "tokens", OPT_TOKENS, "T", 0, "number of tokens", 0 },
     { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
     { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 0 },
@@ -68,7 +67,6 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
     cli_layer_options *options = state->input;
     switch (key) {
     case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
-    case OPT_TOKENS: options->tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 24); return 0;
     case OPT_ISA: options->isa = arg; return 0;
     case OPT_THREADS: options->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_MODE: options->mode = parse_mode(state, arg); return 0;
@@ -84,3 +82,40 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp cli_layer_argp = { layer_options, parse_layer, NULL, NULL, NULL, NULL, NULL };
+
+enum { OPT_TOKENS = 1100 };
+
+static const struct argp_option tokens_options[] = {
+    { "tokens", OPT_TOKENS, "T", 0, "number of tokens", 0 },
+    { 0 },
+};
+
+static error_t parse_tokens(int key, char *arg, struct argp_state *state)
+{
+    cli_layer_options *options = state->input;
+    if (key != OPT_TOKENS)
+        return ARGP_ERR_UNKNOWN;
+    options->tokens = cli_parse_int(state, "--tokens", arg, 0, 1 << 24);
+    return 0;
+}
+
+const struct argp cli_tokens_argp = { tokens_options, parse_tokens, NULL, NULL, NULL, NULL, NULL };
+
+/* ---- instruction set classes --------------------------------------------------------------------- */
+
+int cli_isa_rank(const char *isa)
+{
+    static const char *const names[] = { "scalar", "neon", "avx2", "avx512", "amx" };
+    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
+        if (!strcmp(isa, names[i]))
+            return i;
+    return -1;
+}
+
+const char *cli_isa_under(const moxie_machine *machine, const char *cap)
+{
+    if (!cap || cli_isa_rank(cap) < 0 || cli_isa_rank(cap) >= cli_isa_rank(machine->isa_allowed))
+        return machine->isa_allowed;
+    /* "neon" is below avx2 in the order, but no class of an x86 processor. */
+    return !strcmp(cap, "neon") ? "scalar" : cap;
+}

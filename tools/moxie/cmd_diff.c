@@ -32,7 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
     case OPT_A: args->a = cli_parse_backend(state, arg); return 0;
     case OPT_B: args->b = cli_parse_backend(state, arg); return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
@@ -213,7 +213,9 @@ static int diff_backends(const arguments *args)
 
 int cmd_diff(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 }, { 0 } };
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 },
+                                                  { &cli_tokens_argp, 0, NULL, 0 },
+                                                  { 0 } };
     static const struct argp parser = {
         options, parse, "DIR", "Compare a back end with the oracle stage by stage, or two checkpoints.", children, 0, 0
     };

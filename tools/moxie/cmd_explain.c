@@ -111,7 +111,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
     case OPT_PRESET: args->preset = arg; return 0;
     case OPT_FORMAT: args->format = arg; return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -227,7 +227,9 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
 
 int cmd_explain(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 }, { 0 } };
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
+                                                  { &cli_tokens_argp, 0, NULL, 3 },
+                                                  { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", children, 0, 0
     };

@@ -1,18 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_info.c - `moxie info`: the processor, its instruction sets found and allowed, back ends, kernel rows.
+ * cmd_info.c - `moxie info`: the processor, what it has, what the cap takes away and what the system permits; back
+ * ends; the kernels of each family; with --measure or --limits FILE what the machine can do at most.
+ *
+ *     found      what the processor has and the system saves        CPUID, XCR0
+ *     permitted  tiles, which a process must ask the kernel for     arch_prctl
+ *     capped     found, but above MOXIE_MAX_ISA
  */
 #include "cli.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
 
-static bool json_wanted;
+typedef struct arguments {
+    bool json, measure;
+    const char *limits_file;
+    int32_t threads;
+} arguments;
+
+enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS };
+
+static const struct argp_option options[] = {
+    { "measure", OPT_MEASURE, NULL, 0, "measure the machine's limits: memory, L2, arithmetic (some seconds)", 0 },
+    { "limits", OPT_LIMITS, "FILE", 0, "take them from FILE, or measure them and write it", 0 },
+    { "threads", OPT_THREADS, "N", 0, "that measure (default: one per processor)", 0 },
+    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { 0 },
+};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    (void)arg;
+    arguments *args = state->input;
     switch (key) {
-    case 'j': json_wanted = true; return 0;
+    case OPT_MEASURE: args->measure = true; return 0;
+    case OPT_LIMITS: args->limits_file = arg; return 0;
+    case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG: argp_error(state, "info takes no argument"); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -26,63 +50,205 @@ static bool cuda_present(void)
     return library != NULL;
 }
 
-static void print_text(const moxie_machine *machine, bool cuda)
-{
-    printf("moxie        %s\n", moxie_version());
-    printf("processor    %s, %d usable\n", machine->cpu, machine->processors);
-    printf("instructions %s found, %s allowed (MOXIE_MAX_ISA caps it)\n", machine->isa_found, machine->isa_allowed);
-    printf("features     %s\n", machine->features);
-    printf("back ends    ref, cpu%s\n\n", cuda ? ", cuda" : "; cuda: libmoxie_cuda.so.0 was not found");
+/* ---- features and kernels ------------------------------------------------------------------------ */
 
+/* The class that a feature belongs to, by its name. */
+static const char *class_of(const char *feature)
+{
+    static const char *const arm[] = { "neon", "dotprod", "sve", "i8mm" };
+    for (size_t i = 0; i < sizeof arm / sizeof arm[0]; i++)
+        if (!strncmp(feature, arm[i], strlen(arm[i])))
+            return "neon";
+    return !strncmp(feature, "amx", 3) ? "amx" : !strncmp(feature, "avx512", 6) ? "avx512" : "avx2";
+}
+
+static bool is_capped(const moxie_machine *machine, const char *class)
+{
+    return cli_isa_rank(class) > cli_isa_rank(machine->isa_allowed);
+}
+
+/* The features that the cap leaves (or takes) as a JSON array of names. */
+static json_t *features(const moxie_machine *machine, bool capped)
+{
+    json_t *list = json_array();
+    char text[sizeof machine->features], *rest = text;
+    memcpy(text, machine->features, sizeof text);
+    for (char *name; (name = strsep(&rest, " ")) != NULL;)
+        if (*name && is_capped(machine, class_of(name)) == capped)
+            json_array_append_new(list, json_string(name));
+    return list;
+}
+
+static void print_names(const char *heading, json_t *list, const char *none)
+{
+    size_t i;
+    json_t *name;
+    printf("%s", heading);
+    json_array_foreach(list, i, name) printf("%s%s", i ? " " : "", json_string_value(name));
+    printf("%s\n", json_array_size(list) ? "" : none);
+    json_decref(list);
+}
+
+/* "yes"; "capped" when MOXIE_MAX_ISA alone is in the way; "no". */
+static const char *here(const moxie_machine *machine, const moxie_kernel_info *row)
+{
+    if (row->runnable)
+        return "yes";
+    const bool arm = !strcmp(machine->isa_found, "neon"), arm_row = !strcmp(row->isa, "neon");
+    if (arm != arm_row)
+        return "no";
+    return cli_isa_rank(row->isa) <= cli_isa_rank(machine->isa_found) ? "capped" : "no";
+}
+
+typedef struct family {
+    const char *name;
+    int rows, runnable, capped;
+} family;
+
+/* The family that the rows from *index on belong to; false past the last. */
+static bool next_family(const moxie_machine *machine, int32_t *index, family *out)
+{
+    moxie_kernel_info row;
+    *out = (family) { .name = NULL };
+    for (; moxie_kernel_at(*index, &row) && (!out->name || !strcmp(out->name, row.family)); ++*index) {
+        const bool capped = !strcmp(here(machine, &row), "capped");
+        out->name = row.family;
+        out->rows++;
+        out->runnable += row.runnable;
+        out->capped += capped;
+    }
+    return out->name != NULL;
+}
+
+/* ---- output ---------------------------------------------------------------------------------------- */
+
+static void print_families(const moxie_machine *machine)
+{
+    static const char *const headings[] = { "family", ">kernels", ">here", ">capped" };
+    cli_table table;
+    family f;
+    cli_table_begin(&table, 4, headings);
+    for (int32_t i = 0; next_family(machine, &i, &f);) {
+        cli_table_add(&table, "%s", f.name);
+        cli_table_add(&table, "%d", f.rows);
+        cli_table_add(&table, "%d", f.runnable);
+        cli_table_add(&table, "%d", f.capped);
+    }
+    cli_table_print(&table);
+    cli_table_free(&table);
+}
+
+static void print_kernels(const moxie_machine *machine)
+{
     static const char *const headings[] = { "family", "kernel", "isa", "layout", "class", "here" };
     cli_table table;
-    cli_table_begin(&table, 6, headings);
     moxie_kernel_info row;
+    cli_table_begin(&table, 6, headings);
     for (int i = 0; moxie_kernel_at(i, &row); i++) {
         cli_table_add(&table, "%s", row.family);
         cli_table_add(&table, "%s", row.name);
         cli_table_add(&table, "%s", row.isa);
         cli_table_add(&table, "%s", row.layout);
         cli_table_add(&table, "%s", row.exactness);
-        cli_table_add(&table, "%s", row.runnable ? "yes" : "no");
+        cli_table_add(&table, "%s", here(machine, &row));
     }
     cli_table_print(&table);
     cli_table_free(&table);
 }
 
-static void print_json(const moxie_machine *machine, bool cuda)
+static void print_text(const moxie_machine *machine, bool cuda, const moxie_limits *limits)
 {
-    json_t *object = cli_json_begin("info"), *kernels = json_array();
+    const char *cap = getenv("MOXIE_MAX_ISA");
+    printf("moxie        %s\n", moxie_version());
+    printf("processor    %s, %d usable\n", machine->cpu, machine->processors);
+    printf("instructions %s found, %s allowed (MOXIE_MAX_ISA %s)\n", machine->isa_found, machine->isa_allowed,
+           cap && *cap ? cap : "is not set");
+    printf("AMX tiles    %s\n", machine->amx);
+    print_names("features     ", features(machine, false), "none");
+    print_names("capped       ", features(machine, true), "none");
+    printf("back ends    ref, cpu%s\n\n", cuda ? ", cuda" : "; cuda: libmoxie_cuda.so.0 was not found");
+    print_families(machine);
+    putchar('\n');
+    print_kernels(machine);
+    putchar('\n');
+    if (limits) {
+        printf("limits of %d threads, %s:\n", limits->workers, limits->isa);
+        cli_limits_print(limits);
+    } else {
+        printf("`moxie info --measure` adds what this machine can do at most\n");
+    }
+}
+
+static json_t *json_kernels(const moxie_machine *machine)
+{
+    json_t *kernels = json_array();
     moxie_kernel_info row;
     for (int i = 0; moxie_kernel_at(i, &row); i++)
-        json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel",
+        json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", row.family, "kernel",
                                                  row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,
-                                                 "runnable", row.runnable));
+                                                 "runnable", row.runnable, "here", here(machine, &row)));
+    return kernels;
+}
+
+static json_t *json_families(const moxie_machine *machine)
+{
+    json_t *families = json_array();
+    family f;
+    for (int32_t i = 0; next_family(machine, &i, &f);)
+        json_array_append_new(families, json_pack("{s:s, s:i, s:i, s:i}", "family", f.name, "kernels", f.rows,
+                                                  "runnable", f.runnable, "capped", f.capped));
+    return families;
+}
+
+static void print_json(const moxie_machine *machine, bool cuda, const moxie_limits *limits)
+{
+    const char *cap = getenv("MOXIE_MAX_ISA");
+    json_t *object = cli_json_begin("info");
     json_object_set_new(object, "version", json_string(moxie_version()));
     json_object_set_new(object, "cpu", json_string(machine->cpu));
     json_object_set_new(object, "processors", json_integer(machine->processors));
     json_object_set_new(object, "isa_found", json_string(machine->isa_found));
     json_object_set_new(object, "isa_allowed", json_string(machine->isa_allowed));
+    json_object_set_new(object, "isa_cap", cap && *cap ? json_string(cap) : json_null());
+    json_object_set_new(object, "amx", json_string(machine->amx));
     json_object_set_new(object, "features", json_string(machine->features));
+    json_object_set_new(object, "features_allowed", features(machine, false));
+    json_object_set_new(object, "features_capped", features(machine, true));
     json_object_set_new(object, "cuda", json_boolean(cuda));
-    json_object_set_new(object, "kernels", kernels);
+    json_object_set_new(object, "families", json_families(machine));
+    json_object_set_new(object, "kernels", json_kernels(machine));
+    json_object_set_new(object, "limits", limits ? cli_limits_json(limits) : json_null());
     cli_json_end(object);
+}
+
+static moxie_status find_limits(const arguments *args, cli_limits *limits, moxie_error *error)
+{
+    moxie_executor *executor = NULL;
+    moxie_status status = moxie_executor_create(args->threads, &executor, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_get(args->limits_file, executor, NULL, limits, error);
+    moxie_executor_destroy(executor);
+    return status;
 }
 
 int cmd_info(int argc, char **argv)
 {
-    static const struct argp_option options[] = { { "json", 'j', NULL, 0, "print one JSON object", 0 }, { 0 } };
     static const struct argp parser = { options, parse, "", "What this machine and this build can run.", 0, 0, 0 };
-    argp_parse(&parser, argc, argv, 0, NULL, NULL);
+    arguments args = { 0 };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
 
     moxie_error error = { 0 };
     moxie_machine machine = MOXIE_MACHINE_INIT;
-    const moxie_status status = moxie_machine_info(&machine, &error);
+    cli_limits limits;
+    const bool wanted = args.measure || args.limits_file;
+    moxie_status status = moxie_machine_info(&machine, &error);
+    if (status == MOXIE_OK && wanted)
+        status = find_limits(&args, &limits, &error);
     if (status != MOXIE_OK)
-        return cli_fail("info", json_wanted, status, &error);
-    if (json_wanted)
-        print_json(&machine, cuda_present());
+        return cli_fail("info", args.json, status, &error);
+    if (args.json)
+        print_json(&machine, cuda_present(), wanted ? &limits.found : NULL);
     else
-        print_text(&machine, cuda_present());
+        print_text(&machine, cuda_present(), wanted ? &limits.found : NULL);
     return CLI_OK;
 }

@@ -40,7 +40,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_INPUT: args->input = arg; return 0;
     case 'o': args->output = arg; return 0;
@@ -224,7 +224,9 @@ static moxie_status execute(arguments *args, cli_layer *layer, cli_input *input,
 
 int cmd_run(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 }, { 0 } };
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 },
+                                                  { &cli_tokens_argp, 0, NULL, 0 },
+                                                  { 0 } };
     static const struct argp parser = {
         options, parse, "DIR", "Run one layer of a checkpoint on random or given hidden states.", children, 0, 0
     };
