@@ -7,7 +7,7 @@ expect 2 "Usage: moxie COMMAND" "$moxie"
 expect 0 "Commands:" "$moxie" --help
 expect 0 "^moxie [0-9]+\.[0-9]+\.[0-9]+" "$moxie" --version
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
-for command in info synth inspect explain run diff; do
+for command in info synth inspect explain run diff bench; do
     expect 0 "Usage: moxie $command" "$moxie" "$command" --help
     expect 2 "nrecognized option|unrecognized|invalid option" "$moxie" "$command" --no-such-option
 done
@@ -27,7 +27,7 @@ expect 0 '"format": "mxfp4-gptoss"' "$moxie" inspect "$tmp/model" --json
 # 16 experts of 256 x 256 and 256 x 128: half a byte and 1/32 byte an element, 2 bytes a bias.
 expect 0 '"expert_bytes": 851968' "$moxie" inspect "$tmp/model" --json
 expect 0 "expert_gemm" "$moxie" explain "$tmp/model" --layer 0
-expect 0 "refused:" "$moxie" explain --preset deepseek-v3
+expect 0 "refused:" "$moxie" explain --preset deepseek-v3 --isa scalar
 expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme int8_w8a8
 expect 4 "libmoxie_cuda" "$moxie" explain --preset deepseek-v3 --backend cuda
 expect 2 "top_k|top-k|K" "$moxie" explain --experts 8 --top-k 9 --hidden 64 --intermediate 96

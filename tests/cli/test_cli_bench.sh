@@ -1,0 +1,119 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# moxie bench: every key of its JSON, routings, files of ids and of limits, what it refuses; moxie info --measure.
+# Layers are small and runs few: times are not judged, only that they fit together.
+. "$(dirname "$0")/cli_lib.sh"
+limits=$tmp/limits.json
+small="--preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8"
+bench() { "$moxie" bench "$@" --limits "$limits" --repeats 2; }
+
+expect 0 "Usage: moxie bench" "$moxie" bench --help
+expect 2 "one layer is needed" "$moxie" bench
+expect 2 "one layer is needed" "$moxie" bench "$tmp" --preset gpt-oss-20b
+expect 2 "go with --preset" "$moxie" bench "$tmp" --experts 8
+expect 2 "goes with a directory" "$moxie" bench --preset gpt-oss-20b --layer 0
+expect 2 "whole number from 1" "$moxie" bench --preset gpt-oss-20b --tokens 1,,8
+expect 2 "FILE.svg or FILE.png" "$moxie" bench --preset gpt-oss-20b --plot x.pdf
+expect 2 "no preset" "$moxie" bench --preset gpt-5
+expect 2 "top_k is 8" "$moxie" bench --preset granite-3.1-1b-a400m --experts 4
+# shellcheck disable=SC2086 # $small is several words
+{
+expect 2 "sse9" "$moxie" bench $small --isa sse9
+expect 4 "libmoxie_cuda" "$moxie" bench $small --backend cuda
+expect 3 "uniform, zipf, one-hot, or a file" "$moxie" bench $small --routing "$tmp/none"
+
+# Limits: measured and written once, then read.
+expect 0 "read memory +[0-9.]+ +GB/s" "$moxie" info --limits "$limits"
+# Small caches, so that few copies of the small layers do.
+sed -i 's/"cache_bytes": [0-9]*/"cache_bytes": 4000000/' "$limits"
+cp "$limits" "$tmp/kept"
+expect 0 '"read_gb_s": [0-9.]+' "$moxie" info --limits "$limits" --json
+cmp "$limits" "$tmp/kept" || fail "limits that fit were measured again"
+expect 0 "measured anew" "$moxie" info --limits "$limits" --threads 1
+cmp -s "$limits" "$tmp/kept" && fail "limits of another thread count were kept"
+cp "$tmp/kept" "$limits"
+echo '{"limits": {}}' >"$tmp/other"
+expect 3 "other: .*holds no limits.*remove" "$moxie" bench $small --limits "$tmp/other"
+echo 'text' >"$tmp/other"
+expect 3 "other: byte [0-9]+: .*remove" "$moxie" bench $small --limits "$tmp/other"
+[ "$(cat "$tmp/other")" = text ] || fail "a file that holds no limits was overwritten"
+sed 's/"f32_tflop_s": [0-9][0-9.]*/"f32_tflop_s": -1/' "$tmp/kept" >"$tmp/other"
+expect 3 "not positive" "$moxie" bench $small --limits "$tmp/other"
+expect 3 "no/dir/limits: cannot be written" "$moxie" info --limits "$tmp/no/dir/limits"
+
+# Every key, and rows in the order asked for. 8 experts, all chosen: 2 x 3 x 1024 x 512 x 8 operations a token.
+expect 0 '"command": "bench"' bench $small --tokens 2,1 --json
+cmp "$limits" "$tmp/kept" || fail "bench measured limits that the file had"
+for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
+    flop plan read_gb_s bf16_tflop_s copy_gb_s l2_read_gb_s f32_tflop_s int8_top_s experts_touched gb_s gflop_s \
+    copies rows steps limits schema_version; do
+    grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
+done
+[ "$(grep '"tokens":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"
+grep -q '"flop": 25165824' "$tmp/out" || fail "one token is not 25165824 operations"
+grep -q '"weight_bytes": 6684672' "$tmp/out" || fail "8 experts are not 6684672 bytes"
+grep -q '"output_rms": [0-9]' "$tmp/out" || fail "the output is not finite"
+grep -q '"scheme": "mxfp4-ct"' "$tmp/out" || fail "the scheme is not the one asked for"
+awk -F'[:,]' '/"median_ms"/ { m = $2 } /"min_ms"/ { low = $2 } /"max_ms"/ { high = $2 } /"floor_ms"/ { f = $2 }
+    /"ratio"/ { r = $2; if (low > m || m > high || f <= 0 || r < 0.999 * m / f || r > 1.001 * m / f) bad = 1; n++ }
+    END { exit bad || n != 2 }' "$tmp/out" || fail "times, floor and ratio do not fit together: $(cat "$tmp/out")"
+
+# Options reach the plan; routing by name and from files.
+expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
+expect 0 "ref, .*throughput, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode throughput
+expect 0 "routing zipf" bench $small --tokens 3 --routing zipf --seed 7
+printf '0 1 2 3 4 5 6 7\n7 6 5 4 3 2 1 -1\n\n1 1 1 1 1 1 1 1\n' >"$tmp/ids"
+expect 0 '"tokens": 3' bench $small --routing "$tmp/ids" --json
+expect 0 '"experts_touched": 8' bench $small --routing "$tmp/ids" --tokens 2 --json
+expect 3 "4 tokens were asked for, but it routes 3" bench $small --routing "$tmp/ids" --tokens 4
+bad_ids() {
+    printf "$1" >"$tmp/ids"
+    expect 3 "ids: $2" bench $small --routing "$tmp/ids"
+}
+bad_ids '' "it holds 0 numbers"
+bad_ids '1 2 3' "it holds 3 numbers; .* multiple of 8"
+bad_ids '0 1 2 3\n4 five 6 7\n' 'byte 10: line 2: "five" is no expert number'
+bad_ids '0 1 2 3 4 5 6 8' "byte 14: token 0, choice 7 is expert 8, but the layer has 8 experts"
+bad_ids '0 1 2 3 4 5 6 7.5' 'byte 14: line 1: "7.5"'
+}
+
+# A checkpoint; a run's output holds topk_ids.
+synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
+expect 0 '"preset": null' bench "$tmp/model" --layer 0 --tokens 2 --json
+grep -q '"scheme": "mxfp4-ct"' "$tmp/out" || fail "the scheme is not the checkpoint's"
+expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 5 -o "$tmp/run.safetensors"
+expect 0 '"tokens": 5' bench "$tmp/model" --routing "$tmp/run.safetensors" --json
+expect 3 "topk_ids" bench "$tmp/model" --routing "$tmp/model/model.safetensors"
+expect 3 "nowhere" bench "$tmp/nowhere"
+
+# Info: what was there before, and what is new.
+expect 0 '"isa_allowed": "scalar"' env MOXIE_MAX_ISA=scalar "$moxie" info --json
+for key in cpu processors isa_found features cuda kernels runnable amx isa_cap features_allowed features_capped families \
+    capped here limits; do
+    grep -q "\"$key\":" "$tmp/out" || fail "no key $key in info --json"
+done
+[ "$(uname -m)" != x86_64 ] || ! grep -q '"isa_found": "[^s]' "$tmp/out" ||
+    sed -n '/"features_capped"/,/]/p' "$tmp/out" | grep -q avx2 || fail "MOXIE_MAX_ISA=scalar did not cap avx2"
+
+# A picture that is whole, or none and nothing beside it.
+# shellcheck disable=SC2086
+expect 4 "gnuplot-nox" env PATH="$tmp/nowhere" "$moxie" bench $small --tokens 1 --plot "$tmp/plot.svg"
+# shellcheck disable=SC2012
+[ "$(ls "$tmp" | grep -c plot)" = 0 ] || fail "without gnuplot something was written"
+if ! command -v gnuplot >/dev/null; then
+    [ "$failures" = 0 ] || finish
+    echo "skipped: gnuplot is not installed, so no picture was drawn"
+    exit 77
+fi
+# shellcheck disable=SC2086
+expect 0 "drawn in" bench $small --tokens 1,4 --plot "$tmp/plot.svg"
+grep -q "T = 4" "$tmp/plot.svg" || fail "the picture has no point for 4 tokens"
+grep -q "</svg>" "$tmp/plot.svg" || fail "the picture is not whole"
+# shellcheck disable=SC2086
+expect 0 "drawn in" bench $small --tokens 1 --plot "$tmp/plot.png"
+[ "$(head -c 4 "$tmp/plot.png" | tail -c 3)" = PNG ] || fail "the picture is no PNG"
+# shellcheck disable=SC2086
+expect 3 "no/plot.png: cannot be written" bench $small --tokens 1 --plot "$tmp/no/plot.png"
+# shellcheck disable=SC2012
+[ "$(ls "$tmp" | grep -c plot)" = 2 ] || fail "something was left beside the pictures: $(ls "$tmp")"
+finish

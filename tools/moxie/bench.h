@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench.h - the parts of `moxie bench`:
+ *
+ *     bench_weights.c    one layer's weights made up in memory         -> views
+ *     bench_model.c      copies of the layer, prepared, with plans     -> model
+ *     bench_routing.c    who goes where, drawn anew for every run      -> ids, weights
+ *     bench_routing_file.c   or read from a file
+ *     bench_line.c       one batch size: runs, times, floor            -> line
+ *     bench_plot.c       the lines under the machine's roof            -> picture
+ *     bench_report.c     table or JSON
+ *     cmd_bench.c        options, order of events
+ *
+ * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
+ * reads the experts that were read longest ago, and there are so many copies of the layer that at least twice the
+ * last-level cache of other weights is read before an expert's turn comes again.
+ */
+#ifndef MOXIE_BENCH_H
+#define MOXIE_BENCH_H
+
+#include "cli.h"
+
+/* ---- made-up weights (bench_weights.c) ----------------------------------------------------------- */
+
+typedef struct bench_weights {
+    moxie_weights views;
+    moxie_expert shared, *experts;
+    void *blocks[24];
+    int n_blocks;
+} bench_weights;
+
+/* Random codes of the configuration's formats, no NaN among them, under scales that keep activations in range. All
+ * experts look into the same few blocks, each from a place of its own: memory is that of one expert. `config` may have
+ * no router. bench_weights_free() in any case. */
+moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed, bench_weights *out,
+                                moxie_error *error);
+void bench_weights_free(bench_weights *weights);
+/* Bytes of all that an expert's matrices hold, as in a checkpoint: codes, scales, zero points, globals, biases. */
+uint64_t bench_expert_bytes(const moxie_expert *expert);
+
+/* ---- routing (bench_routing.c) ------------------------------------------------------------------- */
+
+typedef enum bench_routing_kind { BENCH_UNIFORM, BENCH_ZIPF, BENCH_ONE_HOT, BENCH_FILE } bench_routing_kind;
+
+typedef struct bench_routing {
+    bench_routing_kind kind;
+    const char *name; /* "uniform", ..., or the file's */
+    int64_t experts, top_k;
+    uint64_t seed, draws;
+    double *cumulative;     /* zipf: [experts] */
+    int32_t *file_ids;      /* [file_tokens, top_k]; negative: skipped */
+    float *file_weights;    /* or NULL */
+    int64_t file_tokens;    /* 0: no file */
+    int32_t *ids;           /* the draw: [tokens, top_k] */
+    float *weights;         /* its weights, positive, sum 1 for each token */
+    int32_t *used;          /* the experts in it, [touched] */
+    int64_t touched, pairs; /* pairs: choices that are not skipped */
+    int32_t *label;         /* scratch, [experts] */
+} bench_routing;
+
+/* `name`: uniform, zipf, one-hot, or a file of ids (safetensors by its ending, else text). bench_routing_free() in any
+ * case. */
+moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
+                                moxie_error *error);
+void bench_routing_free(bench_routing *routing);
+/* The file's part of opening: fills file_ids, file_weights and file_tokens (bench_routing_file.c). */
+moxie_status bench_routing_read(bench_routing *routing, moxie_error *error);
+/* Room for so many tokens; an error when the file has fewer. */
+moxie_status bench_routing_reserve(bench_routing *routing, int64_t tokens, moxie_error *error);
+/* Draws one batch. Which tokens share experts is drawn by the kind; which experts those are is decided by age:
+ * last_read [experts] says when each was read last (0: never), and the oldest are taken, in random order. */
+void bench_routing_draw(bench_routing *routing, int64_t tokens, const uint64_t *last_read);
+
+/* ---- the layer (bench_model.c) ------------------------------------------------------------------- */
+
+#define BENCH_MOST_COPIES 64
+
+typedef struct bench_copy {
+    moxie_layer *layer;
+    moxie_plan *plan;
+    uint64_t *last_read; /* [experts] bytes that all runs had read when this expert had been read, 0: never */
+} bench_copy;
+
+typedef struct bench_model {
+    moxie_layer_config config;
+    int32_t copies;
+    bench_copy copy[BENCH_MOST_COPIES];
+    uint64_t expert_bytes, shared_bytes; /* of one expert, of the shared one, as in the checkpoint */
+    uint64_t record_bytes;               /* of one copy, packed */
+    uint64_t read_bytes;                 /* by all runs so far */
+    void *workspace;
+    uint64_t workspace_bytes;
+    double prepare_seconds;
+} bench_model;
+
+/* Copies that the batch sizes need so that weights come from memory; fewer when memory does not hold them. */
+moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
+                                uint64_t cache_bytes, int32_t *copies, moxie_error *error);
+/* Prepares `copies` copies of the weights, and plans. model->config is set. bench_model_free() in any case. */
+moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
+                                 const moxie_options *options, bool json, moxie_error *error);
+void bench_model_free(bench_model *model);
+/* "kernel+kernel": the chosen rows that read expert weights. Returns `buffer`. */
+const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
+
+/* ---- one line (bench_line.c) --------------------------------------------------------------------- */
+
+typedef struct bench_line {
+    int64_t tokens;
+    int32_t repeats;
+    double median, least, most;     /* seconds */
+    double touched;                 /* routed experts a run reads, mean */
+    double bytes, flop;             /* of weights and operations a run, mean */
+    double floor, ratio;            /* seconds; median / floor, 0 without a floor */
+    bool memory_bound;              /* the floor is that of memory */
+    double read_gb_s, bf16_tflop_s; /* limits that made it */
+    uint64_t reuse;                 /* least bytes of other weights read between two reads of one expert */
+    bool reused;                    /* false: no expert was read twice */
+    double output_rms;              /* of the last run: not finite when an output was not */
+    double cached;                  /* largest share of the weights that may have come from the caches */
+} bench_line;
+
+/* Times runs of so many tokens: `repeats` of them, 0: at least 5 and about 1.5 s. */
+moxie_status bench_line_time(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, uint64_t seed,
+                             uint64_t cache_bytes, bench_line *out, moxie_error *error);
+void bench_line_set_floor(bench_line *line, const moxie_limits *limits);
+
+/* ---- the picture (bench_plot.c) ------------------------------------------------------------------ */
+
+/* .svg or .png by its ending. */
+bool bench_plot_is_name(const char *path);
+/* MOXIE_ERR_UNSUPPORTED when there is no gnuplot; so it is known before minutes are spent. */
+moxie_status bench_plot_find(moxie_error *error);
+moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
+                              int n_lines, const moxie_limits *limits, moxie_error *error);
+
+/* ---- a benchmark (cmd_bench.c, bench_report.c) --------------------------------------------------- */
+
+enum { BENCH_MOST_LINES = 64 };
+
+typedef struct bench_arguments {
+    cli_layer_options layer;
+    const char *preset, *format, *routing, *limits_file, *plot;
+    int64_t experts, tokens[BENCH_MOST_LINES];
+    int n_tokens;
+    int32_t repeats;
+    uint64_t seed;
+} bench_arguments;
+
+typedef struct bench {
+    const bench_arguments *args;
+    cli_layer source;      /* of a directory */
+    bench_weights made_up; /* of a preset */
+    const moxie_weights *weights;
+    char format[64];
+    moxie_machine machine;
+    moxie_executor *executor;
+    bench_routing routing;
+    bench_model model;
+    cli_limits limits; /* the best of all measurements */
+    bench_line lines[BENCH_MOST_LINES];
+    int64_t tokens[BENCH_MOST_LINES];
+    int n_lines;
+    double noise; /* largest relative change of the read limit over one line */
+    char plan[256];
+} bench;
+
+void bench_print_text(const bench *b);
+void bench_print_json(const bench *b);
+/* What was timed, and where; each buffer of `size` bytes. */
+void bench_titles(const bench *b, char *title, char *subtitle, size_t size);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_model.c - copies of one layer, so many that weights come from memory in every run.
+ *
+ * With c copies in turn, and u of E experts read in a run, a copy lasts for h = floor(E / u) runs without reading an
+ * expert twice. So between two reads of one expert lie at least c h - 1 runs, each of which reads u others:
+ *
+ *     (c h - 1) u expert_bytes >= 2 cache_bytes    ->  c
+ *
+ * A layer so large that the caches hold next to nothing of what one run reads needs no copies.
+ */
+#include "bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- how many --------------------------------------------------------------------------------------- */
+
+/* Bytes that the system can give, as it says; 0 when it does not. */
+static uint64_t memory_available(void)
+{
+    unsigned long long kilobytes = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return (uint64_t)kilobytes << 10;
+}
+
+static int32_t copies_for(const bench_model *model, const bench_routing *routing, uint64_t cache_bytes)
+{
+    const double run = (double)routing->touched * (double)model->expert_bytes;
+    if (run <= 0 || run >= 20 * (double)cache_bytes)
+        return 1;
+    const double lasts = (double)(routing->experts / routing->touched);
+    const double copies = (2 * (double)cache_bytes / run + 1) / lasts;
+    return copies < BENCH_MOST_COPIES ? (int32_t)copies + (copies > (int32_t)copies) : BENCH_MOST_COPIES;
+}
+
+moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
+                                uint64_t cache_bytes, int32_t *copies, moxie_error *error)
+{
+    const uint64_t never[MOXIE_MAX_EXPERTS] = { 0 };
+    *copies = 1;
+    for (int i = 0; i < n_tokens; i++) {
+        bench_routing_draw(routing, tokens[i], never);
+        const int32_t wanted = copies_for(model, routing, cache_bytes);
+        *copies = wanted > *copies ? wanted : *copies;
+    }
+    routing->draws = 0;
+    const uint64_t one = (uint64_t)routing->experts * model->expert_bytes + model->shared_bytes;
+    const uint64_t available = memory_available() / 10 * 8;
+    if (available == 0 || one == 0)
+        return MOXIE_OK;
+    if (one > available)
+        return cli_error(MOXIE_ERR_MEMORY, error, "",
+                         "one copy of the layer takes %.1f GB, and %.1f GB are to be had: give --experts less than "
+                         "%lld, or a machine with more memory",
+                         (double)one * 1e-9, (double)available * 1e-9, (long long)routing->experts);
+    if (*copies > (int32_t)(available / one))
+        *copies = (int32_t)(available / one);
+    return MOXIE_OK;
+}
+
+/* ---- preparation ------------------------------------------------------------------------------------- */
+
+static moxie_status prepare_copy(bench_model *model, bench_copy *copy, const moxie_weights *weights,
+                                 const moxie_options *options, moxie_error *error)
+{
+    moxie_status status = moxie_layer_create(&model->config, options, &copy->layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(copy->layer, weights, options, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(copy->layer, options, &copy->plan, error);
+    if (status != MOXIE_OK)
+        return status;
+    copy->last_read = calloc((size_t)model->config.experts, sizeof *copy->last_read);
+    if (!copy->last_read)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to note the reads of %lld experts",
+                         (long long)model->config.experts);
+    return MOXIE_OK;
+}
+
+/* Whole pages of 2 MB, touched: a run must not wait for the system. */
+static moxie_status make_workspace(bench_model *model, moxie_error *error)
+{
+    const uint64_t page = UINT64_C(2) << 20;
+    model->workspace_bytes = (moxie_plan_workspace_bytes(model->copy[0].plan) + page) / page * page;
+    model->workspace = aligned_alloc(page, model->workspace_bytes);
+    if (!model->workspace)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes: give --tokens less",
+                         (unsigned long long)model->workspace_bytes);
+#ifdef MADV_HUGEPAGE
+    madvise(model->workspace, model->workspace_bytes, MADV_HUGEPAGE);
+#endif
+    memset(model->workspace, 0, model->workspace_bytes);
+    return MOXIE_OK;
+}
+
+moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
+                                 const moxie_options *options, bool json, moxie_error *error)
+{
+    cli_progress progress;
+    moxie_options with_progress = *options;
+    moxie_status status = MOXIE_OK;
+    cli_progress_begin(&progress, "prepare");
+    progress.terminal = progress.terminal && !json;
+    with_progress.progress = cli_progress_experts;
+    with_progress.progress_user = &progress;
+    const double start = cli_seconds();
+    for (int32_t c = 0; c < copies && status == MOXIE_OK; c++) {
+        model->copies = c + 1;
+        status = prepare_copy(model, &model->copy[c], weights, &with_progress, error);
+    }
+    cli_progress_end(&progress);
+    model->prepare_seconds = cli_seconds() - start;
+    if (status != MOXIE_OK)
+        return status;
+    model->record_bytes = moxie_layer_bytes(model->copy[0].layer);
+    return make_workspace(model, error);
+}
+
+void bench_model_free(bench_model *model)
+{
+    for (int32_t c = 0; c < model->copies; c++) {
+        moxie_plan_destroy(model->copy[c].plan);
+        moxie_layer_destroy(model->copy[c].layer);
+        free(model->copy[c].last_read);
+    }
+    free(model->workspace);
+    *model = (bench_model) { 0 };
+}
+
+/* ---- the plan in short ------------------------------------------------------------------------------- */
+
+static bool reads_experts(const moxie_plan_step *step)
+{
+    return step->chosen && strcmp(step->role, "router") && strstr(step->role, "gate") == NULL &&
+           (step->layout[0] || !strcmp(step->family, "expert_gemm"));
+}
+
+const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size)
+{
+    const char *before = "";
+    size_t used = 0;
+    buffer[0] = '\0';
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        if (!reads_experts(step) || !strcmp(step->kernel, before) || used >= size)
+            continue;
+        used += (size_t)snprintf(buffer + used, size - used, "%s%s", used ? "+" : "", step->kernel);
+        before = step->kernel;
+    }
+    return buffer;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_plot.c - the lines of a benchmark under the machine's roof, drawn by gnuplot:
+ *
+ *     FLOP/s (log)        ______________  bf16 limit
+ *        |               /   |
+ *        |   read limit /    o T=512      the gap from a point up to the roof is what is lost
+ *        |         |   /
+ *        |         o  /
+ *        |___T=8_____/______________  FLOP per byte of weights (log)
+ *
+ * gnuplot runs as a child, without a shell. The script with the data in it comes through a pipe, the picture goes to
+ * its standard output, which is the file beside the one asked for: so no name needs quoting and nothing is left behind.
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ---- the child ---------------------------------------------------------------------------------------- */
+
+static moxie_status no_gnuplot(moxie_error *error)
+{
+    return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                     "--plot needs gnuplot, which was not found on the path: install it (Debian: apt-get install "
+                     "gnuplot-nox), or leave --plot out and draw the rows of --json");
+}
+
+/* Starts gnuplot with `in` and `out` as its standard input and output (in -1: none). */
+static int start(pid_t *child, char *const *arguments, int in, int out)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    if (in >= 0)
+        posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    else
+        posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", 0, 0);
+    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    const int failed = posix_spawnp(child, "gnuplot", &files, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return failed;
+}
+
+static int wait_for(pid_t child)
+{
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+moxie_status bench_plot_find(moxie_error *error)
+{
+    char name[] = "gnuplot", version[] = "--version";
+    char *const arguments[] = { name, version, NULL };
+    pid_t child;
+    int quiet[2];
+    if (pipe(quiet) != 0)
+        return cli_error(MOXIE_ERR_IO, error, "", "no pipe to gnuplot: %s", strerror(errno));
+    const int failed = start(&child, arguments, -1, quiet[1]); /* a line fits into the pipe: nobody need read it */
+    const int code = failed ? -1 : wait_for(child);
+    close(quiet[0]);
+    close(quiet[1]);
+    return code == 0 ? MOXIE_OK : no_gnuplot(error);
+}
+
+static bool write_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        const ssize_t written = write(fd, text, length);
+        if (written < 0 && errno != EINTR)
+            return false;
+        if (written > 0) {
+            text += written;
+            length -= (size_t)written;
+        }
+    }
+    return true;
+}
+
+/* Feeds `script` to gnuplot, whose picture goes to `out`. */
+static moxie_status run_gnuplot(const char *script, size_t length, int out, moxie_error *error)
+{
+    char name[] = "gnuplot";
+    char *const arguments[] = { name, NULL };
+    pid_t child;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cli_error(MOXIE_ERR_IO, error, "", "no pipe to gnuplot: %s", strerror(errno));
+    const int failed = start(&child, arguments, ends[0], out);
+    close(ends[0]);
+    if (failed) {
+        close(ends[1]);
+        return no_gnuplot(error);
+    }
+    void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a child that died is an error here, not our end */
+    const bool written = write_all(ends[1], script, length);
+    close(ends[1]);
+    signal(SIGPIPE, before);
+    const int code = wait_for(child);
+    if (written && code == 0)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                     "gnuplot failed (exit code %d; its own message is above): is its terminal for this kind of "
+                     "picture installed? Debian's gnuplot-nox has it",
+                     code);
+}
+
+/* ---- the script ---------------------------------------------------------------------------------------- */
+
+/* Where the picture lies: pixels, and the frame as shares of them. */
+typedef struct frame {
+    double width, height, left, right, bottom, top;
+    double x0, x1, y0, y1; /* ranges: FLOP per byte, FLOP/s */
+} frame;
+
+/* A string for gnuplot: single quotes doubled, control characters out. */
+static void put_quoted(FILE *out, const char *text)
+{
+    putc('\'', out);
+    for (; *text; text++) {
+        if (*text == '\'')
+            putc('\'', out);
+        putc((unsigned char)*text < 32 ? '?' : *text, out);
+    }
+    putc('\'', out);
+}
+
+static double intensity(const bench_line *line)
+{
+    return line->bytes > 0 ? line->flop / line->bytes : 0;
+}
+
+static double speed(const bench_line *line)
+{
+    return line->median > 0 ? line->flop / line->median : 0;
+}
+
+static double roof_at(double x, const moxie_limits *limits)
+{
+    return fmin(x * limits->read_gb_s * 1e9, limits->bf16_tflop_s * 1e12);
+}
+
+/* Room for all points, the ridge and the labels beside them. */
+static frame make_frame(const bench_line *lines, int n, const moxie_limits *limits, bool svg)
+{
+    const double ridge = limits->bf16_tflop_s * 1e3 / limits->read_gb_s, peak = limits->bf16_tflop_s * 1e12;
+    frame f = { 1040, 680, 0.105, 0.97, 0.115, 0.845, ridge, ridge, peak, peak };
+    for (int i = 0; i < n; i++) {
+        if (intensity(&lines[i]) <= 0 || speed(&lines[i]) <= 0)
+            continue;
+        f.x0 = fmin(f.x0, intensity(&lines[i]));
+        f.x1 = fmax(f.x1, intensity(&lines[i]));
+        f.y0 = fmin(f.y0, speed(&lines[i]));
+    }
+    f.x0 /= 2.5;
+    f.x1 *= 4;
+    f.y0 = fmin(f.y0, roof_at(f.x0, limits)) / 1.8;
+    f.y1 = 2.2 * peak;
+    if (!svg) {
+        f.width *= 1.5;
+        f.height *= 1.5;
+    }
+    return f;
+}
+
+static void put_setup(FILE *out, const frame *f, bool svg, const char *title, const char *subtitle)
+{
+    fprintf(out,
+            svg ? "set terminal svg size %.0f,%.0f font 'DejaVu Sans,Helvetica,sans-serif,13' background '#ffffff'\n"
+                : "set terminal pngcairo size %.0f,%.0f font 'DejaVu Sans,15' background '#ffffff' linewidth 1.5\n",
+            f->width, f->height);
+    fprintf(out, "set encoding utf8\nunset key\nset logscale xy\n");
+    fprintf(out,
+            "set lmargin at screen %g\nset rmargin at screen %g\nset bmargin at screen %g\nset tmargin at screen %g\n",
+            f->left, f->right, f->bottom, f->top);
+    fprintf(out, "set xrange [%g:%g]\nset yrange [%g:%g]\n", f->x0, f->x1, f->y0, f->y1);
+    fprintf(out, "set border 3 lc rgb '#8a94a0'\nset tics nomirror out scale 0.6 textcolor rgb '#4a5560'\n");
+    fprintf(out, "set format y '%%.0s %%cFLOP/s'\nset format x '%%g'\n"
+                 "set xtics (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)\n");
+    fprintf(out, "set grid xtics ytics lc rgb '#e4e8ec' lt 1 lw 0.6\n");
+    fprintf(out, "set xlabel 'operations per byte of weights  [FLOP/byte]' textcolor rgb '#4a5560' offset 0,0.3\n");
+    fprintf(out, "set label 1 ");
+    put_quoted(out, title);
+    fprintf(out, " at screen %g,0.945 left noenhanced font ',%d' textcolor rgb '#1c2733'\n", f->left, svg ? 19 : 22);
+    fprintf(out, "set label 2 ");
+    put_quoted(out, subtitle);
+    fprintf(out, " at screen %g,0.9 left noenhanced font ',%d' textcolor rgb '#6a7681'\n", f->left, svg ? 12 : 13);
+}
+
+/* The limits, written along the roof. */
+static void put_roof(FILE *out, const frame *f, const moxie_limits *limits)
+{
+    const double per_x = (f->right - f->left) * f->width / log10(f->x1 / f->x0); /* pixels a decade */
+    const double per_y = (f->top - f->bottom) * f->height / log10(f->y1 / f->y0);
+    const double ridge = limits->bf16_tflop_s * 1e3 / limits->read_gb_s, peak = limits->bf16_tflop_s * 1e12;
+    const double at = sqrt(f->x0 * ridge);
+    fprintf(out, "roof(x) = x * %g < %g ? x * %g : %g\n", limits->read_gb_s * 1e9, peak, limits->read_gb_s * 1e9, peak);
+    fprintf(
+        out,
+        "set label 3 'memory  %.3g GB/s' at %g,%g center rotate by %.1f offset -0.3,1 front textcolor rgb '#24415f'\n",
+        limits->read_gb_s, at, roof_at(at, limits), atan2(per_y, per_x) * 180 / 3.14159265358979);
+    fprintf(out, "set label 4 'bf16  %.3g TFLOP/s' at %g,%g right offset -0.5,0.8 front textcolor rgb '#24415f'\n",
+            limits->bf16_tflop_s, f->x1, peak);
+    fprintf(out, "set label 6 'half of it' at %g,%g right offset -0.5,0.5 front font ',11' textcolor rgb '#8a94a0'\n",
+            f->x1, peak / 2);
+    fprintf(out, "set arrow 1 from %g,%g to %g,%g nohead front lc rgb '#9aa8b6' dt 3\n", ridge, f->y0, ridge, peak);
+    fprintf(out, "set label 5 '%.3g FLOP/byte' at %g,%g left offset 0.6,0.7 front font ',11' textcolor rgb '#8a94a0'\n",
+            ridge, ridge, f->y0);
+}
+
+/* So that three digits are seen, or all before the point. */
+static int decimals(double value)
+{
+    return value < 10 ? 2 : value < 100 ? 1 : 0;
+}
+
+static void put_points(FILE *out, const bench_line *lines, int n, const moxie_limits *limits)
+{
+    fprintf(out, "$points << END\n");
+    for (int i = 0; i < n; i++) {
+        const double x = intensity(&lines[i]), y = speed(&lines[i]);
+        const double ms = lines[i].median * 1e3;
+        if (x > 0 && y > 0)
+            fprintf(out, "%g %g %g \"T = %lld\" \"%.*f ms, %.*fx floor\"\n", x, y, roof_at(x, limits),
+                    (long long)lines[i].tokens, decimals(ms), ms, decimals(lines[i].ratio), lines[i].ratio);
+    }
+    fprintf(out,
+            "END\nset samples 400\nplot roof(x) with filledcurves x1 fs transparent solid 0.5 fc rgb '#e3ecf5', \\\n"
+            "  roof(x) / 2 with lines lc rgb '#b8c6d4' lw 1 dt 2, \\\n"
+            "  roof(x) with lines lc rgb '#24415f' lw 3, \\\n"
+            "  $points using 1:2:(0):($3 - $2) with vectors nohead lc rgb '#e0a080' lw 1.5 dt 3, \\\n"
+            "  '' using 1:2 with points pt 7 ps 2.2 lc rgb '#ffffff', \\\n"
+            "  '' using 1:2 with points pt 7 ps 1.8 lc rgb '#d1495b', \\\n"
+            "  '' using 1:2:4 with labels left offset 1.3,0.35 textcolor rgb '#1c2733', \\\n"
+            "  '' using 1:2:5 with labels left offset 1.5,-0.6 font ',11' textcolor rgb '#6a7681'\n");
+}
+
+static bool has_ending(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && !strcmp(path + n - m, ending);
+}
+
+bool bench_plot_is_name(const char *path)
+{
+    return has_ending(path, ".svg") || has_ending(path, ".png");
+}
+
+static char *make_script(bool svg, const char *title, const char *subtitle, const bench_line *lines, int n,
+                         const moxie_limits *limits, size_t *length)
+{
+    char *script = NULL;
+    FILE *out = open_memstream(&script, length);
+    if (!out)
+        return NULL;
+    const frame f = make_frame(lines, n, limits, svg);
+    put_setup(out, &f, svg, title, subtitle);
+    put_roof(out, &f, limits);
+    put_points(out, lines, n, limits);
+    if (fclose(out) == 0)
+        return script;
+    free(script);
+    return NULL;
+}
+
+moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
+                              int n_lines, const moxie_limits *limits, moxie_error *error)
+{
+    size_t length = 0;
+    cli_beside picture;
+    moxie_status status = cli_beside_open(path, &picture, error);
+    if (status != MOXIE_OK)
+        return status;
+    char *script = make_script(has_ending(path, ".svg"), title, subtitle, lines, n_lines, limits, &length);
+    status = script ? run_gnuplot(script, length, picture.fd, error)
+                    : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture's script");
+    free(script);
+    if (status == MOXIE_OK && lseek(picture.fd, 0, SEEK_END) <= 0)
+        status = cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "gnuplot drew nothing: is the disk full?");
+    if (status == MOXIE_OK)
+        return cli_beside_commit(&picture, error);
+    cli_beside_discard(&picture);
+    return status;
+}

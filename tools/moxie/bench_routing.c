@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_routing.c - who goes where, drawn anew for every run from (seed, number of the draw):
+ *
+ *     uniform   every token chooses K different experts, all equally likely
+ *     zipf      rank r of the experts is chosen in proportion to 1/r, without replacement; ranks are dealt to the
+ *               experts anew for every run
+ *     one-hot   every token chooses the same K experts
+ *     a file    the ids of a real router, the first T rows
+ *
+ * A draw has two halves. Which tokens meet at one expert is drawn as above, in ranks. Which expert stands for a rank
+ * is free, as experts differ in nothing that costs time: the ones that were read longest ago are taken, so that their
+ * weights come from memory. A file's ids are ranks in this sense, too.
+ */
+#include "bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* splitmix64, restarted for every draw. */
+typedef struct rng {
+    uint64_t state;
+} rng;
+
+static uint64_t next(rng *r)
+{
+    uint64_t z = (r->state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double unit(rng *r)
+{
+    return (double)(next(r) >> 11) * 0x1p-53;
+}
+
+static int64_t below(rng *r, int64_t bound)
+{
+    return (int64_t)(unit(r) * (double)bound);
+}
+
+static void shuffle(rng *r, int32_t *list, int64_t count)
+{
+    for (int64_t i = count - 1; i > 0; i--) {
+        const int64_t other = below(r, i + 1);
+        const int32_t kept = list[i];
+        list[i] = list[other];
+        list[other] = kept;
+    }
+}
+
+/* ---- the pattern, in ranks ------------------------------------------------------------------------- */
+
+static int32_t zipf_rank(const bench_routing *g, rng *r)
+{
+    const double at = unit(r) * g->cumulative[g->experts - 1];
+    int64_t low = 0, high = g->experts - 1;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (g->cumulative[middle] > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return (int32_t)low;
+}
+
+static bool among(const int32_t *list, int64_t count, int32_t value)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (list[i] == value)
+            return true;
+    return false;
+}
+
+/* K different ranks of one token. */
+static void draw_token(const bench_routing *g, rng *r, int32_t *ranks)
+{
+    for (int64_t j = 0; j < g->top_k; j++) {
+        if (g->kind == BENCH_ONE_HOT) {
+            ranks[j] = (int32_t)j;
+            continue;
+        }
+        do
+            ranks[j] = g->kind == BENCH_ZIPF ? zipf_rank(g, r) : (int32_t)below(r, g->experts);
+        while (among(ranks, j, ranks[j]));
+    }
+}
+
+static void draw_pattern(bench_routing *g, rng *r, int64_t tokens)
+{
+    if (g->kind == BENCH_FILE) {
+        memcpy(g->ids, g->file_ids, (size_t)(tokens * g->top_k) * sizeof *g->ids);
+        return;
+    }
+    for (int64_t t = 0; t < tokens; t++)
+        draw_token(g, r, g->ids + t * g->top_k);
+}
+
+/* ---- ranks become experts --------------------------------------------------------------------------- */
+
+typedef struct aged {
+    uint64_t last_read;
+    int32_t place, expert; /* place: random, decides between equals */
+} aged;
+
+static int by_age(const void *a, const void *b)
+{
+    const aged *x = a, *y = b;
+    return x->last_read != y->last_read ? (x->last_read > y->last_read ? 1 : -1) : x->place - y->place;
+}
+
+/* The `count` experts that were read longest ago, in random order. */
+static void take_oldest(const bench_routing *g, rng *r, const uint64_t *last_read, int64_t count, int32_t *out)
+{
+    aged all[MOXIE_MAX_EXPERTS];
+    int32_t place[MOXIE_MAX_EXPERTS];
+    for (int64_t e = 0; e < g->experts; e++)
+        place[e] = (int32_t)e;
+    shuffle(r, place, g->experts);
+    for (int64_t e = 0; e < g->experts; e++)
+        all[e] = (aged) { last_read[e], place[e], (int32_t)e };
+    qsort(all, (size_t)g->experts, sizeof all[0], by_age);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = all[i].expert;
+    shuffle(r, out, count);
+}
+
+/* label[rank] for every rank that occurs; -1 for the others. Fills `used` and `touched`. */
+static void deal_experts(bench_routing *g, rng *r, int64_t tokens, const uint64_t *last_read)
+{
+    int32_t ranks[MOXIE_MAX_EXPERTS];
+    g->touched = g->pairs = 0;
+    for (int64_t e = 0; e < g->experts; e++)
+        g->label[e] = -1;
+    for (int64_t i = 0; i < tokens * g->top_k; i++) {
+        const int32_t rank = g->ids[i];
+        g->pairs += rank >= 0;
+        if (rank >= 0 && g->label[rank] < 0) {
+            g->label[rank] = 0;
+            ranks[g->touched++] = rank;
+        }
+    }
+    take_oldest(g, r, last_read, g->touched, g->used);
+    for (int64_t i = 0; i < g->touched; i++)
+        g->label[ranks[i]] = g->used[i];
+    for (int64_t i = 0; i < tokens * g->top_k; i++)
+        if (g->ids[i] >= 0)
+            g->ids[i] = g->label[g->ids[i]];
+}
+
+static void draw_weights(bench_routing *g, rng *r, int64_t tokens)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        float *w = g->weights + t * g->top_k, sum = 0;
+        for (int64_t j = 0; j < g->top_k; j++)
+            sum += w[j] = (float)(0.25 + unit(r));
+        for (int64_t j = 0; j < g->top_k; j++)
+            w[j] /= sum;
+    }
+}
+
+void bench_routing_draw(bench_routing *g, int64_t tokens, const uint64_t *last_read)
+{
+    rng r = { .state = g->seed * 0xd1342543de82ef95u + ++g->draws };
+    next(&r);
+    draw_pattern(g, &r, tokens);
+    deal_experts(g, &r, tokens, last_read);
+    if (g->file_weights)
+        memcpy(g->weights, g->file_weights, (size_t)(tokens * g->top_k) * sizeof *g->weights);
+    else
+        draw_weights(g, &r, tokens);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static moxie_status allocate(bench_routing *g, moxie_error *error)
+{
+    g->label = calloc((size_t)g->experts, sizeof *g->label);
+    g->used = calloc((size_t)g->experts, sizeof *g->used);
+    g->cumulative = calloc((size_t)g->experts, sizeof *g->cumulative);
+    if (!g->label || !g->used || !g->cumulative)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route to %lld experts", (long long)g->experts);
+    for (int64_t e = 0; e < g->experts; e++)
+        g->cumulative[e] = (e > 0 ? g->cumulative[e - 1] : 0) + 1 / (double)(e + 1);
+    return MOXIE_OK;
+}
+
+moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
+                                moxie_error *error)
+{
+    static const char *const names[] = { "uniform", "zipf", "one-hot" };
+    *out = (bench_routing) {
+        .kind = BENCH_FILE, .name = name, .experts = config->experts, .top_k = config->top_k, .seed = seed
+    };
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i]))
+            out->kind = (bench_routing_kind)i;
+    const moxie_status status = allocate(out, error);
+    if (status != MOXIE_OK || out->kind != BENCH_FILE)
+        return status;
+    return bench_routing_read(out, error);
+}
+
+moxie_status bench_routing_reserve(bench_routing *g, int64_t tokens, moxie_error *error)
+{
+    if (g->kind == BENCH_FILE && tokens > g->file_tokens)
+        return cli_error(MOXIE_ERR_MISMATCH, error, g->name,
+                         "%lld tokens were asked for, but it routes %lld: give --tokens up to that, or a longer file",
+                         (long long)tokens, (long long)g->file_tokens);
+    g->ids = malloc((size_t)(tokens * g->top_k) * sizeof *g->ids);
+    g->weights = malloc((size_t)(tokens * g->top_k) * sizeof *g->weights);
+    if (g->ids && g->weights)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld tokens", (long long)tokens);
+}
+
+void bench_routing_free(bench_routing *g)
+{
+    free(g->cumulative);
+    free(g->file_ids);
+    free(g->file_weights);
+    free(g->ids);
+    free(g->weights);
+    free(g->used);
+    free(g->label);
+    *g = (bench_routing) { 0 };
+}

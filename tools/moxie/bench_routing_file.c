@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_routing_file.c - the ids of a real router, from a file:
+ *
+ *     *.safetensors    topk_ids [T,K] i32 or i64, and if it likes topk_weights [T,K] f32
+ *     anything else    text: whole numbers between white space, K for each token
+ *
+ * A negative id chooses nobody. An id that the layer does not have is an error, as in a file for another model.
+ */
+#include "bench.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static moxie_status bad_id(const bench_routing *g, int64_t i, long long id, int64_t offset, moxie_error *error)
+{
+    cli_error(MOXIE_ERR_FORMAT, error, g->name,
+              "token %lld, choice %lld is expert %lld, but the layer has %lld experts: give ids from 0 to %lld, or a "
+              "negative one for none",
+              (long long)(i / g->top_k), (long long)(i % g->top_k), id, (long long)g->experts,
+              (long long)g->experts - 1);
+    error->offset = offset;
+    return MOXIE_ERR_FORMAT;
+}
+
+static moxie_status take_ids(bench_routing *g, int64_t tokens, moxie_error *error)
+{
+    g->file_tokens = tokens;
+    g->file_ids = malloc((size_t)(tokens * g->top_k) * sizeof *g->file_ids + 1);
+    return g->file_ids ? MOXIE_OK
+                       : cli_error(MOXIE_ERR_MEMORY, error, g->name, "no memory for %lld tokens", (long long)tokens);
+}
+
+static moxie_status check_tensor(const bench_routing *g, const moxie_tensor *t, const char *name, bool fits,
+                                 const char *dtype, moxie_error *error)
+{
+    if (fits && t->rank == 2 && t->shape[1] == g->top_k && t->shape[0] > 0)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MISMATCH, error, g->name,
+                     "%s must be [T,%lld] of %s; it has rank %d, shape [%lld,%lld] and dtype %s", name,
+                     (long long)g->top_k, dtype, t->rank, (long long)t->shape[0], (long long)t->shape[1],
+                     moxie_dtype_name(t->dtype));
+}
+
+static moxie_status read_ids(bench_routing *g, const moxie_tensor *ids, moxie_error *error)
+{
+    const bool wide = ids->dtype == MOXIE_I64;
+    moxie_status status = check_tensor(g, ids, "topk_ids", wide || ids->dtype == MOXIE_I32, "i32 or i64", error);
+    if (status == MOXIE_OK)
+        status = take_ids(g, ids->shape[0], error);
+    for (int64_t i = 0; status == MOXIE_OK && i < g->file_tokens * g->top_k; i++) {
+        int64_t id = 0;
+        int32_t narrow;
+        memcpy(wide ? (void *)&id : (void *)&narrow, (const char *)ids->data + i * (wide ? 8 : 4), wide ? 8 : 4);
+        id = wide ? id : narrow;
+        if (id >= g->experts)
+            return bad_id(g, i, id, -1, error);
+        g->file_ids[i] = id < 0 ? -1 : (int32_t)id;
+    }
+    return status;
+}
+
+static moxie_status read_weights(bench_routing *g, const moxie_tensor *weights, moxie_error *error)
+{
+    const bool fits = weights->dtype == MOXIE_F32 && weights->rank == 2 && weights->shape[0] == g->file_tokens;
+    const moxie_status status = check_tensor(g, weights, "topk_weights", fits, "f32, T as in topk_ids", error);
+    if (status != MOXIE_OK)
+        return status;
+    const size_t bytes = (size_t)(g->file_tokens * g->top_k) * sizeof *g->file_weights;
+    g->file_weights = malloc(bytes);
+    if (!g->file_weights)
+        return cli_error(MOXIE_ERR_MEMORY, error, g->name, "no memory for %zu bytes of weights", bytes);
+    memcpy(g->file_weights, weights->data, bytes);
+    return MOXIE_OK;
+}
+
+static moxie_status read_tensors(bench_routing *g, moxie_error *error)
+{
+    moxie_tensor_file *file = NULL;
+    moxie_tensor tensor;
+    moxie_error absent;
+    moxie_status status = moxie_tensor_file_open(g->name, 0, &file, error);
+    if (status == MOXIE_OK)
+        status = moxie_tensor_file_find(file, "topk_ids", &tensor, error);
+    if (status == MOXIE_OK)
+        status = read_ids(g, &tensor, error);
+    if (status == MOXIE_OK && moxie_tensor_file_find(file, "topk_weights", &tensor, &absent) == MOXIE_OK)
+        status = read_weights(g, &tensor, error);
+    moxie_tensor_file_close(file);
+    return status;
+}
+
+/* ---- text ------------------------------------------------------------------------------------------ */
+
+/* All of a file, ended by a zero byte. */
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t used = 0, capacity = 0, got = 1;
+    while (file && got > 0) {
+        if (capacity - used < 4096) {
+            capacity = 2 * capacity + 8192;
+            char *grown = realloc(text, capacity);
+            if (!grown)
+                break;
+            text = grown;
+        }
+        got = fread(text + used, 1, capacity - used - 1, file);
+        used += got;
+        text[used] = '\0';
+    }
+    const bool fine = file && got == 0 && !ferror(file) && strlen(text) == used;
+    const int why = errno;
+    if (file)
+        fclose(file);
+    if (fine)
+        return text;
+    free(text);
+    errno = why;
+    return NULL;
+}
+
+static moxie_status bad_text(const bench_routing *g, const char *text, const char *at, moxie_error *error)
+{
+    int line = 1;
+    for (const char *c = text; c < at; c++)
+        line += *c == '\n';
+    char shown[24];
+    int length = 0;
+    for (; length < 20 && at[length] && !isspace((unsigned char)at[length]); length++)
+        shown[length] = isprint((unsigned char)at[length]) ? at[length] : '?';
+    shown[length] = '\0';
+    cli_error(MOXIE_ERR_FORMAT, error, g->name,
+              "line %d: \"%s\" is no expert number; the file is to hold %lld whole numbers for each token, with white "
+              "space between them",
+              line, shown, (long long)g->top_k);
+    error->offset = at - text;
+    return MOXIE_ERR_FORMAT;
+}
+
+/* Walks the numbers; fills file_ids where it is there, and returns how many there are in *count. */
+static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count, moxie_error *error)
+{
+    *count = 0;
+    for (const char *at = text;; (*count)++) {
+        while (isspace((unsigned char)*at))
+            at++;
+        if (!*at)
+            return MOXIE_OK;
+        char *end;
+        errno = 0;
+        const long long id = strtoll(at, &end, 10);
+        if (end == at || errno || (*end && !isspace((unsigned char)*end)))
+            return bad_text(g, text, at, error);
+        if (id >= g->experts)
+            return bad_id(g, *count, id, at - text, error);
+        if (g->file_ids)
+            g->file_ids[*count] = id < 0 ? -1 : (int32_t)id;
+        at = end;
+    }
+}
+
+static moxie_status read_numbers(bench_routing *g, moxie_error *error)
+{
+    errno = 0;
+    char *text = read_text(g->name);
+    if (!text)
+        return cli_error(MOXIE_ERR_IO, error, g->name,
+                         "%s; --routing is uniform, zipf, one-hot, or a file of expert numbers",
+                         errno ? strerror(errno) : "it is no text");
+    int64_t count;
+    moxie_status status = scan_text(g, text, &count, error);
+    if (status == MOXIE_OK && (count == 0 || count % g->top_k))
+        status = cli_error(MOXIE_ERR_FORMAT, error, g->name,
+                           "it holds %lld numbers; a layer that chooses %lld experts needs a multiple of %lld, and at "
+                           "least one token",
+                           (long long)count, (long long)g->top_k, (long long)g->top_k);
+    if (status == MOXIE_OK)
+        status = take_ids(g, count / g->top_k, error);
+    if (status == MOXIE_OK)
+        status = scan_text(g, text, &count, error);
+    free(text);
+    return status;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+moxie_status bench_routing_read(bench_routing *g, moxie_error *error)
+{
+    return ends_with(g->name, ".safetensors") ? read_tensors(g, error) : read_numbers(g, error);
+}

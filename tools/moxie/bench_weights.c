@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_weights.c - one layer's weights, made up for a configuration: the right sizes and formats, random codes.
+ *
+ *     block of codes:   | ............ one matrix ............ | slack |
+ *                        ^ expert 0 gate    ^ each matrix begins at a place of its own within the slack
+ *
+ * A kernel's time does not depend on the values as long as they are ordinary: no NaN, no infinities, nothing
+ * subnormal on the way. Weights are about 1/sqrt(K), so that activations keep their size. Every word of a block is
+ * splitmix64 of (seed, block, index), a counter-based generator: a seed means the same bytes everywhere.
+ */
+#include "bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLACK = 96 * 1024, STEP = 192, PALETTE = 4096 }; /* STEP: words of 1, 2, 3 and 4 bytes stay whole */
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+typedef struct maker {
+    bench_weights *out;
+    uint64_t seed;
+    bool failed;
+} maker;
+
+static void *own(maker *m, uint64_t bytes)
+{
+    const int most = (int)(sizeof m->out->blocks / sizeof m->out->blocks[0]);
+    void *block = m->out->n_blocks < most ? malloc(bytes + 8) : NULL; /* words are filled whole */
+    m->failed = m->failed || !block;
+    if (block)
+        m->out->blocks[m->out->n_blocks++] = block;
+    return block;
+}
+
+static uint64_t random_word(const maker *m, uint64_t index)
+{
+    return mix(m->seed + ((uint64_t)m->out->n_blocks << 48) + index * 0x9e3779b97f4a7c15u);
+}
+
+/* ---- grids ------------------------------------------------------------------------------------------ */
+
+static moxie_packing dense_packing(moxie_dtype dtype)
+{
+    const int32_t bits = moxie_dtype_bits(dtype);
+    if (bits == 4)
+        return (moxie_packing) { .word_bytes = 1, .per_word = 2 };
+    if (bits == 6)
+        return (moxie_packing) { .word_bytes = 3, .per_word = 4 };
+    return (moxie_packing) { .word_bytes = (int8_t)(bits / 8), .per_word = 1 };
+}
+
+static uint64_t dense_bytes(moxie_dtype dtype, int64_t rows, int64_t cols)
+{
+    const moxie_packing p = dense_packing(dtype);
+    return (uint64_t)rows * (uint64_t)((cols + p.per_word - 1) / p.per_word) * (uint64_t)p.word_bytes;
+}
+
+static moxie_grid dense_grid(const void *data, moxie_dtype dtype, int64_t rows, int64_t cols)
+{
+    const uint64_t bytes = dense_bytes(dtype, rows, cols);
+    const moxie_packing packing = dense_packing(dtype);
+    return (moxie_grid) { .data = data,
+                          .bytes = bytes,
+                          .rows = rows,
+                          .cols = cols,
+                          .row_stride = rows > 0 ? (int64_t)(bytes / (uint64_t)rows) : 0,
+                          .col_stride = packing.word_bytes,
+                          .dtype = dtype,
+                          .packing = packing };
+}
+
+/* ---- blocks of codes --------------------------------------------------------------------------------- */
+
+/* Twelve uniforms of 5 bits: near enough to normal. */
+static float random_normal(uint64_t bits)
+{
+    int sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += (int)(bits >> (5 * i) & 31);
+    return ((float)sum - 186.0f) / 32.0f;
+}
+
+/* Elements of whole bytes, each one of `count` (a power of two up to PALETTE) codes. */
+static void *fill_from(maker *m, size_t width, int64_t elements, const uint32_t *palette, uint32_t count)
+{
+    unsigned char *block = own(m, (uint64_t)elements * width + SLACK + 4 * width);
+    const int64_t total = elements + SLACK / (int64_t)width;
+    for (int64_t i = 0; block && i < total; i += 4) {
+        const uint64_t word = random_word(m, (uint64_t)i);
+        for (int part = 0; part < 4; part++)
+            memcpy(block + (size_t)(i + part) * width, &palette[(word >> (16 * part)) & (count - 1)], width);
+    }
+    return block;
+}
+
+static void *fill_normal(maker *m, moxie_dtype dtype, int64_t elements, float size)
+{
+    uint32_t palette[PALETTE];
+    for (uint64_t i = 0; i < PALETTE; i++)
+        palette[i] = moxie_encode(dtype, size * random_normal(mix(m->seed + i)));
+    return fill_from(m, (size_t)moxie_dtype_bits(dtype) / 8, elements, palette, PALETTE);
+}
+
+/* Scales between half and twice `size`, uniform. */
+static void *fill_scales(maker *m, moxie_dtype dtype, int64_t elements, double size)
+{
+    uint32_t palette[PALETTE];
+    for (uint64_t i = 0; i < PALETTE; i++)
+        palette[i] = moxie_encode(dtype, (float)(size * (0.5 + 1.5 * (double)i / PALETTE)));
+    return fill_from(m, (size_t)moxie_dtype_bits(dtype) / 8, elements, palette, PALETTE);
+}
+
+/* Any bits are codes of 4 and 6 bits; of 8 bits some formats have NaN and infinity, which become 0. */
+static void *fill_codes(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
+{
+    uint32_t palette[256];
+    if (moxie_dtype_bits(dtype) == 8) {
+        for (uint32_t code = 0; code < 256; code++)
+            palette[code] = isfinite(moxie_decode(dtype, code)) ? code : 0;
+        return fill_from(m, 1, rows * cols, palette, 256);
+    }
+    const uint64_t bytes = dense_bytes(dtype, rows, cols) + SLACK;
+    unsigned char *block = own(m, bytes);
+    for (uint64_t i = 0; block && i < bytes; i += 8) {
+        const uint64_t word = random_word(m, i);
+        memcpy(block + i, &word, 8);
+    }
+    return block;
+}
+
+/* Zero points next to the value 0. Nibbles are filled in pairs. */
+static void *fill_zeros(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
+{
+    uint32_t palette[16];
+    const bool pairs = moxie_dtype_bits(dtype) == 4;
+    for (uint32_t i = 0; i < 16; i++) {
+        palette[i] = moxie_encode(dtype, (float)((int)(i & 3) - 1));
+        if (pairs)
+            palette[i] = (palette[i] & 15) | moxie_encode(dtype, (float)((int)(i >> 2) - 1)) << 4;
+    }
+    const size_t width = pairs ? 1 : (size_t)moxie_dtype_bits(dtype) / 8;
+    return fill_from(m, width, (int64_t)(dense_bytes(dtype, rows, cols) / width), palette, 16);
+}
+
+/* Root mean square of the finite values of a narrow format. */
+static double typical_value(moxie_dtype dtype)
+{
+    double sum = 0, count = 0;
+    for (uint32_t code = 0; code < UINT32_C(1) << moxie_dtype_bits(dtype); code++) {
+        const double value = (double)moxie_decode(dtype, code);
+        if (isfinite(value)) {
+            sum += value * value;
+            count++;
+        }
+    }
+    return sqrt(sum / count);
+}
+
+/* ---- matrices ----------------------------------------------------------------------------------------- */
+
+/* The grids that all matrices of one role are made from, at the first place. */
+static moxie_matrix make_role(maker *m, const moxie_quant *q, int64_t rows, int64_t cols, bool bias)
+{
+    moxie_matrix role = { 0 };
+    const double size = 1 / sqrt((double)cols), block_scale = 64; /* block_scale: what an e4m3 scale is about */
+    const bool plain = !q->scale;
+    void *codes = plain ? fill_normal(m, q->element, rows * cols, (float)size) : fill_codes(m, q->element, rows, cols);
+    role.codes = dense_grid(codes, q->element, rows, cols);
+    if (bias)
+        role.bias = dense_grid(fill_normal(m, MOXIE_BF16, rows, 0.1f), MOXIE_BF16, rows, 1);
+    if (plain)
+        return role;
+    const double scale = size / typical_value(q->element);
+    const int64_t group_rows = q->group_rows < 0 || q->group_rows > rows ? rows : q->group_rows > 0 ? q->group_rows : 1;
+    const int64_t group_cols = q->group_cols <= 0 || q->group_cols > cols ? cols : q->group_cols;
+    const int64_t scale_rows = (rows + group_rows - 1) / group_rows, scale_cols = (cols + group_cols - 1) / group_cols;
+    const double in_block = q->global ? block_scale : scale;
+    role.scale =
+        dense_grid(fill_scales(m, q->scale, scale_rows * scale_cols, in_block), q->scale, scale_rows, scale_cols);
+    if (q->has_zero)
+        role.zero = dense_grid(fill_zeros(m, q->element, scale_rows, scale_cols), q->element, scale_rows, scale_cols);
+    if (q->global) {
+        const double global = q->global == MOXIE_GLOBAL_MULTIPLY ? scale / block_scale : block_scale / scale;
+        role.global = dense_grid(fill_scales(m, MOXIE_F32, 1, global), MOXIE_F32, 1, 1);
+    }
+    return role;
+}
+
+static void move_grid(moxie_grid *grid, uint64_t place)
+{
+    if (grid->data)
+        grid->data = (const char *)grid->data + place;
+}
+
+/* The role's matrix number `index`. */
+static moxie_matrix matrix_at(const moxie_matrix *role, uint64_t index)
+{
+    moxie_matrix matrix = *role;
+    const uint64_t place = mix(index) % (SLACK / STEP) * STEP;
+    move_grid(&matrix.codes, place);
+    move_grid(&matrix.scale, place);
+    move_grid(&matrix.zero, place);
+    move_grid(&matrix.global, place);
+    move_grid(&matrix.bias, place);
+    return matrix;
+}
+
+/* A static scale or global for activations of a few units; 0 where none is read. */
+static float activation_scale(const moxie_quant *a)
+{
+    const double largest = 4;
+    if (!a->element || (!a->is_static && !a->global))
+        return 0;
+    const double most = (double)moxie_decode(a->element, moxie_encode(a->element, 3e38f));
+    if (!a->global)
+        return (float)(largest / most);
+    const double global = largest / (448.0 * most);
+    return (float)(a->global == MOXIE_GLOBAL_MULTIPLY ? global : 1 / global);
+}
+
+static moxie_expert make_expert(const moxie_matrix *w13, const moxie_matrix *w2, bool gated, const moxie_quant *a13,
+                                const moxie_quant *a2, uint64_t index)
+{
+    moxie_expert expert = { .up = matrix_at(w13, 3 * index), .down = matrix_at(w2, 3 * index + 1) };
+    if (gated)
+        expert.gate = matrix_at(w13, 3 * index + 2);
+    expert.a13_scale = activation_scale(a13);
+    expert.a2_scale = activation_scale(a2);
+    return expert;
+}
+
+static void make_shared(maker *m, const moxie_layer_config *c, bool gated)
+{
+    const moxie_shared_config *s = &c->shared;
+    const moxie_matrix w13 = make_role(m, &s->w13, s->intermediate, c->hidden, s->bias13 != 0);
+    const moxie_matrix w2 = make_role(m, &s->w2, c->hidden, s->intermediate, s->bias2 != 0);
+    m->out->shared = make_expert(&w13, &w2, gated, &s->a13, &s->a2, 0);
+    m->out->views.shared = &m->out->shared;
+    if (s->has_gate)
+        m->out->views.shared_gate.codes =
+            dense_grid(fill_normal(m, MOXIE_BF16, c->hidden, 0.01f), MOXIE_BF16, 1, c->hidden);
+}
+
+moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed, bench_weights *out, moxie_error *error)
+{
+    maker m = { .out = out, .seed = mix(seed + 1) };
+    const moxie_layer_config *c = config;
+    const bool gated = moxie_act_is_gated(c->activation.kind);
+    *out = (bench_weights) { .views = MOXIE_WEIGHTS_INIT };
+    out->experts = calloc((size_t)c->experts, sizeof *out->experts);
+    const moxie_matrix w13 = make_role(&m, &c->w13, c->intermediate, c->hidden, c->bias13 != 0);
+    const moxie_matrix w2 = make_role(&m, &c->w2, c->hidden, c->intermediate, c->bias2 != 0);
+    for (int64_t e = 0; out->experts && e < c->experts; e++)
+        out->experts[e] = make_expert(&w13, &w2, gated, &c->a13, &c->a2, (uint64_t)e + 1);
+    if (c->shared.intermediate > 0)
+        make_shared(&m, c, gated);
+    out->views.n_experts = c->experts;
+    out->views.experts = out->experts;
+    if (!m.failed && out->experts)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to make up the weights of one expert of %lld x %lld",
+                     (long long)c->hidden, (long long)c->intermediate);
+}
+
+void bench_weights_free(bench_weights *weights)
+{
+    for (int i = 0; i < weights->n_blocks; i++)
+        free(weights->blocks[i]);
+    free(weights->experts);
+    *weights = (bench_weights) { 0 };
+}
+
+static uint64_t grid_bytes(const moxie_grid *grid)
+{
+    if (!grid->data)
+        return 0;
+    return (uint64_t)(grid->rows * grid->cols * moxie_dtype_bits(grid->dtype) + 7) / 8;
+}
+
+uint64_t bench_expert_bytes(const moxie_expert *expert)
+{
+    const moxie_matrix *const all[] = { &expert->gate, &expert->up, &expert->down };
+    uint64_t bytes = 0;
+    for (int i = 0; i < 3; i++)
+        bytes += grid_bytes(&all[i]->codes) + grid_bytes(&all[i]->scale) + grid_bytes(&all[i]->zero) +
+                 grid_bytes(&all[i]->global) + grid_bytes(&all[i]->bias);
+    return bytes;
+}
