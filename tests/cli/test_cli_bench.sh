@@ -92,12 +92,16 @@ for key in cpu processors isa_found features cuda kernels runnable amx isa_cap f
     capped here limits; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in info --json"
 done
-[ "$(uname -m)" != x86_64 ] || ! grep -q '"isa_found": "[^s]' "$tmp/out" ||
+! grep -q '"isa_found": "a' "$tmp/out" ||
     sed -n '/"features_capped"/,/]/p' "$tmp/out" | grep -q avx2 || fail "MOXIE_MAX_ISA=scalar did not cap avx2"
 
-# A picture that is whole, or none and nothing beside it.
+# A picture that is whole, or none and nothing beside it. Without a gnuplot there may still be an emulator on the path.
+mkdir "$tmp/bin"
+for emulator in qemu-x86_64 qemu-aarch64; do
+    ! command -v "$emulator" >/dev/null || ln -s "$(command -v "$emulator")" "$tmp/bin/$emulator"
+done
 # shellcheck disable=SC2086
-expect 4 "gnuplot-nox" env PATH="$tmp/nowhere" "$moxie" bench $small --tokens 1 --plot "$tmp/plot.svg"
+expect 4 "gnuplot-nox" env PATH="$tmp/bin" "$moxie" bench $small --tokens 1 --plot "$tmp/plot.svg"
 # shellcheck disable=SC2012
 [ "$(ls "$tmp" | grep -c plot)" = 0 ] || fail "without gnuplot something was written"
 if ! command -v gnuplot >/dev/null; then

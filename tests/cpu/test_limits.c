@@ -3,7 +3,8 @@
  * test_limits.c - the measured limits: positive and plausible at every cap, under MOXIE_MAX_ISA, on an executor that
  * runs its tasks one after the other; nothing is left in the tile registers; every allocation failing once.
  *
- * Machines under test are busy, slow or emulated, so figures are compared with factors between them only.
+ * Machines under test are busy or slow, so figures are compared with factors between them only; in an emulator, where
+ * wide instructions are slower than narrow ones, not at all.
  */
 #include "test_support.h"
 
@@ -90,7 +91,7 @@ static void test_every_cap(void **state)
         if (i == 0)
             scalar = l;
         /* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four at least. */
-        if (cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2)
+        if (!test_emulated() && cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2)
             assert_true(l.f32_tflop_s > 1.3 * scalar.f32_tflop_s);
         if (tiles)
             assert_true(l.bf16_tflop_s > 4 * l.f32_tflop_s && l.int8_top_s > l.bf16_tflop_s);
@@ -119,6 +120,8 @@ static void test_units(void **state)
     const double time = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     const double plain = (double)words * 8e-9 / time;
     const moxie_limits l = measure(NULL, NULL);
+    if (test_emulated())
+        return;
     assert_true(l.read_gb_s > plain / 4 && l.read_gb_s < plain * 200);
     assert_true(l.copy_gb_s < l.read_gb_s * 4);
     assert_true(l.l2_read_gb_s > l.read_gb_s / 4);
@@ -154,7 +157,8 @@ static void test_serial_host_executor(void **state)
     const moxie_limits one = measure(NULL, "scalar"), three = measure(&host, "scalar");
     check_plausible(&three);
     assert_int_equal(three.disturbed, 5); /* all that scalar code has */
-    assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
+    if (!test_emulated())
+        assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
 }
 
 static void test_refusals(void **state)
