@@ -88,22 +88,28 @@ MOX_FLIP_INLINE void mox_store_words(uint8_t *to, mox_words v)
     memcpy(to, &v, sizeof v);
 }
 
-#if MOX_LANES == 1
-/* The words at 0, apart, next and next + apart. */
+/* Two words, `apart` bytes from each other. */
+MOX_FLIP_INLINE uint64_t mox_load_two(const uint8_t *from, int64_t apart)
+{
+    uint64_t both;
+    uint32_t first, second;
+    if (apart == 4) {
+        memcpy(&both, from, sizeof both);
+        return both;
+    }
+    memcpy(&first, from, sizeof first);
+    memcpy(&second, from + apart, sizeof second);
+    return first | (uint64_t)second << 32;
+}
+
+/* Such pairs of 2 * MOX_LANES places, `next` bytes from each other. */
 MOX_FLIP_INLINE mox_words mox_gather_words(const uint8_t *from, int64_t apart, int64_t next)
 {
-    uint64_t two[2];
-    for (int i = 0; i < 2; i++, from += next) {
-        uint32_t word[2];
-        memcpy(&word[0], from, sizeof word[0]);
-        memcpy(&word[1], from + apart, sizeof word[1]);
-        two[i] = word[0] | (uint64_t)word[1] << 32;
-        if (apart == 4)
-            memcpy(&two[i], from, sizeof two[i]);
-    }
-    return (mox_words)(mox_double_words) { two[0], two[1] };
+    mox_double_words v;
+    for (int i = 0; i < 2 * MOX_LANES; i++)
+        v[i] = mox_load_two(from + i * next, apart);
+    return (mox_words)v;
 }
-#endif
 
 /* Word j of v[i] becomes word i of v[j], in every lane. */
 MOX_FLIP_INLINE void mox_flip_words(mox_words v[4])
@@ -123,15 +129,28 @@ MOX_FLIP_INLINE mox_words mox_exchange(mox_words x, uint32_t mask, int shift)
     return x ^ t ^ t << shift;
 }
 
+/* Bytes 0 1 2 3 of each word to 0 2 1 3. */
+MOX_FLIP_INLINE mox_words mox_exchange_bytes(mox_words x)
+{
+#if MOX_LANES == 1 /* the baseline of x86-64 has no instruction for it */
+    return mox_exchange(x, 0x0000ff00, 8);
+#else
+    typedef uint8_t bytes __attribute__((vector_size(16 * MOX_LANES)));
+    const bytes b = (bytes)x;
+    return (mox_words)__builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 18, 17,
+                                              19, 20, 22, 21, 23, 24, 26, 25, 27, 28, 30, 29, 31);
+#endif
+}
+
 /* Nibbles 0 .. 7 of each word to 0 2 4 6, 1 3 5 7 (panel order NIBBLES, and AWQ's), and back. */
 MOX_FLIP_INLINE mox_words mox_part_nibbles(mox_words x)
 {
-    return mox_exchange(mox_exchange(x, 0x00f000f0, 4), 0x0000ff00, 8);
+    return mox_exchange_bytes(mox_exchange(x, 0x00f000f0, 4));
 }
 
 MOX_FLIP_INLINE mox_words mox_join_nibbles(mox_words x)
 {
-    return mox_exchange(mox_exchange(x, 0x0000ff00, 8), 0x00f000f0, 4);
+    return mox_exchange(mox_exchange_bytes(x), 0x00f000f0, 4);
 }
 
 /* ---- memory to memory --------------------------------------------------------------------------------------- */

@@ -7,8 +7,8 @@
  *     parts        what is packed at once; the contents of panels are panel_move.c's
  *
  * A part of a record is some blocks of 16 rows of one product (of gate and up both), the last part of a product also
- * its globals and biases. Blocks are grouped by 8 where that many fit: checkpoints that pack along rows keep 128 of
- * them in a cache line.
+ * its globals and biases. A part has 16 blocks, or a multiple, where half of that fits: 256 rows lie together in a
+ * kilobyte of GPTQ's words, which a processor reads as a stream, and in two cache lines of AWQ's.
  *
  * In the flow: checkpoint views -> [record] -> slot -> kernels of expert_gemm that read layout panel16.
  */
@@ -277,7 +277,7 @@ static record_form form_of(const mox_record_shape *shape)
         at = f.s[i].end;
         const uint64_t block_bytes = f.m[i].panel_bytes * (uint64_t)halves_of(&f.p[i]);
         const int64_t fit = block_bytes > 0 ? (int64_t)(MOX_RECORD_PART / block_bytes) : 1;
-        f.blocks_per_part[i] = fit >= 8 ? fit / 8 * 8 : mox_max_i64(fit, 1);
+        f.blocks_per_part[i] = fit >= 8 ? (fit + 8) / 16 * 16 : mox_max_i64(fit, 1);
         f.parts[i] = mox_max_i64(mox_ceil_div(blocks_of(&f.p[i]), f.blocks_per_part[i]), 1);
     }
     return f;

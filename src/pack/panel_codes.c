@@ -30,3 +30,21 @@ void mox_panel_codes_unpack(mox_panel_order order, const uint8_t *from, int64_t 
     else
         unpack_order(order, from, steps, rows, stride);
 }
+
+void mox_panel_codes_pack_columns(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
+                                  uint8_t *to)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_pack_columns_avx2(order, words, col_stride, steps, to);
+    else
+        pack_columns_order(order, words, col_stride, steps, to);
+}
+
+void mox_panel_codes_pack_rows(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride, int64_t steps,
+                               uint8_t *to)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_pack_rows_avx2(awq, words, word_stride, col_stride, steps, to);
+    else
+        pack_rows_order(awq, words, word_stride, col_stride, steps, to);
+}

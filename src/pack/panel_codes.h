@@ -18,9 +18,22 @@ uint64_t mox_panel_step_bytes(mox_panel_order order);
 void mox_panel_codes_pack(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
 void mox_panel_codes_unpack(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows, int64_t stride);
 
+/* From 32-bit words of 8 nibbles or 4 bytes along K that lie by columns, as GPTQ's: word w of row n at words +
+ * w * col_stride + 4 * n. Orders of 4 and 8 bits. */
+void mox_panel_codes_pack_columns(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
+                                  uint8_t *to);
+/* To NIBBLES, from 32-bit words of 8 nibbles along N: rows 0 .. 7 of column k at words + k * col_stride, rows 8 .. 15
+ * word_stride after that. awq: row i of a word is nibble 0 4 1 5 2 6 3 7 of it. */
+void mox_panel_codes_pack_rows(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride, int64_t steps,
+                               uint8_t *to);
+
 /* The same bytes by wider vectors; for the functions above and their test alone. */
 void mox_panel_codes_pack_avx2(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
 void mox_panel_codes_unpack_avx2(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows,
                                  int64_t stride);
+void mox_panel_codes_pack_columns_avx2(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
+                                       uint8_t *to);
+void mox_panel_codes_pack_rows_avx2(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride,
+                                    int64_t steps, uint8_t *to);
 
 #endif

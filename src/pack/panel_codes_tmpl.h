@@ -13,7 +13,7 @@
  *     PLANES          three words of 16 codes: two words of low nibbles like NIBBLES, one of high bits
  *
  * A lane is 4 rows x 16 bytes, so 1 or 2 lanes fill a quarter or half of a line.
- * Parameter: MOX_LANES, see flip.h. Gives pack_order() and unpack_order().
+ * Parameter: MOX_LANES, see flip.h. Gives pack_order(), unpack_order(), pack_columns_order(), pack_rows_order().
  */
 #include "pack/flip.h"
 #include "pack/panel_codes.h"
@@ -184,6 +184,59 @@ static void unpack_planes(const uint8_t *from, int64_t steps, uint8_t *rows, int
         }
 }
 
+/* ---- words that are turned already -------------------------------------------------------------------------- */
+
+/* Word j of 16 rows is line j as it lies, but for the bits inside. */
+MOX_FLIP_INLINE void pack_word_columns(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t count,
+                                       uint8_t *to)
+{
+    for (int64_t i = 0; i < count; i++, words += col_stride, to += LINE)
+        for (int n = 0; n < MOX_PANEL_ROWS; n += VECTOR_ROWS)
+            mox_store_words(to + 4 * n, to_order(order, mox_load_words(words + 4 * n)));
+}
+
+/* Exchanges the bits of b under `mask` with those of a `shift` higher. */
+MOX_FLIP_INLINE void exchange_between(mox_words *a, mox_words *b, uint32_t mask, int shift)
+{
+    const mox_words t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* Nibble i of x[j] becomes nibble j of x[i], in every word. */
+MOX_FLIP_INLINE void flip_nibbles(mox_words x[8])
+{
+    for (int i = 0; i < 4; i++)
+        exchange_between(&x[2 * i], &x[2 * i + 1], 0x0f0f0f0f, 4);
+    for (int i = 0; i < 4; i++)
+        exchange_between(&x[i / 2 * 4 + i % 2], &x[i / 2 * 4 + i % 2 + 2], 0x00ff00ff, 8);
+    for (int i = 0; i < 4; i++)
+        exchange_between(&x[i], &x[i + 4], 0x0000ffff, 16);
+}
+
+/* Nibbles r of columns 0 .. 7 make a word of row r, once the columns stand in the order of NIBBLES. A lane has two
+ * groups of 8 columns, hence two lines, and of each the words of rows r and r + 8. */
+MOX_FLIP_INLINE void pack_word_rows(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride,
+                                    int64_t steps, uint8_t *to)
+{
+    static const uint8_t parted[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
+    for (int64_t i = 0; i < 2 * steps / MOX_LANES; i++, to += 2 * MOX_LANES * LINE) {
+        mox_words x[8];
+        for (int k = 0; k < 8; k++, words += col_stride)
+            x[parted[k]] = mox_gather_words(words, word_stride, 8 * col_stride);
+        words += (16 * MOX_LANES - 8) * col_stride;
+        flip_nibbles(x);
+        for (int r = 0; r < 8; r += 4) {
+            mox_words v[4];
+            for (int j = 0; j < 4; j++)
+                v[j] = x[awq ? parted[r + j] : r + j];
+            mox_flip_words(v);
+            for (int j = 0; j < 4; j++)
+                mox_store_lanes(to + j / 2 * LINE + j % 2 * 32 + 4 * r, 2 * LINE, v[j]);
+        }
+    }
+}
+
 /* ---- by order ----------------------------------------------------------------------------------------------- */
 
 static inline void pack_order(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to)
@@ -211,4 +264,27 @@ static inline void unpack_order(mox_panel_order order, const uint8_t *from, int6
     case MOX_PANEL_HALVES: unpack_halves(from, steps, rows, stride); break;
     case MOX_PANEL_PLANES: unpack_planes(from, steps, rows, stride); break;
     }
+}
+
+static inline void pack_columns_order(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
+                                      uint8_t *to)
+{
+    if (order == MOX_PANEL_NIBBLES)
+        pack_word_columns(MOX_PANEL_NIBBLES, words, col_stride, 4 * steps, to);
+    else if (order == MOX_PANEL_ZIPPED)
+        pack_word_columns(MOX_PANEL_ZIPPED, words, col_stride, 8 * steps, to);
+    else
+        pack_word_columns(MOX_PANEL_QUADS, words, col_stride, 8 * steps, to);
+}
+
+/* Each case of its own, so that the loop has constants. */
+static inline void pack_rows_order(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride,
+                                   int64_t steps, uint8_t *to)
+{
+    if (awq && word_stride == 4)
+        pack_word_rows(true, words, 4, col_stride, steps, to);
+    else if (awq)
+        pack_word_rows(true, words, word_stride, col_stride, steps, to);
+    else
+        pack_word_rows(false, words, word_stride, col_stride, steps, to);
 }

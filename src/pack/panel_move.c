@@ -6,8 +6,8 @@
  *     scales    [16][groups] -> [groups][16]
  *     zeros     likewise, as bytes
  *
- * Where rows are neighbours in memory, as in GPTQ's and AWQ's tensors, the same columns of 8 panels come one after
- * another, because 128 rows of them share cache lines.
+ * Where rows are neighbours in memory, as in GPTQ's and AWQ's tensors, the same columns of 16 panels come one after
+ * another: 128 of AWQ's rows share a cache line.
  */
 #include "pack/panel_move.h"
 
@@ -18,9 +18,9 @@
 #include "pack/panel_codes.h"
 
 #define ROWS          MOX_PANEL_ROWS
-#define STEPS_OF_TILE (MOX_TILE_COLS / MOX_PANEL_STEP)
+#define STEPS_OF_TILE (128 / MOX_PANEL_STEP)
 
-enum { MOST_TOGETHER = 8 };
+enum { LINE = 64, MOST_TOGETHER = 16 };
 
 static void zero_fill(uint8_t *from, const uint8_t *to)
 {
@@ -40,62 +40,88 @@ static int64_t panel_span(const moxie_grid *grid)
     return grid->row_stride * ROWS / (grid->packing.along_rows ? grid->packing.per_word : 1);
 }
 
-/* How many panels' columns are to be read together: 128 bytes of each, two cache lines. */
+/* How many panels' columns are to be read together: a kilobyte of each, so that the processor sees a stream. */
 static int64_t panels_together(const moxie_grid *grid)
 {
     const int64_t span = panel_span(grid);
-    return !rows_are_neighbours(grid) || span == 0 ? 1 : mox_max_i64(1, mox_min_i64(128 / span, MOST_TOGETHER));
+    return !rows_are_neighbours(grid) || span == 0 ? 1 : mox_max_i64(1, mox_min_i64(1024 / span, MOST_TOGETHER));
+}
+
+/* 4-byte words along K, those of a column side by side; or along N. */
+static bool has_word_columns(const moxie_grid *grid)
+{
+    const moxie_packing *p = &grid->packing;
+    return mox_pack_has_full_words(grid) && !p->along_rows && p->word_bytes == 4 && p->per_word > 1 &&
+           grid->row_stride == 4;
+}
+
+static bool has_word_rows(const moxie_grid *grid)
+{
+    const moxie_packing *p = &grid->packing;
+    return p->along_rows && p->word_bytes == 4 && p->per_word == 8 && mox_dtype_bits(grid->dtype) == 4;
+}
+
+/* Steps [step, step + steps) of 16 rows, however they lie. */
+static void pack_tile(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t step, int64_t steps,
+                      uint8_t *panel)
+{
+    const mox_panel_order order = mox_panel_order_of(from->dtype);
+    const int64_t col = step * MOX_PANEL_STEP, cols = steps * MOX_PANEL_STEP, per_word = from->packing.per_word;
+    const bool whole = row + ROWS <= from->rows && col + cols <= from->cols;
+    const uint8_t *data = from->data;
+    uint8_t *to = panel + (uint64_t)step * m->step_bytes;
+    mox_tile tile;
+    int64_t stride;
+    if (whole && has_word_columns(from))
+        mox_panel_codes_pack_columns(order, data + row * 4 + col / per_word * from->col_stride, from->col_stride, steps,
+                                     to);
+    else if (whole && has_word_rows(from))
+        mox_panel_codes_pack_rows(from->packing.order == MOXIE_ORDER_AWQ,
+                                  data + row / per_word * from->row_stride + col * from->col_stride, from->row_stride,
+                                  from->col_stride, steps, to);
+    else {
+        const uint8_t *rows = mox_tile_read(from, row, col, cols, &tile, &stride);
+        mox_panel_codes_pack(order, rows, stride, steps, to);
+    }
 }
 
 /* Inline in everything: GCC takes a function that does no more than this for one without effect, and drops it. */
 MOX_FLIP_INLINE void prefetch(const uint8_t *from, int64_t stride, int64_t count, int64_t bytes)
 {
     for (int64_t i = 0; i < count; i++)
-        for (int64_t b = 0; b < bytes; b += 64)
+        for (int64_t b = 0; b < bytes; b += LINE)
             __builtin_prefetch(from + i * stride + b);
 }
 
-/* Asks for what is read a tile of `steps` later, while panel `turn` of `together` is packed: dense rows are read panel
- * by panel, so that is the next panel's rows; otherwise the next columns of all panels that are read together. */
-MOX_FLIP_INLINE void prefetch_next(const moxie_grid *grid, int64_t row, int64_t step, int64_t steps, int64_t turn,
-                                   int64_t together)
+/* Steps [0, full) of 16 dense rows: a cache line of each at a time, while those of the next panel are on their way. */
+static void pack_dense_rows(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t full,
+                            uint8_t *panel)
 {
-    const int64_t per_word = grid->packing.along_rows ? 1 : grid->packing.per_word;
-    const int64_t words = steps * MOX_PANEL_STEP / per_word;
-    int64_t word = step * MOX_PANEL_STEP / per_word;
-    const uint8_t *rows = (const uint8_t *)grid->data + row / ROWS * panel_span(grid);
-    if (!rows_are_neighbours(grid)) {
-        if (row + 2 * ROWS <= grid->rows && !grid->packing.along_rows)
-            prefetch(rows + panel_span(grid) + word * grid->col_stride, grid->row_stride, ROWS,
-                     words * grid->col_stride);
-        return;
+    const mox_panel_order order = mox_panel_order_of(from->dtype);
+    const int64_t step_row = (int64_t)m->step_bytes / ROWS, stride = from->row_stride, most = LINE / step_row;
+    const uint8_t *rows = (const uint8_t *)from->data + row * stride;
+    const bool has_next = row + 2 * ROWS <= from->rows;
+    for (int64_t s = 0; s < full; s += most) {
+        const int64_t steps = mox_min_i64(most, full - s);
+        if (has_next)
+            prefetch(rows + ROWS * stride + s * step_row, stride, ROWS, steps * step_row);
+        mox_panel_codes_pack(order, rows + s * step_row, stride, steps, panel + (uint64_t)s * m->step_bytes);
     }
-    const int64_t share = mox_ceil_div(words, together);
-    word += words + turn * share;
-    if ((word + share) * per_word <= grid->cols)
-        prefetch(rows - turn * panel_span(grid) + word * grid->col_stride, grid->col_stride, share,
-                 together * panel_span(grid));
-}
-
-static void pack_steps(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t step, int64_t steps,
-                       uint8_t *panel)
-{
-    mox_tile tile;
-    int64_t stride;
-    const uint8_t *rows = mox_tile_read(from, row, step * MOX_PANEL_STEP, steps * MOX_PANEL_STEP, &tile, &stride);
-    mox_panel_codes_pack(mox_panel_order_of(from->dtype), rows, stride, steps, panel + (uint64_t)step * m->step_bytes);
 }
 
 static void pack_codes(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t count, uint8_t *panel,
                        uint64_t distance)
 {
     const int64_t full = m->cols / MOX_PANEL_STEP; /* the rest is a step by itself: an edge is slow to read */
-    for (int64_t s = 0; s < m->steps;) {
+    int64_t s = 0;
+    if (mox_pack_has_dense_rows(from) && row + ROWS <= from->rows) {
+        pack_dense_rows(m, from, row, full, panel);
+        s = full;
+    }
+    while (s < m->steps) {
         const int64_t steps = s < full ? mox_min_i64(STEPS_OF_TILE, full - s) : 1;
-        for (int64_t i = 0; i < count; i++) {
-            prefetch_next(from, row + i * ROWS, s, steps, i, count);
-            pack_steps(m, from, row + i * ROWS, s, steps, panel + (uint64_t)i * distance);
-        }
+        for (int64_t i = 0; i < count; i++)
+            pack_tile(m, from, row + i * ROWS, s, steps, panel + (uint64_t)i * distance);
         s += steps;
     }
 }
