@@ -105,7 +105,7 @@ MOX_FLIP_INLINE uint64_t mox_load_two(const uint8_t *from, int64_t apart)
 /* Such pairs of 2 * MOX_LANES places, `next` bytes from each other. */
 MOX_FLIP_INLINE mox_words mox_gather_words(const uint8_t *from, int64_t apart, int64_t next)
 {
-    mox_double_words v;
+    mox_double_words v = { 0 };
     for (int i = 0; i < 2 * MOX_LANES; i++)
         v[i] = mox_load_two(from + i * next, apart);
     return (mox_words)v;
