@@ -358,13 +358,19 @@ const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i)
     return set->shards[i].path;
 }
 
+/* Systems keep files in naturally aligned runs of pages up to this long; to touch a byte can map its whole run. */
+#define LONGEST_RUN ((uint64_t)2 << 20)
+
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes)
 {
     for (int64_t i = 0; i < set->n_shards; i++) {
         const mox_file *file = &set->shards[i].file;
         const uint64_t offset = (uintptr_t)data - (uintptr_t)file->data; /* beyond the size when data lies before */
-        if (file->mapped && offset <= file->size && bytes <= file->size - offset)
-            mox_drop_pages(data, bytes);
+        if (!file->mapped || offset > file->size || bytes > file->size - offset)
+            continue;
+        const uint64_t begin = offset & ~(LONGEST_RUN - 1);
+        const uint64_t end = (offset + bytes + LONGEST_RUN - 1) & ~(LONGEST_RUN - 1);
+        mox_drop_pages(file->data + begin, (end < file->size ? end : file->size) - begin);
     }
 }
 

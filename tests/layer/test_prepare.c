@@ -305,7 +305,7 @@ static void read_files_do_not_stay_in_memory(void **state)
         print_message("this system does not tell how much of a file is in memory\n");
         skip();
     }
-    if (after > before + (3 << 20))
+    if (after > before + (1 << 20))
         fail_msg("%llu bytes of the file stayed in memory", (unsigned long long)(after - before));
 }
 
