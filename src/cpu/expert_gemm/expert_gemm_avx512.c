@@ -11,7 +11,6 @@
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
 #include "cpu/expert_gemm/panel_fma_avx512.h"
-#include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- preparation --------------------------------------------------------------------------------- */
 
@@ -62,7 +61,7 @@ void mox_fma_prepare(mox_fma_job *j, const mox_panel_matrix *m, const moxie_quan
     mox_fma_lay_out(m->groups, scratch, j, &scale);
     for (int p = 0; p < panels; p++) {
         float *to = scale + p * m->groups * MOX_PANEL_ROWS;
-        mox_panel_scales(m, weight->scale, panel + p, to);
+        mox_floats_scales(m, weight->scale, panel + p, to);
         j->scale[p] = to;
         j->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
         j->zero[p] = j->codes[p] + m->zero_at;
@@ -71,22 +70,31 @@ void mox_fma_prepare(mox_fma_job *j, const mox_panel_matrix *m, const moxie_quan
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
 
-/* Rows [row, row + R) of c after one more step whose sums are even + odd. */
+/* Rows [row, row + R) after one more step whose sums are even + odd. */
 MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_fma_place *at, int64_t row,
                                 __m512 even[MOX_FMA_BLOCK][2], __m512 odd[MOX_FMA_BLOCK][2])
 {
+    /* Read before anything is stored: to the compiler a store may change the job. */
+    float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
+    const mox_fma_ending ending = mox_fma_ending_of(j, at, row);
     const bool first = mox_fma_is_first(j, at), last = mox_fma_is_last(at);
     MOX_UNROLL
     for (int r = 0; r < R; r++) {
         MOX_UNROLL
         for (int p = 0; p < P; p++) {
-            const int64_t place = ((row + r) * 2 + p) * MOX_PANEL_ROWS;
-            const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(j->part + place);
-            const __m512 part = _mm512_add_ps(before, _mm512_add_ps(even[r][p], odd[r][p]));
+            const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(part + (2 * r + p) * MOX_PANEL_ROWS);
+            even[r][p] = _mm512_add_ps(before, _mm512_add_ps(even[r][p], odd[r][p]));
+        }
+    }
+    MOX_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_UNROLL
+        for (int p = 0; p < P; p++) {
+            float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
             if (last)
-                _mm512_store_ps(j->c + place, mox_fma_drained(j, at, p, row + r, part, _mm512_load_ps(j->c + place)));
+                _mm512_store_ps(sum, mox_fma_ended(&ending, r, p, even[r][p], _mm512_load_ps(sum)));
             else
-                _mm512_store_ps(j->part + place, part);
+                _mm512_store_ps(part + (2 * r + p) * MOX_PANEL_ROWS, even[r][p]);
         }
     }
 }

@@ -108,15 +108,34 @@ MOX_KERNEL_INLINE void mox_fma_advance(const mox_fma_job *j, mox_fma_place *at)
         at->act_group++, at->act_left = j->act_steps;
 }
 
-/* The sum of row `row` in panel p after a segment whose total is `part`. */
-MOX_KERNEL_INLINE __m512 mox_fma_drained(const mox_fma_job *j, const mox_fma_place *at, int p, int64_t row, __m512 part,
-                                         __m512 sum)
+/* What the end of a segment multiplies C by: sa[r] and sw, where there are any. */
+typedef struct mox_fma_ending {
+    const float *act;
+    int64_t act_stride;
+    __m512 weight[2];
+    bool scaled;
+} mox_fma_ending;
+
+MOX_KERNEL_INLINE mox_fma_ending mox_fma_ending_of(const mox_fma_job *j, const mox_fma_place *at, int64_t row)
 {
-    if (j->a->scales != NULL)
-        part = _mm512_mul_ps(part, _mm512_set1_ps(j->a->scales[row * j->a->scale_stride + at->act_group]));
-    else if (!j->scaled)
+    const float *act = j->a->scales;
+    return (mox_fma_ending) {
+        .act = act != NULL ? act + row * j->a->scale_stride + at->act_group : NULL,
+        .act_stride = j->a->scale_stride,
+        .weight = { _mm512_load_ps(j->scale[0] + at->group * MOX_PANEL_ROWS),
+                    _mm512_load_ps(j->scale[j->panels - 1] + at->group * MOX_PANEL_ROWS) },
+        .scaled = j->scaled,
+    };
+}
+
+/* The sum of row r in panel p after a segment whose total is `part`. */
+MOX_KERNEL_INLINE __m512 mox_fma_ended(const mox_fma_ending *ending, int r, int p, __m512 part, __m512 sum)
+{
+    if (ending->act != NULL)
+        part = _mm512_mul_ps(part, _mm512_set1_ps(ending->act[r * ending->act_stride]));
+    else if (!ending->scaled)
         return part; /* of the only segment */
-    return _mm512_fmadd_ps(part, _mm512_load_ps(j->scale[p] + at->group * MOX_PANEL_ROWS), sum);
+    return _mm512_fmadd_ps(part, ending->weight[p], sum);
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------ */
@@ -150,59 +169,90 @@ MOX_KERNEL_INLINE __m512 mox_fma_zero(bool zeros, const mox_fma_job *j, const mo
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
 
-/* Step s of panel p by the first R rows: t[r] = even[r] + odd[r]. */
-MOX_KERNEL_INLINE void mox_fma_step(moxie_dtype element, bool zeros, int Q, int R, const mox_fma_job *j, int p,
-                                    int64_t s, __m512 zero, __m512 t[MOX_FMA_NARROW])
+typedef struct mox_fma_sums {
+    __m512 of[MOX_FMA_NARROW];
+} mox_fma_sums;
+
+MOX_KERNEL_INLINE void mox_fma_clear(int R, mox_fma_sums *sums)
 {
-    const uint8_t *codes = j->codes[p] + s * mox_fma_step_bytes(element, Q);
-    const float *a = j->values + s * 8 * Q;
-    __m512 even[MOX_FMA_NARROW], odd[MOX_FMA_NARROW], w[2][4];
     MOX_UNROLL
     for (int r = 0; r < R; r++)
-        even[r] = odd[r] = _mm512_setzero_ps();
-    MOX_UNROLL
-    for (int q = 0; q < Q; q++) {
-        mox_floats_quarter(element, zeros, &j->tables, codes, q, zero, w[0], w[1]);
-        MOX_UNROLL
-        for (int i = 0; i < 4; i++) {
-            MOX_UNROLL
-            for (int r = 0; r < R; r++) {
-                const float *x = a + r * j->stride + 8 * q + 2 * i;
-                even[r] = _mm512_fmadd_ps(w[0][i], _mm512_set1_ps(x[0]), even[r]);
-                odd[r] = _mm512_fmadd_ps(w[1][i], _mm512_set1_ps(x[1]), odd[r]);
-            }
-        }
-    }
-    MOX_UNROLL
-    for (int r = 0; r < R; r++)
-        t[r] = _mm512_add_ps(even[r], odd[r]);
+        sums->of[r] = _mm512_setzero_ps();
 }
 
-MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, int R, const mox_fma_job *j, int p)
+/* Columns 8q .. 8q+7 of a step of codes by R rows that begin at `a`. */
+MOX_KERNEL_INLINE void mox_fma_quarter(moxie_dtype element, bool zeros, int R, const mox_fma_job *j,
+                                       const uint8_t *codes, int q, __m512 zero, const float *a, mox_fma_sums *even,
+                                       mox_fma_sums *odd)
 {
-    __m512 sum[MOX_FMA_NARROW], part[MOX_FMA_NARROW], t[MOX_FMA_NARROW];
-    mox_fma_place at = mox_fma_start(j);
+    __m512 w[2][4];
+    mox_floats_quarter(element, zeros, &j->tables, codes, q, zero, w[0], w[1]);
     MOX_UNROLL
-    for (int r = 0; r < R; r++)
-        sum[r] = part[r] = _mm512_setzero_ps();
-    for (int64_t s = 0; s < j->steps; s++) {
-        mox_fma_prefetch(element, Q, j, p, s);
-        mox_fma_step(element, zeros, Q, R, j, p, s, mox_fma_zero(zeros, j, &at, p), t);
+    for (int i = 0; i < 4; i++) {
         MOX_UNROLL
-        for (int r = 0; r < R; r++)
-            part[r] = _mm512_add_ps(part[r], t[r]);
-        if (mox_fma_is_last(&at)) {
-            MOX_UNROLL
-            for (int r = 0; r < R; r++) {
-                sum[r] = mox_fma_drained(j, &at, p, r, part[r], sum[r]);
-                part[r] = _mm512_setzero_ps();
-            }
+        for (int r = 0; r < R; r++) {
+            const float *x = a + r * j->stride + 8 * q + 2 * i;
+            even->of[r] = _mm512_fmadd_ps(w[0][i], _mm512_set1_ps(x[0]), even->of[r]);
+            odd->of[r] = _mm512_fmadd_ps(w[1][i], _mm512_set1_ps(x[1]), odd->of[r]);
         }
-        mox_fma_advance(j, &at);
     }
-    MOX_UNROLL
-    for (int r = 0; r < R; r++)
-        _mm512_store_ps(j->c + (2 * r + p) * MOX_PANEL_ROWS, sum[r]);
+}
+
+/* Panels [p, p + P) by the first R rows. P is 2 where one panel has too few chains to keep the units busy. */
+MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, int R, int P, const mox_fma_job *j, int p)
+{
+    const int bytes = mox_fma_step_bytes(element, Q);
+    mox_fma_sums sum[2], part[2], even[2], odd[2];
+    mox_fma_place at = mox_fma_start(j);
+    for (int i = 0; i < P; i++)
+        mox_fma_clear(R, &sum[i]), mox_fma_clear(R, &part[i]);
+    for (int64_t s = 0; s < j->steps; s++, mox_fma_advance(j, &at)) {
+        __m512 zero[2];
+        for (int i = 0; i < P; i++) {
+            mox_fma_prefetch(element, Q, j, p + i, s);
+            mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
+            zero[i] = mox_fma_zero(zeros, j, &at, p + i);
+        }
+        MOX_UNROLL
+        for (int q = 0; q < Q; q++)
+            for (int i = 0; i < P; i++)
+                mox_fma_quarter(element, zeros, R, j, j->codes[p + i] + s * bytes, q, zero[i], j->values + s * 8 * Q,
+                                &even[i], &odd[i]);
+        for (int i = 0; i < P; i++)
+            for (int r = 0; r < R; r++)
+                part[i].of[r] = _mm512_add_ps(part[i].of[r], _mm512_add_ps(even[i].of[r], odd[i].of[r]));
+        if (!mox_fma_is_last(&at))
+            continue;
+        const mox_fma_ending ending = mox_fma_ending_of(j, &at, 0);
+        for (int i = 0; i < P; i++) {
+            for (int r = 0; r < R; r++)
+                sum[i].of[r] = mox_fma_ended(&ending, r, p + i, part[i].of[r], sum[i].of[r]);
+            mox_fma_clear(R, &part[i]);
+        }
+    }
+    for (int i = 0; i < P; i++)
+        for (int r = 0; r < R; r++)
+            _mm512_store_ps(j->c + (2 * r + p + i) * MOX_PANEL_ROWS, sum[i].of[r]);
+}
+
+MOX_KERNEL_INLINE void mox_fma_all_narrow(moxie_dtype element, bool zeros, int Q, const mox_fma_job *j)
+{
+    const int64_t rows = j->a->rows;
+    if (rows == 1 && j->panels == 2) {
+        mox_fma_narrow(element, zeros, Q, 1, 2, j, 0);
+        return;
+    }
+    if (rows == 2 && j->panels == 2) {
+        mox_fma_narrow(element, zeros, Q, 2, 2, j, 0);
+        return;
+    }
+    for (int p = 0; p < j->panels; p++)
+        switch (rows) {
+        case 1: mox_fma_narrow(element, zeros, Q, 1, 1, j, p); break;
+        case 2: mox_fma_narrow(element, zeros, Q, 2, 1, j, p); break;
+        case 3: mox_fma_narrow(element, zeros, Q, 3, 1, j, p); break;
+        default: mox_fma_narrow(element, zeros, Q, 4, 1, j, p); break;
+        }
 }
 
 /* ---- wide ---------------------------------------------------------------------------------------- */
@@ -264,15 +314,10 @@ MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype like, bool zeros, int Q, con
     /* Flush to zero and denormals are zero. */
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | 0x8040u);
-    if (a->rows > MOX_FMA_NARROW)
+    if (a->rows <= MOX_FMA_NARROW)
+        mox_fma_all_narrow(like, zeros, Q, &j);
+    else
         mox_fma_wide(like, zeros, Q, &j);
-    for (int p = 0; a->rows <= MOX_FMA_NARROW && p < panels; p++)
-        switch (a->rows) {
-        case 1: mox_fma_narrow(like, zeros, Q, 1, &j, p); break;
-        case 2: mox_fma_narrow(like, zeros, Q, 2, &j, p); break;
-        case 3: mox_fma_narrow(like, zeros, Q, 3, &j, p); break;
-        default: mox_fma_narrow(like, zeros, Q, 4, &j, p); break;
-        }
     _mm_setcsr(mxcsr);
 }
 
