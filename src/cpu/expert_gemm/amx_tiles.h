@@ -2,9 +2,9 @@
  *
  * amx_tiles.h - the tile unit's configuration and what the compiler has to be told about it.
  *
- *     tiles 0, 1: [rows, 64 bytes]     C of the first tile of rows       4: its A, [rows, a_bytes]
- *     tiles 2, 3: [low, 64 bytes]      C of the second                   7: its A, [low, a_bytes]
- *     tiles 5, 6: [a_bytes / 4, 64]    B, one line for every 4 bytes of a row of A
+ *     tiles 0, 1: [rows, 64 bytes]     C of the first tile of rows       4: its A
+ *     tiles 2, 3: [low, 64 bytes]      C of the second                   7: its A
+ *     tiles 5, 6: [16, 64]    B, one line for every 4 bytes of a row of A
  *
  * Permission for tile data is asked for when features are found (base/cpu_features.c). Every kernel ends with
  * _tile_release(): a configured tile unit makes each context switch of its thread dearer.
@@ -21,7 +21,7 @@
 /* Flush to zero and denormals are zero: what tile operations do whatever MXCSR says. */
 #define MOX_FLUSH_SUBNORMALS 0x8040u
 
-static inline void mox_amx_configure(int rows, int low, int a_bytes)
+static inline void mox_amx_configure(int rows, int low)
 {
     struct {
         uint8_t palette, start_row, reserved[14];
@@ -31,9 +31,9 @@ static inline void mox_amx_configure(int rows, int low, int a_bytes)
     memset(&config, 0, sizeof config);
     config.palette = 1;
     for (int tile = 0; tile < 8; tile++) {
-        const int is_a = tile == 4 || tile == 7, is_b = tile == 5 || tile == 6;
-        config.bytes[tile] = (uint16_t)(is_a ? a_bytes : 64);
-        config.rows[tile] = (uint8_t)(is_b ? a_bytes / 4 : tile == 2 || tile == 3 || tile == 7 ? low : rows);
+        const int is_b = tile == 5 || tile == 6;
+        config.bytes[tile] = 64;
+        config.rows[tile] = (uint8_t)(is_b ? 16 : tile == 2 || tile == 3 || tile == 7 ? low : rows);
     }
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }

@@ -121,12 +121,18 @@ MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 
 /* ---- one order after the other ------------------------------------------------------------------- */
 
+/* Words shifted down. A multiplication has two ports to go to, a shift shares its only one with VPERMW. */
+MOX_KERNEL_INLINE __m512i mox_pairs_down(__m512i words, int bits)
+{
+    return _mm512_mulhi_epu16(words, _mm512_set1_epi16((short)(1 << (16 - bits))));
+}
+
 MOX_KERNEL_INLINE void mox_pairs_nibbles(moxie_dtype element, bool zeros, const mox_pair_tables *tables, __m512i codes,
                                          __m512i zero, __m512i pairs[4])
 {
     if (!zeros) {
         for (int i = 0; i < 4; i++)
-            pairs[i] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, (unsigned)(4 * i)), tables->t[0]);
+            pairs[i] = _mm512_permutexvar_epi16(i == 0 ? codes : mox_pairs_down(codes, 4 * i), tables->t[0]);
         return;
     }
     /* Two's complement becomes a count from the least value. Bytes, so that a borrow meets nothing. */

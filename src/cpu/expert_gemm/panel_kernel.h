@@ -13,6 +13,9 @@
  * and results taken as zero. (That is how TDPBF16PS is defined; other units imitate it.) With int8 activations and
  * int8 weights C is an exact int32, rounded once to fp32.
  *
+ * Arithmetic "fold32" differs in one thing: scales that leave every code exact in bf16 (E8M0; E4M3 of f4_e2m1 in
+ * groups of 16) are multiplied into the codes first, and end no segment.
+ *
  * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
  *
  * In the flow: [operand] x [panel] -> c -> global, bias -> activation or y, by whoever calls (panel_run.c, fused.c).
