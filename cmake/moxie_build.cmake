@@ -43,8 +43,16 @@ function(moxie_program target name)
 endfunction()
 
 # ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
-# _avx512_<name>.c is for what AVX512-<name> adds.
+# _avx512_<name>.c is for what AVX512-<name> adds, _neon_<name>.c for the extension <name> of 64-bit ARM; _neon.c needs
+# no flag there.
 function(moxie_isa_flags)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+        foreach(source ${ARGN})
+            if(source MATCHES "_neon_([a-z0-9]+)\\.c$")
+                set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+${CMAKE_MATCH_1}")
+            endif()
+        endforeach()
+    endif()
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         return()
     endif()
