@@ -40,53 +40,6 @@ typedef struct gemm_problem {
     check_buffers buffers;
 } gemm_problem;
 
-/* Formats that checkpoints have but random layers do not need: the rest of int4's groups. */
-static const test_weight_quant gemm_more_weights[] = {
-    { "f16", { .element = MOXIE_F16 }, .packing = TEST_DENSE },
-    { "fp8 e5m2 block ue8m0",
-      { .element = MOXIE_F8_E5M2, .scale = MOXIE_F8_E8M0, .group_rows = 32, .group_cols = 32 },
-      .packing = TEST_DENSE },
-    { "int4 words g64", { .element = MOXIE_U4B8, .scale = MOXIE_BF16, .group_cols = 64 }, .packing = TEST_WORDS },
-    { "int4 words g128 zero",
-      { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 128, .has_zero = 1 },
-      .packing = TEST_WORDS },
-    { "int4 channel zero",
-      { .element = MOXIE_I4, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1, .has_zero = 1 },
-      .packing = TEST_DENSE },
-    { "int4 g16", { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 16 }, .packing = TEST_DENSE },
-    { "int8 g32", { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = 32 }, .packing = TEST_DENSE },
-};
-enum { GEMM_MORE_WEIGHTS = sizeof gemm_more_weights / sizeof gemm_more_weights[0] };
-
-static inline int gemm_weight_count(void)
-{
-    return test_weight_quant_count + GEMM_MORE_WEIGHTS;
-}
-
-static inline const test_weight_quant *gemm_weight_at(int i)
-{
-    return i < test_weight_quant_count ? &test_weight_quants[i] : &gemm_more_weights[i - test_weight_quant_count];
-}
-
-/* Activation groups that nest with those of weights in both ways; f32 scales that kernels apply by group. */
-static const test_act_quant gemm_more_acts[] = {
-    { "fp8 1x32", { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 32 } },
-    { "int8 1x64", { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 64 } },
-    { "int8 1x128", { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 128 } },
-    { "int8 token", { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 } },
-};
-enum { GEMM_MORE_ACTS = sizeof gemm_more_acts / sizeof gemm_more_acts[0] };
-
-static inline int gemm_act_count(void)
-{
-    return test_act_quant_count + GEMM_MORE_ACTS;
-}
-
-static inline const test_act_quant *gemm_act_at(int i)
-{
-    return i < test_act_quant_count ? &test_act_quants[i] : &gemm_more_acts[i - test_act_quant_count];
-}
-
 /* ---- experts --------------------------------------------------------------------------------------------- */
 
 static inline void gemm_pack_records(gemm_problem *p, const mox_layout *layout)

@@ -217,11 +217,11 @@ static void every_format_and_shape(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     gemm_problem p;
-    for (int w = 0; w < gemm_weight_count(); w++)
-        for (int a = 0; a < gemm_act_count(); a++)
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int a = 0; a < test_act_quant_count; a++)
             for (int64_t i = 0; i < configs; i++) {
                 const gemm_size size = { .rows = check_size(&rng, 65), .cols = check_size(&rng, 257) };
-                gemm_problem_make(&p, &rng, gemm_weight_at(w), gemm_act_at(a), size);
+                gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[a], size);
                 check_problem(&p, pool, test_below(&rng, 4) == 0);
                 gemm_problem_free(&p);
             }
@@ -239,12 +239,12 @@ static void long_rows(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     gemm_problem p;
-    for (int w = 0; w < gemm_weight_count(); w++)
+    for (int w = 0; w < test_weight_quant_count; w++)
         for (int64_t i = 0; i < 2 + 2 * configs; i++) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)gemm_act_count());
+            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
             const gemm_size size = { .rows = check_size(&rng, 33),
                                      .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])] };
-            gemm_problem_make(&p, &rng, gemm_weight_at(w), gemm_act_at((int)act), size);
+            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
             check_problem(&p, pool, i == 0);
             gemm_problem_free(&p);
         }
@@ -262,13 +262,13 @@ static void many_pairs(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     gemm_problem p;
-    for (int w = 0; w < gemm_weight_count(); w++)
+    for (int w = 0; w < test_weight_quant_count; w++)
         for (int64_t i = 0; i < 1 + 2 * configs; i++) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)gemm_act_count());
+            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
             const gemm_size size = { .rows = check_size(&rng, 33),
                                      .cols = check_size(&rng, 257),
                                      .most = most[test_below(&rng, sizeof most / sizeof most[0])] };
-            gemm_problem_make(&p, &rng, gemm_weight_at(w), gemm_act_at((int)act), size);
+            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
             check_problem(&p, pool, i == 1);
             gemm_problem_free(&p);
         }
@@ -283,7 +283,9 @@ static void integers_are_exact(void **state)
     (void)state;
     enum { K = 2001 };
     const moxie_quant quant = { .element = MOXIE_I8, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
-    gemm_problem p = { .pairs = 1, .cols = K, .n_out = 1, .weight = gemm_weight_at(0), .act = gemm_act_at(0) };
+    gemm_problem p = {
+        .pairs = 1, .cols = K, .n_out = 1, .weight = &test_weight_quants[0], .act = &test_act_quants[0]
+    };
     p.shape = (mox_record_shape) { .hidden = K, .intermediate = 1, .w13 = quant, .w2 = quant };
     p.asked = (mox_expert_gemm_problem) {
         .shape = &p.shape, .projection = MOX_W13, .weight = &p.shape.w13, .act = &p.shape.w13, .dtype = MOXIE_BF16

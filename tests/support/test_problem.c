@@ -67,6 +67,15 @@ const test_weight_quant test_weight_quants[] = {
     { "gptq 8 bit act order", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 16), .packing = TEST_GPTQ, .act_order = true },
     { "int8 per channel", INT(MOXIE_I8, MOXIE_F32, .group_rows = 1, .group_cols = -1), .packing = TEST_DENSE },
     { "int8 words g64", INT(MOXIE_U8B128, MOXIE_BF16, .group_cols = 64), .packing = TEST_WORDS },
+    { "int8 g32", INT(MOXIE_I8, MOXIE_F32, .group_cols = 32), .packing = TEST_DENSE },
+    { "f16", { .element = MOXIE_F16 }, .packing = TEST_DENSE },
+    { "fp8 e5m2 block ue8m0", INT(MOXIE_F8_E5M2, MOXIE_F8_E8M0, .group_rows = 32, .group_cols = 32),
+      .packing = TEST_DENSE },
+    { "int4 g16", INT(MOXIE_I4, MOXIE_F32, .group_cols = 16), .packing = TEST_DENSE },
+    { "int4 words g64", INT(MOXIE_U4B8, MOXIE_BF16, .group_cols = 64), .packing = TEST_WORDS },
+    { "int4 words g128 zero", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 128, .has_zero = 1), .packing = TEST_WORDS },
+    { "int4 channel zero", INT(MOXIE_I4, MOXIE_F32, .group_rows = 1, .group_cols = -1, .has_zero = 1),
+      .packing = TEST_DENSE },
 };
 const int test_weight_quant_count = sizeof test_weight_quants / sizeof test_weight_quants[0];
 
@@ -91,6 +100,10 @@ const test_act_quant test_act_quants[] = {
     { "mxfp4", MX(MOXIE_F4_E2M1) },
     { "nvfp4 divide", NVFP4(MOXIE_GLOBAL_DIVIDE) },
     { "nvfp4 multiply", NVFP4(MOXIE_GLOBAL_MULTIPLY) },
+    { "fp8 1x32", FP8(.group_rows = 1, .group_cols = 32) },
+    { "int8 token", INT8(.group_rows = 1, .group_cols = -1) },
+    { "int8 1x64", INT8(.group_rows = 1, .group_cols = 64) },
+    { "int8 1x128", INT8(.group_rows = 1, .group_cols = 128) },
 };
 const int test_act_quant_count = sizeof test_act_quants / sizeof test_act_quants[0];
 

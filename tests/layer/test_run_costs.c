@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_run_costs.c - what a run asks of the machine besides arithmetic: no allocation; at most three parallel regions
+ * when the experts are fused and the batch fits one pass; and it leaves the floating point modes and the tile unit of
+ * every thread as they were.
+ *
+ *     one region    routing, for long batches or large routers
+ *     two           the experts: first product with what comes before it, second with what comes after (cpu/fused)
+ */
+#include "base/cpu_features.h"
+#include "base/memory.h"
+#include "layer/plan.h"
+#include "small_layer.h"
+#include "test_cpu_state.h"
+#include "test_executor.h"
+
+enum { MOST = 512, REGIONS = 3, WORKERS = 2 };
+
+static const int64_t token_counts[] = { 1, 8, 32, 33, 64, 512 };
+
+typedef struct part {
+    const char *weight, *act;
+    moxie_dtype dtype;
+    int64_t experts, hidden, intermediate; /* 64 x 512: a router that is worth waking workers for */
+    bool shared, shared_gate, router, on_input;
+} part;
+
+static const part parts[] = {
+    { "mxfp4", "none", MOXIE_BF16, 6, 96, 80, false, false, false, false },
+    { "mxfp4", "none", MOXIE_BF16, 6, 96, 80, true, false, false, false },
+    { "mxfp4", "none", MOXIE_BF16, 6, 96, 80, true, true, true, false },
+    { "mxfp4", "none", MOXIE_BF16, 64, 512, 32, true, true, true, false },
+    { "bf16", "none", MOXIE_BF16, 4, 64, 48, true, true, true, true },
+    { "mxfp4", "none", MOXIE_F16, 4, 64, 48, false, false, true, false },
+    { "fp8 block 128x128", "fp8 1x128", MOXIE_BF16, 4, 200, 150, true, true, true, false },
+    { "fp8 per channel", "fp8 token", MOXIE_BF16, 4, 64, 48, true, false, true, false },
+    { "mxfp8", "mxfp8", MOXIE_BF16, 4, 64, 48, true, true, true, true },
+    { "nvfp4 multiply", "nvfp4 multiply", MOXIE_BF16, 4, 64, 48, true, true, true, false },
+    { "int8 per channel", "int8 token away", MOXIE_BF16, 4, 64, 48, true, true, true, false },
+    { "int4 words g32", "none", MOXIE_BF16, 4, 64, 48, false, false, true, false },
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+/* What the hook of the executor saw on the threads that ran tasks. */
+typedef struct witness {
+    int64_t wrong_modes, tiles_left, tasks;
+} witness;
+
+static test_cpu_state at_start; /* of this program, before any run */
+
+static void look(void *user)
+{
+    witness *w = user;
+    const test_cpu_state now = test_cpu_state_now();
+    __atomic_add_fetch(&w->tasks, 1, __ATOMIC_RELAXED);
+    if (now.control != at_start.control)
+        __atomic_add_fetch(&w->wrong_modes, 1, __ATOMIC_RELAXED);
+    if (now.tiles != 0)
+        __atomic_add_fetch(&w->tiles_left, 1, __ATOMIC_RELAXED);
+}
+
+/* A layer of part i whose choice comes in way `choice`, planned for `executor`. */
+typedef struct fixture {
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+} fixture;
+
+/* False when the layer has no router to choose by. */
+static bool set_up(fixture *f, const part *p, small_choice choice, const moxie_executor *executor)
+{
+    const small_spec spec = { .weight = small_weight(p->weight),
+                              .act = small_act(p->act),
+                              .dtype = p->dtype,
+                              .experts = p->experts,
+                              .top_k = 3,
+                              .hidden = p->hidden,
+                              .intermediate = p->intermediate,
+                              .tokens = MOST,
+                              .bias = true,
+                              .shared = p->shared,
+                              .shared_gate = p->shared_gate,
+                              .router = p->router,
+                              .on_input = p->on_input,
+                              .choice = choice };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_rng rng = { 9300 };
+    if (choice == SMALL_ROUTER && !p->router)
+        return false;
+    small_layer_make(&f->t, &rng, &spec);
+    options.executor = executor;
+    options.max_tokens = MOST;
+    test_layer_build(&f->t, &options, &f->layer, &f->plan);
+    test_layer_workspace(&f->t, f->plan);
+    return true;
+}
+
+static void tear_down(fixture *f)
+{
+    test_layer_close(&f->t, f->layer, f->plan);
+}
+
+static void run(const fixture *f, int64_t tokens)
+{
+    moxie_error error;
+    moxie_run_args args = f->t.args;
+    args.tokens = tokens;
+    assert_ok(moxie_plan_run(f->plan, &args, &error), &error);
+}
+
+static void check_costs(const fixture *f, test_executor *executor, small_choice choice)
+{
+    static const char *const choices[] = { "ids", "logits", "router" };
+    const bool fused = f->plan->routed.fused && (f->plan->shared.rows.layout == NULL || f->plan->shared.fused);
+    assert_true(f->plan->pass_tokens == MOST || !fused);
+    for (size_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
+        const uint64_t allocations = mox_alloc_count();
+        executor->regions = 0;
+        run(f, token_counts[i]);
+        assert_int_equal(mox_alloc_count(), allocations);
+        if (fused && executor->regions > REGIONS)
+            fail_msg("%lld tokens by %s take %lld parallel regions: %s", (long long)token_counts[i], choices[choice],
+                     (long long)executor->regions, f->t.text);
+        assert_true(executor->regions >= 2);
+    }
+}
+
+static void no_allocation_and_three_regions(void **state)
+{
+    (void)state;
+    int64_t fused = 0;
+    for (int i = 0; i < PARTS; i++)
+        for (small_choice choice = SMALL_IDS; choice <= SMALL_ROUTER; choice++) {
+            test_executor executor;
+            fixture f;
+            test_executor_init(&executor, WORKERS, TEST_IN_TURN);
+            if (!set_up(&f, &parts[i], choice, &executor.executor))
+                continue;
+            check_costs(&f, &executor, choice);
+            fused += f.plan->routed.fused;
+            tear_down(&f);
+        }
+    if (fused == 0) {
+        print_message("allocations counted; no panel kernel runs on this machine, or under MOXIE_MAX_ISA, so that "
+                      "nothing is fused and regions have no limit\n");
+        skip();
+    }
+}
+
+static int choose_first(void *user, int64_t tokens, const float *logits, int32_t *ids, float *weights)
+{
+    (void)logits;
+    for (int64_t i = 0; i < tokens * *(const int64_t *)user; i++) {
+        ids[i] = (int32_t)(i % *(const int64_t *)user);
+        weights[i] = 0.5f;
+    }
+    return 0;
+}
+
+/* A caller's own routing is called once, between the router and the experts. */
+static void custom_routing_costs_no_more(void **state)
+{
+    (void)state;
+    static int64_t top_k = 3;
+    const part p = { "mxfp4", "none", MOXIE_BF16, 64, 512, 32, true, true, true, false };
+    test_executor executor;
+    fixture f;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_executor_init(&executor, WORKERS, TEST_IN_TURN);
+    assert_true(set_up(&f, &p, SMALL_ROUTER, &executor.executor));
+    moxie_plan_destroy(f.plan);
+    moxie_layer_destroy(f.layer);
+    f.t.config.routing =
+        (moxie_routing) { .select = MOXIE_SELECT_CUSTOM, .custom = choose_first, .custom_user = &top_k };
+    options.executor = &executor.executor;
+    options.max_tokens = MOST;
+    test_layer_build(&f.t, &options, &f.layer, &f.plan);
+    test_layer_workspace(&f.t, f.plan);
+    check_costs(&f, &executor, SMALL_ROUTER);
+    tear_down(&f);
+}
+
+/* Every task, on whichever thread, ends as it began; so does the call. */
+static void leaves_modes_and_tiles_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PARTS; i++) {
+        test_executor executor;
+        fixture f;
+        witness w = { .tasks = 0 };
+        test_executor_init(&executor, 3, i % 2 == 0 ? TEST_THREADS : TEST_IN_TURN);
+        executor.after = look;
+        executor.after_user = &w;
+        assert_true(set_up(&f, &parts[i], SMALL_LOGITS, &executor.executor));
+        for (size_t n = 0; n < sizeof token_counts / sizeof token_counts[0]; n++) {
+            run(&f, token_counts[n]);
+            look(&w);
+        }
+        if (w.wrong_modes + w.tiles_left > 0)
+            fail_msg("of %lld tasks %lld leave other floating point modes, %lld leave tiles configured: %s",
+                     (long long)w.tasks, (long long)w.wrong_modes, (long long)w.tiles_left, f.t.text);
+        tear_down(&f);
+    }
+    if (!test_cpu_knows_tiles() || mox_cpu()->allowed < MOX_ISA_AMX) {
+        print_message("floating point modes looked at; this machine has no tile unit, or MOXIE_MAX_ISA forbids it\n");
+        skip();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_allocation_and_three_regions),
+        cmocka_unit_test(custom_routing_costs_no_more),
+        cmocka_unit_test(leaves_modes_and_tiles_alone),
+    };
+    at_start = test_cpu_state_now();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
