@@ -8,6 +8,8 @@
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
  *     "i32"    segment: C = the exact integer, rounded to f32
  *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
+ *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16. Scales so
+ * large or small that the products leave the normal numbers of bf16 may be handled in any way within the bound.
  *
  * with w = code - zero point, all in f32, subnormal operands and results zero. Then, subnormals and all,
  *
@@ -20,12 +22,16 @@
 
 enum { REFEREE_COLS = 2048 }; /* most, padding included */
 
-typedef enum referee_sum { REFEREE_NONE = 0, REFEREE_FMA32, REFEREE_I32 } referee_sum;
+typedef enum referee_sum { REFEREE_NONE = 0, REFEREE_FMA32, REFEREE_FOLD32, REFEREE_I32, REFEREE_SUMS } referee_sum;
 
 /* NONE: a sum that this file does not know. */
 static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
 {
-    return strcmp(row->sum, "fma32") == 0 ? REFEREE_FMA32 : strcmp(row->sum, "i32") == 0 ? REFEREE_I32 : REFEREE_NONE;
+    static const char *const names[REFEREE_SUMS] = { "", "fma32", "fold32", "i32" };
+    for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
+        if (strcmp(row->sum, names[i]) == 0)
+            return (referee_sum)i;
+    return REFEREE_NONE;
 }
 
 static inline float referee_flushed(float x)
@@ -51,11 +57,12 @@ typedef struct referee_row {
     float w[REFEREE_COLS], sw[REFEREE_COLS]; /* by column, by weight group */
     float a[REFEREE_COLS], sa[REFEREE_COLS]; /* by column, by activation group */
     bool has_sw, has_sa;
+    bool unclaimed;                      /* by the sum: nothing is said of its bits */
     int64_t cols, weight_cols, act_cols; /* columns of a group */
 } referee_row;
 
-/* Row n of the matrix. The columns that fill up the last step are code 0. */
-static inline void referee_weights(const gemm_problem *p, const moxie_matrix *m, int64_t n, referee_row *row)
+/* Row n of the matrix as it is. The columns that fill up the last step are code 0. */
+static inline void referee_codes(const gemm_problem *p, const moxie_matrix *m, int64_t n, referee_row *row)
 {
     const moxie_quant *q = p->asked.weight;
     const int64_t gr = mox_group_rows(q, m->codes.rows), padded = mox_ceil_div(p->cols, 32) * 32;
@@ -63,15 +70,39 @@ static inline void referee_weights(const gemm_problem *p, const moxie_matrix *m,
     row->cols = p->cols;
     row->weight_cols = mox_group_cols(q, p->cols);
     row->has_sw = m->scale.data != NULL;
+    row->unclaimed = false;
     for (int64_t k = 0; k < padded; k++) {
         const int64_t g = mox_min_i64(k, p->cols - 1) / row->weight_cols;
-        assert_true(k >= p->cols || m->group_index == NULL || m->group_index[k] == g); /* natural order */
         const double zero = m->zero.data != NULL ? mox_grid_value(&m->zero, n / gr, g) + (double)m->zero_add : 0.0;
         const double code = k < p->cols ? mox_grid_value(&m->codes, n, k) : (double)moxie_decode(q->element, 0);
+        assert_true(k >= p->cols || m->group_index == NULL || m->group_index[k] == g); /* natural order */
         row->w[k] = (float)(code - zero);
         if (row->has_sw)
             row->sw[g] = (float)mox_grid_value(&m->scale, n / gr, g);
     }
+}
+
+/* Multiplies scales into codes where "fold32" does. */
+static inline void referee_fold(const moxie_quant *q, referee_row *row)
+{
+    const bool by_16 = row->weight_cols == 16 && row->cols > 16;
+    if (!row->has_sw || (q->scale != MOXIE_F8_E8M0 && !(q->scale == MOXIE_F8_E4M3 && by_16)))
+        return;
+    for (int64_t k = 0; k < mox_ceil_div(row->cols, 32) * 32; k++) {
+        const float sw = row->sw[mox_min_i64(k, row->cols - 1) / row->weight_cols];
+        row->w[k] *= sw;
+        row->unclaimed = row->unclaimed || sw < 0x1p-100f || sw > 0x1p100f;
+    }
+    row->has_sw = false;
+    row->weight_cols = row->cols;
+}
+
+static inline void referee_weights(referee_sum kind, const gemm_problem *p, const moxie_matrix *m, int64_t n,
+                                   referee_row *row)
+{
+    referee_codes(p, m, n, row);
+    if (kind == REFEREE_FOLD32)
+        referee_fold(p->asked.weight, row);
 }
 
 static inline void referee_acts(const gemm_problem *p, int64_t r, referee_row *row)
@@ -119,10 +150,29 @@ static inline float referee_segment_i32(const referee_row *row, int64_t first, i
     return (float)c;
 }
 
+/* In the place of a number of which the sum claims nothing. */
+static inline float referee_unclaimed(void)
+{
+    const uint32_t bits = 0x7fc0beefu;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* `got` is what the referee wants; NaN is NaN. */
+static inline bool referee_agrees(float got, float want)
+{
+    const float unclaimed = referee_unclaimed();
+    return memcmp(&got, &want, sizeof got) == 0 || memcmp(&want, &unclaimed, sizeof want) == 0 ||
+           (isnan(got) && isnan(want));
+}
+
 /* The sum of a whole row, as a kernel leaves it in c. */
 static inline float referee_sum_row(referee_sum kind, const referee_row *row)
 {
     float sum = 0.0f;
+    if (row->unclaimed)
+        return referee_unclaimed();
     for (int64_t k = 0; k < row->cols;) {
         const int64_t end = referee_segment_end(row, k);
         float c = kind == REFEREE_I32 ? referee_segment_i32(row, k, end) : referee_segment_fma32(row, k, end);
@@ -145,6 +195,9 @@ static inline float referee_global(float value, int32_t kind, float global)
 static inline float referee_finish(const gemm_problem *p, const moxie_matrix *m, int64_t n, int64_t r, float sum)
 {
     const mox_operand *a = &p->operand;
+    const float unclaimed = referee_unclaimed();
+    if (memcmp(&sum, &unclaimed, sizeof sum) == 0)
+        return sum;
     if (a->scales != NULL && !referee_folds(p) && a->scale_cols == 1)
         sum *= a->scales[r];
     if (a->global != NULL)
@@ -166,7 +219,7 @@ static inline float *referee_product(referee_sum kind, const gemm_problem *p, ch
         const int count = gemm_matrices(p, s, matrix, column);
         for (int i = 0; i < count; i++)
             for (int64_t n = 0; n < matrix[i]->codes.rows; n++) {
-                referee_weights(p, matrix[i], n, row);
+                referee_weights(kind, p, matrix[i], n, row);
                 for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
                     const int64_t r = gemm_operand_row(p, pair);
                     referee_acts(p, r, row);

@@ -131,7 +131,7 @@ static void compare_bytes(const mox_expert_gemm_row *row, const gemm_problem *p,
                           const char *text)
 {
     for (int64_t i = 0; i < p->pairs * p->n_out; i++)
-        if (memcmp(&out[i], &want[i], sizeof *out) != 0 && !(isnan(out[i]) && isnan(want[i]))) {
+        if (!referee_agrees(out[i], want[i])) {
             char whole[160];
             snprintf(whole, sizeof whole, "is %a, not %a: %s", (double)out[i], (double)want[i], text);
             fail_at(row, p, i / p->n_out, i % p->n_out, whole);
