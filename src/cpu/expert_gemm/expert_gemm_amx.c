@@ -54,6 +54,7 @@ typedef struct form {
 /* One of the two panels. */
 typedef struct stream {
     const uint8_t *codes, *next; /* this panel's, and those of the panel that comes after the pair */
+    const uint8_t *next_scales;  /* of that panel */
     const uint8_t *zero;         /* [groups][16] or NULL */
     const uint8_t *exponent;     /* [groups][16] E8M0 when folded */
     const float *scale;          /* [groups][16]; FOLD_E4M3: [groups][16][2] f16 */
@@ -63,6 +64,7 @@ typedef struct stream {
 } stream;
 
 typedef struct job {
+    const struct job *self; /* the original: copies whose address goes nowhere stay in registers */
     const uint8_t *a;
     const float *a_scales; /* NULL: none */
     int64_t rows, a_scale_stride;
@@ -70,13 +72,13 @@ typedef struct job {
     __m512i halves; /* f4_e2m1 as f16, FOLD_E4M3 */
     stream panel[2];
     int panels;
-    int64_t steps, step_bytes;
-    int64_t lines_mask;              /* step s is at lines + (s & lines_mask) * LINES */
-    int64_t segment_steps, segments; /* of what is drained */
-    int64_t group_steps, act_steps;  /* of a weight group and of an activation group */
-    bool scaled;                     /* segments have scales of weights */
-    float *buffer;                   /* [4][16][16] */
-    float *c;                        /* [rows][32] */
+    int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
+    int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
+    int64_t segment_steps, segments;        /* of what is drained */
+    int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
+    bool scaled;                            /* segments have scales of weights */
+    float *buffer;                          /* [4][16][16] */
+    float *c;                               /* [rows][32] */
 } job;
 
 /* The smallest normal bf16 is 2^-126: folded lines of f4_e2m1 are held at 2^-16 of their value (fold_e4m3). */
@@ -169,25 +171,36 @@ static __m512i fold_wide(__m512i pairs, __m512 scale)
                            _mm512_and_si512(_mm512_castps_si512(odd), upper));
 }
 
-MOX_KERNEL_INLINE __m512i zeros_of(form f, const job *j, const stream *from, int64_t s)
+/* Groups of one step are common, divisions are not cheap. */
+MOX_KERNEL_INLINE int64_t group_of(const job *j, int64_t s)
 {
-    return f.zeros ? mox_pairs_zeros(f.like, from->zero + s / j->group_steps * MOX_PANEL_ROWS)
-                   : mox_pairs_no_zeros(f.like);
+    return j->group_steps == 1 ? s : s / j->group_steps;
 }
 
-/* Quarter q of step s of a panel, scales folded, to its place in `to`. */
-MOX_KERNEL_INLINE void decode_quarter(form f, const job *j, const stream *from, int64_t s, int q, uint8_t *to)
+MOX_KERNEL_INLINE __m512i zeros_of(form f, const job *j, const stream *from, int64_t s)
+{
+    return f.zeros ? mox_pairs_zeros(f.like, from->zero + group_of(j, s) * MOX_PANEL_ROWS) : mox_pairs_no_zeros(f.like);
+}
+
+/* What folds into quarter q of step s. */
+MOX_KERNEL_INLINE __m512i folded_scale(form f, const job *j, const stream *from, int64_t s, int q)
+{
+    if (f.fold == FOLD_E8M0)
+        return exponents(from->exponent + group_of(j, s) * MOX_PANEL_ROWS);
+    if (f.fold == FOLD_E4M3)
+        return _mm512_load_si512(from->scale + (2 * s + q / 2) * MOX_PANEL_ROWS);
+    return _mm512_setzero_si512();
+}
+
+/* Quarter q of step s of a panel, its scale folded, to its place in `to`. */
+MOX_KERNEL_INLINE void decode_quarter(form f, const job *j, const stream *from, int64_t s, int q, __m512i scale,
+                                      uint8_t *to)
 {
     __m512i pairs[4];
     mox_pair_tables tables = j->tables;
     if (f.fold == FOLD_E4M3)
         tables.t[0] = j->halves;
     mox_pairs_quarter(f.like, f.zeros, &tables, from->codes + s * j->step_bytes, q, zeros_of(f, j, from, s), pairs);
-    __m512i scale = _mm512_setzero_si512();
-    if (f.fold == FOLD_E8M0)
-        scale = exponents(from->exponent + s / j->group_steps * MOX_PANEL_ROWS);
-    else if (f.fold == FOLD_E4M3)
-        scale = _mm512_load_si512(from->scale + (2 * s + q / 2) * MOX_PANEL_ROWS);
     for (int i = 0; i < 4; i++) {
         if (f.fold == FOLD_E8M0)
             pairs[i] = fold_e8m0(f.like, pairs[i], scale);
@@ -202,7 +215,7 @@ MOX_KERNEL_INLINE void decode_wide(form f, const job *j, const stream *from, int
 {
     for (int q = 0; q < 4; q++) {
         __m512i pairs[4];
-        const int64_t group = f.fold == FOLD_E4M3 ? 2 * s + q / 2 : s / j->group_steps;
+        const int64_t group = f.fold == FOLD_E4M3 ? 2 * s + q / 2 : group_of(j, s);
         __m512 scale;
         if (f.fold == FOLD_E4M3)
             scale = _mm512_mul_ps(e4m3_row(from->exponent + group * MOX_PANEL_ROWS), _mm512_set1_ps(1 / E4M3_END));
@@ -216,9 +229,10 @@ MOX_KERNEL_INLINE void decode_wide(form f, const job *j, const stream *from, int
 }
 
 /* One function a form, so that the fast way stays small. */
-static __attribute__((noinline)) void decode_any_wide(const job *j, const stream *from, moxie_dtype like, folding fold,
-                                                      int64_t s, uint8_t *to)
+static __attribute__((noinline)) void decode_any_wide(const job *j, int p, moxie_dtype like, folding fold, int64_t s,
+                                                      uint8_t *to)
 {
+    const stream *from = &j->panel[p];
     if (fold == FOLD_E4M3)
         decode_wide((form) { MOXIE_F4_E2M1, false, FOLD_E4M3 }, j, from, s, to);
     else if (mox_pairs_order(like) == MOX_PANEL_NIBBLES)
@@ -235,23 +249,26 @@ MOX_KERNEL_INLINE bool is_direct(form f)
     return mox_pairs_order(f.like) == MOX_PANEL_PAIRS;
 }
 
-/* Half h of step s of panel p. Wide panels do it all in the first half. */
-MOX_KERNEL_INLINE void decode_half(form f, const job *j, int p, int64_t s, int h)
+/* Lines of step s of panel p. */
+MOX_KERNEL_INLINE void decode_lines(form f, const job *j, int p, int64_t s)
 {
     const stream *from = &j->panel[p];
     if (is_direct(f) || s >= j->steps)
         return;
     uint8_t *to = from->lines + (s & j->lines_mask) * LINES;
     if (f.fold != DRAINED && from->wide) {
-        if (h == 0)
-            decode_any_wide(j, from, f.like, f.fold, s, to);
+        decode_any_wide(j->self, p, f.like, f.fold, s, to);
         return;
     }
-    decode_quarter(f, j, from, s, 2 * h, to);
-    decode_quarter(f, j, from, s, 2 * h + 1, to);
+    __m512i scale = folded_scale(f, j, from, s, 0);
+    for (int q = 0; q < 4; q++) {
+        if (f.fold == FOLD_E4M3 && q == 2)
+            scale = folded_scale(f, j, from, s, q);
+        decode_quarter(f, j, from, s, q, scale, to);
+    }
 }
 
-/* Brings in codes AHEAD steps on, past the panel's end those of the pair that follows. */
+/* Brings in codes AHEAD steps on, past the panel's end those of the pair that follows, and that pair's scales. */
 MOX_KERNEL_INLINE void prefetch(form f, const job *j, int p, int64_t s)
 {
     const stream *from = &j->panel[p];
@@ -260,13 +277,14 @@ MOX_KERNEL_INLINE void prefetch(form f, const job *j, int p, int64_t s)
     const int64_t bytes = mox_pairs_order(f.like) == MOX_PANEL_NIBBLES ? 256 : j->step_bytes;
     for (int64_t i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)at + i, _MM_HINT_T0);
+    if (s < j->scale_lines)
+        _mm_prefetch((const char *)from->next_scales + 64 * s, _MM_HINT_T0);
 }
 
 MOX_KERNEL_INLINE void decode_step(form f, const job *j, int p, int64_t s)
 {
     prefetch(f, j, p, s);
-    decode_half(f, j, p, s, 0);
-    decode_half(f, j, p, s, 1);
+    decode_lines(f, j, p, s);
 }
 
 MOX_KERNEL_INLINE const uint8_t *lines_of(const job *j, int p, int64_t s)
@@ -471,9 +489,7 @@ MOX_KERNEL_INLINE void square_step(form f, bool first, const job *j, square_tile
     _tile_dpbf16ps(0, 4, 5);
     MOX_FENCE();
     if (first) {
-        prefetch(f, j, 0, s + 1);
-        decode_half(f, j, 0, s + 1, 0);
-        decode_half(f, j, 0, s + 1, 1);
+        decode_step(f, j, 0, s + 1);
     }
     MOX_FENCE();
     if (t.b1 != NULL) {
@@ -481,10 +497,8 @@ MOX_KERNEL_INLINE void square_step(form f, bool first, const job *j, square_tile
         _tile_dpbf16ps(1, 4, 6);
     }
     MOX_FENCE();
-    if (first && t.b1 != NULL) {
-        prefetch(f, j, 1, s + 1);
-        decode_half(f, j, 1, s + 1, 0);
-    }
+    if (first && t.b1 != NULL)
+        decode_step(f, j, 1, s + 1);
     MOX_FENCE();
     if (t.a1 != NULL) {
         _tile_loadd(7, t.a1, 64);
@@ -492,9 +506,6 @@ MOX_KERNEL_INLINE void square_step(form f, bool first, const job *j, square_tile
         if (t.b1 != NULL)
             _tile_dpbf16ps(3, 7, 6);
     }
-    MOX_FENCE();
-    if (first && t.b1 != NULL)
-        decode_half(f, j, 1, s + 1, 1);
     MOX_FENCE();
 }
 
@@ -650,13 +661,18 @@ static int64_t steps_of(int64_t cols, int64_t steps)
  * that is not zero is 2^-16 or more, the largest below 2^16. */
 static bool is_wide(folding fold, const uint8_t *codes, int64_t count)
 {
-    uint8_t low = 255, high = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint8_t code = fold == FOLD_E4M3 ? codes[i] & 0x7f : codes[i];
-        low = code < low ? code : low;
-        high = code > high ? code : high;
+    const __m512i magnitude = _mm512_set1_epi8(fold == FOLD_E4M3 ? 0x7f : -1);
+    __m512i low = _mm512_set1_epi8(-1), high = _mm512_setzero_si512();
+    for (int64_t i = 0; i < count; i += 64) {
+        const __mmask64 there = count - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (count - i)) - 1;
+        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, codes + i), magnitude);
+        low = _mm512_mask_min_epu8(low, there, low, code);
+        high = _mm512_max_epu8(high, code);
     }
-    return fold == FOLD_E4M3 ? high == 0x7f : low < 20 || high > 236;
+    if (fold == FOLD_E4M3)
+        return _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8(0x7f)) != 0;
+    return (_mm512_cmplt_epu8_mask(low, _mm512_set1_epi8(20)) |
+            _mm512_cmpgt_epu8_mask(high, _mm512_set1_epi8((char)236))) != 0;
 }
 
 /* Scales as f16 in both halves of each lane. The fields of E4M3 moved to those of f16 are 2^-8 of the value; the
@@ -706,6 +722,7 @@ static void open_stream(stream *out, folding fold, const mox_panel_matrix *m, co
     const uint8_t *codes = m->panels + (uint64_t)panel * m->panel_bytes;
     out->codes = codes;
     out->next = codes + (uint64_t)panels * m->panel_bytes;
+    out->next_scales = out->next + m->scale_at;
     out->zero = m->zero_at != 0 ? codes + m->zero_at : NULL;
     out->scale = space->scale;
     mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == FOLD_E4M3 ? E4M3_END : 1.0f);
@@ -732,13 +749,15 @@ static void prepare(job *j, folding fold, const mox_panel_matrix *m, const moxie
                     int panels, const mox_panel_rows *a, float *c, void *scratch)
 {
     scale_space space[2];
-    *j = (job) { .a = a->data,
+    *j = (job) { .self = j,
+                 .a = a->data,
                  .a_scales = a->scales,
                  .rows = a->rows,
                  .a_scale_stride = a->scale_stride,
                  .panels = panels,
                  .steps = m->steps,
                  .step_bytes = (int64_t)m->step_bytes,
+                 .scale_lines = (int64_t)(m->panel_bytes - m->scale_at) / 64,
                  .scaled = fold == DRAINED && m->scale_lanes > 0 };
     lay_out(m->steps, m->groups, scratch, j, space);
     j->c = c;
