@@ -24,13 +24,24 @@ static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_
     };
 }
 
+/* Most formats leave nothing to do but this. */
+static void add_bias(const float *bias, int64_t count, int64_t rows, float *c)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t n = 0; n < count; n++)
+            c[r * WIDTH + n] += bias[n];
+}
+
 /* Ends the sums c [rows, 32] of `panels` panels in place. */
 static void finish(const mox_fused_product *product, const mox_fused_operand *operand, const mox_panel_matrix *m,
                    int64_t panel, int panels, int64_t first, int64_t rows, float *c)
 {
     const bool by_row = product->scaling == MOX_ACT_BY_ROW;
-    if (!by_row && operand->global == NULL && m->global == NULL && m->bias == NULL)
+    if (!by_row && operand->global == NULL && m->global == NULL) {
+        if (m->bias != NULL)
+            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c);
         return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const mox_panel_end end = { .scale = by_row ? &operand->row_scale[first + r] : NULL,
                                     .act_global = operand->global != NULL ? &operand->global[first + r] : NULL,
