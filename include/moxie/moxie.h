@@ -649,9 +649,9 @@ typedef struct moxie_limits {
 } moxie_limits;
 #define MOXIE_LIMITS_INIT MOXIE_INIT(moxie_limits)
 
-/* Measures them in a second or so; needs up to 1 GB of memory meanwhile. Other work on the machine lowers what is
- * found: measure right before what is compared, and again after it. `executor` NULL: one thread. `isa_cap` as in
- * moxie_options. MOXIE_ERR_MEMORY when the buffer cannot be had. One-thread-at-a-time per executor. */
+/* Measures them in a second or so; needs 1 GB of memory meanwhile, or twice the caches. Other work on the machine
+ * lowers what is found: measure right before what is compared, and again after it. `executor` NULL: one thread.
+ * `isa_cap` as in moxie_options. MOXIE_ERR_MEMORY when the buffer cannot be had. One-thread-at-a-time per executor. */
 MOXIE_API moxie_status moxie_measure_limits(const moxie_executor *executor, const char *isa_cap, moxie_limits *out,
                                             moxie_error *error);
 

@@ -4,9 +4,9 @@
  *
  *     buffer:   | worker 0: data | to | worker 1: data | to | ...     first touched by the worker that reads it
  *
- * The buffer is four times the last-level cache, so that a pass finds next to nothing of the pass before. Its pages
- * are 2 MB where the system grants them, as for weights: walks of the page tables are no limit of memory. L2 probes
- * use the beginning of each worker's share.
+ * The buffer is four times the last-level caches, up to 1 GB, and never less than twice: so a pass finds next to
+ * nothing of the pass before, and does not take long. Its pages are 2 MB where the system grants them, as for weights:
+ * walks of the page tables are no limit of memory. L2 probes use the beginning of each worker's share.
  */
 #include "cpu/limits/limits.h"
 
@@ -227,16 +227,16 @@ static void touch_share(void *context, int64_t task, int32_t worker)
         m->buffer[(uint64_t)worker * m->share + at] = (char)at;
 }
 
-/* Four times the caches, but no more than a quarter of what is free now, nor than 1 GB: enough for a few passes of
- * 15 ms on any machine, and a pass must not take seconds. */
+/* Between twice and four times the caches, no more than a quarter of what is free now if the system tells. */
 static uint64_t buffer_bytes(const measurement *m)
 {
-    const int64_t most = INT64_C(1) << 30, least = INT64_C(64) << 20;
+    const int64_t usual = INT64_C(1) << 30, caches = (int64_t)m->caches.last;
+    const int64_t least = mox_max_i64(INT64_C(64) << 20, 2 * caches);
     const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    int64_t bytes = mox_max_i64(least, mox_min_i64(most, 4 * (int64_t)mox_min_i64((int64_t)m->caches.last, most)));
+    int64_t bytes = mox_min_i64(4 * caches, usual);
     if (pages > 0 && page > 0)
-        bytes = mox_max_i64(least, mox_min_i64(bytes, (int64_t)pages * page / 4));
-    return (uint64_t)bytes;
+        bytes = mox_min_i64(bytes, (int64_t)pages * page / 4);
+    return (uint64_t)mox_max_i64(least, bytes);
 }
 
 static moxie_status allocate(measurement *m, moxie_error *error)

@@ -70,6 +70,7 @@ static void probe_f32(const mox_limit_probe *probe, mox_limit_part *part)
         x[c] = factor;
     for (uint64_t round = 0; round < part->rounds; round++)
         for (int i = 0; i < 64; i++)
+#pragma GCC unroll 16 /* else the accumulators are an array in memory, at -O2 */
             for (int c = 0; c < LIMITS_CHAINS; c++)
                 x[c] = LIMITS_FMA(x[c], factor, factor);
     for (int c = 1; c < LIMITS_CHAINS; c++)
