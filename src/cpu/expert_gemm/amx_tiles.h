@@ -18,9 +18,6 @@
 /* Tile loads and stores are no memory operands to the compiler. */
 #define MOX_FENCE() __asm__ volatile("" ::: "memory")
 
-/* Flush to zero and denormals are zero: what tile operations do whatever MXCSR says. */
-#define MOX_FLUSH_SUBNORMALS 0x8040u
-
 static inline void mox_amx_configure(int rows, int low)
 {
     struct {

@@ -27,9 +27,7 @@
 
 #include <immintrin.h>
 
-#include "pack/panel.h"
-
-#define MOX_KERNEL_INLINE static inline __attribute__((always_inline))
+#include "cpu/expert_gemm/panel_kernel.h"
 
 /* What decoding one element needs in registers. NIBBLES, PLANES: t[0]. ZIPPED: lower bytes of magnitudes 0 .. 127 in
  * t[0], t[1], upper bytes in t[2], t[3]; without VBMI subnormals in t[0]. */

@@ -26,6 +26,19 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "pack/panel.h"
 
+/* Kernels are written once, with constants for what their instances differ in. */
+#define MOX_KERNEL_INLINE static inline __attribute__((always_inline))
+
+/* Before loops over registers, which must be unrolled completely. */
+#ifdef __clang__
+#define MOX_KERNEL_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define MOX_KERNEL_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* MXCSR: flush to zero, and denormals are zero. */
+#define MOX_FLUSH_SUBNORMALS 0x8040u
+
 #define MOX_PANEL_BLOCK 128 /* rows of activations a call takes at most */
 
 /* Bytes of one row of an operand with `cols` columns: f32 and bf16 in whole steps of 32, i8 of 64. */

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_avx2.c - row avx2_fma: panels of any format decoded to fp32 and multiplied by fused multiply-adds
+ * (panel_fma_avx2.h). Here are the forms that are made of it, and what a call begins with.
+ *
+ * With one row of activations decoding is what costs: 4-bit codes take 19 operations of the three vector ports for 8
+ * multiply-adds. With many rows it is the multiply-adds.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include "base/sizes.h"
+#include "cpu/expert_gemm/panel_fma_avx2.h"
+#include "cpu/expert_gemm/panel_scales.h"
+
+/* ---- forms --------------------------------------------------------------------------------------- */
+
+typedef void (*narrow_fn)(const mox_ymm_job *j);
+typedef void (*expand_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count);
+typedef void (*wide_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row);
+
+typedef struct form {
+    narrow_fn one, one_pair, two, three; /* rows; one row with a pair of panels. NULL: always wide */
+    expand_fn expand;
+} form;
+
+#define MOX_NARROW(name, way, R, H)                                                                                    \
+    static void name(const mox_ymm_job *j)                                                                             \
+    {                                                                                                                  \
+        mox_ymm_narrow(way, R, H, j);                                                                                  \
+    }
+#define MOX_EXPAND(name, way)                                                                                          \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count)                           \
+    {                                                                                                                  \
+        mox_ymm_expand(way, j, p, start, count);                                                                       \
+    }
+#define MOX_FORM(name, way)                                                                                            \
+    MOX_NARROW(one_##name, way, 1, 2)                                                                                  \
+    MOX_NARROW(pair_##name, way, 1, 4)                                                                                 \
+    MOX_NARROW(two_##name, way, 2, 2)                                                                                  \
+    MOX_NARROW(three_##name, way, 3, 1)                                                                                \
+    MOX_EXPAND(expand_##name, way)                                                                                     \
+    static const form form_##name = { one_##name, pair_##name, two_##name, three_##name, expand_##name };
+MOX_FORM(pairs, MOX_HALF_PAIRS)
+MOX_FORM(quads, MOX_HALF_QUADS)
+MOX_FORM(e4m3, MOX_HALF_E4M3)
+MOX_FORM(e5m2, MOX_HALF_E5M2)
+MOX_FORM(nibbles, MOX_HALF_NIBBLES)
+MOX_FORM(nibbles_zeros, MOX_HALF_NIBBLES_ZEROS)
+MOX_FORM(planes, MOX_HALF_PLANES)
+MOX_EXPAND(expand_halves, MOX_HALF_HALVES)
+static const form form_halves = { .expand = expand_halves };
+
+static const form *const forms[] = {
+    [MOX_HALF_PAIRS] = &form_pairs,   [MOX_HALF_HALVES] = &form_halves,
+    [MOX_HALF_QUADS] = &form_quads,   [MOX_HALF_E4M3] = &form_e4m3,
+    [MOX_HALF_E5M2] = &form_e5m2,     [MOX_HALF_NIBBLES] = &form_nibbles,
+    [MOX_HALF_PLANES] = &form_planes, [MOX_HALF_NIBBLES_ZEROS] = &form_nibbles_zeros,
+};
+
+/* A slab does not remember its format, only its lanes: PAIRS stand for all by row, NIBBLES for all by pair. */
+#define MOX_WIDE(name, way, R)                                                                                         \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row)              \
+    {                                                                                                                  \
+        mox_ymm_wide(way, R, j, p, start, count, row);                                                                 \
+    }
+MOX_WIDE(by_row_1, MOX_HALF_PAIRS, 1)
+MOX_WIDE(by_row_2, MOX_HALF_PAIRS, 2)
+MOX_WIDE(by_row_3, MOX_HALF_PAIRS, 3)
+MOX_WIDE(by_row_4, MOX_HALF_PAIRS, 4)
+MOX_WIDE(by_row_5, MOX_HALF_PAIRS, 5)
+MOX_WIDE(by_row_6, MOX_HALF_PAIRS, 6)
+MOX_WIDE(by_pair_3, MOX_HALF_NIBBLES, 3)
+MOX_WIDE(by_pair_4, MOX_HALF_NIBBLES, 4)
+MOX_WIDE(by_pair_5, MOX_HALF_NIBBLES, 5)
+MOX_WIDE(by_pair_6, MOX_HALF_NIBBLES, 6)
+static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
+/* From 4 rows on no block is shorter than 3. */
+static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3, by_pair_4, by_pair_5, by_pair_6 };
+
+/* Conversion from f16 takes subnormals as they are, whatever MXCSR says, but emulators have flushed them: codes are
+ * expanded under the caller's. */
+static void expand_slab(const mox_ymm_job *j, mox_half_way way, int p, const mox_ymm_place *start, int64_t count)
+{
+    if (way == MOX_HALF_HALVES)
+        _mm_setcsr(j->mxcsr);
+    forms[way]->expand(j, p, start, count);
+    if (way == MOX_HALF_HALVES)
+        _mm_setcsr(j->mxcsr | MOX_FLUSH_SUBNORMALS);
+}
+
+static void all_wide(const mox_ymm_job *j, mox_half_way way)
+{
+    const wide_fn *const times = mox_half_by_pair(way) ? by_pair : by_row;
+    const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
+    for (int p = 0; p < j->panels; p++) {
+        mox_ymm_place at = { 0 };
+        while (at.step < j->steps) {
+            const int64_t count = mox_min_i64(MOX_YMM_SLAB, j->steps - at.step);
+            expand_slab(j, way, p, &at, count);
+            /* Blocks of nearly the same size: no short one at the end. */
+            for (int64_t b = 0; b < blocks; b++) {
+                const int64_t row = b * rows / blocks;
+                times[(b + 1) * rows / blocks - row](j, p, &at, count, row);
+            }
+            for (int64_t s = 0; s < count; s++)
+                mox_ymm_advance(j, &at);
+        }
+    }
+}
+
+static void all_narrow(const mox_ymm_job *j, mox_half_way way)
+{
+    switch (j->a->rows) {
+    case 1: (j->panels == 2 ? forms[way]->one_pair : forms[way]->one)(j); break;
+    case 2: forms[way]->two(j); break;
+    default: forms[way]->three(j); break;
+    }
+}
+
+/* ---- one call ------------------------------------------------------------------------------------ */
+
+static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
+{
+    void *here = base != NULL ? base + *at : NULL;
+    memcpy(out, &here, sizeof here);
+    *at = (*at + bytes + 63) & ~UINT64_C(63);
+    return *at;
+}
+
+static uint64_t lay_out(int64_t groups, uint8_t *base, mox_ymm_job *j, float **scale, float **zero)
+{
+    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
+    uint64_t at = 0;
+    carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
+    carve(base, &at, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float), &j->part);
+    carve(base, &at, floats, scale);
+    return carve(base, &at, floats, zero);
+}
+
+static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
+{
+    return mox_min_i64(mox_ceil_div(cols, step), steps);
+}
+
+static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                    const mox_panel_rows *a, float *c, void *scratch)
+{
+    float *scale, *zero;
+    *j = (mox_ymm_job) { .matrix = m, .a = a, .panels = panels, .c = c };
+    lay_out(m->groups, scratch, j, &scale, &zero);
+    const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
+    const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
+    j->stride = m->steps * MOX_PANEL_STEP;
+    j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j->scaled = m->scale_lanes > 0;
+    j->zeros = m->zero_at != 0;
+    j->quarters = by_16 ? 2 : 4;
+    j->steps = mox_ceil_div(m->cols, step);
+    j->group_steps = m->groups > 1 ? steps_of(m->group_cols, step, j->steps) : j->steps;
+    j->act_steps = a->scales != NULL ? steps_of(a->group_cols, step, j->steps) : j->steps;
+    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
+    mox_half_tables_init(weight->element, j->zeros, &j->tables);
+    for (int p = 0; p < panels; p++) {
+        const int64_t count = m->groups * MOX_PANEL_ROWS;
+        const uint8_t *counts = j->codes + (uint64_t)p * m->panel_bytes + m->zero_at;
+        mox_panel_scales(m, weight->scale, panel + p, scale + p * count);
+        for (int64_t i = 0; j->zeros && i < count; i++)
+            zero[p * count + i] = (float)counts[i];
+    }
+    j->panel_floats = m->groups * MOX_PANEL_ROWS;
+    j->scale = scale;
+    j->zero = zero;
+    for (int64_t r = 0; r < a->rows; r++)
+        memset(c + r * 2 * MOX_PANEL_ROWS, 0, (size_t)panels * MOX_PANEL_ROWS * sizeof *c);
+}
+
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *scratch)
+{
+    mox_ymm_job j;
+    prepare(&j, m, weight, panel, panels, a, c, scratch);
+    const mox_half_way way = (mox_half_way)mox_half_way_of(weight->element, j.zeros);
+    j.mxcsr = _mm_getcsr();
+    _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
+    if (a->rows <= MOX_YMM_NARROW && forms[way]->one != NULL)
+        all_narrow(&j, way);
+    else
+        all_wide(&j, way);
+    _mm_setcsr(j.mxcsr);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+static int64_t problem_cols(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    if (mox_half_way_of(weight->element, weight->has_zero != 0) < 0) {
+        mox_refuse(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
+                   mox_quant_dtype_name(weight->element));
+        return NULL;
+    }
+    if (!mox_quant_is_none(act) && mox_format_of(act->element)->kind == MOX_KIND_INTEGER &&
+        mox_panel_order_of(weight->element) == MOX_PANEL_QUADS) {
+        mox_refuse(why, "leave the activations in 16 bits", "sums in fp32, products of %s and %s are summed in int32",
+                   mox_quant_dtype_name(weight->element), mox_quant_dtype_name(act->element));
+        return NULL;
+    }
+    return multiply;
+}
+
+uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    float *scale, *zero;
+    mox_ymm_job unused;
+    return lay_out(mox_scale_cols(problem->weight, problem_cols(problem)), NULL, &unused, &scale, &zero);
+}
+
+#else
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    (void)problem;
+    mox_refuse(why, "compile for x86-64 with AVX2, FMA and F16C", "is not in this build");
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
+#endif
