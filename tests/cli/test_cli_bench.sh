@@ -46,7 +46,7 @@ expect 0 '"command": "bench"' bench $small --tokens 2,1 --json
 cmp "$limits" "$tmp/kept" || fail "bench measured limits that the file had"
 for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
     flop plan read_gb_s bf16_tflop_s copy_gb_s l2_read_gb_s f32_tflop_s int8_top_s experts_touched gb_s gflop_s \
-    copies rows steps limits schema_version; do
+    copies rows steps limits schema_version preempted_runs output_rms reuse_bytes; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
 done
 [ "$(grep '"tokens":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"

@@ -107,7 +107,7 @@ const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
 
 typedef struct bench_line {
     int64_t tokens;
-    int32_t repeats;
+    int32_t repeats, preempted;     /* preempted: runs in which other work took a processor away */
     double median, least, most;     /* seconds */
     double touched;                 /* routed experts a run reads, mean */
     double bytes, flop;             /* of weights and operations a run, mean */

@@ -12,13 +12,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define LINE_SECONDS 1.5
 enum { LEAST_REPEATS = 5, MOST_REPEATS = 5000 };
 
 typedef struct runs {
     double *seconds;
-    int32_t count, capacity;
+    int32_t count, capacity, preempted;
     double total, touched, pairs;
     uint64_t reuse;
     bool reused;
@@ -46,6 +47,14 @@ static void note_reads(bench_model *model, bench_copy *copy, const bench_routing
     }
 }
 
+/* How often so far the system took a processor from a thread that was using it. */
+static long preemptions(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nivcsw;
+}
+
 static moxie_status run_once(bench_model *model, bench_routing *routing, moxie_run_args *args, runs *r,
                              moxie_error *error)
 {
@@ -53,11 +62,13 @@ static moxie_status run_once(bench_model *model, bench_routing *routing, moxie_r
     bench_routing_draw(routing, args->tokens, copy->last_read);
     args->ids = routing->ids;
     args->weights = routing->weights;
+    const long preempted = preemptions();
     const double start = cli_seconds();
     const moxie_status status = moxie_plan_run(copy->plan, args, error);
     const double seconds = cli_seconds() - start;
     if (status != MOXIE_OK)
         return status;
+    r->preempted += preemptions() > preempted;
     note_reads(model, copy, routing, r);
     if (r->count == r->capacity) {
         r->capacity = r->capacity ? 2 * r->capacity : 64;
@@ -111,6 +122,7 @@ static void summarize(const bench_model *model, const runs *r, uint64_t cache_by
     const double n = r->count, matrices = moxie_act_is_gated(c->activation.kind) ? 3 : 2;
     qsort(r->seconds, (size_t)r->count, sizeof *r->seconds, by_value);
     line->repeats = r->count;
+    line->preempted = r->preempted;
     line->least = r->seconds[0];
     line->most = r->seconds[r->count - 1];
     line->median =

@@ -19,12 +19,19 @@ void bench_titles(const bench *b, char *title, char *subtitle, size_t size)
 
 static const char *note_of(const bench *b, const bench_line *line, char *buffer, size_t size)
 {
+    size_t used = 0;
     buffer[0] = '\0';
     if (!isfinite(line->output_rms))
-        snprintf(buffer, size, "the output is not finite: no time of such a run counts");
-    else if (line->cached > 0.02)
-        snprintf(buffer, size, "up to %.0f %% of the weights may have come from the caches, %d %s held in memory",
-                 100 * line->cached, b->model.copies, b->model.copies == 1 ? "copy is" : "copies are");
+        used += (size_t)snprintf(buffer, size, "the output is not finite: no time of such a run counts; ");
+    if (line->cached > 0.02 && used < size)
+        used += (size_t)snprintf(buffer + used, size - used,
+                                 "up to %.0f %% of the weights may have come from the caches, %d %s held in memory; ",
+                                 100 * line->cached, b->model.copies, b->model.copies == 1 ? "copy is" : "copies are");
+    if (10 * line->preempted > line->repeats && used < size)
+        used += (size_t)snprintf(buffer + used, size - used, "other work took a processor away in %d of %d runs; ",
+                                 line->preempted, line->repeats);
+    if (used >= 2 && used < size)
+        buffer[used - 2] = '\0';
     return buffer;
 }
 
@@ -71,7 +78,7 @@ static void print_lines(const bench *b)
 
 void bench_print_text(const bench *b)
 {
-    char note[160];
+    char note[256];
     print_head(b);
     print_lines(b);
     for (int i = 0; i < b->n_lines; i++)
@@ -88,7 +95,7 @@ void bench_print_text(const bench *b)
 
 static json_t *json_line(const bench *b, const bench_line *l)
 {
-    char note[160];
+    char note[256];
     json_t *row = json_pack("{s:s?, s:s, s:s, s:s, s:i, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}",
                             "preset", b->args->preset, "scheme", b->format, "backend", backends[b->args->layer.backend],
                             "isa", b->limits.found.isa, "threads", b->executor->workers, "mode",
@@ -96,10 +103,11 @@ static json_t *json_line(const bench *b, const bench_line *l)
                             (json_int_t)l->tokens, "routing", b->routing.name, "median_ms", l->median * 1e3, "min_ms",
                             l->least * 1e3, "max_ms", l->most * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio,
                             "weight_bytes", (json_int_t)l->bytes, "flop", (json_int_t)l->flop, "plan", b->plan);
-    json_object_update_new(row, json_pack("{s:i, s:f, s:f, s:f, s:s, s:f, s:f, s:o, s:o, s:s}", "repeats", l->repeats,
-                                          "experts_touched", l->touched, "gb_s", l->bytes / l->median * 1e-9, "gflop_s",
-                                          l->flop / l->median * 1e-9, "floor_by", l->memory_bound ? "memory" : "bf16",
-                                          "read_gb_s", l->read_gb_s, "bf16_tflop_s", l->bf16_tflop_s, "output_rms",
+    json_object_update_new(row, json_pack("{s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:f, s:o, s:o, s:s}", "repeats",
+                                          l->repeats, "preempted_runs", l->preempted, "experts_touched", l->touched,
+                                          "gb_s", l->bytes / l->median * 1e-9, "gflop_s", l->flop / l->median * 1e-9,
+                                          "floor_by", l->memory_bound ? "memory" : "bf16", "read_gb_s", l->read_gb_s,
+                                          "bf16_tflop_s", l->bf16_tflop_s, "output_rms",
                                           isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(),
                                           "reuse_bytes", l->reused ? json_integer((json_int_t)l->reuse) : json_null(),
                                           "note", note_of(b, l, note, sizeof note)));
