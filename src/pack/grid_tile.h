@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * grid_tile.h - 16 rows of a grid, a few hundred columns at a time, as dense rows: whatever the checkpoint's packing,
+ * grid_tile.h - 16 rows of a grid, 128 columns at a time, as dense rows: whatever the checkpoint's packing,
  * the code behind sees one form.
  *
  *     grid, any packing        tile
  *     row  r ..                row n = element 0, 1, ... each of `bits` bits, low bits first, from a whole byte
  *     rows and columns past the grid's last are zero
  *
- * In the flow: checkpoint grid -> [tile] -> panel (layout_panel.c), and back.
+ * In the flow: checkpoint grid -> [tile] -> panel (panel_move.c), and back.
  */
 #ifndef MOX_PACK_GRID_TILE_H
 #define MOX_PACK_GRID_TILE_H
@@ -15,10 +15,10 @@
 #include "quant/quant.h"
 
 #define MOX_TILE_ROWS  16
-#define MOX_TILE_COLS  256
-#define MOX_TILE_BYTES (MOX_TILE_ROWS * MOX_TILE_COLS * 4)
+#define MOX_TILE_COLS  128
+#define MOX_TILE_BYTES (MOX_TILE_ROWS * MOX_TILE_COLS * 2)
 
-/* Memory of a tile; elements of up to 32 bits. */
+/* Memory of a tile; elements of up to 16 bits. */
 typedef struct mox_tile {
     _Alignas(64) uint8_t bytes[MOX_TILE_BYTES];
 } mox_tile;

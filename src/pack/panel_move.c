@@ -2,12 +2,13 @@
  *
  * panel_move.c - the contents of panels (panel_move.h).
  *
- *     codes     tiles of dense rows (grid_tile.h) -> steps (panel_codes.h)
+ *     codes     dense rows, words by columns or by rows -> steps (panel_codes.h); others become tiles of dense rows
+ *               first (grid_tile.h)
  *     scales    [16][groups] -> [groups][16]
  *     zeros     likewise, as bytes
  *
- * Where rows are neighbours in memory, as in GPTQ's and AWQ's tensors, the same columns of 16 panels come one after
- * another: 128 of AWQ's rows share a cache line.
+ * Where rows are neighbours in memory, as in GPTQ's and AWQ's tensors, the same columns of up to 16 panels come one
+ * after another: 128 of AWQ's rows share a cache line.
  */
 #include "pack/panel_move.h"
 
@@ -18,7 +19,7 @@
 #include "pack/panel_codes.h"
 
 #define ROWS          MOX_PANEL_ROWS
-#define STEPS_OF_TILE (128 / MOX_PANEL_STEP)
+#define STEPS_OF_TILE (MOX_TILE_COLS / MOX_PANEL_STEP)
 
 enum { LINE = 64, MOST_TOGETHER = 16 };
 
