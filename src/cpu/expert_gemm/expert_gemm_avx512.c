@@ -12,7 +12,7 @@
 
 #include "cpu/expert_gemm/panel_fma_avx512.h"
 
-/* ---- preparation --------------------------------------------------------------------------------- */
+/* ---- scratch ------------------------------------------------------------------------------------- */
 
 static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 {
@@ -24,60 +24,21 @@ static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
 {
     uint64_t at = 0;
-    take(base, &at, 2 * (uint64_t)groups * MOX_PANEL_ROWS, scale);
+    take(base, &at, mox_walk_scale_count(groups), scale);
     take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
     return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
-}
-
-/* Steps of groups of `cols` columns. */
-static int64_t steps_of(int64_t cols, int64_t step_cols, int64_t steps)
-{
-    return mox_min_i64(mox_ceil_div(cols, step_cols), steps);
-}
-
-static bool is_by_16(const mox_panel_matrix *m)
-{
-    return m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
-}
-
-void mox_fma_prepare(mox_fma_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *scratch)
-{
-    const int64_t step_cols = is_by_16(m) ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
-    const int64_t steps = mox_ceil_div(m->cols, step_cols);
-    float *scale;
-    *j = (mox_fma_job) { .a = a,
-                         .values = a->data,
-                         .stride = m->steps * MOX_PANEL_STEP,
-                         .panels = panels,
-                         .scaled = m->scale_lanes > 0,
-                         .codes_bytes = m->steps * (int64_t)m->step_bytes,
-                         .panel_bytes = (int64_t)m->panel_bytes,
-                         .steps = steps,
-                         .group_steps = steps_of(m->group_cols, step_cols, steps),
-                         .act_steps = a->scales != NULL ? steps_of(a->group_cols, step_cols, steps) : steps,
-                         .c = c };
-    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
-    mox_fma_lay_out(m->groups, scratch, j, &scale);
-    for (int p = 0; p < panels; p++) {
-        float *to = scale + p * m->groups * MOX_PANEL_ROWS;
-        mox_floats_scales(m, weight->scale, panel + p, to);
-        j->scale[p] = to;
-        j->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
-        j->zero[p] = j->codes[p] + m->zero_at;
-    }
 }
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
 
 /* Rows [row, row + R) after one more step whose sums are even + odd. */
-MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_fma_place *at, int64_t row,
+MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_walk_place *at, int64_t row,
                                 __m512 even[MOX_FMA_BLOCK][2], __m512 odd[MOX_FMA_BLOCK][2])
 {
     /* Read before anything is stored: to the compiler a store may change the job. */
     float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
-    const mox_fma_ending ending = mox_fma_ending_of(j, at, row);
-    const bool first = mox_fma_is_first(j, at), last = mox_fma_is_last(at);
+    const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
+    const bool first = mox_walk_is_first(&j->walk, at), last = mox_walk_is_last(at);
     MOX_UNROLL
     for (int r = 0; r < R; r++) {
         MOX_UNROLL
@@ -92,7 +53,7 @@ MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_fm
         for (int p = 0; p < P; p++) {
             float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
             if (last)
-                _mm512_store_ps(sum, mox_fma_ended(&ending, r, p, even[r][p], _mm512_load_ps(sum)));
+                _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, even[r][p], _mm512_load_ps(sum)));
             else
                 _mm512_store_ps(part + (2 * r + p) * MOX_PANEL_ROWS, even[r][p]);
         }

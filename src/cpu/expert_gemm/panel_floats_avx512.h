@@ -19,7 +19,6 @@
 #define MOX_CPU_PANEL_FLOATS_AVX512_H
 
 #include "cpu/expert_gemm/panel_decode_avx512.h"
-#include "cpu/expert_gemm/panel_scales.h"
 
 typedef struct mox_float_tables {
     mox_pair_tables pairs; /* NIBBLES: 32 bf16 in t[0], twice the 16 */
@@ -71,44 +70,6 @@ MOX_KERNEL_INLINE void mox_floats_quads(moxie_dtype element, const uint8_t *line
         odd[i] = _mm512_castsi512_ps(mox_pairs_byte(element, _mm512_loadu_si512(line + 2 * i + 1), zero, 0));
     }
 }
-
-/* ---- scales -------------------------------------------------------------------------------------- */
-
-/* 2^-127 is half the smallest normal number, and NaN has a bit more than infinity. */
-MOX_KERNEL_INLINE __m512 mox_floats_e8m0(__m128i codes)
-{
-    const __m512i infinity = _mm512_set1_epi32(0x7f800000), bits = _mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23);
-    const __m512i least = _mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000));
-    return _mm512_castsi512_ps(
-        _mm512_mask_mov_epi32(least, _mm512_cmpeq_epi32_mask(bits, infinity), _mm512_set1_epi32(0x7fc00000)));
-}
-
-/* The fields moved to those of f16, whose bias is 8 more. */
-MOX_KERNEL_INLINE __m512 mox_floats_e4m3(__m128i codes)
-{
-    const __m256i words = _mm256_cvtepu8_epi16(codes), magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f));
-    const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(words, magnitude), 8);
-    const __m256i half = _mm256_or_si256(_mm256_slli_epi16(magnitude, 7), sign);
-    const __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
-    const __m512 value = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
-    return _mm512_mask_mov_ps(value, nan, _mm512_set1_ps(__builtin_nanf("")));
-}
-
-/* mox_panel_scales(), with the two common 8-bit dtypes by hand: the loops cost 7 and 20 cycles a group of 16. */
-MOX_KERNEL_INLINE void mox_floats_scales(const mox_panel_matrix *matrix, moxie_dtype dtype, int64_t panel, float *out)
-{
-    const uint8_t *codes = matrix->panels + (uint64_t)panel * matrix->panel_bytes + matrix->scale_at;
-    if (matrix->scale_lanes != MOX_PANEL_ROWS || (dtype != MOXIE_F8_E8M0 && dtype != MOXIE_F8_E4M3)) {
-        mox_panel_scales(matrix, dtype, panel, out);
-        return;
-    }
-    for (int64_t i = 0; i < matrix->groups * MOX_PANEL_ROWS; i += MOX_PANEL_ROWS) {
-        const __m128i group = _mm_loadu_si128((const __m128i *)(const void *)(codes + i));
-        _mm512_store_ps(out + i, dtype == MOXIE_F8_E8M0 ? mox_floats_e8m0(group) : mox_floats_e4m3(group));
-    }
-}
-
-/* ---- columns ------------------------------------------------------------------------------------- */
 
 /* Columns of quarter q of the step whose codes begin at `step`. */
 MOX_KERNEL_INLINE void mox_floats_quarter(moxie_dtype element, bool zeros, const mox_float_tables *tables,

@@ -25,44 +25,21 @@
 #ifndef MOX_CPU_PANEL_FMA_AVX512_H
 #define MOX_CPU_PANEL_FMA_AVX512_H
 
-#include "base/sizes.h"
 #include "cpu/expert_gemm/panel_floats_avx512.h"
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/panel_walk_avx512.h"
 
 #define MOX_FMA_NARROW 4
 #define MOX_FMA_BLOCK  6
 #define MOX_FMA_SLAB   4
-#define MOX_FMA_AHEAD  2048 /* bytes between the codes that are prefetched and those in use */
-
-/* Of loops whose arrays are to be registers. */
-#ifdef __clang__
-#define MOX_UNROLL _Pragma("unroll")
-#else
-#define MOX_UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* Where a step is. Counted, not divided: a division costs as much as a step's products. */
-typedef struct mox_fma_place {
-    int64_t group, act_group;
-    int64_t group_left, act_left, segment_left, left; /* steps, this one included; `left` of the matrix */
-} mox_fma_place;
 
 typedef struct mox_fma_job {
-    const mox_panel_rows *a;
-    const float *values; /* a's, rows `stride` apart */
+    mox_walk walk;
+    const float *values; /* of activations, rows `stride` apart */
     int64_t stride;
-    int panels;
-    const uint8_t *codes[2];
-    const uint8_t *zero[2]; /* [groups][16] */
-    const float *scale[2];  /* [groups][16] */
-    bool scaled;            /* weights have scales */
-    int64_t codes_bytes, panel_bytes;
-    int64_t steps;
-    int64_t group_steps, act_steps, segment_steps; /* of a weight group, an activation group, the shorter of both */
-    float *c;                                      /* [rows][2][16] */
-    float *part;                                   /* likewise: C of segments that are not finished */
+    float *c;    /* [rows][2][16] */
+    float *part; /* likewise: C of segments that are not finished */
     float *slab;
-    mox_fma_place places[MOX_FMA_SLAB]; /* of the slab's steps */
+    mox_walk_place places[MOX_FMA_SLAB]; /* of the slab's steps */
     mox_float_tables tables;
 } mox_fma_job;
 
@@ -72,71 +49,8 @@ mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters);
 
 /* Bytes of scratch; with `base` its parts go to `job`, `scale` becomes [2][groups][16]. */
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale);
-/* Everything but the tables. Before subnormals are switched off. */
-void mox_fma_prepare(mox_fma_job *job, const mox_panel_matrix *matrix, const moxie_quant *weight, int64_t panel,
-                     int panels, const mox_panel_rows *a, float *c, void *scratch);
 /* The form of a format that is better with VBMI, where the processor has it; else NULL. */
 mox_panel_multiply_fn mox_fma_vbmi_form(moxie_dtype element);
-
-/* ---- segments ------------------------------------------------------------------------------------ */
-
-MOX_KERNEL_INLINE mox_fma_place mox_fma_start(const mox_fma_job *j)
-{
-    return (mox_fma_place) {
-        .group_left = j->group_steps, .act_left = j->act_steps, .segment_left = j->segment_steps, .left = j->steps
-    };
-}
-
-MOX_KERNEL_INLINE bool mox_fma_is_first(const mox_fma_job *j, const mox_fma_place *at)
-{
-    return at->segment_left == j->segment_steps;
-}
-
-MOX_KERNEL_INLINE bool mox_fma_is_last(const mox_fma_place *at)
-{
-    return at->segment_left == 1 || at->left == 1;
-}
-
-MOX_KERNEL_INLINE void mox_fma_advance(const mox_fma_job *j, mox_fma_place *at)
-{
-    at->left--;
-    if (--at->segment_left == 0)
-        at->segment_left = j->segment_steps;
-    if (--at->group_left == 0)
-        at->group++, at->group_left = j->group_steps;
-    if (--at->act_left == 0)
-        at->act_group++, at->act_left = j->act_steps;
-}
-
-/* What the end of a segment multiplies C by: sa[r] and sw, where there are any. */
-typedef struct mox_fma_ending {
-    const float *act;
-    int64_t act_stride;
-    __m512 weight[2];
-    bool scaled;
-} mox_fma_ending;
-
-MOX_KERNEL_INLINE mox_fma_ending mox_fma_ending_of(const mox_fma_job *j, const mox_fma_place *at, int64_t row)
-{
-    const float *act = j->a->scales;
-    return (mox_fma_ending) {
-        .act = act != NULL ? act + row * j->a->scale_stride + at->act_group : NULL,
-        .act_stride = j->a->scale_stride,
-        .weight = { _mm512_load_ps(j->scale[0] + at->group * MOX_PANEL_ROWS),
-                    _mm512_load_ps(j->scale[j->panels - 1] + at->group * MOX_PANEL_ROWS) },
-        .scaled = j->scaled,
-    };
-}
-
-/* The sum of row r in panel p after a segment whose total is `part`. */
-MOX_KERNEL_INLINE __m512 mox_fma_ended(const mox_fma_ending *ending, int r, int p, __m512 part, __m512 sum)
-{
-    if (ending->act != NULL)
-        part = _mm512_mul_ps(part, _mm512_set1_ps(ending->act[r * ending->act_stride]));
-    else if (!ending->scaled)
-        return part; /* of the only segment */
-    return _mm512_fmadd_ps(part, ending->weight[p], sum);
-}
 
 /* ---- decoding ------------------------------------------------------------------------------------ */
 
@@ -152,19 +66,9 @@ MOX_KERNEL_INLINE int mox_fma_step_bytes(moxie_dtype element, int Q)
     }
 }
 
-/* Brings in codes MOX_FMA_AHEAD bytes on, past the panel's end those of the next. */
-MOX_KERNEL_INLINE void mox_fma_prefetch(moxie_dtype element, int Q, const mox_fma_job *j, int p, int64_t s)
+MOX_KERNEL_INLINE __m512 mox_fma_zero(bool zeros, const mox_fma_job *j, const mox_walk_place *at, int p)
 {
-    const int bytes = mox_fma_step_bytes(element, Q);
-    const int64_t ahead = s * bytes + MOX_FMA_AHEAD;
-    const uint8_t *at = j->codes[p] + ahead + (ahead < j->codes_bytes ? 0 : j->panel_bytes - j->codes_bytes);
-    for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)at + i, _MM_HINT_T0);
-}
-
-MOX_KERNEL_INLINE __m512 mox_fma_zero(bool zeros, const mox_fma_job *j, const mox_fma_place *at, int p)
-{
-    return zeros ? mox_floats_zeros(j->zero[p] + at->group * MOX_PANEL_ROWS) : _mm512_setzero_ps();
+    return zeros ? mox_floats_zeros(j->walk.zero[p] + at->group * MOX_PANEL_ROWS) : _mm512_setzero_ps();
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
@@ -203,30 +107,30 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
 {
     const int bytes = mox_fma_step_bytes(element, Q);
     mox_fma_sums sum[2], part[2], even[2], odd[2];
-    mox_fma_place at = mox_fma_start(j);
+    mox_walk_place at = mox_walk_start(&j->walk);
     for (int i = 0; i < P; i++)
         mox_fma_clear(R, &sum[i]), mox_fma_clear(R, &part[i]);
-    for (int64_t s = 0; s < j->steps; s++, mox_fma_advance(j, &at)) {
+    for (int64_t s = 0; s < j->walk.steps; s++, mox_walk_advance(&j->walk, &at)) {
         __m512 zero[2];
         for (int i = 0; i < P; i++) {
-            mox_fma_prefetch(element, Q, j, p + i, s);
+            mox_walk_prefetch(&j->walk, p + i, s * bytes, bytes);
             mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
             zero[i] = mox_fma_zero(zeros, j, &at, p + i);
         }
         MOX_UNROLL
         for (int q = 0; q < Q; q++)
             for (int i = 0; i < P; i++)
-                mox_fma_quarter(element, zeros, R, j, j->codes[p + i] + s * bytes, q, zero[i], j->values + s * 8 * Q,
-                                &even[i], &odd[i]);
+                mox_fma_quarter(element, zeros, R, j, j->walk.codes[p + i] + s * bytes, q, zero[i],
+                                j->values + s * 8 * Q, &even[i], &odd[i]);
         for (int i = 0; i < P; i++)
             for (int r = 0; r < R; r++)
                 part[i].of[r] = _mm512_add_ps(part[i].of[r], _mm512_add_ps(even[i].of[r], odd[i].of[r]));
-        if (!mox_fma_is_last(&at))
+        if (!mox_walk_is_last(&at))
             continue;
-        const mox_fma_ending ending = mox_fma_ending_of(j, &at, 0);
+        const mox_walk_ending ending = mox_walk_ending_of(&j->walk, &at, 0);
         for (int i = 0; i < P; i++) {
             for (int r = 0; r < R; r++)
-                sum[i].of[r] = mox_fma_ended(&ending, r, p + i, part[i].of[r], sum[i].of[r]);
+                sum[i].of[r] = mox_walk_ended(&ending, r, p + i, part[i].of[r], sum[i].of[r]);
             mox_fma_clear(R, &part[i]);
         }
     }
@@ -235,24 +139,21 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
             _mm512_store_ps(j->c + (2 * r + p + i) * MOX_PANEL_ROWS, sum[i].of[r]);
 }
 
+/* Up to NARROW rows; with both panels when there are one or two. */
 MOX_KERNEL_INLINE void mox_fma_all_narrow(moxie_dtype element, bool zeros, int Q, const mox_fma_job *j)
 {
-    const int64_t rows = j->a->rows;
-    if (rows == 1 && j->panels == 2) {
-        mox_fma_narrow(element, zeros, Q, 1, 2, j, 0);
-        return;
+    switch (j->walk.a->rows) {
+    case 1: mox_fma_narrow(element, zeros, Q, 1, 2, j, 0); break;
+    case 2: mox_fma_narrow(element, zeros, Q, 2, 2, j, 0); break;
+    case 3:
+        for (int p = 0; p < j->walk.panels; p++)
+            mox_fma_narrow(element, zeros, Q, 3, 1, j, p);
+        break;
+    default:
+        for (int p = 0; p < j->walk.panels; p++)
+            mox_fma_narrow(element, zeros, Q, 4, 1, j, p);
+        break;
     }
-    if (rows == 2 && j->panels == 2) {
-        mox_fma_narrow(element, zeros, Q, 2, 2, j, 0);
-        return;
-    }
-    for (int p = 0; p < j->panels; p++)
-        switch (rows) {
-        case 1: mox_fma_narrow(element, zeros, Q, 1, 1, j, p); break;
-        case 2: mox_fma_narrow(element, zeros, Q, 2, 1, j, p); break;
-        case 3: mox_fma_narrow(element, zeros, Q, 3, 1, j, p); break;
-        default: mox_fma_narrow(element, zeros, Q, 4, 1, j, p); break;
-        }
 }
 
 /* ---- wide ---------------------------------------------------------------------------------------- */
@@ -261,7 +162,7 @@ MOX_KERNEL_INLINE void mox_fma_all_narrow(moxie_dtype element, bool zeros, int Q
 MOX_KERNEL_INLINE void mox_fma_decode(moxie_dtype element, bool zeros, int Q, const mox_fma_job *j, int p, int64_t s,
                                       __m512 zero, float *slab)
 {
-    const uint8_t *codes = j->codes[p] + s * mox_fma_step_bytes(element, Q);
+    const uint8_t *codes = j->walk.codes[p] + s * mox_fma_step_bytes(element, Q);
     MOX_UNROLL
     for (int q = 0; q < Q; q++) {
         __m512 w[2][4];
@@ -275,27 +176,28 @@ MOX_KERNEL_INLINE void mox_fma_decode(moxie_dtype element, bool zeros, int Q, co
 /* The first `steps` steps of the slab by all rows, in blocks of nearly the same size. */
 MOX_KERNEL_INLINE void mox_fma_blocks(int Q, const mox_fma_job *j, int64_t s, int64_t steps)
 {
-    const int64_t blocks = mox_ceil_div(j->a->rows, MOX_FMA_BLOCK);
+    const int64_t blocks = mox_ceil_div(j->walk.a->rows, MOX_FMA_BLOCK);
     for (int64_t b = 0, row = 0, rows; b < blocks; b++, row += rows) {
-        rows = mox_ceil_div(j->a->rows - row, blocks - b);
-        mox_fma_block_of(rows, j->panels, Q)(j, s, steps, row);
+        rows = mox_ceil_div(j->walk.a->rows - row, blocks - b);
+        mox_fma_block_of(rows, j->walk.panels, Q)(j, s, steps, row);
     }
 }
 
 MOX_KERNEL_INLINE void mox_fma_wide(moxie_dtype element, bool zeros, int Q, mox_fma_job *j)
 {
-    mox_fma_place at = mox_fma_start(j);
-    memset(j->c, 0, (size_t)j->a->rows * 2 * MOX_PANEL_ROWS * sizeof *j->c);
-    for (int64_t s = 0; s < j->steps; s += MOX_FMA_SLAB) {
-        const int64_t steps = mox_min_i64(MOX_FMA_SLAB, j->steps - s);
+    const int bytes = mox_fma_step_bytes(element, Q);
+    mox_walk_place at = mox_walk_start(&j->walk);
+    memset(j->c, 0, (size_t)j->walk.a->rows * 2 * MOX_PANEL_ROWS * sizeof *j->c);
+    for (int64_t s = 0; s < j->walk.steps; s += MOX_FMA_SLAB) {
+        const int64_t steps = mox_min_i64(MOX_FMA_SLAB, j->walk.steps - s);
         for (int64_t i = 0; i < steps; i++) {
             j->places[i] = at;
-            for (int p = 0; p < j->panels; p++) {
-                mox_fma_prefetch(element, Q, j, p, s + i);
+            for (int p = 0; p < j->walk.panels; p++) {
+                mox_walk_prefetch(&j->walk, p, (s + i) * bytes, bytes);
                 mox_fma_decode(element, zeros, Q, j, p, s + i, mox_fma_zero(zeros, j, &at, p),
                                j->slab + i * 8 * Q * 2 * MOX_PANEL_ROWS);
             }
-            mox_fma_advance(j, &at);
+            mox_walk_advance(&j->walk, &at);
         }
         mox_fma_blocks(Q, j, s, steps);
     }
@@ -308,16 +210,17 @@ MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype like, bool zeros, int Q, con
                                         const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a,
                                         float *c, void *scratch)
 {
-    mox_fma_job j;
-    mox_fma_prepare(&j, matrix, weight, panel, panels, a, c, scratch);
+    mox_fma_job j = { .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c };
+    float *scale;
+    mox_fma_lay_out(matrix->groups, scratch, &j, &scale);
+    mox_walk_open(&j.walk, matrix, weight, panel, panels, a, 8 * Q, scale);
     mox_floats_tables(weight->element, &j.tables);
-    /* Flush to zero and denormals are zero. */
-    const unsigned mxcsr = _mm_getcsr();
-    _mm_setcsr(mxcsr | 0x8040u);
-    if (a->rows <= MOX_FMA_NARROW)
-        mox_fma_all_narrow(like, zeros, Q, &j);
-    else
+    const unsigned mxcsr = mox_walk_flush_subnormals();
+    /* The last panel of an odd number is alone: not worth a form of its own. */
+    if (a->rows > MOX_FMA_NARROW || (a->rows <= 2 && panels == 1))
         mox_fma_wide(like, zeros, Q, &j);
+    else
+        mox_fma_all_narrow(like, zeros, Q, &j);
     _mm_setcsr(mxcsr);
 }
 
