@@ -50,7 +50,8 @@ for key in preset scheme backend isa threads mode tokens routing median_ms min_m
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
 done
 [ "$(grep '"tokens":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"
-grep -q '"flop": 25165824' "$tmp/out" || fail "one token is not 25165824 operations"
+[ "$(grep '"flop":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "50331648 25165824 " ] ||
+    fail "one token is not 25165824 operations, or two are not twice as many"
 grep -q '"weight_bytes": 6684672' "$tmp/out" || fail "8 experts are not 6684672 bytes"
 grep -q '"output_rms": [0-9]' "$tmp/out" || fail "the output is not finite"
 grep -q '"scheme": "mxfp4-ct"' "$tmp/out" || fail "the scheme is not the one asked for"
@@ -102,6 +103,11 @@ for emulator in qemu-x86_64 qemu-aarch64; do
 done
 # shellcheck disable=SC2086
 expect 4 "gnuplot-nox" env PATH="$tmp/bin" "$moxie" bench $small --tokens 1 --plot "$tmp/plot.svg"
+printf '#!/bin/sh\n[ "$1" = --version ]\n' >"$tmp/bin/gnuplot"
+chmod +x "$tmp/bin/gnuplot"
+# shellcheck disable=SC2086
+expect 4 "gnuplot failed .exit code 1" env PATH="$tmp/bin:$PATH" "$moxie" bench $small --tokens 1 --repeats 1 \
+    --limits "$limits" --plot "$tmp/plot.svg"
 # shellcheck disable=SC2012
 [ "$(ls "$tmp" | grep -c plot)" = 0 ] || fail "without gnuplot something was written"
 if ! command -v gnuplot >/dev/null; then
@@ -118,6 +124,10 @@ expect 0 "drawn in" bench $small --tokens 1 --plot "$tmp/plot.png"
 [ "$(head -c 4 "$tmp/plot.png" | tail -c 3)" = PNG ] || fail "the picture is no PNG"
 # shellcheck disable=SC2086
 expect 3 "no/plot.png: cannot be written" bench $small --tokens 1 --plot "$tmp/no/plot.png"
+mkdir "$tmp/plot.dir.png"
+# shellcheck disable=SC2086
+expect 3 "cannot be written: Is a directory" bench $small --tokens 1 --plot "$tmp/plot.dir.png"
+rmdir "$tmp/plot.dir.png"
 # shellcheck disable=SC2012
 [ "$(ls "$tmp" | grep -c plot)" = 2 ] || fail "something was left beside the pictures: $(ls "$tmp")"
 finish
