@@ -15,7 +15,7 @@
 #include "base/sizes.h"
 #include "cpu/quant_act/quant_act.h"
 #include "fused_problem.h"
-#include "test_executor.h"
+#include "test_executors.h"
 
 /* ---- what a run leaves ------------------------------------------------------------------------------------- */
 

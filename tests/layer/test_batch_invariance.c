@@ -14,7 +14,7 @@
 #include "base/cpu_features.h"
 #include "layer/plan.h"
 #include "small_layer.h"
-#include "test_executor.h"
+#include "test_executors.h"
 
 enum { ALONE = 130, MOST = 1031, TOP_K = 3 };
 

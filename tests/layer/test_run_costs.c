@@ -12,7 +12,7 @@
 #include "layer/plan.h"
 #include "small_layer.h"
 #include "test_cpu_state.h"
-#include "test_executor.h"
+#include "test_executors.h"
 
 enum { MOST = 512, REGIONS = 3, WORKERS = 2 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_executor.h - executors such as a host engine may bring, legal but unlike the library's pool, that also count
+ * test_executors.h - executors such as a host engine may bring, legal but unlike the library's pool, that also count
  * what the library asks of them.
  */
-#ifndef TEST_EXECUTOR_H
-#define TEST_EXECUTOR_H
+#ifndef TEST_EXECUTORS_H
+#define TEST_EXECUTORS_H
 
 #include "test_support.h"
 

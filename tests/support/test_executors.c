@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_executor.c - executors for tests (test_executor.h).
+ * test_executors.c - executors for tests (test_executors.h).
  */
-#include "test_executor.h"
+#include "test_executors.h"
 
 #include <pthread.h>
 #include <unistd.h>
