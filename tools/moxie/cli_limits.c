@@ -89,7 +89,7 @@ static moxie_status not_limits(const char *path, const char *found, moxie_error 
 /* Figures and names of `object` into `out`; false when one is missing or no positive number. */
 static bool take_figures(const json_t *object, cli_limits *out)
 {
-    moxie_limits *found = &out->found;
+    moxie_limits found = out->found;
     const json_t *how = json_object_get(object, "how");
     for (int i = 0; i < N_FIGURES; i++) {
         const json_t *number = json_object_get(object, figures[i].key);
@@ -100,13 +100,14 @@ static bool take_figures(const json_t *object, cli_limits *out)
             return false;
         snprintf(out->text[i], sizeof out->text[i], "%s", text ? text : "");
         const char *kept = out->text[i];
-        memcpy((char *)found + figures[i].value, &value, sizeof value);
-        memcpy((char *)found + figures[i].how, &kept, sizeof kept);
+        memcpy((char *)&found + figures[i].value, &value, sizeof value);
+        memcpy((char *)&found + figures[i].how, &kept, sizeof kept);
     }
     const json_t *l2 = json_object_get(object, "l2_bytes"), *cache = json_object_get(object, "cache_bytes");
-    found->l2_bytes = (uint64_t)json_integer_value(l2);
-    found->cache_bytes = (uint64_t)json_integer_value(cache);
-    found->disturbed = (int32_t)json_integer_value(json_object_get(object, "disturbed"));
+    found.l2_bytes = (uint64_t)json_integer_value(l2);
+    found.cache_bytes = (uint64_t)json_integer_value(cache);
+    found.disturbed = (int32_t)json_integer_value(json_object_get(object, "disturbed"));
+    out->found = found;
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
