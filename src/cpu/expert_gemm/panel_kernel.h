@@ -50,6 +50,8 @@ typedef struct mox_panel_rows {
     const float *scales; /* [rows, scale_stride], one a group of group_cols columns; NULL: none */
     int64_t scale_stride;
     int64_t group_cols; /* a multiple of 32 */
+    bool again; /* as in the last call with this scratch, of the same matrix: what was derived from them is still there
+                 */
 } mox_panel_rows;
 
 /* What mox_panel_multiply_fn computes: panels [panel, panel + panels) of `matrix`, panels 1 or 2, times the rows of

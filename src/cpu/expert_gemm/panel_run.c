@@ -125,10 +125,11 @@ static void one_task(void *context, int64_t task, int32_t worker)
     const mox_panel_matrix *m = args->projection == MOX_W13 ? &record.w13 : &record.w2;
     lay_out(job->row, m->cols, 0, (uint8_t *)args->scratch + (uint64_t)worker * job->scratch_bytes, &sc);
     for (int64_t p = first; p < last; p += MOX_PANEL_BLOCK) {
-        const mox_panel_rows rows = arrange(job, &sc, p, mox_min_i64(MOX_PANEL_BLOCK, last - p));
+        mox_panel_rows rows = arrange(job, &sc, p, mox_min_i64(MOX_PANEL_BLOCK, last - p));
         for (int64_t panel = start; panel < mox_min_i64(start + TASK_PANELS, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             job->multiply(m, job->weight, panel, panels, &rows, sc.c, sc.kernel);
+            rows.again = true;
             for (int j = 0; j < panels; j++)
                 finish(job, m, panel + j, sc.c + j * MOX_PANEL_ROWS, p, rows.rows);
         }

@@ -14,42 +14,46 @@
 
 #include "pack/panel.h"
 
-/* The value is the code in the exponent field, but for 2^-127 and NaN. */
-static inline float mox_scale_e8m0(uint32_t code)
+static inline float mox_scale_of(uint32_t bits)
 {
-    const uint32_t bits = code == 0 ? 0x00400000u : code == 255 ? 0x7fc00000u : code << 23;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+/* The value is the code in the exponent field, but for 2^-127, a subnormal, and NaN. */
+static inline float mox_scale_e8m0(uint32_t code)
+{
+    const uint32_t bits = code << 23, least = 0x00400000u;
+    const uint32_t quiet = code == 255 ? least : 0;
+    return mox_scale_of((bits > least ? bits : least) | quiet);
 }
 
 /* Four exponent bits, bias 7, three mantissa bits; 0x7f is NaN. Subnormals come out of the subtraction. */
 static inline float mox_scale_e4m3(uint32_t code)
 {
-    const uint32_t magnitude = code & 0x7f, exponent = magnitude >> 3;
-    const uint32_t bits = ((magnitude << 20) + (exponent == 0 ? (121u << 23) : (120u << 23))) | (code & 0x80) << 24;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    value = exponent == 0 ? value - (code & 0x80 ? -0x1p-6f : 0x1p-6f) : value;
-    return magnitude == 0x7f ? value * __builtin_nanf("") : value;
+    const uint32_t magnitude = code & 0x7f, subnormal = magnitude < 8 ? UINT32_MAX : 0;
+    const uint32_t special = magnitude == 0x7f ? 0x7fc00000u : 0;
+    const float value =
+        mox_scale_of((magnitude << 20) + (120u << 23) + (subnormal & 1u << 23)) - mox_scale_of(subnormal & 0x3c800000u);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return mox_scale_of(bits | special | (code & 0x80) << 24);
 }
 
 static inline float mox_scale_bf16(uint32_t code)
 {
-    const uint32_t bits = code << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return mox_scale_of(code << 16);
 }
 
 /* The fields moved to their place give value * 2^-112; exponent 31 becomes 255. */
 static inline float mox_scale_f16(uint32_t code)
 {
     const uint32_t special = (code & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
-    const uint32_t bits = (code & 0x7fff) << 13 | special | (code & 0x8000) << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return special ? value : value * 0x1p112f;
+    const float value = mox_scale_of((code & 0x7fff) << 13) * 0x1p112f;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return mox_scale_of(bits | special | (code & 0x8000) << 16);
 }
 
 static inline void mox_scales_read(moxie_dtype dtype, const uint8_t *restrict code, int64_t count, float *restrict out)

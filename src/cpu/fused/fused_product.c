@@ -136,10 +136,11 @@ void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int
     const mox_panel_matrix *m = &record.w13;
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
-        const mox_panel_rows a = rows_of(product, &side->a13, item, row, rows);
+        mox_panel_rows a = rows_of(product, &side->a13, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
+            a.again = true;
             finish(product, &side->a13, m, panel, panels, item->first + row, rows, sc->c);
             if (side->h != NULL)
                 keep_h(side, m, panel, panels, item->first + row, rows, sc->c);
@@ -161,11 +162,12 @@ void mox_fused_second(const mox_fused_side *side, const mox_fused_item *item, in
     const mox_panel_matrix *m = &record.w2;
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
-        const mox_panel_rows a = rows_of(product, &side->a2, item, row, rows);
+        mox_panel_rows a = rows_of(product, &side->a2, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             const int64_t column = panel * MOX_PANEL_ROWS, count = mox_min_i64(WIDTH, m->rows - column);
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
+            a.again = true;
             finish(product, &side->a2, m, panel, panels, item->first + row, rows, sc->c);
             for (int64_t r = 0; r < rows; r++)
                 memcpy(side->y + (item->first + row + r) * m->rows + column, sc->c + r * WIDTH,
