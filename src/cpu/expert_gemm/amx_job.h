@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * amx_job.h - one call of row amx_bf16: its two panels, its rows and its scratch (expert_gemm_amx.c has the whole).
+ *
+ *     mox_amx_form     constants of one format, at every call: what the code is instantiated for
+ *     mox_amx_stream   a panel: codes, scales, and where its decoded lines lie
+ *     mox_amx_job      both panels, the activations, segments
+ *
+ *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same |
+ *
+ * For files compiled with AMX bf16, AVX-512 VBMI and FP16.
+ */
+#ifndef MOX_CPU_AMX_JOB_H
+#define MOX_CPU_AMX_JOB_H
+
+#include "cpu/expert_gemm/panel_decode_avx512.h"
+#include "cpu/expert_gemm/panel_kernel.h"
+
+enum {
+    MOX_AMX_LINES = 1024, /* bytes of a step's pair lines */
+    MOX_AMX_RING = 4,     /* steps of lines that are kept when each is read once */
+    MOX_AMX_TILE = 256,   /* numbers of a C tile */
+    MOX_AMX_NARROW = 8    /* rows of the narrow way */
+};
+
+/* What becomes of a scale: it ends a segment, or is folded into lines. */
+typedef enum mox_amx_folding { MOX_AMX_DRAINED, MOX_AMX_FOLD_E8M0, MOX_AMX_FOLD_E4M3 } mox_amx_folding;
+
+/* Formats of one order differ in their tables only; `like` stands for all of them in the code. */
+typedef struct mox_amx_form {
+    moxie_dtype like;
+    bool zeros;
+    mox_amx_folding fold;
+} mox_amx_form;
+
+/* One of the two panels. */
+typedef struct mox_amx_stream {
+    const uint8_t *codes, *next; /* this panel's, and those of the panel that comes after the pair */
+    const uint8_t *next_scales;  /* of that panel */
+    const uint8_t *zero;         /* [groups][16] or NULL */
+    const uint8_t *exponent;     /* [groups][16] E8M0 when folded */
+    const float *scale;          /* [groups][16]; FOLD_E4M3: [groups][16][2] f16 */
+    uint8_t *lines;              /* [steps], or the ring; bf16: in the record */
+    bool wide;                   /* folded scales leave the range of the fast way */
+    float end[MOX_PANEL_ROWS];   /* what folding left out, powers of two */
+} mox_amx_stream;
+
+typedef struct mox_amx_job {
+    const struct mox_amx_job *self; /* the original: copies whose address goes nowhere stay in registers */
+    const uint8_t *a;
+    const float *a_scales; /* NULL: none */
+    int64_t rows, a_scale_stride;
+    mox_pair_tables tables;
+    __m512i halves; /* f4_e2m1 as f16, FOLD_E4M3 */
+    mox_amx_stream panel[2];
+    int panels;
+    int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
+    int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
+    int64_t segment_steps, segments;        /* of what is drained */
+    int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
+    bool scaled;                            /* segments have scales of weights */
+    float *buffer;                          /* [4][16][16] */
+    float *c;                               /* [rows][32] */
+} mox_amx_job;
+
+/* The smallest normal bf16 is 2^-126: folded lines of f4_e2m1 are held at 2^-16 of their value (fold_e4m3). */
+#define MOX_AMX_E4M3_END 0x1p16f
+
+/* Everything that a product needs before it begins; `j` and what it points to are valid while the arguments are. */
+void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
+                     int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch);
+/* Of a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
+uint64_t mox_amx_scratch_bytes(int64_t steps, int64_t groups);
+
+/* Lines of step s of panel p, its folded scales outside what the fast way can add to exponents. */
+void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_amx_folding fold, int64_t s,
+                             uint8_t *to);
+
+/* Tiles of rows after the first, which find the lines decoded, whatever the format was. */
+void mox_amx_tall_again(const mox_amx_job *from, int p, int64_t row, int64_t rows);
+void mox_amx_square_again(const mox_amx_job *from, int64_t row, int64_t high, int64_t low);
+
+#endif

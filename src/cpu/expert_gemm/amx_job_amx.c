@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * amx_job_amx.c - what row amx_bf16 does before a product begins: scratch, scales, segments (amx_job.h).
+ *
+ * Scales become what their fold adds or multiplies, before subnormals are switched off: a scale of 2^-127 and the
+ * subnormals of f16 are read as they are. Panels whose folded scales leave the range of the fast way are marked.
+ */
+#if defined(__AMX_BF16__) && defined(__AVX512VBMI__) && defined(__AVX512FP16__)
+
+#include <math.h>
+
+#include "base/sizes.h"
+#include "cpu/expert_gemm/amx_job.h"
+#include "cpu/expert_gemm/panel_scales.h"
+
+static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes)
+{
+    void *here = base != NULL ? base + *at : NULL;
+    *at = (*at + bytes + 63) & ~UINT64_C(63);
+    return here;
+}
+
+/* What open_stream() fills. */
+typedef struct scale_space {
+    float *scale;   /* [groups][16] */
+    uint8_t *codes; /* [groups][16], for panels whose rows share a scale */
+} scale_space;
+
+static uint64_t lay_out(int64_t steps, int64_t groups, uint8_t *base, mox_amx_job *j, scale_space space[2])
+{
+    uint64_t at = 0;
+    j->buffer = carve(base, &at, 4 * MOX_AMX_TILE * sizeof(float));
+    for (int p = 0; p < 2; p++) {
+        space[p].scale = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
+        space[p].codes = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS);
+        j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, MOX_AMX_RING) * MOX_AMX_LINES);
+    }
+    return at;
+}
+
+/* Steps of groups of `cols` columns. */
+static int64_t steps_of(int64_t cols, int64_t steps)
+{
+    return mox_min_i64(mox_ceil_div(cols, MOX_PANEL_STEP), steps);
+}
+
+/* True when a folded scale is NaN, or brings a code below or above normal numbers. Powers of two: the smallest code
+ * that is not zero is 2^-16 or more, the largest below 2^16. */
+static bool is_wide(mox_amx_folding fold, const uint8_t *codes, int64_t count)
+{
+    const __m512i magnitude = _mm512_set1_epi8(fold == MOX_AMX_FOLD_E4M3 ? 0x7f : -1);
+    __m512i low = _mm512_set1_epi8(-1), high = _mm512_setzero_si512();
+    for (int64_t i = 0; i < count; i += 64) {
+        const __mmask64 there = count - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (count - i)) - 1;
+        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, codes + i), magnitude);
+        low = _mm512_mask_min_epu8(low, there, low, code);
+        high = _mm512_max_epu8(high, code);
+    }
+    if (fold == MOX_AMX_FOLD_E4M3)
+        return _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8(0x7f)) != 0;
+    return (_mm512_cmplt_epu8_mask(low, _mm512_set1_epi8(20)) |
+            _mm512_cmpgt_epu8_mask(high, _mm512_set1_epi8((char)236))) != 0;
+}
+
+/* Scales as f16 in both halves of each lane. The fields of E4M3 moved to those of f16 are 2^-8 of the value; the
+ * product brings subnormals along. */
+static void halve_scales(const uint8_t *codes, int64_t groups, float *out)
+{
+    const __m256h shift = _mm256_castsi256_ph(_mm256_set1_epi16(0x5c00));
+    for (int64_t g = 0; g < groups; g++) {
+        const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(codes + g * MOX_PANEL_ROWS)));
+        const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
+        const __m256i value = _mm256_castph_si256(_mm256_mul_ph(_mm256_castsi256_ph(magnitude), shift));
+        /* 0xf8: a | (b & c) */
+        const __m256i half =
+            _mm256_ternarylogic_epi32(value, _mm256_slli_epi16(code, 8), _mm256_set1_epi16((short)0x8000), 0xf8);
+        const __m512i wide = _mm512_cvtepu16_epi32(half);
+        _mm512_store_si512(out + g * MOX_PANEL_ROWS, _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16)));
+    }
+}
+
+/* Rows whose largest weights are too large for bf16 are folded at a fraction of their value, however far their
+ * exponents reach: what gets lost at the lower end is nothing beside the row's largest weight. */
+static void lower_rows(mox_amx_stream *out, int64_t groups)
+{
+    for (int n = 0; n < MOX_PANEL_ROWS; n++) {
+        int high = 0;
+        for (int64_t g = 0; g < groups; g++) {
+            const int code = out->exponent[g * MOX_PANEL_ROWS + n];
+            high = code != 255 && code > high ? code : high;
+        }
+        out->end[n] = high > 230 ? ldexpf(1.0f, high - 230) : 1.0f;
+    }
+}
+
+/* Codes of folded scales, one for every row. */
+static const uint8_t *spread(const mox_panel_matrix *m, const uint8_t *codes, uint8_t *out)
+{
+    if (m->scale_lanes == MOX_PANEL_ROWS)
+        return codes;
+    for (int64_t g = 0; g < m->groups; g++)
+        memset(out + g * MOX_PANEL_ROWS, codes[g], MOX_PANEL_ROWS);
+    return out;
+}
+
+static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
+                        int64_t panel, int panels, const scale_space *space)
+{
+    const uint8_t *codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    out->codes = codes;
+    out->next = codes + (uint64_t)panels * m->panel_bytes;
+    out->next_scales = out->next + m->scale_at;
+    out->zero = m->zero_at != 0 ? codes + m->zero_at : NULL;
+    out->scale = space->scale;
+    mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == MOX_AMX_FOLD_E4M3 ? MOX_AMX_E4M3_END : 1.0f);
+    if (fold == MOX_AMX_DRAINED) {
+        mox_panel_scales(m, weight->scale, panel, space->scale);
+        return;
+    }
+    out->exponent = spread(m, codes + m->scale_at, space->codes);
+    out->wide = is_wide(fold, out->exponent, m->groups * MOX_PANEL_ROWS);
+    if (fold == MOX_AMX_FOLD_E4M3)
+        halve_scales(out->exponent, m->groups, space->scale);
+    else if (out->wide)
+        lower_rows(out, m->groups);
+}
+
+static __m512i halves_of_e2m1(void)
+{
+    const float *values = mox_format_table(MOXIE_F4_E2M1);
+    const __m256i half = _mm512_cvtps_ph(_mm512_loadu_ps(values), _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+}
+
+void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
+                     int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
+{
+    scale_space space[2];
+    *j = (mox_amx_job) { .self = j,
+                         .a = a->data,
+                         .a_scales = a->scales,
+                         .rows = a->rows,
+                         .a_scale_stride = a->scale_stride,
+                         .panels = panels,
+                         .steps = m->steps,
+                         .step_bytes = (int64_t)m->step_bytes,
+                         .scale_lines = (int64_t)(m->panel_bytes - m->scale_at) / 64,
+                         .scaled = fold == MOX_AMX_DRAINED && m->scale_lanes > 0 };
+    lay_out(m->steps, m->groups, scratch, j, space);
+    j->c = c;
+    j->group_steps = steps_of(m->group_cols, m->steps);
+    j->act_steps = a->scales != NULL ? steps_of(a->group_cols, m->steps) : m->steps;
+    j->segment_steps = fold == MOX_AMX_DRAINED ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
+    j->segments = mox_ceil_div(m->steps, j->segment_steps);
+    mox_pairs_tables(weight->element, weight->has_zero != 0, &j->tables);
+    if (fold == MOX_AMX_FOLD_E4M3)
+        j->halves = halves_of_e2m1();
+    for (int p = 0; p < panels; p++)
+        open_stream(&j->panel[p], fold, m, weight, panel + p, panels, &space[p]);
+    /* Lines of all steps only for a second pass over them. */
+    const bool direct = weight->element == MOXIE_BF16, once = a->rows <= 32 && a->scales == NULL;
+    j->lines_mask = direct || !once || (j->segments > 1 && j->rows > MOX_AMX_NARROW) ? -1 : MOX_AMX_RING - 1;
+    for (int p = 0; direct && p < panels; p++)
+        j->panel[p].lines = (uint8_t *)(uintptr_t)j->panel[p].codes;
+    if (panels == 1)
+        j->panel[1] = j->panel[0];
+}
+
+uint64_t mox_amx_scratch_bytes(int64_t steps, int64_t groups)
+{
+    scale_space space[2];
+    mox_amx_job unused;
+    return lay_out(steps, groups, NULL, &unused, space);
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * amx_lines.h - codes of a step to the 16 pair lines of a B tile, scales folded in, for row amx_bf16.
+ *
+ *     codes -> mox_pairs_quarter() -> four lines of bf16 -> scale -> the ring or the kept lines -> tile
+ *
+ * Scales that leave codes exact in bf16 are folded: E8M0 by adding to exponents, E4M3 (of f4_e2m1) by an exact product
+ * in f16. bf16 weights are lines already, and tiles load them from the record.
+ *
+ * VPERMW is two operations here and VPSRLW shares a port with one of them, VPMULHUW does not: see docs/kernels-cpu.md
+ * for the count.
+ */
+#ifndef MOX_CPU_AMX_LINES_H
+#define MOX_CPU_AMX_LINES_H
+
+#include <immintrin.h>
+
+#include "cpu/expert_gemm/amx_job.h"
+
+enum { MOX_AMX_AHEAD = 16 };
+
+/* (exponent - 127) in the exponent field of both halves of each lane. */
+MOX_KERNEL_INLINE __m512i mox_amx_exponents(const uint8_t *code)
+{
+    const __m512i twice = _mm512_set_epi32((int)0x800f800f, (int)0x800e800e, (int)0x800d800d, (int)0x800c800c,
+                                           (int)0x800b800b, (int)0x800a800a, (int)0x80098009, (int)0x80088008,
+                                           (int)0x80078007, (int)0x80068006, (int)0x80058005, (int)0x80048004,
+                                           (int)0x80038003, (int)0x80028002, (int)0x80018001, (int)0x80008000);
+    const __m512i words =
+        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)code)), twice);
+    return _mm512_sub_epi16(_mm512_slli_epi16(words, 7), _mm512_set1_epi16(127 << 7));
+}
+
+/* Powers of two are added to the exponents of what is not zero, and of f8 not infinite or NaN. */
+MOX_KERNEL_INLINE __m512i mox_amx_fold_e8m0(moxie_dtype like, __m512i pairs, __m512i exponent)
+{
+    __mmask32 numbers = _mm512_test_epi16_mask(pairs, _mm512_set1_epi16(0x7fff));
+    if (mox_pairs_order(like) == MOX_PANEL_ZIPPED)
+        numbers =
+            _mm512_mask_cmplt_epu16_mask(numbers, _mm512_add_epi16(pairs, pairs), _mm512_set1_epi16((short)0xff00));
+    return _mm512_mask_add_epi16(pairs, numbers, pairs, exponent);
+}
+
+/* f4_e2m1 as f16 times E4M3 as f16 is exact and has at most 6 significant bits, 2^-10 to 2688. Moved down 3 bits, its
+ * 5 bits of exponent end those of bf16; setting the bits worth 96 makes that 2^-16 of the value, a normal number. */
+MOX_KERNEL_INLINE __m512i mox_amx_fold_e4m3(__m512i halves, __m512i scale)
+{
+    const __m512i product = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(halves), _mm512_castsi512_ph(scale)));
+    const __mmask32 nonzero = _mm512_test_epi16_mask(product, _mm512_set1_epi16(0x7fff));
+    const __m512i moved = _mm512_srai_epi16(product, 3);
+    /* 0xea: (a & b) | c */
+    const __m512i joined =
+        _mm512_ternarylogic_epi32(moved, _mm512_set1_epi16((short)0x8fff), _mm512_set1_epi16(0x3000), 0xea);
+    return _mm512_maskz_mov_epi16(nonzero, joined);
+}
+
+/* Groups of one step are common, divisions are not cheap. */
+MOX_KERNEL_INLINE int64_t mox_amx_group_of(const mox_amx_job *j, int64_t s)
+{
+    return j->group_steps == 1 ? s : s / j->group_steps;
+}
+
+MOX_KERNEL_INLINE __m512i mox_amx_zeros_of(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from, int64_t s)
+{
+    return f.zeros ? mox_pairs_zeros(f.like, from->zero + mox_amx_group_of(j, s) * MOX_PANEL_ROWS)
+                   : mox_pairs_no_zeros(f.like);
+}
+
+/* What folds into quarter q of step s. */
+MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
+                                               int64_t s, int q)
+{
+    if (f.fold == MOX_AMX_FOLD_E8M0)
+        return mox_amx_exponents(from->exponent + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
+    if (f.fold == MOX_AMX_FOLD_E4M3)
+        return _mm512_load_si512(from->scale + (2 * s + q / 2) * MOX_PANEL_ROWS);
+    return _mm512_setzero_si512();
+}
+
+/* Quarter q of step s of a panel, its scale folded, to its place in `to`. */
+MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
+                                              int64_t s, int q, __m512i scale, uint8_t *to)
+{
+    __m512i pairs[4];
+    mox_pair_tables tables = j->tables;
+    if (f.fold == MOX_AMX_FOLD_E4M3)
+        tables.t[0] = j->halves;
+    mox_pairs_quarter(f.like, f.zeros, &tables, from->codes + s * j->step_bytes, q, mox_amx_zeros_of(f, j, from, s),
+                      pairs);
+    for (int i = 0; i < 4; i++) {
+        if (f.fold == MOX_AMX_FOLD_E8M0)
+            pairs[i] = mox_amx_fold_e8m0(f.like, pairs[i], scale);
+        else if (f.fold == MOX_AMX_FOLD_E4M3)
+            pairs[i] = mox_amx_fold_e4m3(pairs[i], scale);
+        _mm512_store_si512(to + (4 * q + i) * 64, pairs[i]);
+    }
+}
+
+/* True when the record holds lines as they are. */
+MOX_KERNEL_INLINE bool mox_amx_is_direct(mox_amx_form f)
+{
+    return mox_pairs_order(f.like) == MOX_PANEL_PAIRS;
+}
+
+/* Lines of step s of panel p. */
+MOX_KERNEL_INLINE void mox_amx_decode_lines(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
+{
+    const mox_amx_stream *from = &j->panel[p];
+    if (mox_amx_is_direct(f) || s >= j->steps)
+        return;
+    uint8_t *to = from->lines + (s & j->lines_mask) * MOX_AMX_LINES;
+    if (f.fold != MOX_AMX_DRAINED && from->wide) {
+        mox_amx_decode_any_wide(j->self, p, f.like, f.fold, s, to);
+        return;
+    }
+    __m512i scale = mox_amx_folded_scale(f, j, from, s, 0);
+    for (int q = 0; q < 4; q++) {
+        if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
+            scale = mox_amx_folded_scale(f, j, from, s, q);
+        mox_amx_decode_quarter(f, j, from, s, q, scale, to);
+    }
+}
+
+/* Brings in codes AHEAD steps on, past the panel's end those of the pair that follows, and that pair's scales. */
+MOX_KERNEL_INLINE void mox_amx_prefetch(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
+{
+    const mox_amx_stream *from = &j->panel[p];
+    const int64_t ahead = s + MOX_AMX_AHEAD - j->steps;
+    const uint8_t *at =
+        ahead < 0 ? from->codes + (s + MOX_AMX_AHEAD) * j->step_bytes : from->next + ahead * j->step_bytes;
+    const int64_t bytes = mox_pairs_order(f.like) == MOX_PANEL_NIBBLES ? 256 : j->step_bytes;
+    for (int64_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)at + i, _MM_HINT_T0);
+    if (s < j->scale_lines)
+        _mm_prefetch((const char *)from->next_scales + 64 * s, _MM_HINT_T0);
+}
+
+MOX_KERNEL_INLINE void mox_amx_decode_step(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
+{
+    mox_amx_prefetch(f, j, p, s);
+    mox_amx_decode_lines(f, j, p, s);
+}
+
+MOX_KERNEL_INLINE const uint8_t *mox_amx_lines_of(const mox_amx_job *j, int p, int64_t s)
+{
+    return j->panel[p].lines + (s & j->lines_mask) * MOX_AMX_LINES;
+}
+
+#endif

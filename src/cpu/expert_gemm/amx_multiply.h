@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * amx_multiply.h - row amx_bf16: the product of one format, and which of the ways through a panel pair it takes.
+ *
+ *     square    tiles of rows by two, panels by two, sums in c: long segments, hence all folded formats
+ *     narrow    short segments, up to 8 rows: both panels at once, 2 x rows sums in registers
+ *     tall      short segments: tiles of up to 16 rows, a panel at a time, 16 sums in registers
+ *
+ * Activations with scales per group of columns go square or tall, with all lines decoded beforehand.
+ */
+#ifndef MOX_CPU_AMX_MULTIPLY_H
+#define MOX_CPU_AMX_MULTIPLY_H
+
+#include "cpu/expert_gemm/amx_forms.h"
+#include "cpu/expert_gemm/amx_square.h"
+
+enum { MOX_AMX_SQUARE_STEPS = 4 };
+
+/* The last panel of an odd number is alone: one form is enough for it. */
+MOX_KERNEL_INLINE void mox_amx_all_narrow(mox_amx_form f, const mox_amx_job *j)
+{
+    mox_amx_configure((int)j->rows, (int)j->rows);
+    if (j->panels == 1)
+        mox_amx_narrow(f, MOX_AMX_NARROW, 1, j);
+    else if (j->rows == 1)
+        mox_amx_narrow(f, 1, 2, j);
+    else if (j->rows <= 4)
+        mox_amx_narrow(f, 4, 2, j);
+    else
+        mox_amx_narrow(f, MOX_AMX_NARROW, 2, j);
+}
+
+MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, bool decoded, const mox_amx_job *j)
+{
+    for (int64_t row = 0; row < j->rows; row += 16) {
+        const int64_t rows = mox_min_i64(16, j->rows - row);
+        mox_amx_configure((int)rows, (int)rows);
+        for (int p = 0; p < j->panels; p++) {
+            if (row == 0 && !decoded)
+                mox_amx_tall(f, true, false, j, p, row, rows);
+            else
+                mox_amx_tall_again(j, p, row, rows);
+        }
+    }
+}
+
+MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decoded, const mox_amx_job *j)
+{
+    for (int64_t row = 0; row < j->rows; row += 32) {
+        const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
+        mox_amx_configure((int)high, low > 0 ? (int)low : 1);
+        if (row == 0 && !decoded)
+            mox_amx_square(f, true, false, j, row, high, low);
+        else
+            mox_amx_square_again(j, row, high, low);
+    }
+}
+
+MOX_KERNEL_INLINE void mox_amx_decode_all(mox_amx_form f, const mox_amx_job *j)
+{
+    for (int p = 0; p < j->panels; p++)
+        for (int64_t s = 0; s < j->steps; s++)
+            mox_amx_decode_step(f, j, p, s);
+}
+
+/* Folded formats have one segment, or those of the activations' groups. */
+MOX_KERNEL_INLINE void mox_amx_compute(mox_amx_form f, const mox_amx_job *from)
+{
+    const mox_amx_job j = *from;
+    const bool acts = j.a_scales != NULL;
+    const bool long_segments = j.segments == 1 || j.segment_steps >= MOX_AMX_SQUARE_STEPS;
+    if (acts)
+        mox_amx_decode_all(f, &j);
+    if (f.fold != MOX_AMX_DRAINED && !acts)
+        mox_amx_all_square(f, false, &j);
+    else if (long_segments && (acts || j.segments == 1 || j.rows > MOX_AMX_NARROW))
+        mox_amx_all_square(f, acts, &j);
+    else if (j.rows <= MOX_AMX_NARROW && !acts)
+        mox_amx_all_narrow(f, &j);
+    else
+        mox_amx_all_tall(f, acts, &j);
+}
+
+MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, const mox_panel_matrix *m, const moxie_quant *weight,
+                                        int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
+{
+    mox_amx_job j;
+    mox_amx_prepare(&j, f.fold, m, weight, panel, panels, a, c, scratch);
+    const unsigned mxcsr = _mm_getcsr();
+    _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
+    mox_amx_compute(f, &j);
+    _tile_release();
+    _mm_setcsr(mxcsr);
+}
+
+/* The product of one format. */
+#define MOX_AMX_FORM(name, like, zeros, fold)                                                                          \
+    void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                         \
+              const mox_panel_rows *a, float *c, void *scratch)                                                        \
+    {                                                                                                                  \
+        mox_amx_multiply((mox_amx_form) { like, zeros, fold }, m, weight, panel, panels, a, c, scratch);               \
+    }
+
+#endif
