@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor.h - weights as other engines' kernels want them: a set of named tensors for each expert, and back.
+ *
+ * A vendor layout is a table (a row of layouts.def, MOX_VENDOR_LAYOUT). Every tensor of it is a part of an expert that
+ * goes through at most three changes, each an object of a small list, each with its inverse:
+ *
+ *     expert's grids, any packing
+ *        |  dense rows            where they lie, or turned over once into scratch        (vendor_source.c)
+ *        |  padding               zero rows after gate and after up, zero columns; only where the caller asked
+ *        v
+ *     rows       mox_vendor_rows   which row of [gate | up] is row r of the tensor         (vendor_rows.c)
+ *        v
+ *     code       mox_vendor_code   what becomes of an element's bits, element by element   (vendor_codes.c)
+ *        v
+ *     order      mox_vendor_order  where the bytes of some rows lie in the tensor          (vendor_orders*.c)
+ *        v
+ *     tensor of one expert; files stack them [E, ...]
+ *
+ * Numbers that a target derives (alphas, reciprocals) are constants; what they were derived from is kept beside them,
+ * so that nothing is lost. Because every change has an inverse, unpacking is the same walk the other way.
+ *
+ * In the flow: checkpoint views -> [tensors] -> file (ckpt) -> another engine; and back.
+ * Sources of the layouts: spec of each row's file; the descriptions in docs/formats/.
+ */
+#ifndef MOX_PACK_VENDOR_H
+#define MOX_PACK_VENDOR_H
+
+#include "base/executor.h"
+#include "pack/layout.h"
+
+enum { MOX_VENDOR_BLOCK = 256, MOX_VENDOR_PARTS = 16, MOX_VENDOR_CONSTANTS = 12, MOX_VENDOR_LIMITS = 6 };
+
+typedef enum mox_vendor_projection { MOX_VENDOR_W13, MOX_VENDOR_W2 } mox_vendor_projection;
+typedef enum mox_vendor_of { MOX_VENDOR_CODES, MOX_VENDOR_SCALES, MOX_VENDOR_ZEROS, MOX_VENDOR_BIAS } mox_vendor_of;
+
+/* ---- the changes ---------------------------------------------------------------------------------- */
+
+/* Row r of the tensor is row source(r, rows) of [gate | up], or of the projection when it is one matrix. */
+typedef struct mox_vendor_rows {
+    const char *name;
+    int64_t (*source)(int64_t r, int64_t rows);
+    int32_t multiple; /* of `rows`, which it permutes in blocks of so many; 1: any */
+} mox_vendor_rows;
+
+/* What is known of a layer before its first expert is packed: the survey. */
+typedef struct mox_vendor_facts {
+    float scale_most[2], scale_least[2]; /* decoded scales of W13 and W2: the largest, and the smallest above zero */
+    float a13_most, a2_most;             /* static activation scales; 0: none given */
+} mox_vendor_facts;
+
+/* What a code may depend on besides the element. */
+typedef struct mox_vendor_context {
+    const mox_vendor_facts *facts;
+    mox_vendor_projection projection;
+    float zero_add; /* of the matrix: what its reader adds to stored zero points */
+} mox_vendor_context;
+
+/* Element by element; `count` elements lie densely, low bits first, in whole bytes. `in` is not `out`. */
+typedef struct mox_vendor_code {
+    const char *name;
+    moxie_dtype of;            /* elements of other dtypes pass unchanged */
+    int32_t in_bits, out_bits; /* of an element before and after */
+    void (*forward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
+    void (*backward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
+} mox_vendor_code;
+
+/* A matrix on its way: `rows` rows of `row_bytes`, elements of `bits`, padding included. */
+typedef struct mox_vendor_matrix {
+    int64_t rows, cols, row_bytes;
+    int32_t bits, item_bytes; /* of an element; of the tensor's dtype */
+} mox_vendor_matrix;
+
+/* Where the bytes of rows lie in the tensor of one expert. Rows come `step` at a time or a multiple of it. */
+typedef struct mox_vendor_order {
+    const char *name;
+    int32_t step, bytes_multiple; /* what rows and row_bytes must be multiples of */
+    int32_t pad_rows, pad_cols;   /* the order's own padding, with zeros, to multiples in rows and elements; 1 */
+    /* Shape of the tensor in items of its dtype; NULL: [rows, row_bytes / item_bytes]. Returns the rank. */
+    int32_t (*shape)(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK]);
+    /* Bytes of the tensor; NULL: rows * row_bytes. */
+    uint64_t (*bytes)(const mox_vendor_matrix *m);
+    /* Rows row .. row + count - 1, at rows[0], rows[1] ..., into the tensor; every byte that is theirs is written.
+     * Memory of rows and tensor does not overlap; no alignment. */
+    void (*put)(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows, uint8_t *tensor);
+    void (*get)(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows, const uint8_t *tensor);
+} mox_vendor_order;
+
+/* ---- a layout ------------------------------------------------------------------------------------- */
+
+/* One tensor. rows and code NULL: unchanged. Parts that the expert has not (bias, zeros) are left out. */
+typedef struct mox_vendor_part {
+    const char *name; /* as the target's caller names it: vLLM's parameter */
+    uint8_t projection, of;
+    moxie_dtype dtype; /* of the tensor */
+    const mox_vendor_rows *rows;
+    const mox_vendor_code *code;
+    const mox_vendor_order *order;
+} mox_vendor_part;
+
+/* One f32 per expert that the target's caller passes along. */
+typedef struct mox_vendor_constant {
+    const char *name;
+    float (*value)(const mox_vendor_facts *facts, const mox_record_shape *shape, const moxie_expert *expert);
+} mox_vendor_constant;
+
+typedef enum mox_vendor_extent { MOX_VENDOR_HIDDEN, MOX_VENDOR_INTERMEDIATE } mox_vendor_extent;
+
+/* hidden or intermediate must be a multiple. `pads`: the target's loader pads up to it, so the caller may ask for it.
+ */
+typedef struct mox_vendor_limit {
+    mox_vendor_extent extent;
+    int32_t multiple;
+    bool pads;
+    const char *why; /* "rows are shuffled in blocks of 128" */
+} mox_vendor_limit;
+
+/* What weights a layout takes; lists end with 0. */
+typedef struct mox_vendor_takes {
+    moxie_dtype elements[4], scales[4];
+    int32_t group_cols[6];    /* -1: the whole row */
+    int32_t group_rows;       /* 1, 128 or -1 */
+    bool zeros, no_zeros;     /* with zero points, without; both when either will do */
+    bool bias, ungated;       /* may have */
+    moxie_global_kind global; /* of weights; both kinds are the same numbers, one the reciprocal */
+} mox_vendor_takes;
+
+typedef struct mox_vendor_layout {
+    const char *name, *summary;
+    const char *caller; /* whose kernel, called how */
+    mox_vendor_takes takes;
+    bool surveys; /* constants or codes need facts of all experts */
+    mox_vendor_limit limits[MOX_VENDOR_LIMITS];
+    mox_vendor_part parts[MOX_VENDOR_PARTS];
+    mox_vendor_constant constants[MOX_VENDOR_CONSTANTS];
+} mox_vendor_layout;
+
+const mox_vendor_layout *mox_vendor_at(int32_t i); /* NULL past the last */
+const mox_vendor_layout *mox_vendor_by_name(const char *name);
+
+/* ---- a layout for one shape ----------------------------------------------------------------------- */
+
+typedef struct mox_vendor_tensor {
+    const char *name;
+    moxie_dtype dtype;
+    int32_t rank; /* 0: one value */
+    int64_t shape[MOXIE_MAX_RANK];
+    uint64_t bytes;
+    const mox_vendor_part *part; /* one of the two, or neither: what is kept */
+    const mox_vendor_constant *constant;
+    mox_vendor_matrix matrix; /* of a part */
+    int64_t half_rows;        /* of a part: rows of gate, or of up, or of the only matrix */
+} mox_vendor_tensor;
+
+/* What undoing needs and no part holds: f32 [5] of gate's, up's and down's global (0: none) and a13's and a2's scale.
+ */
+#define MOX_VENDOR_KEPT "moxie.kept"
+enum { MOX_VENDOR_KEPT_COUNT = 5 };
+
+typedef struct mox_vendor_plan {
+    const mox_vendor_layout *layout;
+    mox_record_shape shape;       /* of the weights */
+    moxie_dtype zero, bias;       /* how the checkpoint stores them; NONE: there are none */
+    int64_t hidden, intermediate; /* padded */
+    mox_vendor_facts facts;
+    int32_t count; /* of tensors: parts, constants, kept */
+    mox_vendor_tensor tensors[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+} mox_vendor_plan;
+
+/* `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be padded where a limit says so.
+ * MOXIE_ERR_UNSUPPORTED names the rule that is broken and the nearest shapes that would do. */
+moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
+                                  const moxie_expert *example, bool pad, mox_vendor_plan *out, moxie_error *error);
+/* Takes one expert's facts into the plan; all experts of the layer before the first is packed. Only when the layout
+ * surveys. */
+moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
+/* tensors[i]: memory of plan->tensors[i].bytes, no alignment. Views are checked first. Allocates: for grids whose rows
+ * are not dense as much as the grid, else little. */
+moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
+                             const moxie_executor *executor, moxie_error *error);
+/* Writes every element through the writable grids in `out`, shaped as those that were packed. */
+moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
+                               const moxie_executor *executor, moxie_error *error);
+
+/* ---- inside: one grid as dense rows (vendor_source.c) ---------------------------------------------- */
+
+/* Rows of one grid, dense: row r at data + r * stride. `owned` is scratch that holds them, or NULL. */
+typedef struct mox_vendor_source {
+    const moxie_grid *grid;
+    uint8_t *data, *owned;
+    int64_t stride;
+} mox_vendor_source;
+
+/* `read`: the grid's elements are wanted in the rows; else rows are for writing. Parallel over rows. */
+moxie_status mox_vendor_source_open(const moxie_grid *grid, bool read, const moxie_executor *executor,
+                                    mox_vendor_source *out, moxie_error *error);
+/* Rows that were written, to the grid. */
+void mox_vendor_source_flush(const mox_vendor_source *source, const moxie_executor *executor);
+void mox_vendor_source_close(mox_vendor_source *source);
+
+#endif

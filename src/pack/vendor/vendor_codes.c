@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_codes.c - what becomes of an element's bits, one by one.
+ *
+ *     u4b8_to_i4      code - 8 in two's complement: the top bit of every nibble turned
+ *     bf16_to_f32     the same number, wider
+ */
+#include "pack/vendor/vendor_parts.h"
+
+static void turn_top_bits(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < (count + 1) / 2; i++)
+        out[i] = in[i] ^ 0x88;
+}
+
+const mox_vendor_code mox_code_u4b8_to_i4 = { .name = "u4b8 to i4",
+                                              .of = MOXIE_U4B8,
+                                              .in_bits = 4,
+                                              .out_bits = 4,
+                                              .forward = turn_top_bits,
+                                              .backward = turn_top_bits };
+
+static void widen_bf16(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, in + 2 * i, sizeof half);
+        const uint32_t word = (uint32_t)half << 16;
+        memcpy(out + 4 * i, &word, sizeof word);
+    }
+}
+
+static void narrow_to_bf16(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < count; i++)
+        memcpy(out + 2 * i, in + 4 * i + 2, 2);
+}
+
+const mox_vendor_code mox_code_bf16_to_f32 = { .name = "bf16 to f32",
+                                               .of = MOXIE_BF16,
+                                               .in_bits = 16,
+                                               .out_bits = 32,
+                                               .forward = widen_bf16,
+                                               .backward = narrow_to_bf16 };

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_move.c - one expert to a vendor layout's tensors, and back: the walk that vendor.h draws.
+ *
+ *     for each part, for each block of its rows        a task
+ *         row r of the tensor  ->  row source(r) of [gate | up], or a row of zeros where the plan pads
+ *         changed or widened   ->  by way of staging rows of the worker's own
+ *         order->put or ->get
+ *
+ * Rows that need no change go from the checkpoint to the tensor without a stop between.
+ */
+#include "base/memory.h"
+#include "base/sizes.h"
+#include "pack/grid_move.h"
+#include "pack/vendor/vendor.h"
+
+enum { ROWS_A_TASK = 32 };
+
+/* One part of one expert. */
+typedef struct piece {
+    const mox_vendor_tensor *tensor;
+    mox_vendor_source half[2]; /* gate and up, or the only matrix */
+    int64_t half_rows;         /* of one of them, padded */
+    int32_t halves;
+    bool changes; /* the part's code applies */
+    mox_vendor_context context;
+    int64_t source_bytes; /* of a row's elements in the checkpoint */
+    uint8_t *data;        /* the tensor */
+    int64_t block, first; /* rows a task; number of the first task */
+} piece;
+
+typedef struct walk {
+    const mox_vendor_plan *plan;
+    piece pieces[MOX_VENDOR_PARTS];
+    int32_t count;
+    bool undo;
+    uint8_t *staging;  /* of a worker: most_rows rows, and one that takes what padding gives back */
+    int64_t most_rows; /* of a block */
+    uint64_t staging_bytes, row_bytes;
+    uint8_t *zeros; /* one row */
+} walk;
+
+/* ---- one block of rows ---------------------------------------------------------------------------- */
+
+/* Row `row` of the tensor in the checkpoint; NULL: padding. */
+static uint8_t *source_row(const piece *p, int64_t row)
+{
+    const mox_vendor_part *part = p->tensor->part;
+    const int64_t rows = p->half_rows * p->halves;
+    if (row >= rows)
+        return NULL;
+    const int64_t from = part->rows != NULL ? part->rows->source(row, rows) : row;
+    const mox_vendor_source *s = &p->half[from / p->half_rows];
+    const int64_t r = from % p->half_rows;
+    return r < s->grid->rows ? s->data + r * s->stride : NULL;
+}
+
+static bool is_staged(const piece *p)
+{
+    return p->changes || p->source_bytes < p->tensor->matrix.row_bytes;
+}
+
+/* A checkpoint's row to a staging row of the tensor's width, and back. */
+static void change(const piece *p, const uint8_t *row, uint8_t *staged)
+{
+    const mox_vendor_matrix *m = &p->tensor->matrix;
+    const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * m->bits, 8);
+    if (p->changes)
+        p->tensor->part->code->forward(&p->context, row, cols, staged);
+    else
+        memcpy(staged, row, (size_t)p->source_bytes);
+    memset(staged + used, 0, (size_t)(m->row_bytes - used));
+}
+
+static void restore(const piece *p, const uint8_t *staged, uint8_t *row)
+{
+    if (p->changes)
+        p->tensor->part->code->backward(&p->context, staged, p->half[0].grid->cols, row);
+    else
+        memcpy(row, staged, (size_t)p->source_bytes);
+}
+
+static void pack_block(const walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+{
+    const uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL };
+    const bool staged = is_staged(p);
+    for (int64_t r = 0; r < count; r++) {
+        const uint8_t *from = source_row(p, row + r);
+        uint8_t *here = staging + r * (int64_t)w->row_bytes;
+        if (from != NULL && staged)
+            change(p, from, here);
+        rows[r] = from == NULL ? w->zeros : staged ? here : from;
+    }
+    p->tensor->part->order->put(&p->tensor->matrix, row, count, rows, p->data);
+}
+
+static void unpack_block(const walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+{
+    uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL }, *source[MOX_VENDOR_BLOCK];
+    uint8_t *nowhere = staging + w->most_rows * (int64_t)w->row_bytes;
+    const bool staged = is_staged(p);
+    for (int64_t r = 0; r < count; r++) {
+        source[r] = source_row(p, row + r);
+        rows[r] = source[r] == NULL ? nowhere : staged ? staging + r * (int64_t)w->row_bytes : source[r];
+    }
+    p->tensor->part->order->get(&p->tensor->matrix, row, count, rows, p->data);
+    for (int64_t r = 0; staged && r < count; r++)
+        if (source[r] != NULL)
+            restore(p, rows[r], source[r]);
+}
+
+static void one_block(void *context, int64_t task, int32_t worker)
+{
+    const walk *w = context;
+    const piece *p = w->pieces + w->count - 1;
+    while (p->first > task)
+        p--;
+    const int64_t row = (task - p->first) * p->block, rows = p->tensor->matrix.rows;
+    (w->undo ? unpack_block : pack_block)(w, p, row, mox_min_i64(p->block, rows - row),
+                                          w->staging + (uint64_t)worker * w->staging_bytes);
+}
+
+/* ---- one expert ----------------------------------------------------------------------------------- */
+
+static const moxie_grid *grid_of(const moxie_matrix *matrix, int of)
+{
+    switch (of) {
+    case MOX_VENDOR_SCALES: return &matrix->scale;
+    case MOX_VENDOR_ZEROS: return &matrix->zero;
+    case MOX_VENDOR_BIAS: return &matrix->bias;
+    default: return &matrix->codes;
+    }
+}
+
+static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, const moxie_expert *expert, piece *p,
+                               const moxie_executor *executor, moxie_error *error)
+{
+    const mox_vendor_part *part = tensor->part;
+    const bool gated = part->projection == MOX_VENDOR_W13 && w->plan->shape.gated;
+    const moxie_matrix *only = part->projection == MOX_VENDOR_W2 ? &expert->down : &expert->up;
+    const moxie_matrix *halves[2] = { gated ? &expert->gate : only, only };
+    *p = (piece) { .tensor = tensor, .halves = gated ? 2 : 1 };
+    const moxie_grid *first = grid_of(halves[0], part->of);
+    p->half_rows = tensor->half_rows;
+    p->changes = part->code != NULL && part->code->of == first->dtype;
+    p->context = (mox_vendor_context) { &w->plan->facts, part->projection, halves[0]->zero_add };
+    p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
+    p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
+    for (int i = 0; i < p->halves; i++)
+        MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), !w->undo, executor, &p->half[i], error));
+    return MOXIE_OK;
+}
+
+static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_error *error)
+{
+    for (int32_t i = 0; i < w->count; i++) {
+        const uint64_t bytes = (uint64_t)w->pieces[i].tensor->matrix.row_bytes;
+        w->row_bytes = bytes > w->row_bytes ? bytes : w->row_bytes;
+        w->most_rows = mox_max_i64(w->most_rows, w->pieces[i].block);
+    }
+    w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
+    w->staging_bytes = (uint64_t)(w->most_rows + 1) * w->row_bytes;
+    const uint64_t workers = (uint64_t)executor->workers;
+    w->staging = mox_alloc_aligned(workers * w->staging_bytes, 64);
+    w->zeros = mox_alloc_aligned(w->row_bytes, 64);
+    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes of staging rows",
+                (unsigned long long)(workers * w->staging_bytes + w->row_bytes));
+    return MOXIE_OK;
+}
+
+static moxie_status check_expert(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    const mox_record_shape *s = &plan->shape;
+    if (s->gated)
+        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
+    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
+    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
+}
+
+static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, bool undo,
+                        const moxie_executor *executor, moxie_error *error)
+{
+    walk w = { .plan = plan, .undo = undo };
+    int64_t tasks = 0;
+    moxie_status status = check_expert(plan, expert, error);
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count && plan->tensors[i].part != NULL; i++) {
+        piece *p = &w.pieces[w.count++];
+        status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
+        p->data = tensors[i];
+        p->first = tasks;
+        tasks += mox_ceil_div(p->tensor->matrix.rows, p->block);
+    }
+    if (status == MOXIE_OK)
+        status = make_staging(&w, executor, error);
+    if (status == MOXIE_OK)
+        mox_parallel(executor, tasks, one_block, &w);
+    for (int32_t i = 0; i < w.count; i++)
+        for (int h = 0; h < w.pieces[i].halves; h++) {
+            if (undo && status == MOXIE_OK)
+                mox_vendor_source_flush(&w.pieces[i].half[h], executor);
+            mox_vendor_source_close(&w.pieces[i].half[h]);
+        }
+    mox_free(w.staging);
+    mox_free(w.zeros);
+    return status;
+}
+
+/* ---- numbers -------------------------------------------------------------------------------------- */
+
+static float global_of(const moxie_matrix *matrix)
+{
+    return matrix->global.data != NULL ? (float)mox_grid_value(&matrix->global, 0, 0) : 0;
+}
+
+static void store(void *tensor, const float *values, size_t count)
+{
+    memcpy(tensor, values, count * sizeof *values);
+}
+
+moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
+                             const moxie_executor *executor, moxie_error *error)
+{
+    MOX_TRY(run(plan, expert, tensors, false, executor, error));
+    for (int32_t i = 0; i < plan->count; i++) {
+        const mox_vendor_tensor *t = &plan->tensors[i];
+        if (t->constant != NULL) {
+            const float value = t->constant->value(&plan->facts, &plan->shape, expert);
+            store(tensors[i], &value, 1);
+        } else if (t->part == NULL) {
+            const float kept[MOX_VENDOR_KEPT_COUNT] = { global_of(&expert->gate), global_of(&expert->up),
+                                                        global_of(&expert->down), expert->a13_scale, expert->a2_scale };
+            store(tensors[i], kept, MOX_VENDOR_KEPT_COUNT);
+        }
+    }
+    return MOXIE_OK;
+}
+
+static void restore_global(const moxie_matrix *matrix, float value)
+{
+    if (matrix->global.data != NULL)
+        mox_pack_put_float(&matrix->global, 0, 0, value);
+}
+
+moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
+                               const moxie_executor *executor, moxie_error *error)
+{
+    MOX_TRY(run(plan, out, tensors, true, executor, error));
+    out->a13_scale = out->a2_scale = 0;
+    for (int32_t i = 0; i < plan->count; i++) {
+        const mox_vendor_tensor *t = &plan->tensors[i];
+        if (t->part != NULL || t->constant != NULL)
+            continue;
+        float kept[MOX_VENDOR_KEPT_COUNT];
+        memcpy(kept, tensors[i], sizeof kept);
+        restore_global(&out->gate, kept[0]);
+        restore_global(&out->up, kept[1]);
+        restore_global(&out->down, kept[2]);
+        out->a13_scale = kept[3];
+        out->a2_scale = kept[4];
+    }
+    return MOXIE_OK;
+}
+
+/* ---- survey --------------------------------------------------------------------------------------- */
+
+static void survey_matrix(const moxie_grid *scale, int which, mox_vendor_facts *facts)
+{
+    if (scale->data == NULL)
+        return;
+    float decoded[256];
+    const bool bytes = mox_dtype_bits(scale->dtype) == 8;
+    for (uint32_t c = 0; bytes && c < 256; c++)
+        decoded[c] = moxie_decode(scale->dtype, c);
+    for (int64_t r = 0; r < scale->rows; r++)
+        for (int64_t c = 0; c < scale->cols; c++) {
+            const uint32_t code = mox_grid_code(scale, r, c);
+            const float value = bytes ? decoded[code] : moxie_decode(scale->dtype, code);
+            if (value > facts->scale_most[which])
+                facts->scale_most[which] = value;
+            if (value > 0 && (facts->scale_least[which] == 0 || value < facts->scale_least[which]))
+                facts->scale_least[which] = value;
+        }
+}
+
+moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_TRY(check_expert(plan, expert, error));
+    mox_vendor_facts *f = &plan->facts;
+    survey_matrix(&expert->gate.scale, MOX_VENDOR_W13, f);
+    survey_matrix(&expert->up.scale, MOX_VENDOR_W13, f);
+    survey_matrix(&expert->down.scale, MOX_VENDOR_W2, f);
+    f->a13_most = expert->a13_scale > f->a13_most ? expert->a13_scale : f->a13_most;
+    f->a2_most = expert->a2_scale > f->a2_most ? expert->a2_scale : f->a2_most;
+    return MOXIE_OK;
+}

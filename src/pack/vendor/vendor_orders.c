@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_orders.c - orders of bytes whose runs are long enough to copy.
+ *
+ *     plain            [rows][row_bytes]
+ *     block_major      [row_bytes / 128][rows][128]: a column of 128 bytes of all rows, then the next
+ *     scales_128x4     [rows / 128][cols / 4][32][4][4]: atoms of 512 elements, rows 0 32 64 96 side by side
+ *
+ *         atom     columns 4q .. 4q + 3 of
+ *         line 0   row 0 | row 32 | row 64 | row 96
+ *         line 1   row 1 | row 33 | row 65 | row 97         element (m, k) of an atom at  m % 32 * 16 + m / 32 * 4 + k
+ *         ...
+ *         line 31  row 31 | ...
+ *
+ * Sources: FlashInfer's convert_to_block_layout; the scale factor layout of NVIDIA's block-scaled tensor core
+ * instructions, as TensorRT-LLM's quantization kernels write it.
+ */
+#include "base/sizes.h"
+#include "pack/vendor/vendor_parts.h"
+
+/* ---- plain ---------------------------------------------------------------------------------------- */
+
+static void put_plain(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                      uint8_t *tensor)
+{
+    for (int64_t r = 0; r < count; r++)
+        memcpy(tensor + (row + r) * m->row_bytes, rows[r], (size_t)m->row_bytes);
+}
+
+static void get_plain(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                      const uint8_t *tensor)
+{
+    for (int64_t r = 0; r < count; r++)
+        memcpy(rows[r], tensor + (row + r) * m->row_bytes, (size_t)m->row_bytes);
+}
+
+const mox_vendor_order mox_order_plain = {
+    .name = "plain", .step = 1, .bytes_multiple = 1, .pad_rows = 1, .pad_cols = 1, .put = put_plain, .get = get_plain
+};
+
+/* ---- block_major ---------------------------------------------------------------------------------- */
+
+enum { BLOCK = 128 };
+
+static int32_t block_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->row_bytes / BLOCK;
+    shape[1] = m->rows;
+    shape[2] = BLOCK / m->item_bytes;
+    return 3;
+}
+
+static void put_blocks(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                       uint8_t *tensor)
+{
+    for (int64_t b = 0; b < m->row_bytes / BLOCK; b++)
+        for (int64_t r = 0; r < count; r++)
+            memcpy(tensor + (b * m->rows + row + r) * BLOCK, rows[r] + b * BLOCK, BLOCK);
+}
+
+static void get_blocks(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                       const uint8_t *tensor)
+{
+    for (int64_t b = 0; b < m->row_bytes / BLOCK; b++)
+        for (int64_t r = 0; r < count; r++)
+            memcpy(rows[r] + b * BLOCK, tensor + (b * m->rows + row + r) * BLOCK, BLOCK);
+}
+
+const mox_vendor_order mox_order_block_major = { .name = "block_major",
+                                                 .step = 1,
+                                                 .bytes_multiple = BLOCK,
+                                                 .pad_rows = 1,
+                                                 .pad_cols = 1,
+                                                 .shape = block_shape,
+                                                 .put = put_blocks,
+                                                 .get = get_blocks };
+
+/* ---- scales_128x4 --------------------------------------------------------------------------------- */
+
+enum { ATOM_ROWS = 128, ATOM_COLS = 4, ATOM = 512 };
+
+static int32_t flat_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->rows * m->row_bytes / m->item_bytes;
+    return 1;
+}
+
+/* Offset of the four elements of row `row`, columns 4q and on. */
+static inline int64_t atom_offset(const mox_vendor_matrix *m, int64_t row, int64_t q)
+{
+    return (row / ATOM_ROWS * (m->cols / ATOM_COLS) + q) * ATOM + row % 32 * 16 + row % ATOM_ROWS / 32 * 4;
+}
+
+/* `size` is a constant where this is inlined: a run is one move. */
+static inline __attribute__((always_inline)) void put_runs(const mox_vendor_matrix *m, int64_t row, int64_t count,
+                                                           const uint8_t *const *rows, uint8_t *tensor, int64_t size)
+{
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t q = 0; q < m->cols / ATOM_COLS; q++)
+            memcpy(tensor + atom_offset(m, row + r, q) * size, rows[r] + q * ATOM_COLS * size,
+                   (size_t)(ATOM_COLS * size));
+}
+
+static inline __attribute__((always_inline)) void get_runs(const mox_vendor_matrix *m, int64_t row, int64_t count,
+                                                           uint8_t *const *rows, const uint8_t *tensor, int64_t size)
+{
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t q = 0; q < m->cols / ATOM_COLS; q++)
+            memcpy(rows[r] + q * ATOM_COLS * size, tensor + atom_offset(m, row + r, q) * size,
+                   (size_t)(ATOM_COLS * size));
+}
+
+static void put_atoms(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                      uint8_t *tensor)
+{
+    if (m->bits == 8)
+        put_runs(m, row, count, rows, tensor, 1);
+    else
+        put_runs(m, row, count, rows, tensor, 2);
+}
+
+static void get_atoms(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                      const uint8_t *tensor)
+{
+    if (m->bits == 8)
+        get_runs(m, row, count, rows, tensor, 1);
+    else
+        get_runs(m, row, count, rows, tensor, 2);
+}
+
+const mox_vendor_order mox_order_scales_128x4 = { .name = "scales_128x4",
+                                                  .step = ATOM_ROWS,
+                                                  .bytes_multiple = 1,
+                                                  .pad_rows = ATOM_ROWS,
+                                                  .pad_cols = ATOM_COLS,
+                                                  .shape = flat_shape,
+                                                  .put = put_atoms,
+                                                  .get = get_atoms };

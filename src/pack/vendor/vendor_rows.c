@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_rows.c - orders of rows: source(r) is the row of [gate | up], or of the only matrix, that becomes row r.
+ *
+ *     w31              [up | gate]                          halves exchanged
+ *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs
+ *     shuffle B        inside blocks of B = 32 or 16 rows:  0 4 8 .. 28 | 1 5 .. 29 | 2 ..     (B = 32)
+ *                                                           0 2 4 .. 14 | 1 3 .. 15            (B = 16)
+ *     a_b              b first, then a of its result: source(r) = b(a(r))
+ *
+ * The shuffles bring rows that one thread of the kernel's epilogue holds next to each other.
+ * Source: FlashInfer's shuffle_matrix_a and reorder_rows_for_gated_act_gemm (row index maps).
+ */
+#include "pack/vendor/vendor_parts.h"
+
+static int64_t w31(int64_t r, int64_t rows)
+{
+    return r < rows / 2 ? r + rows / 2 : r - rows / 2;
+}
+
+static int64_t gated(int64_t r, int64_t rows)
+{
+    return r / 2 + r % 2 * (rows / 2);
+}
+
+static int64_t shuffle_32(int64_t r, int64_t rows)
+{
+    (void)rows;
+    return r / 32 * 32 + 4 * (r % 8) + r % 32 / 8;
+}
+
+static int64_t shuffle_16(int64_t r, int64_t rows)
+{
+    (void)rows;
+    return r / 16 * 16 + 2 * (r % 8) + r % 16 / 8;
+}
+
+static int64_t shuffle_gated_w31(int64_t r, int64_t rows)
+{
+    return w31(gated(shuffle_32(r, rows), rows), rows);
+}
+
+static int64_t shuffle_16_w31(int64_t r, int64_t rows)
+{
+    return w31(shuffle_16(r, rows), rows);
+}
+
+const mox_vendor_rows mox_rows_w31 = { "w31", w31, 2 };
+const mox_vendor_rows mox_rows_shuffle_32 = { "shuffle_32", shuffle_32, 32 };
+const mox_vendor_rows mox_rows_shuffle_16 = { "shuffle_16", shuffle_16, 16 };
+const mox_vendor_rows mox_rows_shuffle_gated_w31 = { "shuffle_32 of gated of w31", shuffle_gated_w31, 32 };
+const mox_vendor_rows mox_rows_shuffle_16_w31 = { "shuffle_16 of w31", shuffle_16_w31, 32 };
