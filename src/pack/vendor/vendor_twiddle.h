@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_twiddle.h - eight e2m1 codes in a word, their bits spread so that a kernel makes bf16 of them with masks and
+ * shifts of whole words.
+ *
+ *     word of four bytes x0 x1 x2 x3, x0 lowest; low nibbles to bits 0 .. 15, high nibbles to bits 16 .. 31:
+ *
+ *                 15   14   13   12   11   10    9    8    7    6    5    4    3    2    1    0
+ *                 s0   s3   m3   s1  e3.1 e3.0  s2  e0.1 e0.0  m0  e1.1 e1.0  m1  e2.1 e2.0  m2
+ *
+ *     s sign, e.1 e.0 exponent, m mantissa bit of slot 0 .. 3. Under the mask 0x81c081c0 the word, and the word shifted
+ *     left by 3 and by 6, are slots 0, 1 and 2 as bf16 pairs of value * 2^-126; slot 3 is collected from what is left.
+ *
+ * In the flow: called by orders that put four bytes side by side (Triton's Hopper values, FlashInfer's sm90 "fp4").
+ * Sources: triton_kernels' hopper_value.py and FlashInfer's moe_gemm_mixed_utils.cu, which agree bit for bit.
+ */
+#ifndef MOX_PACK_VENDOR_TWIDDLE_H
+#define MOX_PACK_VENDOR_TWIDDLE_H
+
+#include <stdint.h>
+
+/* Both are plain word operations without branches, so that loops over them become vector code. Immutable. */
+static inline uint32_t mox_twiddle4(uint32_t word)
+{
+    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l1 l2 l3 h0 h1 h2 h3: two exchanges of neighbours. */
+    uint32_t t = (word ^ word >> 4) & 0x00f000f0u;
+    word ^= t ^ t << 4;
+    t = (word ^ word >> 8) & 0x0000ff00u;
+    word ^= t ^ t << 8;
+    return (word & 0x00080008u) << 12 | (word & 0x00070007u) << 6 | (word & 0x00800080u) << 5 |
+           (word & 0x00700070u) >> 1 | (word & 0x08000800u) >> 2 | (word & 0x07000700u) >> 8 |
+           (word & 0x80008000u) >> 1 | (word & 0x10001000u) << 1 | (word & 0x60006000u) >> 3;
+}
+
+static inline uint32_t mox_untwiddle4(uint32_t word)
+{
+    word = (word >> 12 & 0x00080008u) | (word >> 6 & 0x00070007u) | (word >> 5 & 0x00800080u) |
+           (word << 1 & 0x00700070u) | (word << 2 & 0x08000800u) | (word << 8 & 0x07000700u) |
+           (word << 1 & 0x80008000u) | (word >> 1 & 0x10001000u) | (word << 3 & 0x60006000u);
+    uint32_t t = (word ^ word >> 8) & 0x0000ff00u;
+    word ^= t ^ t << 8;
+    t = (word ^ word >> 4) & 0x00f000f0u;
+    return word ^ t ^ t << 4;
+}
+
+#endif
