@@ -9,13 +9,8 @@
  *
  *     bench_pack [threads] [repeats] [words of a format's name]
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "base/executor.h"
-#include "base/memory.h"
+#include "bench_common.h"
 #include "pack/layout.h"
 
 enum { HIDDEN = 2880, INTERMEDIATE = 2880, EXPERTS = 10 };
@@ -70,29 +65,7 @@ typedef struct bench {
     moxie_executor *executor;
 } bench;
 
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "bench_pack: %s: %s\n", what, why);
-    exit(1);
-}
-
-static void *need(uint64_t bytes)
-{
-    void *block = mox_alloc_pages(bytes);
-    if (block == NULL)
-        die("no memory", "close something");
-    return block;
-}
-
-/* With one worker the time that it ran, so that other programs on the machine count less. */
 static clockid_t clock_id = CLOCK_MONOTONIC;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(clock_id, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- sources -------------------------------------------------------------------------------------------------- */
 
@@ -154,7 +127,7 @@ static moxie_grid every_second(moxie_grid grid, int64_t first)
 
 static void make_expert(bench *b, int e, uint32_t *random)
 {
-    uint8_t *at = b->sources[e] = need(b->source_bytes);
+    uint8_t *at = b->sources[e] = bench_pages(b->source_bytes);
     moxie_expert *expert = &b->experts[e];
     for (uint64_t i = 0; i + 4 <= b->source_bytes; i += 4) {
         *random = *random * 1664525u + 1013904223u;
@@ -170,7 +143,7 @@ static void make_expert(bench *b, int e, uint32_t *random)
     }
     expert->down = source_matrix(b, &at, HIDDEN, INTERMEDIATE);
     if ((uint64_t)(at - b->sources[e]) > b->source_bytes)
-        die(b->which->name, "the sources do not fit");
+        bench_die(b->which->name, "the sources do not fit");
 }
 
 /* ---- rounds --------------------------------------------------------------------------------------------------- */
@@ -195,7 +168,7 @@ static void pack_part(void *context, int64_t task, int32_t worker)
     const int64_t e = task / b->parts, part = task % b->parts;
     (void)worker;
     if (b->layout->pack_part(&b->shape, &b->experts[e], part, b->records[e], NULL) != MOXIE_OK)
-        die(b->which->name, "a part was not packed");
+        bench_die(b->which->name, "a part was not packed");
 }
 
 static void seal_part(void *context, int64_t task, int32_t worker)
@@ -207,26 +180,14 @@ static void seal_part(void *context, int64_t task, int32_t worker)
     (void)worker;
     if ((part == 0 && mox_record_check(b->layout, &b->shape, e, &b->experts[e], &error) != MOXIE_OK) ||
         mox_record_pack_part(b->layout, &b->shape, &b->experts[e], part, b->records[e], &sum, &error) != MOXIE_OK)
-        die(b->which->name, error.text);
+        bench_die(b->which->name, error.text);
 }
 
 static double timed(const bench *b, moxie_task_fn fn)
 {
-    const double start = now();
+    const double start = bench_seconds(clock_id);
     mox_parallel(b->executor, EXPERTS * b->parts, fn, (void *)(uintptr_t)b);
-    return now() - start;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
+    return bench_seconds(clock_id) - start;
 }
 
 static void measure(const bench *b, int repeats)
@@ -247,8 +208,8 @@ static void measure(const bench *b, int repeats)
     }
     const double giga = 1e-9 * (double)b->bytes * EXPERTS;
     printf("%-22s copy %6.2f  pack %6.2f GB/s  ratio %.2f   sealed %6.2f GB/s  ratio %.2f\n", b->which->name,
-           giga / median(time[0], repeats), giga / median(time[1], repeats), median(ratio[0], repeats),
-           giga / median(time[2], repeats), median(ratio[1], repeats));
+           giga / bench_median(time[0], repeats), giga / bench_median(time[1], repeats),
+           bench_median(ratio[0], repeats), giga / bench_median(time[2], repeats), bench_median(ratio[1], repeats));
     fflush(stdout);
     for (int f = 0; f < 3; f++)
         free(time[f]);
@@ -265,12 +226,12 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
         .hidden = HIDDEN, .intermediate = INTERMEDIATE, .gated = true, .w13 = which->weight, .w2 = which->weight
     };
     if (!b.layout->record_bytes(&b.shape, &b.bytes))
-        die(which->name, "too large");
+        bench_die(which->name, "too large");
     b.parts = mox_record_parts(b.layout, &b.shape);
     b.source_bytes = b.bytes + (1 << 16);
     for (int e = 0; e < EXPERTS; e++) {
         make_expert(&b, e, &random);
-        b.records[e] = need(b.bytes);
+        b.records[e] = bench_pages(b.bytes);
     }
     measure(&b, repeats);
     for (int e = 0; e < EXPERTS; e++) {
@@ -285,7 +246,7 @@ int main(int argc, char **argv)
     moxie_executor *executor = NULL;
     moxie_error error = { .text = "needs at least one repeat" };
     if (repeats < 1 || mox_executor_create(threads, &executor, &error) != MOXIE_OK)
-        die("usage: bench_pack [threads] [repeats] [name]", error.text);
+        bench_die("usage: bench_pack [threads] [repeats] [name]", error.text);
     if (executor->workers == 1)
         clock_id = CLOCK_THREAD_CPUTIME_ID;
     printf("%d workers, %d experts of %d x %d twice and %d x %d, median of %d\n", (int)executor->workers, EXPERTS,
