@@ -40,13 +40,22 @@ typedef enum mox_vendor_of { MOX_VENDOR_CODES, MOX_VENDOR_SCALES, MOX_VENDOR_ZER
 typedef struct mox_vendor_rows {
     const char *name;
     int64_t (*source)(int64_t r, int64_t rows);
-    int32_t multiple; /* of `rows`, which it permutes in blocks of so many; 1: any */
+    int32_t multiple;                           /* of `rows`, which it permutes in blocks of so many; 1: any */
+    int64_t (*single)(int64_t r, int64_t rows); /* of a projection that is one matrix; NULL: as `source` */
 } mox_vendor_rows;
+
+/* What a layer does with its experts, for constants. Zero: plain SiLU, static scales of activations of the weights'
+ * kind.
+ */
+typedef struct mox_vendor_use {
+    moxie_activation activation; /* scalars; arrays per expert are refused */
+    moxie_quant a13, a2;
+} mox_vendor_use;
 
 /* What is known of a layer before its first expert is packed: the survey. */
 typedef struct mox_vendor_facts {
     float scale_most[2], scale_least[2]; /* decoded scales of W13 and W2: the largest, and the smallest above zero */
-    float a13_most, a2_most;             /* static activation scales; 0: none given */
+    float a13_most, a2_most;             /* static activation scales that multiply codes; 0: none given */
 } mox_vendor_facts;
 
 /* What a code may depend on besides the element. */
@@ -98,10 +107,13 @@ typedef struct mox_vendor_part {
     const mox_vendor_order *order;
 } mox_vendor_part;
 
+struct mox_vendor_plan;
+
 /* One f32 per expert that the target's caller passes along. */
 typedef struct mox_vendor_constant {
     const char *name;
-    float (*value)(const mox_vendor_facts *facts, const mox_record_shape *shape, const moxie_expert *expert);
+    float (*value)(const struct mox_vendor_plan *plan, const moxie_expert *expert);
+    bool (*has)(const mox_vendor_use *use); /* false: the caller passes none; NULL: always */
 } mox_vendor_constant;
 
 typedef enum mox_vendor_extent { MOX_VENDOR_HIDDEN, MOX_VENDOR_INTERMEDIATE } mox_vendor_extent;
@@ -122,7 +134,8 @@ typedef struct mox_vendor_takes {
     int32_t group_rows;       /* 1, 128 or -1 */
     bool zeros, no_zeros;     /* with zero points, without; both when either will do */
     bool bias, ungated;       /* may have */
-    moxie_global_kind global; /* of weights; both kinds are the same numbers, one the reciprocal */
+    moxie_global_kind global; /* of weights, one per matrix; both kinds are the same numbers, one the reciprocal */
+    bool static_acts;         /* needs static scales of activations */
 } mox_vendor_takes;
 
 typedef struct mox_vendor_layout {
@@ -130,6 +143,9 @@ typedef struct mox_vendor_layout {
     const char *caller; /* whose kernel, called how */
     mox_vendor_takes takes;
     bool surveys; /* constants or codes need facts of all experts */
+    /* False, and `reason` says why, when the target has no way to hold this expert although it takes its shape. NULL:
+     * any. */
+    bool (*holds)(const struct mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size);
     mox_vendor_limit limits[MOX_VENDOR_LIMITS];
     mox_vendor_part parts[MOX_VENDOR_PARTS];
     mox_vendor_constant constants[MOX_VENDOR_CONSTANTS];
@@ -152,25 +168,31 @@ typedef struct mox_vendor_tensor {
     int64_t half_rows;        /* of a part: rows of gate, or of up, or of the only matrix */
 } mox_vendor_tensor;
 
-/* What undoing needs and no part holds: f32 [5] of gate's, up's and down's global (0: none) and a13's and a2's scale.
- */
+/* What undoing needs and no part holds: f32 [8] of gate's, up's and down's global, a13's and a2's scale, and gate's,
+ * up's and down's scale where it is one per matrix. 0: none. */
 #define MOX_VENDOR_KEPT "moxie.kept"
-enum { MOX_VENDOR_KEPT_COUNT = 5 };
+enum { MOX_VENDOR_KEPT_COUNT = 8 };
 
 typedef struct mox_vendor_plan {
     const mox_vendor_layout *layout;
+    mox_vendor_use use;
     mox_record_shape shape;       /* of the weights */
-    moxie_dtype zero, bias;       /* how the checkpoint stores them; NONE: there are none */
+    moxie_dtype zero[2], bias[2]; /* of W13 and W2, as the checkpoint stores them; NONE: there are none */
     int64_t hidden, intermediate; /* padded */
     mox_vendor_facts facts;
     int32_t count; /* of tensors: parts, constants, kept */
     mox_vendor_tensor tensors[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
 } mox_vendor_plan;
 
-/* `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be padded where a limit says so.
- * MOXIE_ERR_UNSUPPORTED names the rule that is broken and the nearest shapes that would do. */
+/* `use` NULL: as a zero one. `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be
+ * padded where a limit says so. MOXIE_ERR_UNSUPPORTED names the rule that is broken and the nearest shapes that would
+ * do.
+ */
 moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
-                                  const moxie_expert *example, bool pad, mox_vendor_plan *out, moxie_error *error);
+                                  const mox_vendor_use *use, const moxie_expert *example, bool pad,
+                                  mox_vendor_plan *out, moxie_error *error);
+/* The views have the plan's shape, and the target can hold them; survey and pack ask it too. */
+moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
 /* Takes one expert's facts into the plan; all experts of the layer before the first is packed. Only when the layout
  * surveys. */
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
@@ -181,6 +203,10 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
 /* Writes every element through the writable grids in `out`, shaped as those that were packed. */
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error);
+
+/* ---- inside: one scale for a whole matrix (vendor_plan.c) -------------------------------------------- */
+
+bool mox_vendor_is_per_tensor(const moxie_quant *quant);
 
 /* ---- inside: one grid as dense rows (vendor_source.c) ---------------------------------------------- */
 

@@ -49,7 +49,10 @@ static uint8_t *source_row(const piece *p, int64_t row)
     const int64_t rows = p->half_rows * p->halves;
     if (row >= rows)
         return NULL;
-    const int64_t from = part->rows != NULL ? part->rows->source(row, rows) : row;
+    const mox_vendor_rows *order = part->rows;
+    const int64_t from = order == NULL                             ? row
+                         : p->halves == 1 && order->single != NULL ? order->single(row, rows)
+                                                                   : order->source(row, rows);
     const mox_vendor_source *s = &p->half[from / p->half_rows];
     const int64_t r = from % p->half_rows;
     return r < s->grid->rows ? s->data + r * s->stride : NULL;
@@ -168,13 +171,43 @@ static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_
     return MOXIE_OK;
 }
 
-static moxie_status check_expert(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+/* What no part and no constant of any layout could hold, or not in the way that was planned. */
+static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix *matrix, int which, const char *what,
+                                 moxie_error *error)
+{
+    const char *layout = plan->layout->name;
+    MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
+    MOX_FAIL_IF(matrix->group_index != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has columns in an order of their own, and the target takes them in theirs", layout,
+                what);
+    MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
+                    (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
+                layout, what);
+    return MOXIE_OK;
+}
+
+static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
 {
     const mox_record_shape *s = &plan->shape;
     if (s->gated)
         MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
     MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
-    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
+    MOX_TRY(mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error));
+    if (s->gated)
+        MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
+    MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
+    return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
+}
+
+moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_TRY(check_views(plan, expert, error));
+    char reason[160] = "";
+    MOX_FAIL_IF(plan->layout->holds != NULL && !plan->layout->holds(plan, expert, reason, sizeof reason),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s", plan->layout->name, reason);
+    return MOXIE_OK;
 }
 
 static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, bool undo,
@@ -182,7 +215,7 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
 {
     walk w = { .plan = plan, .undo = undo };
     int64_t tasks = 0;
-    moxie_status status = check_expert(plan, expert, error);
+    moxie_status status = MOXIE_OK;
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count && plan->tensors[i].part != NULL; i++) {
         piece *p = &w.pieces[w.count++];
         status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
@@ -207,57 +240,80 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
 
 /* ---- numbers -------------------------------------------------------------------------------------- */
 
-static float global_of(const moxie_matrix *matrix)
+/* The one number of a grid; 0: it has none or many. */
+static float one_of(const moxie_grid *grid)
 {
-    return matrix->global.data != NULL ? (float)mox_grid_value(&matrix->global, 0, 0) : 0;
+    return grid->data != NULL && grid->rows * grid->cols == 1 ? mox_pack_get_float(grid, 0, 0) : 0;
 }
 
-static void store(void *tensor, const float *values, size_t count)
+static void put_one(const moxie_grid *grid, float value)
 {
-    memcpy(tensor, values, count * sizeof *values);
+    if (grid->data != NULL && grid->rows * grid->cols == 1)
+        mox_pack_put_float(grid, 0, 0, value);
+}
+
+static void keep(const mox_record_shape *shape, const moxie_expert *expert, float kept[MOX_VENDOR_KEPT_COUNT])
+{
+    const bool scale13 = mox_vendor_is_per_tensor(&shape->w13), scale2 = mox_vendor_is_per_tensor(&shape->w2);
+    kept[0] = one_of(&expert->gate.global);
+    kept[1] = one_of(&expert->up.global);
+    kept[2] = one_of(&expert->down.global);
+    kept[3] = expert->a13_scale;
+    kept[4] = expert->a2_scale;
+    kept[5] = scale13 ? one_of(&expert->gate.scale) : 0;
+    kept[6] = scale13 ? one_of(&expert->up.scale) : 0;
+    kept[7] = scale2 ? one_of(&expert->down.scale) : 0;
 }
 
 moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
                              const moxie_executor *executor, moxie_error *error)
 {
+    MOX_TRY(mox_vendor_check(plan, expert, error));
+    MOX_FAIL_IF(plan->layout->takes.static_acts && (plan->facts.a13_most <= 0 || plan->facts.a2_most <= 0),
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: its constants hold static scales of activations, and no expert has one",
+                plan->layout->name);
     MOX_TRY(run(plan, expert, tensors, false, executor, error));
     for (int32_t i = 0; i < plan->count; i++) {
         const mox_vendor_tensor *t = &plan->tensors[i];
         if (t->constant != NULL) {
-            const float value = t->constant->value(&plan->facts, &plan->shape, expert);
-            store(tensors[i], &value, 1);
+            const float value = t->constant->value(plan, expert);
+            memcpy(tensors[i], &value, sizeof value);
         } else if (t->part == NULL) {
-            const float kept[MOX_VENDOR_KEPT_COUNT] = { global_of(&expert->gate), global_of(&expert->up),
-                                                        global_of(&expert->down), expert->a13_scale, expert->a2_scale };
-            store(tensors[i], kept, MOX_VENDOR_KEPT_COUNT);
+            float kept[MOX_VENDOR_KEPT_COUNT];
+            keep(&plan->shape, expert, kept);
+            memcpy(tensors[i], kept, sizeof kept);
         }
     }
     return MOXIE_OK;
 }
 
-static void restore_global(const moxie_matrix *matrix, float value)
+static void restore_kept(const mox_record_shape *shape, const void *tensor, moxie_expert *out)
 {
-    if (matrix->global.data != NULL)
-        mox_pack_put_float(&matrix->global, 0, 0, value);
+    float kept[MOX_VENDOR_KEPT_COUNT];
+    memcpy(kept, tensor, sizeof kept);
+    put_one(&out->gate.global, kept[0]);
+    put_one(&out->up.global, kept[1]);
+    put_one(&out->down.global, kept[2]);
+    out->a13_scale = kept[3];
+    out->a2_scale = kept[4];
+    if (mox_vendor_is_per_tensor(&shape->w13)) {
+        put_one(&out->gate.scale, kept[5]);
+        put_one(&out->up.scale, kept[6]);
+    }
+    if (mox_vendor_is_per_tensor(&shape->w2))
+        put_one(&out->down.scale, kept[7]);
 }
 
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error)
 {
+    MOX_TRY(check_views(plan, out, error));
     MOX_TRY(run(plan, out, tensors, true, executor, error));
     out->a13_scale = out->a2_scale = 0;
-    for (int32_t i = 0; i < plan->count; i++) {
-        const mox_vendor_tensor *t = &plan->tensors[i];
-        if (t->part != NULL || t->constant != NULL)
-            continue;
-        float kept[MOX_VENDOR_KEPT_COUNT];
-        memcpy(kept, tensors[i], sizeof kept);
-        restore_global(&out->gate, kept[0]);
-        restore_global(&out->up, kept[1]);
-        restore_global(&out->down, kept[2]);
-        out->a13_scale = kept[3];
-        out->a2_scale = kept[4];
-    }
+    for (int32_t i = 0; i < plan->count; i++)
+        if (plan->tensors[i].part == NULL && plan->tensors[i].constant == NULL)
+            restore_kept(&plan->shape, tensors[i], out);
     return MOXIE_OK;
 }
 
@@ -282,14 +338,22 @@ static void survey_matrix(const moxie_grid *scale, int which, mox_vendor_facts *
         }
 }
 
+/* The scale that multiplies codes: `given`, or its reciprocal when activations divide by it. */
+static void survey_act(float given, const moxie_quant *act, const moxie_quant *weight, float *most)
+{
+    const int32_t kind = act->global != MOXIE_GLOBAL_NONE ? act->global : weight->global;
+    const float scale = given == 0 ? 0 : kind == MOXIE_GLOBAL_DIVIDE ? 1.0f / given : given;
+    *most = scale > *most ? scale : *most;
+}
+
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
 {
-    MOX_TRY(check_expert(plan, expert, error));
+    MOX_TRY(mox_vendor_check(plan, expert, error));
     mox_vendor_facts *f = &plan->facts;
     survey_matrix(&expert->gate.scale, MOX_VENDOR_W13, f);
     survey_matrix(&expert->up.scale, MOX_VENDOR_W13, f);
     survey_matrix(&expert->down.scale, MOX_VENDOR_W2, f);
-    f->a13_most = expert->a13_scale > f->a13_most ? expert->a13_scale : f->a13_most;
-    f->a2_most = expert->a2_scale > f->a2_most ? expert->a2_scale : f->a2_most;
+    survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f->a13_most);
+    survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f->a2_most);
     return MOXIE_OK;
 }

@@ -148,8 +148,8 @@ static moxie_dtype source_dtype(const mox_vendor_plan *plan, const mox_vendor_pa
     switch (part->of) {
     case MOX_VENDOR_CODES: return quant->element;
     case MOX_VENDOR_SCALES: return quant->scale;
-    case MOX_VENDOR_ZEROS: return quant->has_zero ? plan->zero : MOXIE_DTYPE_NONE;
-    default: return (second ? plan->shape.bias2 : plan->shape.bias13) ? plan->bias : MOXIE_DTYPE_NONE;
+    case MOX_VENDOR_ZEROS: return quant->has_zero ? plan->zero[second] : MOXIE_DTYPE_NONE;
+    default: return (second ? plan->shape.bias2 : plan->shape.bias13) ? plan->bias[second] : MOXIE_DTYPE_NONE;
     }
 }
 
@@ -221,14 +221,26 @@ static void add_values(mox_vendor_plan *plan, const char *name, const mox_vendor
                                                          .bytes = (uint64_t)count * sizeof(float) };
 }
 
+bool mox_vendor_is_per_tensor(const moxie_quant *quant)
+{
+    return quant->scale != MOXIE_DTYPE_NONE && quant->group_rows == -1 && quant->group_cols == -1;
+}
+
+static moxie_dtype dtype_of(const moxie_grid *grid)
+{
+    return grid->data != NULL ? grid->dtype : MOXIE_DTYPE_NONE;
+}
+
 moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
-                                  const moxie_expert *example, bool pad, mox_vendor_plan *out, moxie_error *error)
+                                  const mox_vendor_use *use, const moxie_expert *example, bool pad,
+                                  mox_vendor_plan *out, moxie_error *error)
 {
     MOX_TRY(check_takes(layout, shape, error));
     mox_vendor_plan plan = { .layout = layout,
+                             .use = use != NULL ? *use : (mox_vendor_use) { .a13 = { 0 } },
                              .shape = *shape,
-                             .zero = example->up.zero.data != NULL ? example->up.zero.dtype : MOXIE_DTYPE_NONE,
-                             .bias = example->up.bias.data != NULL ? example->up.bias.dtype : example->down.bias.dtype,
+                             .zero = { dtype_of(&example->up.zero), dtype_of(&example->down.zero) },
+                             .bias = { dtype_of(&example->up.bias), dtype_of(&example->down.bias) },
                              .hidden = shape->hidden,
                              .intermediate = shape->intermediate };
     MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, pad, &plan.hidden, error));
@@ -238,8 +250,10 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
             MOX_TRY(add_part(&plan, part, error));
     const mox_vendor_constant *constant = layout->constants;
     for (; constant < layout->constants + MOX_VENDOR_CONSTANTS && constant->name; constant++)
-        add_values(&plan, constant->name, constant, 1);
-    if (layout->takes.global != MOXIE_GLOBAL_NONE || example->a13_scale != 0 || example->a2_scale != 0)
+        if (constant->has == NULL || constant->has(&plan.use))
+            add_values(&plan, constant->name, constant, 1);
+    if (layout->takes.global != MOXIE_GLOBAL_NONE || layout->takes.static_acts || example->a13_scale != 0 ||
+        example->a2_scale != 0 || mox_vendor_is_per_tensor(&shape->w13) || mox_vendor_is_per_tensor(&shape->w2))
         add_values(&plan, MOX_VENDOR_KEPT, NULL, MOX_VENDOR_KEPT_COUNT);
     *out = plan;
     return MOXIE_OK;

@@ -6,6 +6,7 @@
  *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs
  *     shuffle B        inside blocks of B = 32 or 16 rows:  0 4 8 .. 28 | 1 5 .. 29 | 2 ..     (B = 32)
  *                                                           0 2 4 .. 14 | 1 3 .. 15            (B = 16)
+ *     a single matrix  has no halves: its rows are only shuffled, or stay
  *     a_b              b first, then a of its result: source(r) = b(a(r))
  *
  * The shuffles bring rows that one thread of the kernel's epilogue holds next to each other.
@@ -16,6 +17,12 @@
 static int64_t w31(int64_t r, int64_t rows)
 {
     return r < rows / 2 ? r + rows / 2 : r - rows / 2;
+}
+
+static int64_t as_they_are(int64_t r, int64_t rows)
+{
+    (void)rows;
+    return r;
 }
 
 static int64_t gated(int64_t r, int64_t rows)
@@ -45,8 +52,8 @@ static int64_t shuffle_16_w31(int64_t r, int64_t rows)
     return w31(shuffle_16(r, rows), rows);
 }
 
-const mox_vendor_rows mox_rows_w31 = { "w31", w31, 2 };
-const mox_vendor_rows mox_rows_shuffle_32 = { "shuffle_32", shuffle_32, 32 };
-const mox_vendor_rows mox_rows_shuffle_16 = { "shuffle_16", shuffle_16, 16 };
-const mox_vendor_rows mox_rows_shuffle_gated_w31 = { "shuffle_32 of gated of w31", shuffle_gated_w31, 32 };
-const mox_vendor_rows mox_rows_shuffle_16_w31 = { "shuffle_16 of w31", shuffle_16_w31, 32 };
+const mox_vendor_rows mox_rows_w31 = { "w31", w31, 1, as_they_are };
+const mox_vendor_rows mox_rows_shuffle_32 = { "shuffle_32", shuffle_32, 32, NULL };
+const mox_vendor_rows mox_rows_shuffle_16 = { "shuffle_16", shuffle_16, 16, NULL };
+const mox_vendor_rows mox_rows_shuffle_gated_w31 = { "shuffle_32 of gated of w31", shuffle_gated_w31, 32, shuffle_32 };
+const mox_vendor_rows mox_rows_shuffle_16_w31 = { "shuffle_16 of w31", shuffle_16_w31, 16, shuffle_16 };
