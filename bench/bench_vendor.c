@@ -174,7 +174,7 @@ static void measure(bench *b, int repeats)
 static void plan_layout(bench *b, const mox_record_shape *shape)
 {
     moxie_error error;
-    if (mox_vendor_plan_make(b->layout, shape, &b->views[0], false, &b->plan, &error) != MOXIE_OK)
+    if (mox_vendor_plan_make(b->layout, shape, NULL, &b->views[0], false, &b->plan, &error) != MOXIE_OK)
         bench_die(b->layout->name, error.text);
     if (b->layout->surveys && mox_vendor_survey(&b->plan, &b->views[0], &error) != MOXIE_OK)
         bench_die(b->layout->name, error.text);
