@@ -93,7 +93,7 @@ static mox_record_shape shape_of(const mox_vendor_layout *layout)
     const mox_vendor_takes *t = &layout->takes;
     const moxie_quant quant = { .element = t->elements[0],
                                 .scale = t->scales[0],
-                                .group_rows = t->group_rows,
+                                .group_rows = t->group_rows[0],
                                 .group_cols = t->group_cols[0],
                                 .has_zero = t->zeros,
                                 .global = t->global };

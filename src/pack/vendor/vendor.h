@@ -65,14 +65,20 @@ typedef struct mox_vendor_context {
     float zero_add; /* of the matrix: what its reader adds to stored zero points */
 } mox_vendor_context;
 
-/* Element by element; `count` elements lie densely, low bits first, in whole bytes. `in` is not `out`. */
-typedef struct mox_vendor_code {
+/* Element by element; `count` elements lie densely, low bits first, in whole bytes. `in` is not `out`. Elements of
+ * dtypes that neither the code nor one `otherwise` is for pass unchanged. */
+typedef struct mox_vendor_code mox_vendor_code;
+struct mox_vendor_code {
     const char *name;
-    moxie_dtype of;            /* elements of other dtypes pass unchanged */
+    moxie_dtype of;
     int32_t in_bits, out_bits; /* of an element before and after */
     void (*forward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
+    /* NULL where undo does not read the part back. */
     void (*backward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
-} mox_vendor_code;
+    /* What keeps elements from being changed without loss, in words, or NULL; asked before forward. NULL: nothing. */
+    const char *(*refuse)(const mox_vendor_context *context, const uint8_t *in, int64_t count);
+    const mox_vendor_code *otherwise; /* for elements of another dtype */
+};
 
 /* A matrix on its way: `rows` rows of `row_bytes`, elements of `bits`, padding included. */
 typedef struct mox_vendor_matrix {
@@ -97,14 +103,22 @@ typedef struct mox_vendor_order {
 
 /* ---- a layout ------------------------------------------------------------------------------------- */
 
-/* One tensor. rows and code NULL: unchanged. Parts that the expert has not (bias, zeros) are left out. */
+/* How a part differs from its elements moved once: a sum of these. */
+enum {
+    MOX_VENDOR_DERIVED = 1, /* undo does not read it: another part keeps the elements as they were */
+    MOX_VENDOR_SPREAD = 2   /* of scales: each is repeated for all rows of its group. A derived part */
+};
+
+/* One tensor. rows and code NULL: unchanged. Parts that the expert has not (bias, zeros) are left out. Parts that only
+ * undo reads are named moxie.something. */
 typedef struct mox_vendor_part {
     const char *name; /* as the target's caller names it: vLLM's parameter */
     uint8_t projection, of;
-    moxie_dtype dtype; /* of the tensor */
+    moxie_dtype dtype; /* of the tensor; NONE: that of the elements */
     const mox_vendor_rows *rows;
     const mox_vendor_code *code;
     const mox_vendor_order *order;
+    int32_t how;
 } mox_vendor_part;
 
 struct mox_vendor_plan;
@@ -131,9 +145,11 @@ typedef struct mox_vendor_limit {
 typedef struct mox_vendor_takes {
     moxie_dtype elements[4], scales[4];
     int32_t group_cols[6];    /* -1: the whole row */
-    int32_t group_rows;       /* 1, 128 or -1 */
-    bool zeros, no_zeros;     /* with zero points, without; both when either will do */
+    int32_t group_rows[4];    /* 1, 128 or -1; none listed: 1 */
+    bool whole_groups;        /* columns are a multiple of the group's */
+    bool zeros, no_zeros;     /* with zero points, without; both when either will do. In the element's own code */
     bool bias, ungated;       /* may have */
+    moxie_dtype biases[4];    /* none listed: any */
     moxie_global_kind global; /* of weights, one per matrix; both kinds are the same numbers, one the reciprocal */
     bool static_acts;         /* needs static scales of activations */
 } mox_vendor_takes;
@@ -197,7 +213,8 @@ moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *e
  * surveys. */
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
 /* tensors[i]: memory of plan->tensors[i].bytes, no alignment. Views are checked first. Allocates: for grids whose rows
- * are not dense as much as the grid, else little. */
+ * are not dense as much as the grid, else little. MOXIE_ERR_UNSUPPORTED: the target cannot represent this expert; the
+ * text says what, and the tensors hold anything. */
 moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
                              const moxie_executor *executor, moxie_error *error);
 /* Writes every element through the writable grids in `out`, shaped as those that were packed. */
@@ -207,6 +224,10 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
 /* ---- inside: one scale for a whole matrix (vendor_plan.c) -------------------------------------------- */
 
 bool mox_vendor_is_per_tensor(const moxie_quant *quant);
+
+/* ---- inside: which of a part's codes is for elements of this dtype (vendor_plan.c) ----------------- */
+
+const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dtype dtype); /* NULL: none */
 
 /* ---- inside: one grid as dense rows (vendor_source.c) ---------------------------------------------- */
 

@@ -9,6 +9,8 @@
  *
  * Rows that need no change go from the checkpoint to the tensor without a stop between.
  */
+#include <stdatomic.h>
+
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
@@ -21,8 +23,9 @@ typedef struct piece {
     const mox_vendor_tensor *tensor;
     mox_vendor_source half[2]; /* gate and up, or the only matrix */
     int64_t half_rows;         /* of one of them, padded */
+    int64_t used_rows, repeat; /* of half_rows, those that are not padding; consecutive ones that are one of the grid */
     int32_t halves;
-    bool changes; /* the part's code applies */
+    const mox_vendor_code *code; /* that applies, or NULL */
     mox_vendor_context context;
     int64_t source_bytes; /* of a row's elements in the checkpoint */
     uint8_t *data;        /* the tensor */
@@ -37,7 +40,8 @@ typedef struct walk {
     uint8_t *staging;  /* of a worker: most_rows rows, and one that takes what padding gives back */
     int64_t most_rows; /* of a block */
     uint64_t staging_bytes, row_bytes;
-    uint8_t *zeros; /* one row */
+    uint8_t *zeros;                /* one row */
+    _Atomic(const char *) refusal; /* a code's, of some elements */
 } walk;
 
 /* ---- one block of rows ---------------------------------------------------------------------------- */
@@ -55,21 +59,24 @@ static uint8_t *source_row(const piece *p, int64_t row)
                                                                    : order->source(row, rows);
     const mox_vendor_source *s = &p->half[from / p->half_rows];
     const int64_t r = from % p->half_rows;
-    return r < s->grid->rows ? s->data + r * s->stride : NULL;
+    return r < p->used_rows ? s->data + r / p->repeat * s->stride : NULL;
 }
 
 static bool is_staged(const piece *p)
 {
-    return p->changes || p->source_bytes < p->tensor->matrix.row_bytes;
+    return p->code != NULL || p->source_bytes < p->tensor->matrix.row_bytes;
 }
 
 /* A checkpoint's row to a staging row of the tensor's width, and back. */
-static void change(const piece *p, const uint8_t *row, uint8_t *staged)
+static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *staged)
 {
     const mox_vendor_matrix *m = &p->tensor->matrix;
     const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * m->bits, 8);
-    if (p->changes)
-        p->tensor->part->code->forward(&p->context, row, cols, staged);
+    const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&p->context, row, cols) : NULL;
+    if (refusal != NULL)
+        atomic_store(&w->refusal, refusal);
+    if (p->code != NULL)
+        p->code->forward(&p->context, row, cols, staged);
     else
         memcpy(staged, row, (size_t)p->source_bytes);
     memset(staged + used, 0, (size_t)(m->row_bytes - used));
@@ -77,13 +84,13 @@ static void change(const piece *p, const uint8_t *row, uint8_t *staged)
 
 static void restore(const piece *p, const uint8_t *staged, uint8_t *row)
 {
-    if (p->changes)
-        p->tensor->part->code->backward(&p->context, staged, p->half[0].grid->cols, row);
+    if (p->code != NULL)
+        p->code->backward(&p->context, staged, p->half[0].grid->cols, row);
     else
         memcpy(row, staged, (size_t)p->source_bytes);
 }
 
-static void pack_block(const walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
 {
     const uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL };
     const bool staged = is_staged(p);
@@ -91,13 +98,13 @@ static void pack_block(const walk *w, const piece *p, int64_t row, int64_t count
         const uint8_t *from = source_row(p, row + r);
         uint8_t *here = staging + r * (int64_t)w->row_bytes;
         if (from != NULL && staged)
-            change(p, from, here);
+            change(w, p, from, here);
         rows[r] = from == NULL ? w->zeros : staged ? here : from;
     }
     p->tensor->part->order->put(&p->tensor->matrix, row, count, rows, p->data);
 }
 
-static void unpack_block(const walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
 {
     uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL }, *source[MOX_VENDOR_BLOCK];
     uint8_t *nowhere = staging + w->most_rows * (int64_t)w->row_bytes;
@@ -114,7 +121,7 @@ static void unpack_block(const walk *w, const piece *p, int64_t row, int64_t cou
 
 static void one_block(void *context, int64_t task, int32_t worker)
 {
-    const walk *w = context;
+    walk *w = context;
     const piece *p = w->pieces + w->count - 1;
     while (p->first > task)
         p--;
@@ -145,7 +152,13 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
     *p = (piece) { .tensor = tensor, .halves = gated ? 2 : 1 };
     const moxie_grid *first = grid_of(halves[0], part->of);
     p->half_rows = tensor->half_rows;
-    p->changes = part->code != NULL && part->code->of == first->dtype;
+    p->used_rows = first->rows;
+    p->repeat = 1;
+    if (part->how & MOX_VENDOR_SPREAD) {
+        p->used_rows = halves[0]->codes.rows;
+        p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
+    }
+    p->code = mox_vendor_code_for(part->code, first->dtype);
     p->context = (mox_vendor_context) { &w->plan->facts, part->projection, halves[0]->zero_add };
     p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
@@ -178,9 +191,10 @@ static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix
     const char *layout = plan->layout->name;
     MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
-    MOX_FAIL_IF(matrix->group_index != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has columns in an order of their own, and the target takes them in theirs", layout,
-                what);
+    const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
+    MOX_FAIL_IF(!mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group), MOXIE_ERR_UNSUPPORTED,
+                error, "layout %s: %s has columns in an order of their own, and the target takes them in theirs",
+                layout, what);
     MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
                     (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
                 MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
@@ -210,13 +224,20 @@ moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *e
     return MOXIE_OK;
 }
 
+static bool is_walked(const mox_vendor_part *part, bool undo)
+{
+    return part != NULL && !(undo && (part->how & MOX_VENDOR_DERIVED));
+}
+
 static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, bool undo,
                         const moxie_executor *executor, moxie_error *error)
 {
     walk w = { .plan = plan, .undo = undo };
     int64_t tasks = 0;
     moxie_status status = MOXIE_OK;
-    for (int32_t i = 0; status == MOXIE_OK && i < plan->count && plan->tensors[i].part != NULL; i++) {
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++) {
+        if (!is_walked(plan->tensors[i].part, undo))
+            continue;
         piece *p = &w.pieces[w.count++];
         status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
         p->data = tensors[i];
@@ -235,6 +256,8 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
         }
     mox_free(w.staging);
     mox_free(w.zeros);
+    MOX_FAIL_IF(status == MOXIE_OK && w.refusal != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s",
+                plan->layout->name, w.refusal);
     return status;
 }
 

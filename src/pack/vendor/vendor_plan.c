@@ -66,7 +66,10 @@ static bool has_group(const mox_vendor_takes *takes, const moxie_quant *quant, i
 static bool has_group_rows(const mox_vendor_takes *takes, const moxie_quant *quant, int64_t rows)
 {
     const int64_t group = mox_group_rows(quant, rows);
-    return takes->group_rows == -1 ? group == rows : group == (takes->group_rows == 0 ? 1 : takes->group_rows);
+    for (int i = 0; i < 4 && takes->group_rows[i] != 0; i++)
+        if (takes->group_rows[i] == group || (takes->group_rows[i] == -1 && group == rows))
+            return true;
+    return takes->group_rows[0] == 0 && group == 1;
 }
 
 static moxie_status check_quant(const mox_vendor_layout *layout, const moxie_quant *quant, int64_t rows, int64_t cols,
@@ -133,6 +136,34 @@ static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_ex
     return MOXIE_OK;
 }
 
+static moxie_status check_groups(const mox_vendor_layout *layout, const moxie_quant *quant, int64_t cols,
+                                 const char *extent, moxie_error *error)
+{
+    const int64_t group = mox_group_cols(quant, cols), below = cols / group * group;
+    MOX_FAIL_IF(
+        layout->takes.whole_groups && cols % group != 0, MOXIE_ERR_UNSUPPORTED, error,
+        "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target has no part of a group; "
+        "the nearest that would do: %lld or %lld",
+        layout->name, extent, (long long)cols, (long long)group, (long long)below, (long long)(below + group));
+    return MOXIE_OK;
+}
+
+static moxie_status check_dtypes(const mox_vendor_plan *plan, moxie_error *error)
+{
+    const mox_vendor_takes *takes = &plan->layout->takes;
+    char list[64];
+    MOX_FAIL_IF(plan->shape.w13.has_zero && plan->zero[0] != plan->shape.w13.element, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: zero points are %s, and the target wants them in the weights' own code, %s",
+                plan->layout->name, moxie_dtype_name(plan->zero[0]), moxie_dtype_name(plan->shape.w13.element));
+    for (int i = 0; i < 2; i++)
+        MOX_FAIL_IF(plan->bias[i] != MOXIE_DTYPE_NONE && takes->biases[0] != MOXIE_DTYPE_NONE &&
+                        !has_dtype(takes->biases, plan->bias[i]),
+                    MOXIE_ERR_UNSUPPORTED, error, "layout %s: the bias of %s is %s, and the target wants %s",
+                    plan->layout->name, i ? "w2" : "w13", moxie_dtype_name(plan->bias[i]),
+                    dtypes_of(takes->biases, list, sizeof list));
+    return MOXIE_OK;
+}
+
 /* ---- tensors -------------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t value, int64_t multiple)
@@ -161,11 +192,18 @@ static void extents_of(const mox_vendor_plan *plan, const mox_vendor_part *part,
     *rows = second ? plan->hidden : plan->intermediate;
     *cols = second ? plan->intermediate : plan->hidden;
     if (part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS) {
-        *rows = mox_scale_rows(quant, *rows);
+        *rows = part->how & MOX_VENDOR_SPREAD ? *rows : mox_scale_rows(quant, *rows);
         *cols = mox_scale_cols(quant, *cols);
     }
     if (part->of == MOX_VENDOR_BIAS)
         *cols = 1;
+}
+
+const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dtype dtype)
+{
+    while (code != NULL && code->of != dtype)
+        code = code->otherwise;
+    return code;
 }
 
 static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tensor *tensor, moxie_error *error)
@@ -178,8 +216,10 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
     m->rows = round_up(m->rows, order->pad_rows);
     m->cols = round_up(m->cols, order->pad_cols);
     const moxie_dtype source = source_dtype(plan, part);
-    m->bits = part->code != NULL && part->code->of == source ? part->code->out_bits : mox_dtype_bits(source);
-    m->item_bytes = mox_dtype_bytes(part->dtype);
+    const mox_vendor_code *code = mox_vendor_code_for(part->code, source);
+    m->bits = code != NULL ? code->out_bits : mox_dtype_bits(source);
+    tensor->dtype = part->dtype != MOXIE_DTYPE_NONE ? part->dtype : mox_dtype_bytes(source) > 0 ? source : MOXIE_U8;
+    m->item_bytes = mox_dtype_bytes(tensor->dtype);
     m->row_bytes = mox_ceil_div(m->cols * m->bits, 8);
     MOX_FAIL_IF(part->rows != NULL && m->rows % part->rows->multiple != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has %lld rows, which %s permutes in blocks of %d", plan->layout->name, part->name,
@@ -196,7 +236,7 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
 static moxie_status add_part(mox_vendor_plan *plan, const mox_vendor_part *part, moxie_error *error)
 {
     mox_vendor_tensor *t = &plan->tensors[plan->count];
-    *t = (mox_vendor_tensor) { .name = part->name, .dtype = part->dtype, .part = part };
+    *t = (mox_vendor_tensor) { .name = part->name, .part = part };
     MOX_TRY(measure_matrix(plan, t, error));
     const mox_vendor_matrix *m = &t->matrix;
     if (part->order->shape != NULL) {
@@ -245,6 +285,9 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .intermediate = shape->intermediate };
     MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, pad, &plan.hidden, error));
     MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, pad, &plan.intermediate, error));
+    MOX_TRY(check_groups(layout, &shape->w13, plan.hidden, "hidden", error));
+    MOX_TRY(check_groups(layout, &shape->w2, plan.intermediate, "intermediate", error));
+    MOX_TRY(check_dtypes(&plan, error));
     for (const mox_vendor_part *part = layout->parts; part < layout->parts + MOX_VENDOR_PARTS && part->name; part++)
         if (source_dtype(&plan, part) != MOXIE_DTYPE_NONE)
             MOX_TRY(add_part(&plan, part, error));
