@@ -11,7 +11,7 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/panel_fma_avx2.h"
+#include "cpu/expert_gemm/panel_digits_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- forms --------------------------------------------------------------------------------------- */
@@ -21,7 +21,7 @@ typedef void (*expand_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *star
 typedef void (*wide_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row);
 
 typedef struct form {
-    narrow_fn one, one_pair, two, three; /* rows; one row with a pair of panels. NULL: always wide */
+    narrow_fn one, one_pair, two; /* rows; one row with a pair of panels. NULL: always wide */
     expand_fn expand;
 } form;
 
@@ -39,9 +39,8 @@ typedef struct form {
     MOX_NARROW(one_##name, way, 1, 2)                                                                                  \
     MOX_NARROW(pair_##name, way, 1, 4)                                                                                 \
     MOX_NARROW(two_##name, way, 2, 2)                                                                                  \
-    MOX_NARROW(three_##name, way, 3, 1)                                                                                \
     MOX_EXPAND(expand_##name, way)                                                                                     \
-    static const form form_##name = { one_##name, pair_##name, two_##name, three_##name, expand_##name };
+    static const form form_##name = { one_##name, pair_##name, two_##name, expand_##name };
 MOX_FORM(pairs, MOX_HALF_PAIRS)
 MOX_FORM(quads, MOX_HALF_QUADS)
 MOX_FORM(e4m3, MOX_HALF_E4M3)
@@ -76,7 +75,7 @@ MOX_WIDE(by_pair_4, MOX_HALF_NIBBLES, 4)
 MOX_WIDE(by_pair_5, MOX_HALF_NIBBLES, 5)
 MOX_WIDE(by_pair_6, MOX_HALF_NIBBLES, 6)
 static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
-/* From 4 rows on no block is shorter than 3. */
+/* From 3 rows on no block is shorter than 3. */
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3, by_pair_4, by_pair_5, by_pair_6 };
 
 /* Conversion from f16 takes subnormals as they are, whatever MXCSR says, but emulators have flushed them: codes are
@@ -112,14 +111,67 @@ static void all_wide(const mox_ymm_job *j, mox_half_way way)
 
 static void all_narrow(const mox_ymm_job *j, mox_half_way way)
 {
-    switch (j->a->rows) {
-    case 1: (j->panels == 2 ? forms[way]->one_pair : forms[way]->one)(j); break;
-    case 2: forms[way]->two(j); break;
-    default: forms[way]->three(j); break;
-    }
+    if (j->a->rows == 2)
+        forms[way]->two(j);
+    else
+        (j->panels == 2 ? forms[way]->one_pair : forms[way]->one)(j);
+}
+
+/* ---- 4-bit codes in integers --------------------------------------------------------------------- */
+
+static mox_digits_fn digits_products(void)
+{
+    return mox_cpu()->avx_vnni && mox_digits_avxvnni != NULL ? mox_digits_avxvnni : mox_digits_avx2;
+}
+
+/* Most rows that are faster so: without AVX-VNNI those that would be multiplied while they are decoded. */
+static int64_t digits_rows(void)
+{
+    return digits_products() == mox_digits_avx2 ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
+}
+
+/* Bytes of digits; 0 for formats that are never multiplied so. */
+static uint64_t digits_bytes(moxie_dtype element, int64_t cols)
+{
+    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES)
+        return 0;
+    return (uint64_t)(digits_rows() * mox_ceil_div(cols, MOX_PANEL_STEP) * 4 * MOX_DIGITS_LINE);
+}
+
+static mox_digits_rule digits_rule(mox_ymm_job *j, moxie_dtype element)
+{
+    const bool halves = element == MOXIE_F4_E2M1;
+    const int32_t offset = halves ? 12 : 8;
+    uint8_t counts[16];
+    for (int i = 0; i < 16; i++)
+        counts[i] = (uint8_t)(mox_format_table(element)[i] * (halves ? 2.0f : 1.0f) + (float)offset);
+    j->counts = mox_half_both(counts);
+    const mox_digits_rule with_zeros = { .h = 1.0f, .most = 16, .offset = 1 };
+    const mox_digits_rule rule = { .h = halves ? 0.5f : 1.0f, .most = offset, .offset = offset };
+    return j->zeros ? with_zeros : rule;
+}
+
+/* False when the rows are better multiplied in floats: a step that is not exact costs as much as with one row. */
+static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
+{
+    const int64_t rows = j->a->rows;
+    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES || rows > digits_rows())
+        return false;
+    const mox_digits_rule rule = digits_rule(j, element);
+    if (!j->a->again)
+        head->floats = mox_digits_prepare(j, &rule);
+    if (rows > MOX_YMM_NARROW && head->floats * 5 > rows * j->steps)
+        return false;
+    digits_products()(j);
+    return true;
 }
 
 /* ---- one call ------------------------------------------------------------------------------------ */
+
+typedef struct scratch {
+    mox_digits_head *head;
+    float *scale, *zero;
+} scratch;
 
 static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
 {
@@ -129,14 +181,16 @@ static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
     return *at;
 }
 
-static uint64_t lay_out(int64_t groups, uint8_t *base, mox_ymm_job *j, float **scale, float **zero)
+static uint64_t lay_out(moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j, scratch *sc)
 {
     const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
     uint64_t at = 0;
+    carve(base, &at, sizeof *sc->head, &sc->head);
+    carve(base, &at, digits_bytes(element, cols), &j->digits);
     carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
-    carve(base, &at, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float), &j->part);
-    carve(base, &at, floats, scale);
-    return carve(base, &at, floats, zero);
+    carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
+    carve(base, &at, floats, &sc->scale);
+    return carve(base, &at, floats, &sc->zero);
 }
 
 static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
@@ -144,50 +198,49 @@ static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
     return mox_min_i64(mox_ceil_div(cols, step), steps);
 }
 
-static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                    const mox_panel_rows *a, float *c, void *scratch)
+static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                    const scratch *sc)
 {
-    float *scale, *zero;
-    *j = (mox_ymm_job) { .matrix = m, .a = a, .panels = panels, .c = c };
-    lay_out(m->groups, scratch, j, &scale, &zero);
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
     j->stride = m->steps * MOX_PANEL_STEP;
     j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j->panel_floats = m->groups * MOX_PANEL_ROWS;
     j->scaled = m->scale_lanes > 0;
     j->zeros = m->zero_at != 0;
     j->quarters = by_16 ? 2 : 4;
     j->steps = mox_ceil_div(m->cols, step);
     j->group_steps = m->groups > 1 ? steps_of(m->group_cols, step, j->steps) : j->steps;
-    j->act_steps = a->scales != NULL ? steps_of(a->group_cols, step, j->steps) : j->steps;
+    j->act_steps = j->a->scales != NULL ? steps_of(j->a->group_cols, step, j->steps) : j->steps;
     j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
     mox_half_tables_init(weight->element, j->zeros, &j->tables);
-    for (int p = 0; p < panels; p++) {
-        const int64_t count = m->groups * MOX_PANEL_ROWS;
+    for (int p = 0; p < j->panels; p++) {
         const uint8_t *counts = j->codes + (uint64_t)p * m->panel_bytes + m->zero_at;
-        mox_panel_scales(m, weight->scale, panel + p, scale + p * count);
-        for (int64_t i = 0; j->zeros && i < count; i++)
-            zero[p * count + i] = (float)counts[i];
+        mox_panel_scales(m, weight->scale, panel + p, sc->scale + p * j->panel_floats);
+        for (int64_t i = 0; j->zeros && i < j->panel_floats; i++)
+            sc->zero[p * j->panel_floats + i] = (float)counts[i];
     }
-    j->panel_floats = m->groups * MOX_PANEL_ROWS;
-    j->scale = scale;
-    j->zero = zero;
-    for (int64_t r = 0; r < a->rows; r++)
-        memset(c + r * 2 * MOX_PANEL_ROWS, 0, (size_t)panels * MOX_PANEL_ROWS * sizeof *c);
+    j->scale = sc->scale;
+    j->zero = sc->zero;
+    for (int64_t r = 0; r < j->a->rows; r++)
+        memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
 
 static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *scratch)
+                     const mox_panel_rows *a, float *c, void *base)
 {
-    mox_ymm_job j;
-    prepare(&j, m, weight, panel, panels, a, c, scratch);
+    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .mxcsr = _mm_getcsr() };
+    scratch sc;
+    lay_out(weight->element, m->cols, m->groups, base, &j, &sc);
+    prepare(&j, m, weight, panel, &sc);
     const mox_half_way way = (mox_half_way)mox_half_way_of(weight->element, j.zeros);
-    j.mxcsr = _mm_getcsr();
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
-    if (a->rows <= MOX_YMM_NARROW && forms[way]->one != NULL)
-        all_narrow(&j, way);
-    else
-        all_wide(&j, way);
+    if (!multiply_digits(&j, weight->element, sc.head)) {
+        if (a->rows <= MOX_YMM_NARROW && forms[way]->one != NULL)
+            all_narrow(&j, way);
+        else
+            all_wide(&j, way);
+    }
     _mm_setcsr(j.mxcsr);
 }
 
@@ -217,9 +270,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_proble
 
 uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    float *scale, *zero;
+    const int64_t cols = problem_cols(problem);
     mox_ymm_job unused;
-    return lay_out(mox_scale_cols(problem->weight, problem_cols(problem)), NULL, &unused, &scale, &zero);
+    scratch sc;
+    return lay_out(problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);
 }
 
 #else

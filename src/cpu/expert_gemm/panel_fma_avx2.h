@@ -10,7 +10,7 @@
  * Chains begin from zero at every step. A multiply-add takes 4 cycles and two can start in each, so 8 chains are wanted
  * at once, and more where other work disturbs them. Two ways, of the same arithmetic (fma32, panel_kernel.h):
  *
- *     narrow    1 to 3 rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
+ *     narrow    1 or 2 rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
  *               halves of both panels at once
  *     wide      more rows: SLAB steps of a panel are decoded to floats in the first-level cache, then multiplied by up
  *               to BLOCK rows at a time. Rows x 2 chains
@@ -18,7 +18,7 @@
  *     slab      [step][half][column pair][2 vectors][8] f32
  *
  * Parameters of the always-inline functions are constants where they are called:
- *     way of decoding      R rows of activations      H halves of panels at once: 1, 2, or 4 of two panels
+ *     way of decoding      R rows of activations      H halves at once: 2, or 4 of two panels
  */
 #ifndef MOX_CPU_PANEL_FMA_AVX2_H
 #define MOX_CPU_PANEL_FMA_AVX2_H
@@ -26,7 +26,7 @@
 #include "cpu/expert_gemm/panel_decode_avx2.h"
 
 enum {
-    MOX_YMM_NARROW = 3,
+    MOX_YMM_NARROW = 2,
     MOX_YMM_BLOCK = 6,
     MOX_YMM_SLAB = 4,
     MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */
@@ -52,6 +52,8 @@ typedef struct mox_ymm_job {
     float *part; /* [rows][32]: C of segments that are not finished */
     float *slab;
     mox_half_tables tables;
+    int8_t *digits; /* panel_digits_avx2.h */
+    __m256i counts; /* likewise: by nibble */
     unsigned mxcsr; /* the caller's */
 } mox_ymm_job;
 
@@ -84,38 +86,70 @@ MOX_KERNEL_INLINE __m256 mox_ymm_step_sum(mox_half_way way, const __m256 chain[2
     return mox_half_by_pair(way) ? _mm256_hadd_ps(chain[0], chain[1]) : _mm256_add_ps(chain[0], chain[1]);
 }
 
-/* Adds a step's sums to their segment, and a finished segment to c, for rows row .. row + R - 1; h: half of the call's
- * panels, 2 panel + half. */
-MOX_KERNEL_INLINE void mox_ymm_add_step(mox_half_way way, int R, const mox_ymm_job *j, const mox_ymm_place *at, int h,
-                                        int64_t row, __m256 chains[][2])
+/* Where step sums go: to C of a segment that has more steps, or to c, scaled. From there `row` and `h` (half of the
+ * call's panels, 2 panel + half) are 32 and 8 floats apart. */
+typedef struct mox_ymm_sink {
+    const float
+        *before; /* C so far, its rows and halves `row_step` and `half_step` apart: 0 for a segment's first step */
+    int64_t row_step, half_step;
+    float *to;
+    bool scaled;
+    const float *act; /* the first row's scale; NULL: none */
+    const float *scale;
+} mox_ymm_sink;
+
+MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_ymm_place *at, int64_t row)
 {
     static const float none[8] __attribute__((aligned(32)));
     const bool first = at->in_segment == 0;
-    const int64_t corner = row * MOX_YMM_WIDTH + 8 * h, act_stride = j->a->scale_stride;
-    const float *scale = j->scale + at->group * MOX_PANEL_ROWS + h / 2 * j->panel_floats + h % 2 * 8;
-    const float *before = first ? none : j->part + corner;
-    const int64_t before_stride = first ? 0 : MOX_YMM_WIDTH;
-    float *c = j->c + corner;
-    __m256 total[MOX_YMM_BLOCK];
+    const bool last = at->in_segment + 1 == j->segment_steps || at->step + 1 == j->steps;
+    const float *act = j->a->scales;
+    return (mox_ymm_sink) { .before = first ? none : j->part + row * MOX_YMM_WIDTH,
+                            .row_step = first ? 0 : MOX_YMM_WIDTH,
+                            .half_step = first ? 0 : 8,
+                            .to = (last ? j->c : j->part) + row * MOX_YMM_WIDTH,
+                            .scaled = last && (act != NULL || j->scaled),
+                            .act = act != NULL && last ? act + row * j->a->scale_stride + at->act_group : NULL,
+                            .scale = j->scale + at->group * MOX_PANEL_ROWS };
+}
+
+/* Adds a step's sums sum[r][h] of R rows and of H halves, from half `half` of panel p on. */
+MOX_KERNEL_INLINE void mox_ymm_add_step(int R, int H, const mox_ymm_job *j, const mox_ymm_sink *sink, int p, int half,
+                                        __m256 sum[][4])
+{
+    float *to = sink->to + p * MOX_PANEL_ROWS + 8 * half;
+    const float *before = sink->before + (2 * p + half) * sink->half_step;
     MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++)
-        total[r] = _mm256_add_ps(_mm256_load_ps(before + r * before_stride), mox_ymm_step_sum(way, chains[r]));
-    if (at->in_segment + 1 < j->segment_steps && at->step + 1 < j->steps)
-        c = j->part + corner;
-    else if (j->a->scales != NULL) {
-        const float *act = j->a->scales + row * act_stride + at->act_group;
+    for (int r = 0; r < R; r++) {
         MOX_KERNEL_UNROLL
-        for (int r = 0; r < R; r++)
-            total[r] = _mm256_fmadd_ps(_mm256_mul_ps(total[r], _mm256_broadcast_ss(act + r * act_stride)),
-                                       _mm256_load_ps(scale), _mm256_load_ps(c + r * MOX_YMM_WIDTH));
-    } else if (j->scaled) {
+        for (int h = 0; h < H; h++)
+            sum[r][h] = _mm256_add_ps(_mm256_load_ps(before + r * sink->row_step + h * sink->half_step), sum[r][h]);
+    }
+    if (sink->act != NULL) {
         MOX_KERNEL_UNROLL
-        for (int r = 0; r < R; r++)
-            total[r] = _mm256_fmadd_ps(total[r], _mm256_load_ps(scale), _mm256_load_ps(c + r * MOX_YMM_WIDTH));
+        for (int r = 0; r < R; r++) {
+            const __m256 act = _mm256_broadcast_ss(sink->act + r * j->a->scale_stride);
+            MOX_KERNEL_UNROLL
+            for (int h = 0; h < H; h++)
+                sum[r][h] = _mm256_mul_ps(sum[r][h], act);
+        }
+    }
+    if (sink->scaled) {
+        const float *scale = sink->scale + p * j->panel_floats + half * 8;
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++) {
+            MOX_KERNEL_UNROLL
+            for (int h = 0; h < H; h++)
+                sum[r][h] = _mm256_fmadd_ps(sum[r][h], _mm256_load_ps(scale + h / 2 * j->panel_floats + h % 2 * 8),
+                                            _mm256_load_ps(to + r * MOX_YMM_WIDTH + 8 * h));
+        }
     }
     MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++)
-        _mm256_store_ps(c + r * MOX_YMM_WIDTH, total[r]);
+    for (int r = 0; r < R; r++) {
+        MOX_KERNEL_UNROLL
+        for (int h = 0; h < H; h++)
+            _mm256_store_ps(to + r * MOX_YMM_WIDTH + 8 * h, sum[r][h]);
+    }
 }
 
 /* c + a b where c is. Left to itself gcc puts the sum over a or b where it can, and then moves and spills. */
@@ -172,19 +206,20 @@ MOX_KERNEL_INLINE const void *mox_ymm_again(const void *p)
     return p;
 }
 
-/* One step of halves h0 .. h0 + H - 1 times all R rows. */
+/* One step of H halves, from panel p on, times rows row .. row + R - 1. */
 MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const mox_ymm_job *j,
-                                           const mox_ymm_place *at, int h0)
+                                           const mox_ymm_place *at, int p, int64_t row)
 {
-    const uint8_t *first = j->codes + h0 / 2 * (int64_t)j->matrix->panel_bytes;
+    const uint8_t *first = j->codes + p * (int64_t)j->matrix->panel_bytes;
     const uint8_t *second = first + j->matrix->panel_bytes;
-    const float *points = j->zero + at->group * MOX_PANEL_ROWS + h0 / 2 * j->panel_floats;
-    const float *a = (const float *)j->a->data + at->step * j->quarters * 8;
+    const float *points = j->zero + at->group * MOX_PANEL_ROWS + p * j->panel_floats;
+    const float *a = (const float *)j->a->data + row * j->stride + at->step * j->quarters * 8;
     const int64_t end = (at->step + 1) * j->quarters, stride = j->stride;
-    __m256 chains[4][MOX_YMM_NARROW][2], zero[4][2];
+    const mox_ymm_sink sink = mox_ymm_sink_of(j, at, row);
+    __m256 chains[4][MOX_YMM_NARROW][2], zero[4][2], sum[MOX_YMM_NARROW][4];
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
-        mox_half_zeros(way, j->zeros, points + h / 2 * j->panel_floats + (h0 + h) % 2 * 8, zero[h]);
+        mox_half_zeros(way, j->zeros, points + h / 2 * j->panel_floats + h % 2 * 8, zero[h]);
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
             chains[h][r][0] = chains[h][r][1] = _mm256_setzero_ps();
@@ -195,7 +230,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
             const float *x = mox_ymm_again(a);
             const mox_half_tables *tables = mox_ymm_again(&j->tables);
             __m256i loaded[4];
-            mox_half_load(way, tables, h < 2 ? first : second, (h0 + h) % 2, quarter, loaded);
+            mox_half_load(way, tables, h < 2 ? first : second, h % 2, quarter, loaded);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 4; i++) {
                 const __m256 w[2] = { mox_half_take(way, tables, loaded, zero[h], i, 0),
@@ -205,22 +240,23 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
         }
     }
     MOX_KERNEL_UNROLL
-    for (int h = 0; h < H; h++)
-        mox_ymm_add_step(way, R, j, at, h0 + h, 0, chains[h]);
+    for (int r = 0; r < R; r++) {
+        MOX_KERNEL_UNROLL
+        for (int h = 0; h < H; h++)
+            sum[r][h] = mox_ymm_step_sum(way, chains[h][r]);
+    }
+    mox_ymm_add_step(R, H, j, &sink, p, 0, sum);
 }
 
-/* H halves at a time of the 2 (one panel) or 4 there are. */
+/* One panel, or two, at a time. */
 MOX_KERNEL_INLINE void mox_ymm_narrow(mox_half_way way, int R, int H, const mox_ymm_job *j)
 {
     mox_ymm_place at = { 0 };
     for (; at.step < j->steps; mox_ymm_advance(j, &at)) {
         for (int p = 0; p < j->panels; p++)
             mox_ymm_prefetch(way, j, p, at.step);
-        if (H == 4)
-            mox_ymm_narrow_step(way, R, H, j, &at, 0);
-        else
-            for (int h0 = 0; h0 < 2 * j->panels; h0 += H)
-                mox_ymm_narrow_step(way, R, H, j, &at, h0);
+        for (int p = 0; p < j->panels; p += H / 2)
+            mox_ymm_narrow_step(way, R, H, j, &at, p, 0);
     }
 }
 
@@ -258,11 +294,12 @@ MOX_KERNEL_INLINE void mox_ymm_wide(mox_half_way way, int R, const mox_ymm_job *
                                     int64_t count, int64_t row)
 {
     mox_ymm_place at = *start;
-    for (int64_t s = 0; s < count; s++, mox_ymm_advance(j, &at))
+    for (int64_t s = 0; s < count; s++, mox_ymm_advance(j, &at)) {
+        const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, row);
         for (int half = 0; half < 2; half++) {
             const float *w = j->slab + (2 * s + half) * MOX_YMM_HALF, *end = w + j->quarters * 64;
             const float *a = (const float *)j->a->data + row * j->stride + at.step * j->quarters * 8;
-            __m256 chains[MOX_YMM_BLOCK][2];
+            __m256 chains[MOX_YMM_BLOCK][2], sum[MOX_YMM_BLOCK][4];
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
                 chains[r][0] = chains[r][1] = _mm256_setzero_ps();
@@ -273,8 +310,12 @@ MOX_KERNEL_INLINE void mox_ymm_wide(mox_half_way way, int R, const mox_ymm_job *
                     mox_ymm_add_pair(way, R, a + 2 * i, j->stride, pair, chains);
                 }
             }
-            mox_ymm_add_step(way, R, j, &at, 2 * p + half, row, chains);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++)
+                sum[r][0] = mox_ymm_step_sum(way, chains[r]);
+            mox_ymm_add_step(R, 1, j, &sink, p, half, sum);
         }
+    }
 }
 
 #endif
