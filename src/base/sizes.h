@@ -53,4 +53,16 @@ static inline int64_t mox_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The least common multiple of two numbers above zero. The caller knows that it fits. */
+static inline int64_t mox_common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y != 0) {
+        const int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
 #endif

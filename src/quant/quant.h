@@ -57,6 +57,25 @@ double mox_matrix_weight(const moxie_matrix *matrix, const moxie_quant *quant, i
 moxie_status mox_matrix_check(const moxie_matrix *matrix, const moxie_quant *quant, int64_t rows, int64_t cols,
                               bool has_bias, const char *what, moxie_error *error);
 
+/* ---- parts of a matrix, as views (matrix_slice.c) ------------------------------------------------- */
+
+/* Rows and columns of a matrix, in elements. */
+typedef struct mox_rectangle {
+    int64_t row, rows, col, cols;
+} mox_rectangle;
+
+/* That rectangle of a grid; nothing is copied. False when it is not inside, or an edge other than the grid's own runs
+ * through a word. */
+bool mox_grid_take(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out);
+/* The rectangle of codes with the scales, zero points, globals and biases of its rows and columns; `quant` describes
+ * the result as it describes `matrix`. MOXIE_ERR_UNSUPPORTED says which grid an edge would cut: a group or a word, or
+ * columns in act order. `out` may be `matrix`. */
+moxie_status mox_matrix_take(const moxie_matrix *matrix, const moxie_quant *quant, const mox_rectangle *at,
+                             const char *what, moxie_matrix *out, moxie_error *error);
+/* What the edges of rectangles must be multiples of: the least common multiple over groups and words along rows
+ * (`cols` false) or columns. Fewer than 2^31. */
+int64_t mox_matrix_cut(const moxie_matrix *matrix, const moxie_quant *quant, bool cols);
+
 /* ---- activation quantizers (act_quant.c) ------------------------------------------------------ */
 
 /* One quantizer for a moxie_quant: the rule that moxie_quantize_activations() documents. */
