@@ -18,6 +18,7 @@ $run "$tmp/usr/bin/moxie" info >/dev/null
 cat >"$tmp/main.c" <<'END'
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_scheme.h>
+#include <moxie/moxie_prepare.h>
 #include <stdio.h>
 int main(void)
 {

@@ -170,6 +170,9 @@ typedef struct mox_vendor_layout {
 const mox_vendor_layout *mox_vendor_at(int32_t i); /* NULL past the last */
 const mox_vendor_layout *mox_vendor_by_name(const char *name);
 
+/* What it takes, in one line (vendor_describe.c). Returns `buffer`. */
+const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, size_t size);
+
 /* ---- a layout for one shape ----------------------------------------------------------------------- */
 
 typedef struct mox_vendor_tensor {

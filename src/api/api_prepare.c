@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_prepare.c - moxie_prepare_* and moxie_preparation_*: checks what the caller gives, cuts this rank's share, and
+ * passes on to src/pack/vendor.
+ */
+#include <moxie/moxie_prepare.h>
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "layer/config.h"
+#include "layer/struct_size.h"
+#include "pack/vendor/vendor_share.h"
+#include "route/route.h"
+
+struct moxie_preparation {
+    mox_record_shape whole;
+    mox_vendor_share share;
+    mox_vendor_plan plan; /* of the share */
+    int32_t n_experts;
+    int32_t experts[MOXIE_MAX_EXPERTS];
+};
+
+/* ---- layouts -------------------------------------------------------------------------------------- */
+
+static moxie_prepare_limit public_limit(const mox_vendor_limit *limit)
+{
+    return (moxie_prepare_limit) { .extent = limit->extent == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate",
+                                   .multiple = limit->multiple,
+                                   .pads = limit->pads,
+                                   .why = limit->why };
+}
+
+int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
+{
+    const mox_vendor_layout *layout = mox_vendor_at(i);
+    if (!layout || !out || mox_struct_check(out, "moxie_prepare_layout", NULL) != MOXIE_OK)
+        return 0;
+    moxie_prepare_layout known = MOXIE_PREPARE_LAYOUT_INIT;
+    _Static_assert((int)MOX_VENDOR_LIMITS <= (int)MOXIE_PREPARE_LIMITS, "every limit has a place in the public struct");
+    known.name = layout->name;
+    known.summary = layout->summary;
+    known.caller = layout->caller;
+    known.surveys = layout->surveys;
+    mox_vendor_describe(layout, known.takes, sizeof known.takes);
+    while (known.n_limits < MOX_VENDOR_LIMITS && layout->limits[known.n_limits].multiple != 0) {
+        known.limits[known.n_limits] = public_limit(&layout->limits[known.n_limits]);
+        known.n_limits++;
+    }
+    mox_struct_write(&known, out, sizeof known);
+    return 1;
+}
+
+static moxie_status find_layout(const char *name, const mox_vendor_layout **out, moxie_error *error)
+{
+    char names[512] = "", shown[80];
+    *out = name ? mox_vendor_by_name(name) : NULL;
+    for (int32_t i = 0; !*out && mox_vendor_at(i); i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", mox_vendor_at(i)->name);
+    MOX_FAIL_IF(!*out, MOXIE_ERR_ARGUMENT, error, "there is no layout \"%s\"; there are: %s",
+                mox_escape(shown, sizeof shown, name ? name : ""), names);
+    return MOXIE_OK;
+}
+
+/* ---- preparations --------------------------------------------------------------------------------- */
+
+static moxie_status check_config(const moxie_layer_config *config, moxie_error *error)
+{
+    MOX_FAIL_IF(config->hidden < 1 || config->intermediate < 1 || config->hidden > INT32_MAX ||
+                    config->intermediate > INT32_MAX,
+                MOXIE_ERR_ARGUMENT, error, "hidden size %lld and intermediate size %lld must be from 1 to 2^31 - 1",
+                (long long)config->hidden, (long long)config->intermediate);
+    MOX_TRY(mox_quant_check_weight(&config->w13, "w13", error));
+    return mox_quant_check_weight(&config->w2, "w2", error);
+}
+
+static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config *config, moxie_error *error)
+{
+    int32_t local[MOXIE_MAX_EXPERTS], count;
+    MOX_FAIL_IF(config->experts < 1 || config->experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
+                "%lld experts; it must be from 1 to %d", (long long)config->experts, MOXIE_MAX_EXPERTS);
+    MOX_TRY(mox_expert_map((moxie_expert_map_kind)config->ep_map, (int32_t)config->experts,
+                           config->ep_size > 0 ? config->ep_size : 1, config->ep_rank, local, &count, error));
+    for (int32_t e = 0; e < config->experts; e++)
+        if (local[e] >= 0)
+            p->experts[local[e]] = e;
+    p->n_experts = count;
+    return MOXIE_OK;
+}
+
+static moxie_status check_expert(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
+{
+    if (s->gated)
+        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
+    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
+    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
+}
+
+/* The share of an expert in *out. *spare, to be freed, is what stands for a bias that is not this rank's. */
+static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *expert, void **spare, moxie_expert *out,
+                               moxie_error *error)
+{
+    MOX_TRY(check_expert(&p->whole, expert, error));
+    const uint64_t bytes = mox_vendor_share_spare(&p->whole, &p->share, expert);
+    if (bytes > 0) {
+        *spare = mox_alloc(bytes);
+        MOX_FAIL_IF(!*spare, MOXIE_ERR_MEMORY, error, "no %llu bytes for a bias", (unsigned long long)bytes);
+    }
+    return mox_vendor_share_expert(&p->whole, &p->share, expert, *spare, out, error);
+}
+
+static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *layout, const moxie_layer_config *config,
+                              const moxie_preparation_options *options, const moxie_expert *example, moxie_error *error)
+{
+    const mox_vendor_use use = { .activation = config->activation, .a13 = config->a13, .a2 = config->a2 };
+    moxie_expert share;
+    void *spare = NULL;
+    MOX_TRY(check_config(config, error));
+    MOX_TRY(take_experts(p, config, error));
+    p->whole = mox_config_routed_shape(config);
+    MOX_TRY(check_expert(&p->whole, example, error));
+    MOX_TRY(mox_vendor_share_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
+                                  options->tp_size > 0 ? options->tp_size : 1, &p->share, error));
+    const mox_record_shape shape = mox_vendor_share_shape(&p->whole, &p->share);
+    moxie_status status = cut_expert(p, example, &spare, &share, error);
+    if (status == MOXIE_OK)
+        status = mox_vendor_plan_make(layout, &shape, &use, &share, options->pad != 0, &p->plan, error);
+    mox_free(spare);
+    return status;
+}
+
+moxie_status moxie_preparation_create(const moxie_layer_config *config, const moxie_preparation_options *options,
+                                      const moxie_expert *example, moxie_preparation **out, moxie_error *error)
+{
+    MOX_FAIL_IF(!config || !options || !example || !out, MOXIE_ERR_ARGUMENT, error,
+                "moxie_preparation_create: config, options, example or out is NULL");
+    moxie_preparation_options known = MOXIE_PREPARATION_OPTIONS_INIT;
+    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
+    const mox_vendor_layout *layout;
+    MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_preparation_options", error));
+    MOX_TRY(mox_struct_read(config, &c, sizeof c, "moxie_layer_config", error));
+    MOX_TRY(find_layout(known.layout, &layout, error));
+    moxie_preparation *p = mox_alloc(sizeof *p);
+    MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "no memory for a preparation");
+    const moxie_status status = make_plan(p, layout, &c, &known, example, error);
+    if (status == MOXIE_OK)
+        *out = p;
+    else
+        mox_free(p);
+    return status;
+}
+
+void moxie_preparation_destroy(moxie_preparation *preparation)
+{
+    mox_free(preparation);
+}
+
+moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_preparation_info *out, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !out, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_get_info: preparation or out is NULL");
+    MOX_TRY(mox_struct_check(out, "moxie_preparation_info", error));
+    moxie_preparation_info known = MOXIE_PREPARATION_INFO_INIT;
+    known.layout = p->plan.layout->name;
+    known.hidden = p->whole.hidden;
+    known.intermediate = p->share.count;
+    known.padded_hidden = p->plan.hidden;
+    known.padded_intermediate = p->plan.intermediate;
+    known.first_intermediate = p->share.first;
+    known.whole_intermediate = p->whole.intermediate;
+    known.surveys = p->plan.layout->surveys;
+    known.n_tensors = p->plan.count;
+    for (int32_t i = 0; i < p->plan.count; i++)
+        known.expert_bytes += p->plan.tensors[i].bytes;
+    known.n_experts = p->n_experts;
+    known.experts = p->experts;
+    mox_struct_write(&known, out, sizeof known);
+    return MOXIE_OK;
+}
+
+int moxie_preparation_tensor_at(const moxie_preparation *p, int32_t i, moxie_prepared_tensor *out)
+{
+    if (!p || !out || i < 0 || i >= p->plan.count)
+        return 0;
+    const mox_vendor_tensor *t = &p->plan.tensors[i];
+    *out = (moxie_prepared_tensor) { .name = t->name, .dtype = t->dtype, .rank = t->rank, .bytes = t->bytes };
+    memcpy(out->shape, t->shape, sizeof out->shape);
+    return 1;
+}
+
+/* ---- one expert ----------------------------------------------------------------------------------- */
+
+moxie_status moxie_preparation_survey(moxie_preparation *p, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !expert, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_survey: preparation or expert is NULL");
+    if (!p->plan.layout->surveys)
+        return MOXIE_OK;
+    moxie_expert share;
+    void *spare = NULL;
+    moxie_status status = cut_expert(p, expert, &spare, &share, error);
+    if (status == MOXIE_OK)
+        status = mox_vendor_survey(&p->plan, &share, error);
+    mox_free(spare);
+    return status;
+}
+
+moxie_status moxie_preparation_get_facts(const moxie_preparation *p, moxie_preparation_facts *out, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !out, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_get_facts: preparation or out is NULL");
+    MOX_TRY(mox_struct_check(out, "moxie_preparation_facts", error));
+    const mox_vendor_facts *f = &p->plan.facts;
+    moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
+    memcpy(known.scale_most, f->scale_most, sizeof known.scale_most);
+    memcpy(known.scale_least, f->scale_least, sizeof known.scale_least);
+    known.a13_most = f->a13_most;
+    known.a2_most = f->a2_most;
+    mox_struct_write(&known, out, sizeof known);
+    return MOXIE_OK;
+}
+
+moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_preparation_facts *facts, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
+    moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
+    MOX_TRY(mox_struct_read(facts, &known, sizeof known, "moxie_preparation_facts", error));
+    mox_vendor_facts *f = &p->plan.facts;
+    memcpy(f->scale_most, known.scale_most, sizeof known.scale_most);
+    memcpy(f->scale_least, known.scale_least, sizeof known.scale_least);
+    f->a13_most = known.a13_most;
+    f->a2_most = known.a2_most;
+    return MOXIE_OK;
+}
+
+/* Every tensor has memory, every row of it. */
+static moxie_status check_tensors(const moxie_preparation *p, void *const *tensors, moxie_error *error)
+{
+    for (int32_t i = 0; i < p->plan.count; i++)
+        MOX_FAIL_IF(!tensors[i], MOXIE_ERR_ARGUMENT, error, "no memory is given for tensor %s of %llu bytes",
+                    p->plan.tensors[i].name, (unsigned long long)p->plan.tensors[i].bytes);
+    return MOXIE_OK;
+}
+
+static const moxie_executor *known_executor(const moxie_executor *executor)
+{
+    return executor && executor->run && executor->workers > 0 ? executor : &mox_executor_serial;
+}
+
+moxie_status moxie_preparation_pack(const moxie_preparation *p, const moxie_expert *expert, void *const *tensors,
+                                    const moxie_executor *executor, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
+                "moxie_preparation_pack: preparation, expert or tensors is NULL");
+    MOX_TRY(check_tensors(p, tensors, error));
+    moxie_expert share;
+    void *spare = NULL;
+    moxie_status status = cut_expert(p, expert, &spare, &share, error);
+    if (status == MOXIE_OK)
+        status = mox_vendor_pack(&p->plan, &share, tensors, known_executor(executor), error);
+    mox_free(spare);
+    return status;
+}
+
+moxie_status moxie_preparation_unpack(const moxie_preparation *p, void *const *tensors, moxie_expert *expert,
+                                      const moxie_executor *executor, moxie_error *error)
+{
+    MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
+                "moxie_preparation_unpack: preparation, expert or tensors is NULL");
+    MOX_TRY(check_tensors(p, tensors, error));
+    moxie_expert share;
+    void *spare = NULL;
+    moxie_status status = cut_expert(p, expert, &spare, &share, error);
+    if (status == MOXIE_OK)
+        status = mox_vendor_unpack(&p->plan, tensors, &share, known_executor(executor), error);
+    if (status == MOXIE_OK) {
+        expert->a13_scale = share.a13_scale;
+        expert->a2_scale = share.a2_scale;
+    }
+    mox_free(spare);
+    return status;
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_prepare_api.c - moxie_prepare.h: lists, plans, one rank's share, packing and the way back.
+ *
+ *     share of a rank      the tensors of an expert that was cut by copying, element by element
+ *     all ranks' shares    unpacked into one expert: the expert
+ *     refusals             name the rule, the rank and what would do
+ */
+#include <moxie/moxie_prepare.h>
+
+#include "pack/vendor/vendor_share.h"
+#include "test_problem.h"
+
+static const test_weight_quant *quant_named(const char *name)
+{
+    for (int i = 0; i < test_weight_quant_count; i++)
+        if (!strcmp(test_weight_quants[i].name, name))
+            return &test_weight_quants[i];
+    fail_msg("no weight format %s", name);
+    return NULL;
+}
+
+static moxie_layer_config config_of(const test_expert_spec *spec)
+{
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    config.experts = 10;
+    config.top_k = 2;
+    config.hidden = spec->hidden;
+    config.intermediate = spec->intermediate;
+    config.activation.kind = spec->gated ? MOXIE_ACT_SILU : MOXIE_ACT_RELU2_NO_MUL;
+    config.w13 = spec->w13->quant;
+    config.w2 = spec->w2->quant;
+    config.bias13 = spec->bias13;
+    config.bias2 = spec->bias2;
+    return config;
+}
+
+static moxie_preparation_options options_of(const char *layout, int32_t rank, int32_t ranks)
+{
+    moxie_preparation_options options = MOXIE_PREPARATION_OPTIONS_INIT;
+    options.layout = layout;
+    options.tp_rank = rank;
+    options.tp_size = ranks;
+    return options;
+}
+
+static moxie_executor *pool; /* two workers */
+
+static int make_pool(void **state)
+{
+    (void)state;
+    return moxie_executor_create(2, &pool, NULL);
+}
+
+static int free_pool(void **state)
+{
+    (void)state;
+    moxie_executor_destroy(pool);
+    return 0;
+}
+
+/* ---- memory of one expert's tensors ---- */
+
+enum { MAX_TENSORS = 64 };
+typedef struct tensors {
+    void *data[MAX_TENSORS];
+    size_t bytes[MAX_TENSORS];
+    int count;
+} tensors;
+
+static void make_tensors(const moxie_preparation *preparation, tensors *t)
+{
+    moxie_prepared_tensor tensor;
+    for (t->count = 0; moxie_preparation_tensor_at(preparation, t->count, &tensor); t->count++) {
+        t->bytes[t->count] = (size_t)tensor.bytes;
+        t->data[t->count] = test_guarded((size_t)tensor.bytes);
+        memset(t->data[t->count], 0xa5, (size_t)tensor.bytes);
+    }
+}
+
+static void free_tensors(tensors *t)
+{
+    for (int i = 0; i < t->count; i++)
+        test_guarded_free(t->data[i], t->bytes[i]);
+}
+
+/* ---- cutting by copying ---- */
+
+static void copy_codes(const moxie_grid *from, int64_t row, int64_t col, const moxie_grid *to)
+{
+    for (int64_t r = 0; to->data && r < to->rows; r++)
+        for (int64_t c = 0; c < to->cols; c++)
+            mox_grid_store(to, r, c, mox_grid_code(from, row + r, col + c));
+}
+
+static void copy_matrix(const moxie_matrix *from, const moxie_quant *quant, int64_t row, int64_t col, moxie_matrix *to)
+{
+    const int64_t n = from->codes.rows, k = from->codes.cols;
+    const int64_t gr = mox_group_rows(quant, n), gc = mox_group_cols(quant, k);
+    const int64_t down = gr >= n ? 0 : row / gr, across = gc >= k ? 0 : col / gc;
+    copy_codes(&from->codes, row, col, &to->codes);
+    copy_codes(&from->scale, down, across, &to->scale);
+    copy_codes(&from->zero, down, across, &to->zero);
+    copy_codes(&from->global, from->global.rows == n ? row : 0, 0, &to->global);
+    copy_codes(&from->bias, row, 0, &to->bias);
+}
+
+/* An expert of its own that is rows and columns first .. first + count of `whole`. */
+static void cut_by_copying(const test_expert_spec *spec, const moxie_expert *whole, int64_t first, int64_t count,
+                           bool first_rank, test_expert *out)
+{
+    test_rng rng = { 3 };
+    test_expert_spec small = *spec;
+    small.intermediate = count;
+    test_expert_make(out, &rng, &small);
+    copy_matrix(&whole->gate, &spec->w13->quant, first, 0, &out->view.gate);
+    copy_matrix(&whole->up, &spec->w13->quant, first, 0, &out->view.up);
+    copy_matrix(&whole->down, &spec->w2->quant, 0, first, &out->view.down);
+    for (int64_t r = 0; !first_rank && spec->bias2 && r < spec->hidden; r++)
+        mox_grid_store(&out->view.down.bias, r, 0, 0);
+    out->view.a13_scale = whole->a13_scale;
+    out->view.a2_scale = whole->a2_scale;
+}
+
+/* Packs `expert` on rank `rank`; surveys it first. False when the layout has no place for it. */
+static bool pack_rank(const moxie_layer_config *config, const char *layout, int32_t rank, int32_t ranks,
+                      const moxie_expert *expert, moxie_preparation **out, tensors *t)
+{
+    moxie_error error = { 0 };
+    const moxie_preparation_options options = options_of(layout, rank, ranks);
+    *out = NULL;
+    t->count = 0;
+    moxie_status status = moxie_preparation_create(config, &options, expert, out, &error);
+    if (status == MOXIE_OK)
+        status = moxie_preparation_survey(*out, expert, &error);
+    if (status == MOXIE_OK) {
+        make_tensors(*out, t);
+        status = moxie_preparation_pack(*out, expert, t->data, pool, &error);
+    }
+    if (status == MOXIE_OK)
+        return true;
+    assert_int_equal(status, MOXIE_ERR_UNSUPPORTED);
+    free_tensors(t);
+    moxie_preparation_destroy(*out);
+    return false;
+}
+
+static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t ranks, test_rng *rng)
+{
+    const moxie_layer_config config = config_of(spec);
+    test_expert expert, twin;
+    test_expert_make(&expert, rng, spec);
+    expert.view.a13_scale = 0.5f;
+    expert.view.a2_scale = 0.25f;
+    if (expert.view.gate.global.rows == 1 && expert.view.up.global.rows == 1) /* some targets want one for both */
+        copy_codes(&expert.view.gate.global, 0, 0, &expert.view.up.global);
+    test_expert_twin(&twin, &expert);
+    int64_t next = 0;
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        moxie_error error = { 0 };
+        moxie_preparation *mine = NULL, *alone = NULL;
+        moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
+        tensors t, want;
+        if (!pack_rank(&config, layout, rank, ranks, &expert.view, &mine, &t)) {
+            assert_int_equal(rank, 0);
+            break;
+        }
+        assert_ok(moxie_preparation_get_info(mine, &info, &error), &error);
+        assert_int_equal(info.first_intermediate, next);
+        next += info.intermediate;
+        test_expert cut;
+        cut_by_copying(spec, &expert.view, info.first_intermediate, info.intermediate, rank == 0, &cut);
+        moxie_layer_config small = config;
+        small.intermediate = info.intermediate;
+        assert_true(pack_rank(&small, layout, 0, 1, &cut.view, &alone, &want));
+        assert_int_equal(t.count, want.count);
+        for (int i = 0; i < t.count; i++) {
+            assert_int_equal(t.bytes[i], want.bytes[i]);
+            assert_memory_equal(t.data[i], want.data[i], t.bytes[i]);
+        }
+        moxie_preparation *elsewhere = NULL;
+        moxie_preparation_facts facts = MOXIE_PREPARATION_FACTS_INIT;
+        const moxie_preparation_options options = options_of(layout, rank, ranks);
+        assert_ok(moxie_preparation_get_facts(mine, &facts, &error), &error);
+        assert_ok(moxie_preparation_create(&config, &options, &twin.view, &elsewhere, &error), &error);
+        assert_ok(moxie_preparation_set_facts(elsewhere, &facts, &error), &error);
+        assert_ok(moxie_preparation_unpack(elsewhere, t.data, &twin.view, pool, &error), &error);
+        moxie_preparation_destroy(elsewhere);
+        free_tensors(&t);
+        free_tensors(&want);
+        moxie_preparation_destroy(mine);
+        moxie_preparation_destroy(alone);
+        test_expert_free(&cut);
+    }
+    const char *differs = "";
+    if (next > 0 && !test_expert_equal(&expert.view, &twin.view, &differs))
+        fail_msg("%s of %s over %d ranks: %s does not come back", layout, spec->w13->name, ranks, differs);
+    assert_true(next == 0 || next == spec->intermediate);
+    test_expert_free(&twin);
+    test_expert_free(&expert);
+    return next > 0;
+}
+
+static void shares_of_every_layout_are_the_cut_expert_s_tensors(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(42) };
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        int taken = 0;
+        for (int q = 0; q < test_weight_quant_count; q++) {
+            for (int bias = 0; bias < 2; bias++) {
+                const test_expert_spec spec = { .hidden = 512,
+                                                .intermediate = 1280, /* 5 units of 256: uneven over 2 and 3 */
+                                                .gated = true,
+                                                .bias13 = bias,
+                                                .bias2 = bias,
+                                                .w13 = &test_weight_quants[q],
+                                                .w2 = &test_weight_quants[q] };
+                taken += ranks_case(layout.name, &spec, 2 + q % 2, &rng);
+            }
+        }
+        if (taken == 0)
+            print_message("%s took no cut weights\n", layout.name);
+    }
+}
+
+/* ---- what is listed and planned ---- */
+
+static void layouts_are_listed(void **state)
+{
+    (void)state;
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    int count = 0;
+    while (moxie_prepare_layout_at(count, &layout)) {
+        assert_true(layout.name[0] && layout.summary[0] && layout.caller[0] && layout.takes[0]);
+        for (int i = 0; i < layout.n_limits; i++)
+            assert_true(layout.limits[i].multiple > 1 && layout.limits[i].why[0]);
+        count++;
+    }
+    assert_true(count > 0);
+    assert_int_equal(moxie_prepare_layout_at(-1, &layout), 0);
+    assert_int_equal(moxie_prepare_layout_at(0, NULL), 0);
+    assert_true(moxie_prepare_layout_at(0, &layout));
+    assert_string_equal(layout.name, "trtllm-mxint4");
+    assert_string_equal(layout.takes, "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
+}
+
+static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
+{
+    return (test_expert_spec) { .hidden = hidden,
+                                .intermediate = intermediate,
+                                .gated = true,
+                                .w13 = quant_named("int4 words g32"),
+                                .w2 = quant_named("int4 words g32") };
+}
+
+/* Bytes, shapes and shares by hand: 512 x 1280 in int4 with a bf16 scale per 32. */
+static void a_plan_says_what_it_makes(void **state)
+{
+    (void)state;
+    test_rng rng = { 5 };
+    moxie_error error = { 0 };
+    const test_expert_spec spec = mxint4(512, 1280);
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    moxie_layer_config config = config_of(&spec);
+    config.ep_size = 4;
+    config.ep_rank = 1;
+    config.ep_map = MOXIE_MAP_ROUND_ROBIN;
+    const moxie_preparation_options options = options_of("trtllm-mxint4", 1, 3);
+    moxie_preparation *p = NULL;
+    assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, &error), &error);
+    moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
+    assert_ok(moxie_preparation_get_info(p, &info, &error), &error);
+    assert_string_equal(info.layout, "trtllm-mxint4");
+    assert_int_equal(info.whole_intermediate, 1280);
+    assert_int_equal(info.first_intermediate, 512); /* 5 units of 256: 2, 2, 1 */
+    assert_int_equal(info.intermediate, 512);
+    assert_int_equal(info.padded_intermediate, 512);
+    assert_int_equal(info.hidden, 512);
+    assert_int_equal(info.n_experts, 3); /* 1, 5, 9 of 10 */
+    assert_int_equal(info.experts[0], 1);
+    assert_int_equal(info.experts[1], 5);
+    assert_int_equal(info.experts[2], 9);
+    assert_int_equal(info.n_tensors, 4);
+    assert_int_equal(info.expert_bytes, 3 * 512 * 512 / 2 + 3 * 512 * 512 / 32 * 2);
+    moxie_prepared_tensor tensor;
+    assert_true(moxie_preparation_tensor_at(p, 0, &tensor));
+    assert_int_equal(tensor.dtype, MOXIE_U8);
+    assert_int_equal(tensor.bytes, 2 * 512 * 512 / 2);
+    assert_int_equal(moxie_preparation_tensor_at(p, 4, &tensor), 0);
+    assert_int_equal(moxie_preparation_tensor_at(p, -1, &tensor), 0);
+    moxie_preparation_destroy(p);
+    test_expert_free(&expert);
+}
+
+static void refuses(const test_expert_spec *spec, const moxie_preparation_options *options, moxie_status status,
+                    const char *text)
+{
+    test_rng rng = { 6 };
+    moxie_error error = { 0 };
+    test_expert expert;
+    test_expert_make(&expert, &rng, spec);
+    const moxie_layer_config config = config_of(spec);
+    moxie_preparation *p = NULL;
+    assert_int_equal(moxie_preparation_create(&config, options, &expert.view, &p, &error), status);
+    assert_null(p);
+    if (!strstr(error.text, text))
+        fail_msg("\"%s\" has no \"%s\"", error.text, text);
+    test_expert_free(&expert);
+}
+
+static void refusals_name_rule_rank_and_remedy(void **state)
+{
+    (void)state;
+    const test_expert_spec even = mxint4(512, 1280), odd = mxint4(512, 800),
+                           bf16 = { .hidden = 256,
+                                    .intermediate = 256,
+                                    .gated = true,
+                                    .w13 = quant_named("bf16"),
+                                    .w2 = quant_named("bf16") };
+    moxie_preparation_options o = options_of("trtllm-mxint9", 0, 1);
+    refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-mxint4");
+    o = options_of(NULL, 0, 1);
+    refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-mxint4");
+    o = options_of("trtllm-mxint4", 0, 1);
+    refuses(&bf16, &o, MOXIE_ERR_UNSUPPORTED, "u4b8 or i4");
+    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "the nearest that would do: 768 or 1024");
+    o = options_of("trtllm-mxint4", 0, 6);
+    refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "of 6 ranks rank 5 would get none");
+    refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "5 ranks, or an intermediate size of 1536");
+    o = options_of("trtllm-mxint4", 1, 2);
+    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "rank 1 would be left with 32 past one");
+    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "768 or 1024");
+    o = options_of("trtllm-mxint4", 2, 2);
+    refuses(&even, &o, MOXIE_ERR_ARGUMENT, "rank 2 of 2");
+}
+
+static void null_is_refused(void **state)
+{
+    (void)state;
+    test_rng rng = { 7 };
+    moxie_error error = { 0 };
+    const test_expert_spec spec = mxint4(256, 256);
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    const moxie_layer_config config = config_of(&spec);
+    const moxie_preparation_options options = options_of("trtllm-mxint4", 0, 1);
+    moxie_preparation *p = NULL;
+    assert_int_equal(moxie_preparation_create(NULL, &options, &expert.view, &p, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_create(&config, NULL, &expert.view, &p, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_create(&config, &options, NULL, &p, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_create(&config, &options, &expert.view, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, &error), &error);
+    void *none[MAX_TENSORS] = { NULL };
+    assert_int_equal(moxie_preparation_pack(p, &expert.view, none, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "gemm1_weights"));
+    assert_int_equal(moxie_preparation_pack(p, NULL, none, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_pack(NULL, &expert.view, none, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_unpack(p, none, &expert.view, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_unpack(p, NULL, &expert.view, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_survey(p, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_get_info(p, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_preparation_tensor_at(NULL, 0, NULL), 0);
+    moxie_preparation_destroy(p);
+    moxie_preparation_destroy(NULL);
+    test_expert_free(&expert);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts_are_listed),
+        cmocka_unit_test(a_plan_says_what_it_makes),
+        cmocka_unit_test(shares_of_every_layout_are_the_cut_expert_s_tensors),
+        cmocka_unit_test(refusals_name_rule_rank_and_remedy),
+        cmocka_unit_test(null_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make_pool, free_pool);
+}
