@@ -230,10 +230,70 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
     }
 }
 
+/* ---- limits ---- */
+
+static moxie_status plan_of(const mox_vendor_layout *layout, const test_weight_quant *quant, int64_t hidden,
+                            int64_t intermediate, moxie_error *error)
+{
+    const test_expert_spec spec = {
+        .hidden = hidden, .intermediate = intermediate, .gated = true, .w13 = quant, .w2 = quant
+    };
+    const mox_record_shape shape = test_record_shape(&spec);
+    test_rng rng = { 1 };
+    test_expert expert;
+    mox_vendor_plan plan;
+    test_expert_make(&expert, &rng, &spec);
+    const moxie_status status = mox_vendor_plan_make(layout, &shape, NULL, &expert.view, false, &plan, error);
+    test_expert_free(&expert);
+    return status;
+}
+
+/* The smallest extent that keeps the limits before `limit` and breaks this one; 0: none. */
+static int64_t breaking(const mox_vendor_layout *layout, const mox_vendor_limit *limit)
+{
+    mox_vendor_layout before = *layout;
+    memset(&before.limits[limit - layout->limits], 0,
+           sizeof before.limits - (size_t)(limit - layout->limits) * sizeof before.limits[0]);
+    const int64_t unit = unit_of(&before, limit->extent);
+    for (int64_t extent = limit->multiple / unit * unit + unit; extent < 3 * limit->multiple; extent += unit)
+        if (extent % limit->multiple != 0)
+            return extent;
+    return 0;
+}
+
+static void shapes_beside_a_limit_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++) {
+        const mox_vendor_layout *layout = mox_vendor_at(i);
+        const int64_t good[2] = { unit_of(layout, MOX_VENDOR_HIDDEN), unit_of(layout, MOX_VENDOR_INTERMEDIATE) };
+        const test_weight_quant *quant = test_weight_quants;
+        moxie_error error = { 0 };
+        while (quant < test_weight_quants + test_weight_quant_count &&
+               plan_of(layout, quant, good[0], good[1], &error) != MOXIE_OK)
+            quant++;
+        if (quant == test_weight_quants + test_weight_quant_count)
+            fail_msg("%s: takes no format of the tests; the last refusal: %s", layout->name, error.text);
+        for (const mox_vendor_limit *l = layout->limits; l < layout->limits + MOX_VENDOR_LIMITS && l->multiple; l++) {
+            const int64_t wrong = breaking(layout, l), below = wrong / l->multiple * l->multiple;
+            if (wrong == 0)
+                continue;
+            char nearest[64];
+            snprintf(nearest, sizeof nearest, "%lld or %lld", (long long)below, (long long)(below + l->multiple));
+            assert_int_equal(l->extent == MOX_VENDOR_HIDDEN ? plan_of(layout, quant, wrong, good[1], &error)
+                                                            : plan_of(layout, quant, good[0], wrong, &error),
+                             MOXIE_ERR_UNSUPPORTED);
+            if (strstr(error.text, nearest) == NULL || strstr(error.text, l->why) == NULL)
+                fail_msg("%s: the refusal names neither %s nor that %s: %s", layout->name, nearest, l->why, error.text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_matches_its_statement_and_comes_back),
+        cmocka_unit_test(shapes_beside_a_limit_are_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,10 @@
  *
  * vendor_orders.c - orders of bytes whose runs are long enough to copy.
  *
- *     plain            [rows][row_bytes]
+ *     plain            [rows][row_bytes]; blackwell_values: columns padded to 128 bytes
+ *     vector           [rows]: a matrix of one column
  *     block_major      [row_bytes / 128][rows][128]: a column of 128 bytes of all rows, then the next
+ *     blackwell_tiles  the same with 64 bytes, rows padded to 256 and columns to 128 bytes
  *     scales_128x4     [rows / 128][cols / 4][32][4][4]: atoms of 512 elements, rows 0 32 64 96 side by side
  *
  *         atom     columns 4q .. 4q + 3 of
@@ -12,7 +14,10 @@
  *         ...
  *         line 31  row 31 | ...
  *
- * Sources: FlashInfer's convert_to_block_layout; the scale factor layout of NVIDIA's block-scaled tensor core
+ *     blackwell_scales the same, columns padded to 8
+ *
+ * Sources: FlashInfer's convert_to_block_layout; triton_kernels' blackwell_value.py, blackwell_value_shuffled.py and
+ * blackwell_scale.py; the scale factor layout of NVIDIA's block-scaled tensor core
  * instructions, as TensorRT-LLM's quantization kernels write it.
  */
 #include "base/sizes.h"
@@ -38,9 +43,32 @@ const mox_vendor_order mox_order_plain = {
     .name = "plain", .step = 1, .bytes_multiple = 1, .pad_rows = 1, .pad_cols = 1, .put = put_plain, .get = get_plain
 };
 
-/* ---- block_major ---------------------------------------------------------------------------------- */
+const mox_vendor_order mox_order_blackwell_values = { .name = "plain, 128 bytes",
+                                                      .step = 1,
+                                                      .bytes_multiple = 1,
+                                                      .pad_rows = 1,
+                                                      .pad_cols = 256,
+                                                      .put = put_plain,
+                                                      .get = get_plain };
 
-enum { BLOCK = 128 };
+static int32_t vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->rows * m->row_bytes / m->item_bytes;
+    return 1;
+}
+
+const mox_vendor_order mox_order_vector = { .name = "vector",
+                                            .step = 1,
+                                            .bytes_multiple = 1,
+                                            .pad_rows = 1,
+                                            .pad_cols = 1,
+                                            .shape = vector_shape,
+                                            .put = put_plain,
+                                            .get = get_plain };
+
+/* ---- block_major and tiles ------------------------------------------------------------------------ */
+
+enum { BLOCK = 128, TILE_BYTES = 64, TILE_ROWS = 256 };
 
 static int32_t block_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
 {
@@ -50,21 +78,64 @@ static int32_t block_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_R
     return 3;
 }
 
+/* `size` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void put_columns(const mox_vendor_matrix *m, int64_t row, int64_t count,
+                                                              const uint8_t *const *rows, uint8_t *tensor, int64_t size)
+{
+    for (int64_t b = 0; b < m->row_bytes / size; b++)
+        for (int64_t r = 0; r < count; r++)
+            memcpy(tensor + (b * m->rows + row + r) * size, rows[r] + b * size, (size_t)size);
+}
+
+static inline __attribute__((always_inline)) void get_columns(const mox_vendor_matrix *m, int64_t row, int64_t count,
+                                                              uint8_t *const *rows, const uint8_t *tensor, int64_t size)
+{
+    for (int64_t b = 0; b < m->row_bytes / size; b++)
+        for (int64_t r = 0; r < count; r++)
+            memcpy(rows[r] + b * size, tensor + (b * m->rows + row + r) * size, (size_t)size);
+}
+
 static void put_blocks(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                        uint8_t *tensor)
 {
-    for (int64_t b = 0; b < m->row_bytes / BLOCK; b++)
-        for (int64_t r = 0; r < count; r++)
-            memcpy(tensor + (b * m->rows + row + r) * BLOCK, rows[r] + b * BLOCK, BLOCK);
+    put_columns(m, row, count, rows, tensor, BLOCK);
 }
 
 static void get_blocks(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                        const uint8_t *tensor)
 {
-    for (int64_t b = 0; b < m->row_bytes / BLOCK; b++)
-        for (int64_t r = 0; r < count; r++)
-            memcpy(rows[r] + b * BLOCK, tensor + (b * m->rows + row + r) * BLOCK, BLOCK);
+    get_columns(m, row, count, rows, tensor, BLOCK);
 }
+
+static int32_t tile_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->row_bytes / TILE_BYTES;
+    shape[1] = m->rows / TILE_ROWS;
+    shape[2] = TILE_ROWS;
+    shape[3] = TILE_BYTES;
+    return 4;
+}
+
+static void put_tiles(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                      uint8_t *tensor)
+{
+    put_columns(m, row, count, rows, tensor, TILE_BYTES);
+}
+
+static void get_tiles(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                      const uint8_t *tensor)
+{
+    get_columns(m, row, count, rows, tensor, TILE_BYTES);
+}
+
+const mox_vendor_order mox_order_blackwell_tiles = { .name = "tiles of 256 x 64 bytes",
+                                                     .step = 1,
+                                                     .bytes_multiple = 1,
+                                                     .pad_rows = TILE_ROWS,
+                                                     .pad_cols = 256,
+                                                     .shape = tile_shape,
+                                                     .put = put_tiles,
+                                                     .get = get_tiles };
 
 const mox_vendor_order mox_order_block_major = { .name = "block_major",
                                                  .step = 1,
@@ -78,12 +149,6 @@ const mox_vendor_order mox_order_block_major = { .name = "block_major",
 /* ---- scales_128x4 --------------------------------------------------------------------------------- */
 
 enum { ATOM_ROWS = 128, ATOM_COLS = 4, ATOM = 512 };
-
-static int32_t flat_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
-{
-    shape[0] = m->rows * m->row_bytes / m->item_bytes;
-    return 1;
-}
 
 /* Offset of the four elements of row `row`, columns 4q and on. */
 static inline int64_t atom_offset(const mox_vendor_matrix *m, int64_t row, int64_t q)
@@ -133,6 +198,25 @@ const mox_vendor_order mox_order_scales_128x4 = { .name = "scales_128x4",
                                                   .bytes_multiple = 1,
                                                   .pad_rows = ATOM_ROWS,
                                                   .pad_cols = ATOM_COLS,
-                                                  .shape = flat_shape,
+                                                  .shape = vector_shape,
                                                   .put = put_atoms,
                                                   .get = get_atoms };
+
+/* Triton names the same bytes [N / 128][G / 4][2][256]. */
+static int32_t blackwell_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->rows / ATOM_ROWS;
+    shape[1] = m->cols / ATOM_COLS;
+    shape[2] = 2;
+    shape[3] = ATOM / 2;
+    return 4;
+}
+
+const mox_vendor_order mox_order_blackwell_scales = { .name = "scales_128x4, columns by 8",
+                                                      .step = ATOM_ROWS,
+                                                      .bytes_multiple = 1,
+                                                      .pad_rows = ATOM_ROWS,
+                                                      .pad_cols = 8,
+                                                      .shape = blackwell_shape,
+                                                      .put = put_atoms,
+                                                      .get = get_atoms };

@@ -3,7 +3,7 @@
  * vendor_rows.c - orders of rows: source(r) is the row of [gate | up], or of the only matrix, that becomes row r.
  *
  *     w31              [up | gate]                          halves exchanged
- *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs
+ *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs; gate0 up0 .. from [gate | up]
  *     shuffle B        inside blocks of B = 32 or 16 rows:  0 4 8 .. 28 | 1 5 .. 29 | 2 ..     (B = 32)
  *                                                           0 2 4 .. 14 | 1 3 .. 15            (B = 16)
  *     a single matrix  has no halves: its rows are only shuffled, or stay
@@ -53,6 +53,7 @@ static int64_t shuffle_16_w31(int64_t r, int64_t rows)
 }
 
 const mox_vendor_rows mox_rows_w31 = { "w31", w31, 1, as_they_are };
+const mox_vendor_rows mox_rows_gated = { "gated", gated, 1, as_they_are };
 const mox_vendor_rows mox_rows_shuffle_32 = { "shuffle_32", shuffle_32, 32, NULL };
 const mox_vendor_rows mox_rows_shuffle_16 = { "shuffle_16", shuffle_16, 16, NULL };
 const mox_vendor_rows mox_rows_shuffle_gated_w31 = { "shuffle_32 of gated of w31", shuffle_gated_w31, 32, shuffle_32 };
