@@ -36,13 +36,15 @@ static clockid_t clock_id = CLOCK_MONOTONIC;
 
 /* ---- sources -------------------------------------------------------------------------------------------------- */
 
-/* Scales are positive powers of two near 1/64, which every layout can hold; the rest is random. */
+/* Scales are positive powers of two near 1/64, which every layout can hold, the same where a matrix has one; the rest
+ * is random. */
 static void fill(uint8_t *data, uint64_t bytes, moxie_dtype dtype, bool scale, uint32_t *random)
 {
     const int32_t size = scale ? mox_dtype_bytes(dtype) : 4;
     for (uint64_t i = 0; i + (uint64_t)size <= bytes; i += (uint64_t)size) {
         *random = *random * 1664525u + 1013904223u;
-        const uint32_t code = scale ? moxie_encode(dtype, (*random >> 24 & 1) ? 0x1p-6f : 0x1p-5f) : *random;
+        const bool larger = bytes > (uint64_t)size && (*random >> 24 & 1) != 0;
+        const uint32_t code = scale ? moxie_encode(dtype, larger ? 0x1p-5f : 0x1p-6f) : *random;
         memcpy(data + i, &code, (size_t)size);
     }
 }
@@ -77,6 +79,7 @@ static uint64_t make_expert(const mox_record_shape *shape, uint8_t *base, moxie_
     out->gate = make_matrix(&shape->w13, &bytes, base, shape->intermediate, shape->hidden);
     out->up = make_matrix(&shape->w13, &bytes, base, shape->intermediate, shape->hidden);
     out->down = make_matrix(&shape->w2, &bytes, base, shape->hidden, shape->intermediate);
+    out->a13_scale = out->a2_scale = 0x1p-6f;
     return bytes;
 }
 

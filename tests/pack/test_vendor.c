@@ -71,6 +71,11 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
     const mox_vendor_plan *plan = t->plan;
     test_stated stated[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS];
     const int count = statement_of(plan->layout)->state(plan, expert, stated);
+    int32_t kept = 0;
+    for (int32_t i = 0; i < plan->count; i++)
+        kept += !strcmp(plan->tensors[i].name, MOX_VENDOR_KEPT);
+    if (plan->count - kept != count)
+        fail_msg("%s: %d tensors, stated %d", what, (int)(plan->count - kept), count);
     for (int s = 0; s < count; s++) {
         int32_t i = 0;
         while (i < plan->count && strcmp(plan->tensors[i].name, stated[s].name) != 0)
@@ -109,17 +114,22 @@ static mox_vendor_use random_use(test_rng *rng)
     return use;
 }
 
-/* Half of the experts have what some targets want one of: the same global or scale for gate and up. */
-static void settle_expert(moxie_expert *expert, const mox_vendor_layout *layout, const moxie_quant *quant,
+/* One global per matrix, which targets want; half of the experts have the same global or scale for gate and up, which
+ * some want. */
+static void settle_expert(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
                           test_rng *rng)
 {
     if (layout->takes.static_acts) {
-        expert->a13_scale = 0.001f + test_uniform(rng);
-        expert->a2_scale = 0.001f + test_uniform(rng);
+        expert->a13_scale = (float)test_range(rng, 1, 4000) / 1024;
+        expert->a2_scale = (float)test_range(rng, 1, 4000) / 1024;
     }
-    const moxie_grid *gate = mox_vendor_is_per_tensor(quant) ? &expert->gate.scale : &expert->gate.global;
-    const moxie_grid *up = mox_vendor_is_per_tensor(quant) ? &expert->up.scale : &expert->up.global;
-    if (gate->data != NULL && gate->rows == 1 && up->rows == 1 && test_below(rng, 2) == 0)
+    expert->gate.global.rows = expert->gate.global.data != NULL;
+    expert->up.global.rows = expert->up.global.data != NULL;
+    expert->down.global.rows = expert->down.global.data != NULL;
+    const bool scalar = mox_vendor_has_scalar(shape, MOX_VENDOR_W13) && shape->w13.global == MOXIE_GLOBAL_NONE;
+    const moxie_grid *gate = scalar ? &expert->gate.scale : &expert->gate.global;
+    const moxie_grid *up = scalar ? &expert->up.scale : &expert->up.global;
+    if (gate->data != NULL && (scalar || shape->w13.global != MOXIE_GLOBAL_NONE) && test_below(rng, 2) == 0)
         mox_grid_store(up, 0, 0, mox_grid_code(gate, 0, 0));
 }
 
@@ -161,7 +171,7 @@ static bool run_case(const layer_case *c, test_rng *rng)
     const mox_vendor_use use = random_use(rng);
     test_expert expert;
     test_expert_make(&expert, rng, &spec);
-    settle_expert(&expert.view, c->layout, &shape.w13, rng);
+    settle_expert(&expert.view, c->layout, &shape, rng);
     moxie_error error = { 0 };
     mox_vendor_plan plan;
     moxie_status status = mox_vendor_plan_make(c->layout, &shape, &use, &expert.view, c->pad, &plan, &error);
@@ -269,8 +279,9 @@ static void shapes_beside_a_limit_are_refused_with_the_nearest(void **state)
         const int64_t good[2] = { unit_of(layout, MOX_VENDOR_HIDDEN), unit_of(layout, MOX_VENDOR_INTERMEDIATE) };
         const test_weight_quant *quant = test_weight_quants;
         moxie_error error = { 0 };
+        /* A large shape: a block of 128 x 128 is a whole matrix when that is small enough. */
         while (quant < test_weight_quants + test_weight_quant_count &&
-               plan_of(layout, quant, good[0], good[1], &error) != MOXIE_OK)
+               plan_of(layout, quant, 16 * good[0], 16 * good[1], &error) != MOXIE_OK)
             quant++;
         if (quant == test_weight_quants + test_weight_quant_count)
             fail_msg("%s: takes no format of the tests; the last refusal: %s", layout->name, error.text);

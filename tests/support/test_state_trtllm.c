@@ -5,6 +5,8 @@
  */
 #include "test_statements.h"
 
+/* ---- steps ---- */
+
 /* reorder_rows_for_gated_act_gemm: rows 0 .. M/2 - 1 and M/2 .. M - 1 alternate. */
 static test_array alternate(test_array w)
 {
@@ -19,6 +21,13 @@ static test_array shuffle_128(test_array w)
     return TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(w, rows / 32, 8, 4, cols), 0, 2, 1, 3), rows, cols);
 }
 
+/* The same with a tile of 64: rows 0 2 4 .. 14, 1 3 .. of every 16. */
+static test_array shuffle_64(test_array w)
+{
+    const int64_t rows = w.shape[0], cols = w.shape[1];
+    return TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(w, rows / 16, 8, 2, cols), 0, 2, 1, 3), rows, cols);
+}
+
 /* block_scale_interleave. */
 static test_array interleave_scales(test_array s)
 {
@@ -27,10 +36,72 @@ static test_array interleave_scales(test_array s)
     return TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(s, rows / 128, 4, 32, cols / 4, 4), 0, 3, 2, 1, 4), rows * cols);
 }
 
-/* convert_to_block_layout of a matrix of nibbles, in blocks of 128 bytes. */
-static test_array block_nibbles(test_array w)
+/* convert_to_block_layout, in blocks of so many elements, 128 bytes. */
+static test_array block(test_array w, int64_t elements)
 {
-    return TEST_PERMUTE(TEST_RESHAPE(w, w.shape[0], w.shape[1] / 256, 256), 1, 0, 2);
+    return TEST_PERMUTE(TEST_RESHAPE(w, w.shape[0], w.shape[1] / elements, elements), 1, 0, 2);
+}
+
+/* [w3; w1] of codes, scales or biases, each half padded to `rows` x `cols`; of a single matrix that one. */
+static test_array stack_31(const mox_vendor_plan *plan, const moxie_grid *gate, const moxie_grid *up, int64_t rows,
+                           int64_t cols)
+{
+    const moxie_grid none = { 0 };
+    const test_array w = plan->shape.gated ? test_stack(up, gate, rows) : test_stack(&none, up, rows);
+    return test_pad(w, 1, cols);
+}
+
+/* What becomes of w13's rows where gated activation is fused. */
+static test_array gated_rows(const mox_vendor_plan *plan, test_array w31)
+{
+    return shuffle_128(plan->shape.gated ? alternate(w31) : w31);
+}
+
+/* Codes of both projections, shuffled; scales in groups of so many columns. */
+static test_array codes_13(const mox_vendor_plan *plan, const moxie_expert *e)
+{
+    return gated_rows(plan, stack_31(plan, &e->gate.codes, &e->up.codes, plan->intermediate, plan->hidden));
+}
+
+static test_array codes_2(const mox_vendor_plan *plan, const moxie_expert *e)
+{
+    return shuffle_128(test_pad(test_array_of(&e->down.codes), plan->hidden, plan->intermediate));
+}
+
+static test_array scales_13(const mox_vendor_plan *plan, const moxie_expert *e, int64_t group)
+{
+    return gated_rows(plan, stack_31(plan, &e->gate.scale, &e->up.scale, plan->intermediate, plan->hidden / group));
+}
+
+static test_array scales_2(const mox_vendor_plan *plan, const moxie_expert *e, int64_t group)
+{
+    return shuffle_128(test_pad(test_array_of(&e->down.scale), plan->hidden, plan->intermediate / group));
+}
+
+static test_array widen(test_array bias, moxie_dtype dtype)
+{
+    for (int64_t i = 0; dtype == MOXIE_BF16 && i < test_array_count(&bias); i++)
+        bias.data[i] <<= 16;
+    return bias;
+}
+
+/* ---- constants ---- */
+
+/* alpha, beta and limit, when the activation is not plain. */
+static int state_swiglu(const mox_vendor_plan *plan, test_stated out[])
+{
+    const moxie_activation *a = &plan->use.activation;
+    if (a->gate_limit == 0)
+        return 0;
+    out[0] = (test_stated) { "gemm1_alpha", test_float(a->alpha), 32 };
+    out[1] = (test_stated) { "gemm1_beta", test_float(a->beta), 32 };
+    out[2] = (test_stated) { "gemm1_clamp_limit", test_float(a->gate_limit), 32 };
+    return 3;
+}
+
+static float value_of(const moxie_grid *grid)
+{
+    return (float)mox_grid_value(grid, 0, 0);
 }
 
 static uint32_t to_signed(uint32_t code)
@@ -38,17 +109,130 @@ static uint32_t to_signed(uint32_t code)
     return (code - 8) & 15;
 }
 
+/* ---- layouts ---- */
+
 int test_state_trtllm_mxint4(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
-    test_array w31 = test_stack(&e->up.codes, &e->gate.codes, 0), w2 = test_array_of(&e->down.codes);
+    test_array w13 = codes_13(plan, e), w2 = codes_2(plan, e);
     if (plan->shape.w13.element == MOXIE_U4B8)
-        w31 = test_map(w31, to_signed);
+        w13 = test_map(w13, to_signed);
     if (plan->shape.w2.element == MOXIE_U4B8)
         w2 = test_map(w2, to_signed);
-    const test_array s31 = test_stack(&e->up.scale, &e->gate.scale, 0), s2 = test_array_of(&e->down.scale);
-    out[0] = (test_stated) { "gemm1_weights", block_nibbles(shuffle_128(alternate(w31))), 4 };
-    out[1] = (test_stated) { "gemm1_scales", interleave_scales(shuffle_128(alternate(s31))), 16 };
-    out[2] = (test_stated) { "gemm2_weights", block_nibbles(shuffle_128(w2)), 4 };
-    out[3] = (test_stated) { "gemm2_scales", interleave_scales(shuffle_128(s2)), 16 };
+    out[0] = (test_stated) { "w13_weight_packed", block(w13, 256), 4 };
+    out[1] = (test_stated) { "w13_weight_scale", interleave_scales(scales_13(plan, e, 32)), 16 };
+    out[2] = (test_stated) { "w2_weight_packed", block(w2, 256), 4 };
+    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, 32)), 16 };
     return 4;
+}
+
+static int state_block_scaled(const mox_vendor_plan *plan, const moxie_expert *e, int bits, int64_t group,
+                              test_stated out[])
+{
+    out[0] = (test_stated) { "w13_weight", codes_13(plan, e), bits };
+    out[1] = (test_stated) { "w13_weight_scale", interleave_scales(scales_13(plan, e, group)), 8 };
+    out[2] = (test_stated) { "w2_weight", codes_2(plan, e), bits };
+    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, group)), 8 };
+    return 4;
+}
+
+/* gpt-oss's way: gate and up rows in turn, each pair swapped, then shuffled. */
+static test_array swap_pairs(const mox_vendor_plan *plan, const moxie_grid *gate, const moxie_grid *up, int64_t cols)
+{
+    const test_array pairs = test_pad(alternate(test_stack(gate, up, plan->intermediate)), 1, cols);
+    test_array out = test_array_new(2, pairs.shape);
+    for (int64_t r = 0; r < pairs.shape[0]; r++)
+        memcpy(out.data + (r ^ 1) * cols, pairs.data + r * cols, (size_t)cols * sizeof *out.data);
+    free(pairs.data);
+    return shuffle_128(out);
+}
+
+int test_state_trtllm_mxfp4(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const int64_t h = plan->hidden;
+    out[0] = (test_stated) { "w13_weight", swap_pairs(plan, &e->gate.codes, &e->up.codes, h), 4 };
+    out[1] = (test_stated) { "w13_weight_scale",
+                             interleave_scales(swap_pairs(plan, &e->gate.scale, &e->up.scale, h / 32)), 8 };
+    out[2] = (test_stated) { "w2_weight", codes_2(plan, e), 4 };
+    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, 32)), 8 };
+    int count = 4;
+    if (plan->shape.bias13) {
+        const test_array b13 = widen(swap_pairs(plan, &e->gate.bias, &e->up.bias, 1), plan->bias[0]);
+        const test_array b2 = widen(shuffle_128(test_pad(test_array_of(&e->down.bias), h, 1)), plan->bias[1]);
+        out[count++] = (test_stated) { "w13_bias", b13, 32 };
+        out[count++] = (test_stated) { "w2_bias", b2, 32 };
+    }
+    return count + state_swiglu(plan, out + count);
+}
+
+int test_state_trtllm_mxfp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const int count = state_block_scaled(plan, e, 8, 32, out);
+    return count + state_swiglu(plan, out + count);
+}
+
+int test_state_trtllm_nvfp4(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const bool divides = plan->shape.w13.global == MOXIE_GLOBAL_DIVIDE;
+    float gate = value_of(plan->shape.gated ? &e->gate.global : &e->up.global), up = value_of(&e->up.global);
+    float down = value_of(&e->down.global), a1 = e->a13_scale, a2 = e->a2_scale;
+    if (divides) {
+        gate = 1 / gate;
+        up = 1 / up;
+        down = 1 / down;
+        a1 = 1 / a1;
+        a2 = 1 / a2;
+    }
+    const float up_alpha = up * a1;
+    int n = state_block_scaled(plan, e, 4, 16, out);
+    out[n++] = (test_stated) { "a1_gscale", test_float(1 / a1), 32 };
+    out[n++] = (test_stated) { "a2_gscale", test_float(1 / a2), 32 };
+    out[n++] = (test_stated) { "g1_alphas", test_float(gate * a1), 32 };
+    out[n++] = (test_stated) { "g1_scale_c", test_float((plan->shape.gated ? up_alpha : 1.0f) * (1 / a2)), 32 };
+    out[n++] = (test_stated) { "g2_alphas", test_float(down * a2), 32 };
+    return n;
+}
+
+int test_state_trtllm_fp8_tensor(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const float gate = value_of(plan->shape.gated ? &e->gate.scale : &e->up.scale), up = value_of(&e->up.scale);
+    const float up_alpha = up * e->a13_scale;
+    out[0] = (test_stated) { "w13_weight", codes_13(plan, e), 8 };
+    out[1] = (test_stated) { "w2_weight", codes_2(plan, e), 8 };
+    out[2] = (test_stated) { "w13_input_scale", test_float(e->a13_scale), 32 };
+    out[3] = (test_stated) { "w2_input_scale_inv", test_float(1 / e->a2_scale), 32 };
+    out[4] = (test_stated) { "output1_scales_gate_scalar", test_float(gate * e->a13_scale), 32 };
+    out[5] = (test_stated) { "output1_scales_scalar",
+                             test_float((plan->shape.gated ? up_alpha : 1.0f) * (1 / e->a2_scale)), 32 };
+    out[6] = (test_stated) { "output2_scales_scalar", test_float(value_of(&e->down.scale) * e->a2_scale), 32 };
+    return 7;
+}
+
+static void state_block_scales(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const test_array s31 = test_stack(&e->up.scale, &e->gate.scale, 0), s2 = test_array_of(&e->down.scale);
+    out[0] = (test_stated) { "w13_weight_scale_inv", widen(s31, plan->shape.w13.scale), 32 };
+    out[1] = (test_stated) { "w2_weight_scale_inv", widen(s2, plan->shape.w2.scale), 32 };
+}
+
+int test_state_trtllm_fp8_block(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    out[0] = (test_stated) { "w13_weight", test_stack(&e->up.codes, &e->gate.codes, 0), 8 };
+    out[1] = (test_stated) { "w2_weight", test_array_of(&e->down.codes), 8 };
+    state_block_scales(plan, e, out + 2);
+    return 4;
+}
+
+int test_state_trtllm_fp8_block_shuffled(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    out[0] = (test_stated) { "w13_weight", block(shuffle_64(test_stack(&e->up.codes, &e->gate.codes, 0)), 128), 8 };
+    out[1] = (test_stated) { "w2_weight", block(shuffle_64(test_array_of(&e->down.codes)), 128), 8 };
+    state_block_scales(plan, e, out + 2);
+    return 4;
+}
+
+int test_state_trtllm_bf16(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    out[0] = (test_stated) { "w13_weight", block(codes_13(plan, e), 64), 16 };
+    out[1] = (test_stated) { "w2_weight", block(codes_2(plan, e), 64), 16 };
+    return 2;
 }

@@ -11,6 +11,13 @@ test_array test_stack(const moxie_grid *gate, const moxie_grid *up, int64_t half
     return gate->data == NULL ? below : test_concat(test_pad(test_array_of(gate), multiple, 1), below);
 }
 
+test_array test_float(float value)
+{
+    test_array array = test_array_new(1, (const int64_t[]) { 1 });
+    memcpy(array.data, &value, sizeof value);
+    return array;
+}
+
 #define STATEMENT(layout, function) { layout, function },
 const test_statement test_statements[] = {
 #include "test_statements.def"

@@ -32,5 +32,7 @@ extern const test_statement test_statements[];
 
 /* [gate; up] codes or other grids as one array, each half padded by zeros to `half_rows` (0: as they are). */
 test_array test_stack(const moxie_grid *gate, const moxie_grid *up, int64_t half_rows);
+/* The bits of one f32: state it with 32 bits. */
+test_array test_float(float value);
 
 #endif

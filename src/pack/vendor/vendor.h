@@ -45,8 +45,7 @@ typedef struct mox_vendor_rows {
 } mox_vendor_rows;
 
 /* What a layer does with its experts, for constants. Zero: plain SiLU, static scales of activations of the weights'
- * kind.
- */
+ * kind. */
 typedef struct mox_vendor_use {
     moxie_activation activation; /* scalars; arrays per expert are refused */
     moxie_quant a13, a2;
@@ -139,6 +138,7 @@ typedef struct mox_vendor_limit {
     int32_t multiple;
     bool pads;
     const char *why; /* "rows are shuffled in blocks of 128" */
+    int32_t ungated; /* the multiple where W13 is one matrix; 0: the same */
 } mox_vendor_limit;
 
 /* What weights a layout takes; lists end with 0. */
@@ -205,8 +205,7 @@ typedef struct mox_vendor_plan {
 
 /* `use` NULL: as a zero one. `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be
  * padded where a limit says so. MOXIE_ERR_UNSUPPORTED names the rule that is broken and the nearest shapes that would
- * do.
- */
+ * do. */
 moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
                                   const mox_vendor_use *use, const moxie_expert *example, bool pad,
                                   mox_vendor_plan *out, moxie_error *error);
@@ -226,7 +225,7 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
 
 /* ---- inside: one scale for a whole matrix (vendor_plan.c) -------------------------------------------- */
 
-bool mox_vendor_is_per_tensor(const moxie_quant *quant);
+bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection which);
 
 /* ---- inside: which of a part's codes is for elements of this dtype (vendor_plan.c) ----------------- */
 

@@ -11,6 +11,8 @@
  */
 #include <stdatomic.h>
 
+#include <math.h>
+
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
@@ -277,7 +279,8 @@ static void put_one(const moxie_grid *grid, float value)
 
 static void keep(const mox_record_shape *shape, const moxie_expert *expert, float kept[MOX_VENDOR_KEPT_COUNT])
 {
-    const bool scale13 = mox_vendor_is_per_tensor(&shape->w13), scale2 = mox_vendor_is_per_tensor(&shape->w2);
+    const bool scale13 = mox_vendor_has_scalar(shape, MOX_VENDOR_W13),
+               scale2 = mox_vendor_has_scalar(shape, MOX_VENDOR_W2);
     kept[0] = one_of(&expert->gate.global);
     kept[1] = one_of(&expert->up.global);
     kept[2] = one_of(&expert->down.global);
@@ -320,11 +323,11 @@ static void restore_kept(const mox_record_shape *shape, const void *tensor, moxi
     put_one(&out->down.global, kept[2]);
     out->a13_scale = kept[3];
     out->a2_scale = kept[4];
-    if (mox_vendor_is_per_tensor(&shape->w13)) {
+    if (mox_vendor_has_scalar(shape, MOX_VENDOR_W13)) {
         put_one(&out->gate.scale, kept[5]);
         put_one(&out->up.scale, kept[6]);
     }
-    if (mox_vendor_is_per_tensor(&shape->w2))
+    if (mox_vendor_has_scalar(shape, MOX_VENDOR_W2))
         put_one(&out->down.scale, kept[7]);
 }
 
@@ -362,11 +365,15 @@ static void survey_matrix(const moxie_grid *scale, int which, mox_vendor_facts *
 }
 
 /* The scale that multiplies codes: `given`, or its reciprocal when activations divide by it. */
-static void survey_act(float given, const moxie_quant *act, const moxie_quant *weight, float *most)
+static moxie_status survey_act(float given, const moxie_quant *act, const moxie_quant *weight, float *most,
+                               moxie_error *error)
 {
+    MOX_FAIL_IF(!(given >= 0 && given < INFINITY), MOXIE_ERR_UNSUPPORTED, error,
+                "a static scale of activations is %g, which must be a positive number", (double)given);
     const int32_t kind = act->global != MOXIE_GLOBAL_NONE ? act->global : weight->global;
     const float scale = given == 0 ? 0 : kind == MOXIE_GLOBAL_DIVIDE ? 1.0f / given : given;
     *most = scale > *most ? scale : *most;
+    return MOXIE_OK;
 }
 
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
@@ -376,7 +383,6 @@ moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert
     survey_matrix(&expert->gate.scale, MOX_VENDOR_W13, f);
     survey_matrix(&expert->up.scale, MOX_VENDOR_W13, f);
     survey_matrix(&expert->down.scale, MOX_VENDOR_W2, f);
-    survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f->a13_most);
-    survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f->a2_most);
-    return MOXIE_OK;
+    MOX_TRY(survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f->a13_most, error));
+    return survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f->a2_most, error);
 }

@@ -6,7 +6,8 @@
  *     vector           [rows]: a matrix of one column
  *     block_major      [row_bytes / 128][rows][128]: a column of 128 bytes of all rows, then the next
  *     blackwell_tiles  the same with 64 bytes, rows padded to 256 and columns to 128 bytes
- *     scales_128x4     [rows / 128][cols / 4][32][4][4]: atoms of 512 elements, rows 0 32 64 96 side by side
+ *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat, or said to be [rows][cols]: atoms of 512
+ *                      elements, rows 0 32 64 96 side by side
  *
  *         atom     columns 4q .. 4q + 3 of
  *         line 0   row 0 | row 32 | row 64 | row 96
@@ -193,14 +194,10 @@ static void get_atoms(const mox_vendor_matrix *m, int64_t row, int64_t count, ui
         get_runs(m, row, count, rows, tensor, 2);
 }
 
-const mox_vendor_order mox_order_scales_128x4 = { .name = "scales_128x4",
-                                                  .step = ATOM_ROWS,
-                                                  .bytes_multiple = 1,
-                                                  .pad_rows = ATOM_ROWS,
-                                                  .pad_cols = ATOM_COLS,
-                                                  .shape = vector_shape,
-                                                  .put = put_atoms,
-                                                  .get = get_atoms };
+#define ATOMS(cols)                                                                                                    \
+    .step = ATOM_ROWS, .bytes_multiple = 1, .pad_rows = ATOM_ROWS, .pad_cols = cols, .put = put_atoms, .get = get_atoms
+const mox_vendor_order mox_order_scales_128x4 = { .name = "scales_128x4", ATOMS(ATOM_COLS), .shape = vector_shape };
+const mox_vendor_order mox_order_scales_128x4_2d = { .name = "scales_128x4_2d", ATOMS(ATOM_COLS) };
 
 /* Triton names the same bytes [N / 128][G / 4][2][256]. */
 static int32_t blackwell_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
@@ -213,10 +210,5 @@ static int32_t blackwell_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_M
 }
 
 const mox_vendor_order mox_order_blackwell_scales = { .name = "scales_128x4, columns by 8",
-                                                      .step = ATOM_ROWS,
-                                                      .bytes_multiple = 1,
-                                                      .pad_rows = ATOM_ROWS,
-                                                      .pad_cols = 8,
-                                                      .shape = blackwell_shape,
-                                                      .put = put_atoms,
-                                                      .get = get_atoms };
+                                                      ATOMS(8),
+                                                      .shape = blackwell_shape };

@@ -15,11 +15,35 @@ extern const mox_vendor_rows mox_rows_w31, mox_rows_gated, mox_rows_shuffle_32, 
 extern const mox_vendor_code mox_code_u4b8_to_i4, mox_code_bf16_to_f32;
 
 /* ---- orders (vendor_orders.c) ---- */
-extern const mox_vendor_order mox_order_plain, mox_order_vector, mox_order_block_major, mox_order_scales_128x4;
+extern const mox_vendor_order mox_order_plain, mox_order_vector, mox_order_block_major, mox_order_scales_128x4,
+    mox_order_scales_128x4_2d;
 
 /* ---- Triton's orders (vendor_orders_triton.c, vendor_orders.c) ---- */
 extern const mox_vendor_order mox_order_hopper_values, mox_order_hopper_values_pad64, mox_order_hopper_values_mma2,
     mox_order_hopper_scales_8, mox_order_hopper_scales_4, mox_order_blackwell_values, mox_order_blackwell_tiles,
     mox_order_blackwell_scales;
+
+/* ---- constants (vendor_constants.c) ---- */
+
+typedef float mox_vendor_value(const mox_vendor_plan *plan, const moxie_expert *expert);
+
+/* The activation's alpha, beta and limit, and whether the caller passes any. */
+mox_vendor_value mox_value_alpha, mox_value_beta, mox_value_limit;
+bool mox_use_has_alpha(const mox_vendor_use *use), mox_use_has_limit(const mox_vendor_use *use);
+/* Static scales of activations, their largest over the layer's experts: a1 and a2 multiply codes, gscale are the
+ * reciprocals. */
+mox_vendor_value mox_value_a1_scale, mox_value_a1_gscale, mox_value_a2_scale, mox_value_a2_gscale;
+/* What multiplies accumulators, where a weight's scalar is its global, or its scale when that is one per matrix:
+ *     g1_alpha      gate's (or the only matrix') scalar * a1
+ *     g1_scale_c    up's scalar * a1 / a2, which quantizes the gated product too; without a gate 1 / a2
+ *     g2_alpha      down's scalar * a2 */
+mox_vendor_value mox_value_g1_alpha, mox_value_g1_scale_c, mox_value_g2_alpha;
+
+/* ---- what targets cannot hold (vendor_constants.c) ---- */
+
+typedef bool mox_vendor_holds(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size);
+
+/* No alpha, beta, limits; those, as one number each for the layer; one scalar (above) for gate and up besides. */
+mox_vendor_holds mox_holds_plain, mox_holds_swiglu, mox_holds_one_scalar;
 
 #endif

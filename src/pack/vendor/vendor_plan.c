@@ -113,14 +113,15 @@ static moxie_status check_takes(const mox_vendor_layout *layout, const mox_recor
 /* ---- limits and padding --------------------------------------------------------------------------- */
 
 /* Checks one extent against all its limits, or pads it. */
-static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_extent which, bool pad, int64_t *extent,
-                                  moxie_error *error)
+static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_extent which, bool gated, bool pad,
+                                  int64_t *extent, moxie_error *error)
 {
     const char *name = which == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate";
     for (const mox_vendor_limit *limit = layout->limits; limit < layout->limits + MOX_VENDOR_LIMITS; limit++) {
-        if (limit->multiple == 0 || limit->extent != which || *extent % limit->multiple == 0)
+        const int32_t multiple = !gated && limit->ungated != 0 ? limit->ungated : limit->multiple;
+        if (multiple == 0 || limit->extent != which || *extent % multiple == 0)
             continue;
-        const int64_t below = *extent / limit->multiple * limit->multiple, above = below + limit->multiple;
+        const int64_t below = *extent / multiple * multiple, above = below + multiple;
         if (pad && limit->pads) {
             *extent = above;
             continue;
@@ -130,7 +131,7 @@ static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_ex
                  (long long)above);
         MOX_FAIL_IF(true, MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of %d: %s; the nearest that would do: %s%s",
-                    layout->name, name, (long long)*extent, limit->multiple, limit->why, nearest,
+                    layout->name, name, (long long)*extent, multiple, limit->why, nearest,
                     limit->pads ? " (padding with zeros does it, when asked for)" : "");
     }
     return MOXIE_OK;
@@ -261,9 +262,12 @@ static void add_values(mox_vendor_plan *plan, const char *name, const mox_vendor
                                                          .bytes = (uint64_t)count * sizeof(float) };
 }
 
-bool mox_vendor_is_per_tensor(const moxie_quant *quant)
+bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection which)
 {
-    return quant->scale != MOXIE_DTYPE_NONE && quant->group_rows == -1 && quant->group_cols == -1;
+    const moxie_quant *quant = which == MOX_VENDOR_W2 ? &shape->w2 : &shape->w13;
+    const int64_t rows = which == MOX_VENDOR_W2 ? shape->hidden : shape->intermediate;
+    const int64_t cols = which == MOX_VENDOR_W2 ? shape->intermediate : shape->hidden;
+    return quant->scale != MOXIE_DTYPE_NONE && mox_scale_rows(quant, rows) == 1 && mox_scale_cols(quant, cols) == 1;
 }
 
 static moxie_dtype dtype_of(const moxie_grid *grid)
@@ -283,8 +287,8 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .bias = { dtype_of(&example->up.bias), dtype_of(&example->down.bias) },
                              .hidden = shape->hidden,
                              .intermediate = shape->intermediate };
-    MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, pad, &plan.hidden, error));
-    MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, pad, &plan.intermediate, error));
+    MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
+    MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
     MOX_TRY(check_groups(layout, &shape->w13, plan.hidden, "hidden", error));
     MOX_TRY(check_groups(layout, &shape->w2, plan.intermediate, "intermediate", error));
     MOX_TRY(check_dtypes(&plan, error));
@@ -296,7 +300,8 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
         if (constant->has == NULL || constant->has(&plan.use))
             add_values(&plan, constant->name, constant, 1);
     if (layout->takes.global != MOXIE_GLOBAL_NONE || layout->takes.static_acts || example->a13_scale != 0 ||
-        example->a2_scale != 0 || mox_vendor_is_per_tensor(&shape->w13) || mox_vendor_is_per_tensor(&shape->w2))
+        example->a2_scale != 0 || mox_vendor_has_scalar(shape, MOX_VENDOR_W13) ||
+        mox_vendor_has_scalar(shape, MOX_VENDOR_W2))
         add_values(&plan, MOX_VENDOR_KEPT, NULL, MOX_VENDOR_KEPT_COUNT);
     *out = plan;
     return MOXIE_OK;
