@@ -396,7 +396,7 @@ static void null_is_refused(void **state)
     assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, &error), &error);
     void *none[MAX_TENSORS] = { NULL };
     assert_int_equal(moxie_preparation_pack(p, &expert.view, none, NULL, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "gemm1_weights"));
+    assert_non_null(strstr(error.text, "no memory is given"));
     assert_int_equal(moxie_preparation_pack(p, NULL, none, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_preparation_pack(NULL, &expert.view, none, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_preparation_unpack(p, none, &expert.view, NULL, &error), MOXIE_ERR_ARGUMENT);
