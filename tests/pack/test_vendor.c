@@ -114,8 +114,15 @@ static mox_vendor_use random_use(test_rng *rng)
     return use;
 }
 
+static void keep_exponents(const moxie_grid *scale)
+{
+    for (int64_t r = 0; r < scale->rows; r++)
+        for (int64_t c = 0; c < scale->cols; c++)
+            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & 0x7f800000);
+}
+
 /* One global per matrix, which targets want; half of the experts have the same global or scale for gate and up, which
- * some want. */
+ * some want, or scales in f32 that are powers of two. */
 static void settle_expert(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
                           test_rng *rng)
 {
@@ -131,6 +138,11 @@ static void settle_expert(moxie_expert *expert, const mox_vendor_layout *layout,
     const moxie_grid *up = scalar ? &expert->up.scale : &expert->up.global;
     if (gate->data != NULL && (scalar || shape->w13.global != MOXIE_GLOBAL_NONE) && test_below(rng, 2) == 0)
         mox_grid_store(up, 0, 0, mox_grid_code(gate, 0, 0));
+    if (shape->w13.scale == MOXIE_F32 && test_below(rng, 2) == 0) {
+        keep_exponents(&expert->gate.scale);
+        keep_exponents(&expert->up.scale);
+        keep_exponents(&expert->down.scale);
+    }
 }
 
 /* False when the target cannot hold the weights. */

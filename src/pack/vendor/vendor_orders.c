@@ -6,6 +6,8 @@
  *     vector           [rows]: a matrix of one column
  *     block_major      [row_bytes / 128][rows][128]: a column of 128 bytes of all rows, then the next
  *     blackwell_tiles  the same with 64 bytes, rows padded to 256 and columns to 128 bytes
+ *     word_columns     [row_bytes / 4][rows][4], rows padded to 4: four bytes of all rows, then the next four
+ *     f32_columns      the same of f32: scales of activations, [cols][rows]
  *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat, or said to be [rows][cols]: atoms of 512
  *                      elements, rows 0 32 64 96 side by side
  *
@@ -18,8 +20,8 @@
  *     blackwell_scales the same, columns padded to 8
  *
  * Sources: FlashInfer's convert_to_block_layout; triton_kernels' blackwell_value.py, blackwell_value_shuffled.py and
- * blackwell_scale.py; the scale factor layout of NVIDIA's block-scaled tensor core
- * instructions, as TensorRT-LLM's quantization kernels write it.
+ * blackwell_scale.py; DeepGEMM's layout of scales (columns of whole 16 bytes); the scale factor layout of NVIDIA's
+ * block-scaled tensor core instructions, as TensorRT-LLM's quantization kernels write it.
  */
 #include "base/sizes.h"
 #include "pack/vendor/vendor_parts.h"
@@ -146,6 +148,37 @@ const mox_vendor_order mox_order_block_major = { .name = "block_major",
                                                  .shape = block_shape,
                                                  .put = put_blocks,
                                                  .get = get_blocks };
+
+/* ---- columns of words ----------------------------------------------------------------------------- */
+
+enum { WORD = 4 };
+
+static int32_t columns_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->row_bytes / WORD;
+    shape[1] = m->rows;
+    return 2;
+}
+
+static void put_words(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                      uint8_t *tensor)
+{
+    put_columns(m, row, count, rows, tensor, WORD);
+}
+
+static void get_words(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                      const uint8_t *tensor)
+{
+    get_columns(m, row, count, rows, tensor, WORD);
+}
+
+#define COLUMNS(words, cols)                                                                                           \
+    {                                                                                                                  \
+        .name = words, .step = 1, .bytes_multiple = WORD, .pad_rows = 16 / WORD, .pad_cols = cols,                     \
+        .shape = columns_shape, .put = put_words, .get = get_words                                                     \
+    }
+const mox_vendor_order mox_order_word_columns = COLUMNS("columns of words", 4);
+const mox_vendor_order mox_order_f32_columns = COLUMNS("columns of f32", 1);
 
 /* ---- scales_128x4 --------------------------------------------------------------------------------- */
 

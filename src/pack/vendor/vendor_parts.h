@@ -9,14 +9,14 @@
 
 /* ---- rows (vendor_rows.c) ---- */
 extern const mox_vendor_rows mox_rows_w31, mox_rows_gated, mox_rows_shuffle_32, mox_rows_shuffle_16,
-    mox_rows_shuffle_gated_w31, mox_rows_shuffle_16_w31;
+    mox_rows_shuffle_gated_w31, mox_rows_shuffle_16_w31, mox_rows_runs_8, mox_rows_lanes, mox_rows_lanes_runs_8;
 
 /* ---- codes (vendor_codes.c) ---- */
-extern const mox_vendor_code mox_code_u4b8_to_i4, mox_code_bf16_to_f32;
+extern const mox_vendor_code mox_code_u4b8_to_i4, mox_code_bf16_to_f32, mox_code_f32_to_e8m0;
 
 /* ---- orders (vendor_orders.c) ---- */
 extern const mox_vendor_order mox_order_plain, mox_order_vector, mox_order_block_major, mox_order_scales_128x4,
-    mox_order_scales_128x4_2d;
+    mox_order_scales_128x4_2d, mox_order_word_columns, mox_order_f32_columns;
 
 /* ---- Triton's orders (vendor_orders_triton.c, vendor_orders.c) ---- */
 extern const mox_vendor_order mox_order_hopper_values, mox_order_hopper_values_pad64, mox_order_hopper_values_mma2,
