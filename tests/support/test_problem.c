@@ -74,6 +74,7 @@ const test_weight_quant test_weight_quants[] = {
     { "int4 g16", INT(MOXIE_I4, MOXIE_F32, .group_cols = 16), .packing = TEST_DENSE },
     { "int4 words g64", INT(MOXIE_U4B8, MOXIE_BF16, .group_cols = 64), .packing = TEST_WORDS },
     { "int4 words g128 zero", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 128, .has_zero = 1), .packing = TEST_WORDS },
+    { "int4 words g128", INT(MOXIE_U4B8, MOXIE_BF16, .group_cols = 128), .packing = TEST_WORDS },
     { "int4 channel zero", INT(MOXIE_I4, MOXIE_F32, .group_rows = 1, .group_cols = -1, .has_zero = 1),
       .packing = TEST_DENSE },
 };

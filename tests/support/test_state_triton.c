@@ -3,54 +3,15 @@
  * test_state_triton.c - Triton's MXFP4 layouts by reshape and permute. Source: what triton_kernels' layout classes do
  * to tensors, and what vLLM's loader does before (rows of gate and up alternate, biases in f32).
  */
-#include "test_statements.h"
-
-/* Pairs of codes as the bytes that hold them. */
-static test_array to_bytes(test_array w)
-{
-    const int64_t shape[] = { w.shape[0], w.shape[1] / 2 };
-    test_array bytes = test_array_new(2, shape);
-    for (int64_t i = 0; i < test_array_count(&bytes); i++)
-        bytes.data[i] = w.data[2 * i] | w.data[2 * i + 1] << 4;
-    test_array_free(&w);
-    return bytes;
-}
-
-/* A code where slot 0, 1 or 2 keeps it: shifted by 0, 3 or 6. */
-static uint32_t compress(uint32_t code)
-{
-    return (code >> 3) << 15 | (code & 7) << 6;
-}
-
-static uint32_t compress_fourth(uint32_t code)
-{
-    return (code >> 3) << 14 | (code >> 1 & 3) << 10 | (code & 1) << 13;
-}
-
-/* Every four bytes of the last axis as a twiddled word, flat. */
-static test_array twiddle(test_array bytes)
-{
-    const int64_t count = test_array_count(&bytes) / 4;
-    test_array words = test_array_new(1, &count);
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t *b = bytes.data + 4 * i;
-        for (int high = 0; high < 2; high++) {
-            const uint32_t half = compress(b[0] >> (4 * high) & 15) | compress(b[1] >> (4 * high) & 15) >> 3 |
-                                  compress(b[2] >> (4 * high) & 15) >> 6 | compress_fourth(b[3] >> (4 * high) & 15);
-            words.data[i] |= half << (16 * high);
-        }
-    }
-    test_array_free(&bytes);
-    return words;
-}
+#include "test_state_steps.h"
 
 static test_array hopper_values(test_array w, int64_t align_rows, int mma_version)
 {
-    w = to_bytes(test_pad(w, align_rows, 128));
+    w = test_to_bytes(test_pad(w, align_rows, 128));
     const int64_t rows = w.shape[0] / 16, cols = w.shape[1] / 32;
     if (mma_version == 3)
-        return twiddle(TEST_PERMUTE(TEST_RESHAPE(w, rows, 2, 4, 2, cols, 4, 2, 4), 0, 2, 4, 3, 7, 5, 6, 1));
-    return twiddle(TEST_PERMUTE(TEST_RESHAPE(w, rows, 2, 4, 2, cols, 2, 4, 4), 0, 2, 4, 3, 6, 5, 1, 7));
+        return test_twiddle(TEST_PERMUTE(TEST_RESHAPE(w, rows, 2, 4, 2, cols, 4, 2, 4), 0, 2, 4, 3, 7, 5, 6, 1));
+    return test_twiddle(TEST_PERMUTE(TEST_RESHAPE(w, rows, 2, 4, 2, cols, 2, 4, 4), 0, 2, 4, 3, 6, 5, 1, 7));
 }
 
 static test_array hopper_scales(test_array s, int64_t warps)

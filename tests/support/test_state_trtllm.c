@@ -3,7 +3,7 @@
  * test_state_trtllm.c - TRT-LLM-gen layouts by reshape and permute. Source: what vLLM's and FlashInfer's preparation
  * functions do to tensors, step by step.
  */
-#include "test_statements.h"
+#include "test_state_steps.h"
 
 /* ---- steps ---- */
 
@@ -28,27 +28,10 @@ static test_array shuffle_64(test_array w)
     return TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(w, rows / 16, 8, 2, cols), 0, 2, 1, 3), rows, cols);
 }
 
-/* block_scale_interleave. */
-static test_array interleave_scales(test_array s)
-{
-    s = test_pad(s, 128, 4);
-    const int64_t rows = s.shape[0], cols = s.shape[1];
-    return TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(s, rows / 128, 4, 32, cols / 4, 4), 0, 3, 2, 1, 4), rows * cols);
-}
-
 /* convert_to_block_layout, in blocks of so many elements, 128 bytes. */
 static test_array block(test_array w, int64_t elements)
 {
     return TEST_PERMUTE(TEST_RESHAPE(w, w.shape[0], w.shape[1] / elements, elements), 1, 0, 2);
-}
-
-/* [w3; w1] of codes, scales or biases, each half padded to `rows` x `cols`; of a single matrix that one. */
-static test_array stack_31(const mox_vendor_plan *plan, const moxie_grid *gate, const moxie_grid *up, int64_t rows,
-                           int64_t cols)
-{
-    const moxie_grid none = { 0 };
-    const test_array w = plan->shape.gated ? test_stack(up, gate, rows) : test_stack(&none, up, rows);
-    return test_pad(w, 1, cols);
 }
 
 /* What becomes of w13's rows where gated activation is fused. */
@@ -60,7 +43,7 @@ static test_array gated_rows(const mox_vendor_plan *plan, test_array w31)
 /* Codes of both projections, shuffled; scales in groups of so many columns. */
 static test_array codes_13(const mox_vendor_plan *plan, const moxie_expert *e)
 {
-    return gated_rows(plan, stack_31(plan, &e->gate.codes, &e->up.codes, plan->intermediate, plan->hidden));
+    return gated_rows(plan, test_stack_31(plan, &e->gate.codes, &e->up.codes, plan->intermediate, plan->hidden));
 }
 
 static test_array codes_2(const mox_vendor_plan *plan, const moxie_expert *e)
@@ -70,43 +53,13 @@ static test_array codes_2(const mox_vendor_plan *plan, const moxie_expert *e)
 
 static test_array scales_13(const mox_vendor_plan *plan, const moxie_expert *e, int64_t group)
 {
-    return gated_rows(plan, stack_31(plan, &e->gate.scale, &e->up.scale, plan->intermediate, plan->hidden / group));
+    return gated_rows(plan,
+                      test_stack_31(plan, &e->gate.scale, &e->up.scale, plan->intermediate, plan->hidden / group));
 }
 
 static test_array scales_2(const mox_vendor_plan *plan, const moxie_expert *e, int64_t group)
 {
     return shuffle_128(test_pad(test_array_of(&e->down.scale), plan->hidden, plan->intermediate / group));
-}
-
-static test_array widen(test_array bias, moxie_dtype dtype)
-{
-    for (int64_t i = 0; dtype == MOXIE_BF16 && i < test_array_count(&bias); i++)
-        bias.data[i] <<= 16;
-    return bias;
-}
-
-/* ---- constants ---- */
-
-/* alpha, beta and limit, when the activation is not plain. */
-static int state_swiglu(const mox_vendor_plan *plan, test_stated out[])
-{
-    const moxie_activation *a = &plan->use.activation;
-    if (a->gate_limit == 0)
-        return 0;
-    out[0] = (test_stated) { "gemm1_alpha", test_float(a->alpha), 32 };
-    out[1] = (test_stated) { "gemm1_beta", test_float(a->beta), 32 };
-    out[2] = (test_stated) { "gemm1_clamp_limit", test_float(a->gate_limit), 32 };
-    return 3;
-}
-
-static float value_of(const moxie_grid *grid)
-{
-    return (float)mox_grid_value(grid, 0, 0);
-}
-
-static uint32_t to_signed(uint32_t code)
-{
-    return (code - 8) & 15;
 }
 
 /* ---- layouts ---- */
@@ -115,13 +68,13 @@ int test_state_trtllm_mxint4(const mox_vendor_plan *plan, const moxie_expert *e,
 {
     test_array w13 = codes_13(plan, e), w2 = codes_2(plan, e);
     if (plan->shape.w13.element == MOXIE_U4B8)
-        w13 = test_map(w13, to_signed);
+        w13 = test_map(w13, test_to_signed);
     if (plan->shape.w2.element == MOXIE_U4B8)
-        w2 = test_map(w2, to_signed);
+        w2 = test_map(w2, test_to_signed);
     out[0] = (test_stated) { "w13_weight_packed", block(w13, 256), 4 };
-    out[1] = (test_stated) { "w13_weight_scale", interleave_scales(scales_13(plan, e, 32)), 16 };
+    out[1] = (test_stated) { "w13_weight_scale", test_interleave_scales(scales_13(plan, e, 32)), 16 };
     out[2] = (test_stated) { "w2_weight_packed", block(w2, 256), 4 };
-    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, 32)), 16 };
+    out[3] = (test_stated) { "w2_weight_scale", test_interleave_scales(scales_2(plan, e, 32)), 16 };
     return 4;
 }
 
@@ -129,9 +82,9 @@ static int state_block_scaled(const mox_vendor_plan *plan, const moxie_expert *e
                               test_stated out[])
 {
     out[0] = (test_stated) { "w13_weight", codes_13(plan, e), bits };
-    out[1] = (test_stated) { "w13_weight_scale", interleave_scales(scales_13(plan, e, group)), 8 };
+    out[1] = (test_stated) { "w13_weight_scale", test_interleave_scales(scales_13(plan, e, group)), 8 };
     out[2] = (test_stated) { "w2_weight", codes_2(plan, e), bits };
-    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, group)), 8 };
+    out[3] = (test_stated) { "w2_weight_scale", test_interleave_scales(scales_2(plan, e, group)), 8 };
     return 4;
 }
 
@@ -151,67 +104,57 @@ int test_state_trtllm_mxfp4(const mox_vendor_plan *plan, const moxie_expert *e, 
     const int64_t h = plan->hidden;
     out[0] = (test_stated) { "w13_weight", swap_pairs(plan, &e->gate.codes, &e->up.codes, h), 4 };
     out[1] = (test_stated) { "w13_weight_scale",
-                             interleave_scales(swap_pairs(plan, &e->gate.scale, &e->up.scale, h / 32)), 8 };
+                             test_interleave_scales(swap_pairs(plan, &e->gate.scale, &e->up.scale, h / 32)), 8 };
     out[2] = (test_stated) { "w2_weight", codes_2(plan, e), 4 };
-    out[3] = (test_stated) { "w2_weight_scale", interleave_scales(scales_2(plan, e, 32)), 8 };
+    out[3] = (test_stated) { "w2_weight_scale", test_interleave_scales(scales_2(plan, e, 32)), 8 };
     int count = 4;
     if (plan->shape.bias13) {
-        const test_array b13 = widen(swap_pairs(plan, &e->gate.bias, &e->up.bias, 1), plan->bias[0]);
-        const test_array b2 = widen(shuffle_128(test_pad(test_array_of(&e->down.bias), h, 1)), plan->bias[1]);
+        const test_array b13 = test_widen(swap_pairs(plan, &e->gate.bias, &e->up.bias, 1), plan->bias[0]);
+        const test_array b2 = test_widen(shuffle_128(test_pad(test_array_of(&e->down.bias), h, 1)), plan->bias[1]);
         out[count++] = (test_stated) { "w13_bias", b13, 32 };
         out[count++] = (test_stated) { "w2_bias", b2, 32 };
     }
-    return count + state_swiglu(plan, out + count);
+    return count + test_state_swiglu(plan, out + count);
 }
 
 int test_state_trtllm_mxfp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     const int count = state_block_scaled(plan, e, 8, 32, out);
-    return count + state_swiglu(plan, out + count);
+    return count + test_state_swiglu(plan, out + count);
 }
 
 int test_state_trtllm_nvfp4(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
-    const bool divides = plan->shape.w13.global == MOXIE_GLOBAL_DIVIDE;
-    float gate = value_of(plan->shape.gated ? &e->gate.global : &e->up.global), up = value_of(&e->up.global);
-    float down = value_of(&e->down.global), a1 = e->a13_scale, a2 = e->a2_scale;
-    if (divides) {
-        gate = 1 / gate;
-        up = 1 / up;
-        down = 1 / down;
-        a1 = 1 / a1;
-        a2 = 1 / a2;
-    }
-    const float up_alpha = up * a1;
+    const test_scalars s = test_scalars_of(plan, e);
+    const float up_alpha = plan->shape.gated ? s.up * s.a1 : 1;
     int n = state_block_scaled(plan, e, 4, 16, out);
-    out[n++] = (test_stated) { "a1_gscale", test_float(1 / a1), 32 };
-    out[n++] = (test_stated) { "a2_gscale", test_float(1 / a2), 32 };
-    out[n++] = (test_stated) { "g1_alphas", test_float(gate * a1), 32 };
-    out[n++] = (test_stated) { "g1_scale_c", test_float((plan->shape.gated ? up_alpha : 1.0f) * (1 / a2)), 32 };
-    out[n++] = (test_stated) { "g2_alphas", test_float(down * a2), 32 };
+    out[n++] = (test_stated) { "a1_gscale", test_float(1 / s.a1), 32 };
+    out[n++] = (test_stated) { "a2_gscale", test_float(1 / s.a2), 32 };
+    out[n++] = (test_stated) { "g1_alphas", test_float(s.gate * s.a1), 32 };
+    out[n++] = (test_stated) { "g1_scale_c", test_float(up_alpha * (1 / s.a2)), 32 };
+    out[n++] = (test_stated) { "g2_alphas", test_float(s.down * s.a2), 32 };
     return n;
 }
 
 int test_state_trtllm_fp8_tensor(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
-    const float gate = value_of(plan->shape.gated ? &e->gate.scale : &e->up.scale), up = value_of(&e->up.scale);
-    const float up_alpha = up * e->a13_scale;
+    const test_scalars s = test_scalars_of(plan, e);
+    const float up_alpha = plan->shape.gated ? s.up * s.a1 : 1;
     out[0] = (test_stated) { "w13_weight", codes_13(plan, e), 8 };
     out[1] = (test_stated) { "w2_weight", codes_2(plan, e), 8 };
-    out[2] = (test_stated) { "w13_input_scale", test_float(e->a13_scale), 32 };
-    out[3] = (test_stated) { "w2_input_scale_inv", test_float(1 / e->a2_scale), 32 };
-    out[4] = (test_stated) { "output1_scales_gate_scalar", test_float(gate * e->a13_scale), 32 };
-    out[5] = (test_stated) { "output1_scales_scalar",
-                             test_float((plan->shape.gated ? up_alpha : 1.0f) * (1 / e->a2_scale)), 32 };
-    out[6] = (test_stated) { "output2_scales_scalar", test_float(value_of(&e->down.scale) * e->a2_scale), 32 };
+    out[2] = (test_stated) { "w13_input_scale", test_float(s.a1), 32 };
+    out[3] = (test_stated) { "w2_input_scale_inv", test_float(1 / s.a2), 32 };
+    out[4] = (test_stated) { "output1_scales_gate_scalar", test_float(s.gate * s.a1), 32 };
+    out[5] = (test_stated) { "output1_scales_scalar", test_float(up_alpha * (1 / s.a2)), 32 };
+    out[6] = (test_stated) { "output2_scales_scalar", test_float(s.down * s.a2), 32 };
     return 7;
 }
 
 static void state_block_scales(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     const test_array s31 = test_stack(&e->up.scale, &e->gate.scale, 0), s2 = test_array_of(&e->down.scale);
-    out[0] = (test_stated) { "w13_weight_scale_inv", widen(s31, plan->shape.w13.scale), 32 };
-    out[1] = (test_stated) { "w2_weight_scale_inv", widen(s2, plan->shape.w2.scale), 32 };
+    out[0] = (test_stated) { "w13_weight_scale_inv", test_widen(s31, plan->shape.w13.scale), 32 };
+    out[1] = (test_stated) { "w2_weight_scale_inv", test_widen(s2, plan->shape.w2.scale), 32 };
 }
 
 int test_state_trtllm_fp8_block(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])

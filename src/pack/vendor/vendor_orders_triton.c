@@ -18,7 +18,6 @@
  * Rows and columns are padded with zeros: rows of values to 256 (older Triton 64), columns to 64 bytes; rows of scales
  * to 32 W, columns to 2. Source: triton_kernels' hopper_value.py and hopper_scale.py.
  */
-#include "pack/flip.h"
 #include "pack/vendor/vendor_parts.h"
 #include "pack/vendor/vendor_twiddle.h"
 
@@ -28,45 +27,7 @@
 
 enum { VALUE_ROWS = 16, HALF_BLOCK = 32, BLOCK = 64, LINES = 4 };
 
-/* 32 bytes of two rows, or the 64 bytes that they become. */
-typedef union block {
-    mox_words v[4];
-    uint32_t words[16];
-} block;
-
-/* Bytes t of four vectors' words to the words of vector t: a square of bytes turned over in every lane. */
-INLINE void flip_bytes(mox_words v[4])
-{
-    const mox_words even = { 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff };
-    const mox_words low = { 0xffff, 0xffff, 0xffff, 0xffff };
-    const mox_words a = (v[0] & even) | (v[1] & even) << 8, b = (v[0] >> 8 & even) | (v[1] & ~even);
-    const mox_words c = (v[2] & even) | (v[3] & even) << 8, d = (v[2] >> 8 & even) | (v[3] & ~even);
-    v[0] = (a & low) | c << 16;
-    v[1] = (b & low) | d << 16;
-    v[2] = a >> 16 | (c & ~low);
-    v[3] = b >> 16 | (d & ~low);
-}
-
-/* Even and odd words of both rows, a square of bytes for each word of a line. */
-INLINE void mix_3(const uint8_t *a, const uint8_t *b, block *out)
-{
-    const mox_words a0 = mox_load_v4u32(a), a1 = mox_load_v4u32(a + 16);
-    const mox_words b0 = mox_load_v4u32(b), b1 = mox_load_v4u32(b + 16);
-    out->v[0] = MOX_PICK_WORDS(a0, a1, 0, 2, 4, 6);
-    out->v[1] = MOX_PICK_WORDS(b0, b1, 0, 2, 4, 6);
-    out->v[2] = MOX_PICK_WORDS(a0, a1, 1, 3, 5, 7);
-    out->v[3] = MOX_PICK_WORDS(b0, b1, 1, 3, 5, 7);
-    flip_bytes(out->v);
-}
-
-INLINE void part_3(block *in, uint8_t *a, uint8_t *b)
-{
-    flip_bytes(in->v);
-    mox_store_v4u32(a, MOX_PICK_WORDS(in->v[0], in->v[2], 0, 4, 1, 5));
-    mox_store_v4u32(a + 16, MOX_PICK_WORDS(in->v[0], in->v[2], 2, 6, 3, 7));
-    mox_store_v4u32(b, MOX_PICK_WORDS(in->v[1], in->v[3], 0, 4, 1, 5));
-    mox_store_v4u32(b + 16, MOX_PICK_WORDS(in->v[1], in->v[3], 2, 6, 3, 7));
-}
+typedef mox_twiddle_block block;
 
 INLINE void mix_2(const uint8_t *a, const uint8_t *b, block *out)
 {
@@ -125,13 +86,13 @@ INLINE void get_values(const mox_vendor_matrix *m, int64_t row, int64_t count, u
 static void put_values_3(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                          uint8_t *tensor)
 {
-    put_values(m, row, count, rows, tensor, mix_3);
+    put_values(m, row, count, rows, tensor, mox_mix_rows);
 }
 
 static void get_values_3(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                          const uint8_t *tensor)
 {
-    get_values(m, row, count, rows, tensor, part_3);
+    get_values(m, row, count, rows, tensor, mox_part_rows);
 }
 
 static void put_values_2(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,

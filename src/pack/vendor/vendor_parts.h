@@ -23,6 +23,12 @@ extern const mox_vendor_order mox_order_hopper_values, mox_order_hopper_values_p
     mox_order_hopper_scales_8, mox_order_hopper_scales_4, mox_order_blackwell_values, mox_order_blackwell_tiles,
     mox_order_blackwell_scales;
 
+/* ---- FlashInfer's (vendor_rows.c, vendor_codes_flashinfer.c, vendor_orders_sm90.c) ---- */
+extern const mox_vendor_rows mox_rows_runs_64_w31;
+extern const mox_vendor_code mox_code_f32_at_least;
+extern const mox_vendor_order mox_order_sm90_fp4, mox_order_sm90_int4, mox_order_sm90_folded_8,
+    mox_order_sm90_folded_16, mox_order_sm90_lines;
+
 /* ---- constants (vendor_constants.c) ---- */
 
 typedef float mox_vendor_value(const mox_vendor_plan *plan, const moxie_expert *expert);

@@ -4,6 +4,7 @@
  *
  *     w31              [up | gate]                          halves exchanged
  *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs; gate0 up0 .. from [gate | up]
+ *     runs 64          64 of up, 64 of gate, ...        from [up | gate]
  *     shuffle B        inside blocks of B = 32 or 16 rows:  0 4 8 .. 28 | 1 5 .. 29 | 2 ..     (B = 32)
  *                                                           0 2 4 .. 14 | 1 3 .. 15            (B = 16)
  *     runs_8           gate0..7 up0..7 gate8..15 up8..15 ..  from [gate | up]
@@ -71,6 +72,11 @@ static int64_t lanes_runs_8(int64_t r, int64_t rows)
     return runs_8(lanes(r, rows), rows);
 }
 
+static int64_t runs_64_w31(int64_t r, int64_t rows)
+{
+    return w31(r / 64 % 2 * (rows / 2) + r / 128 * 64 + r % 64, rows);
+}
+
 const mox_vendor_rows mox_rows_w31 = { "w31", w31, 1, as_they_are };
 const mox_vendor_rows mox_rows_gated = { "gated", gated, 1, as_they_are };
 const mox_vendor_rows mox_rows_shuffle_32 = { "shuffle_32", shuffle_32, 32, NULL };
@@ -80,3 +86,4 @@ const mox_vendor_rows mox_rows_shuffle_16_w31 = { "shuffle_16 of w31", shuffle_1
 const mox_vendor_rows mox_rows_runs_8 = { "runs of 8", runs_8, 16, as_they_are };
 const mox_vendor_rows mox_rows_lanes = { "lanes", lanes, 128, NULL };
 const mox_vendor_rows mox_rows_lanes_runs_8 = { "lanes of runs of 8", lanes_runs_8, 128, lanes };
+const mox_vendor_rows mox_rows_runs_64_w31 = { "runs of 64 of w31", runs_64_w31, 128, as_they_are };

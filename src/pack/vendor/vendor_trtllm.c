@@ -4,21 +4,21 @@
  *
  *     layout                       w13 rows               weights        scales
  *     trtllm-mxint4                shuffle(gated(w31))    block major    bf16 per 32, same rows, 128x4 atoms
- *     trtllm-mxfp4                 shuffle(gated(w31))    rows           e8m0 per 32, same rows, 128x4 atoms; biases
- * f32 trtllm-mxfp8                 shuffle(gated(w31))    rows           e8m0 per 32, same rows, 128x4 atoms
+ *     trtllm-mxfp4                 shuffle(gated(w31))    rows           e8m0 per 32, same rows, 128x4 atoms
+ *     trtllm-mxfp8                 shuffle(gated(w31))    rows           e8m0 per 32, same rows, 128x4 atoms
  *     trtllm-nvfp4                 shuffle(gated(w31))    rows           e4m3 per 16, same rows, 128x4 atoms
  *     trtllm-fp8-tensor            shuffle(gated(w31))    rows           in constants
  *     trtllm-fp8-block             w31                    rows           f32 per 128 x 128, w31
  *     trtllm-fp8-block-shuffled    shuffle_16(w31)        block major    f32 per 128 x 128, w31
  *     trtllm-bf16                  shuffle(gated(w31))    block major    -
  *
- * w2's rows are only shuffled. Memory is drawn in docs/formats/trtllm.md.
- * gpt-oss has gate and up rows in turn; its preparation swaps each pair and shuffles, which is shuffle(gated(w31)) of
- * what an expert's views call gate and up.
- * Source: vLLM's prepare_static_weights_for_trtllm_* and prepare_fp8_moe_layer_for_fi, and FlashInfer's fused_moe
- * preparation (functions' results).
+ * w2's rows are only shuffled; biases of trtllm-mxfp4 are f32 in the rows' order. Memory is drawn in
+ * docs/formats/trtllm.md. gpt-oss has gate and up rows in turn; its preparation swaps each pair and shuffles, which is
+ * shuffle(gated(w31)) of what an expert's views call gate and up. Source: vLLM's prepare_static_weights_for_trtllm_*
+ * and prepare_fp8_moe_layer_for_fi, and FlashInfer's fused_moe preparation (functions' results).
  */
 #include "pack/vendor/vendor_parts.h"
+#include "pack/vendor/vendor_tables.h"
 
 #define INT4_WHY    "int4 is read in blocks of 256 columns, rows in tiles of 128"
 #define MXFP4_WHY   "rows and columns are read in tiles of 256"
@@ -30,24 +30,8 @@
 #define BLOCK_WHY   "each block of 128 x 128 has a scale, and halves of w13 begin with a block"
 #define BF16_WHY    "bf16 is read in blocks of 64 columns"
 
-/* The same part of both projections: names begin w13_ and w2_. */
-#define BOTH(name, of, dtype, rows13, rows2, code, order)                                                              \
-    { "w13_" name, MOX_VENDOR_W13, of, dtype, rows13, code, order },                                                   \
-    {                                                                                                                  \
-        "w2_" name, MOX_VENDOR_W2, of, dtype, rows2, code, order                                                       \
-    }
 #define SHUFFLED(name, of, dtype, code, order)                                                                         \
-    BOTH(name, of, dtype, &mox_rows_shuffle_gated_w31, &mox_rows_shuffle_32, code, order)
-#define EXTENTS(multiple, pads, why)                                                                                   \
-    { MOX_VENDOR_HIDDEN, multiple, pads, why, 0 },                                                                     \
-    {                                                                                                                  \
-        MOX_VENDOR_INTERMEDIATE, multiple, pads, why, 0                                                                \
-    }
-#define SWIGLU_CONSTANTS                                                                                               \
-    { "gemm1_alpha", mox_value_alpha, mox_use_has_alpha }, { "gemm1_beta", mox_value_beta, mox_use_has_alpha },        \
-    {                                                                                                                  \
-        "gemm1_clamp_limit", mox_value_limit, mox_use_has_limit                                                        \
-    }
+    MOX_VENDOR_BOTH(name, of, dtype, &mox_rows_shuffle_gated_w31, &mox_rows_shuffle_32, code, order)
 
 const mox_vendor_layout mox_vendor_trtllm_mxint4 = {
     .name = "trtllm-mxint4",
@@ -55,7 +39,7 @@ const mox_vendor_layout mox_vendor_trtllm_mxint4 = {
     .caller = "FlashInfer trtllm_mxint4_block_scale_moe",
     .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 }, .scales = { MOXIE_BF16 }, .group_cols = { 32 }, .no_zeros = true },
     .holds = mox_holds_plain,
-    .limits = { EXTENTS(256, false, INT4_WHY) },
+    .limits = { MOX_VENDOR_EXTENTS(256, false, INT4_WHY) },
     .parts = { SHUFFLED("weight_packed", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_u4b8_to_i4, &mox_order_block_major),
                SHUFFLED("weight_scale", MOX_VENDOR_SCALES, MOXIE_BF16, NULL, &mox_order_scales_128x4) },
 };
@@ -71,11 +55,11 @@ const mox_vendor_layout mox_vendor_trtllm_mxfp4 = {
                .no_zeros = true,
                .bias = true },
     .holds = mox_holds_swiglu,
-    .limits = { EXTENTS(256, true, MXFP4_WHY) },
+    .limits = { MOX_VENDOR_EXTENTS(256, true, MXFP4_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_U8, NULL, &mox_order_plain),
                SHUFFLED("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E4M3, NULL, &mox_order_scales_128x4_2d),
                SHUFFLED("bias", MOX_VENDOR_BIAS, MOXIE_F32, &mox_code_bf16_to_f32, &mox_order_vector) },
-    .constants = { SWIGLU_CONSTANTS },
+    .constants = { MOX_VENDOR_SWIGLU },
 };
 
 const mox_vendor_layout mox_vendor_trtllm_mxfp8 = {
@@ -88,23 +72,17 @@ const mox_vendor_layout mox_vendor_trtllm_mxfp8 = {
                .no_zeros = true,
                .ungated = true },
     .holds = mox_holds_swiglu,
-    .limits = { EXTENTS(128, false, MXFP8_WHY) },
+    .limits = { MOX_VENDOR_EXTENTS(128, false, MXFP8_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, NULL, &mox_order_plain),
                SHUFFLED("weight_scale", MOX_VENDOR_SCALES, MOXIE_U8, NULL, &mox_order_scales_128x4_2d) },
-    .constants = { SWIGLU_CONSTANTS },
+    .constants = { MOX_VENDOR_SWIGLU },
 };
 
 const mox_vendor_layout mox_vendor_trtllm_nvfp4 = {
     .name = "trtllm-nvfp4",
     .summary = "fp4 with an e4m3 scale per 16 and a global: shuffled rows, swizzled scales",
     .caller = "FlashInfer trtllm_fp4_block_scale_moe",
-    .takes = { .elements = { MOXIE_F4_E2M1 },
-               .scales = { MOXIE_F8_E4M3 },
-               .group_cols = { 16 },
-               .no_zeros = true,
-               .ungated = true,
-               .global = MOXIE_GLOBAL_MULTIPLY,
-               .static_acts = true },
+    .takes = MOX_VENDOR_NVFP4,
     .surveys = true,
     .holds = mox_holds_plain,
     .limits = { { MOX_VENDOR_HIDDEN, 256, true, NVFP4_H_WHY, 0 },
@@ -122,13 +100,7 @@ const mox_vendor_layout mox_vendor_trtllm_fp8_tensor = {
     .name = "trtllm-fp8-tensor",
     .summary = "fp8 with a scale per matrix: shuffled rows, scales in constants",
     .caller = "FlashInfer trtllm_fp8_per_tensor_scale_moe",
-    .takes = { .elements = { MOXIE_F8_E4M3 },
-               .scales = { MOXIE_F32, MOXIE_BF16 },
-               .group_cols = { -1 },
-               .group_rows = { -1 },
-               .no_zeros = true,
-               .ungated = true,
-               .static_acts = true },
+    .takes = MOX_VENDOR_FP8_TENSOR,
     .surveys = true,
     .holds = mox_holds_plain,
     .limits = { { MOX_VENDOR_HIDDEN, 128, false, FP8_H_WHY, 0 }, { MOX_VENDOR_INTERMEDIATE, 16, true, FP8_WHY, 128 } },
@@ -140,35 +112,29 @@ const mox_vendor_layout mox_vendor_trtllm_fp8_tensor = {
                    { "output2_scales_scalar", mox_value_g2_alpha, NULL } },
 };
 
-#define FP8_BLOCK_TAKES                                                                                                \
-    {                                                                                                                  \
-        .elements = { MOXIE_F8_E4M3 }, .scales = { MOXIE_F32, MOXIE_BF16 }, .group_cols = { 128 },                     \
-        .group_rows = { 128 }, .no_zeros = true                                                                        \
-    }
-
 const mox_vendor_layout mox_vendor_trtllm_fp8_block = {
     .name = "trtllm-fp8-block",
     .summary = "fp8 with an f32 scale per 128 x 128 (DeepSeek): up before gate, rows as they are",
     .caller = "FlashInfer trtllm_fp8_block_scale_moe, MajorK, not shuffled",
-    .takes = FP8_BLOCK_TAKES,
+    .takes = MOX_VENDOR_FP8_BLOCK,
     .holds = mox_holds_plain,
-    .limits = { EXTENTS(128, false, BLOCK_WHY) },
-    .parts = { BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_w31, NULL, NULL, &mox_order_plain),
-               BOTH("weight_scale_inv", MOX_VENDOR_SCALES, MOXIE_F32, &mox_rows_w31, NULL, &mox_code_bf16_to_f32,
-                    &mox_order_plain) },
+    .limits = { MOX_VENDOR_EXTENTS(128, false, BLOCK_WHY) },
+    .parts = { MOX_VENDOR_BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_w31, NULL, NULL, &mox_order_plain),
+               MOX_VENDOR_BOTH("weight_scale_inv", MOX_VENDOR_SCALES, MOXIE_F32, &mox_rows_w31, NULL,
+                               &mox_code_bf16_to_f32, &mox_order_plain) },
 };
 
 const mox_vendor_layout mox_vendor_trtllm_fp8_block_shuffled = {
     .name = "trtllm-fp8-block-shuffled",
     .summary = "fp8 with an f32 scale per 128 x 128 (DeepSeek): up before gate, shuffled rows, block-major",
     .caller = "FlashInfer trtllm_fp8_block_scale_moe, BlockMajorK, shuffled",
-    .takes = FP8_BLOCK_TAKES,
+    .takes = MOX_VENDOR_FP8_BLOCK,
     .holds = mox_holds_plain,
-    .limits = { EXTENTS(128, false, BLOCK_WHY) },
-    .parts = { BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_shuffle_16_w31, &mox_rows_shuffle_16, NULL,
-                    &mox_order_block_major),
-               BOTH("weight_scale_inv", MOX_VENDOR_SCALES, MOXIE_F32, &mox_rows_w31, NULL, &mox_code_bf16_to_f32,
-                    &mox_order_plain) },
+    .limits = { MOX_VENDOR_EXTENTS(128, false, BLOCK_WHY) },
+    .parts = { MOX_VENDOR_BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_shuffle_16_w31,
+                               &mox_rows_shuffle_16, NULL, &mox_order_block_major),
+               MOX_VENDOR_BOTH("weight_scale_inv", MOX_VENDOR_SCALES, MOXIE_F32, &mox_rows_w31, NULL,
+                               &mox_code_bf16_to_f32, &mox_order_plain) },
 };
 
 const mox_vendor_layout mox_vendor_trtllm_bf16 = {
@@ -177,6 +143,6 @@ const mox_vendor_layout mox_vendor_trtllm_bf16 = {
     .caller = "FlashInfer trtllm_bf16_moe",
     .takes = { .elements = { MOXIE_BF16 }, .no_zeros = true },
     .holds = mox_holds_plain,
-    .limits = { EXTENTS(64, false, BF16_WHY) },
+    .limits = { MOX_VENDOR_EXTENTS(64, false, BF16_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_BF16, NULL, &mox_order_block_major) },
 };

@@ -17,7 +17,7 @@
 #ifndef MOX_PACK_VENDOR_TWIDDLE_H
 #define MOX_PACK_VENDOR_TWIDDLE_H
 
-#include <stdint.h>
+#include "pack/flip.h"
 
 /* Both are plain word operations without branches, so that loops over them become vector code. Immutable. */
 static inline uint32_t mox_twiddle4(uint32_t word)
@@ -41,6 +41,49 @@ static inline uint32_t mox_untwiddle4(uint32_t word)
     word ^= t ^ t << 8;
     t = (word ^ word >> 4) & 0x00f000f0u;
     return word ^ t ^ t << 4;
+}
+
+/* ---- the four bytes that are side by side, from two rows ------------------------------------------- */
+
+/* 32 bytes of two rows, or the 64 bytes that they become. */
+typedef union mox_twiddle_block {
+    mox_words v[4];
+    uint32_t words[16];
+} mox_twiddle_block;
+
+/* Bytes t of four vectors' words to the words of vector t: a square of bytes turned over in every lane. */
+MOX_FLIP_INLINE void mox_flip_bytes(mox_words v[4])
+{
+    const mox_words even = { 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff };
+    const mox_words low = { 0xffff, 0xffff, 0xffff, 0xffff };
+    const mox_words a = (v[0] & even) | (v[1] & even) << 8, b = (v[0] >> 8 & even) | (v[1] & ~even);
+    const mox_words c = (v[2] & even) | (v[3] & even) << 8, d = (v[2] >> 8 & even) | (v[3] & ~even);
+    v[0] = (a & low) | c << 16;
+    v[1] = (b & low) | d << 16;
+    v[2] = a >> 16 | (c & ~low);
+    v[3] = b >> 16 | (d & ~low);
+}
+
+/* Even and odd words of both rows, a square of bytes for each word: word 4 * t + i is bytes a[8i + t], b[8i + t],
+ * a[8i + 4 + t], b[8i + 4 + t]. */
+MOX_FLIP_INLINE void mox_mix_rows(const uint8_t *a, const uint8_t *b, mox_twiddle_block *out)
+{
+    const mox_words a0 = mox_load_v4u32(a), a1 = mox_load_v4u32(a + 16);
+    const mox_words b0 = mox_load_v4u32(b), b1 = mox_load_v4u32(b + 16);
+    out->v[0] = MOX_PICK_WORDS(a0, a1, 0, 2, 4, 6);
+    out->v[1] = MOX_PICK_WORDS(b0, b1, 0, 2, 4, 6);
+    out->v[2] = MOX_PICK_WORDS(a0, a1, 1, 3, 5, 7);
+    out->v[3] = MOX_PICK_WORDS(b0, b1, 1, 3, 5, 7);
+    mox_flip_bytes(out->v);
+}
+
+MOX_FLIP_INLINE void mox_part_rows(mox_twiddle_block *in, uint8_t *a, uint8_t *b)
+{
+    mox_flip_bytes(in->v);
+    mox_store_v4u32(a, MOX_PICK_WORDS(in->v[0], in->v[2], 0, 4, 1, 5));
+    mox_store_v4u32(a + 16, MOX_PICK_WORDS(in->v[0], in->v[2], 2, 6, 3, 7));
+    mox_store_v4u32(b, MOX_PICK_WORDS(in->v[1], in->v[3], 0, 4, 1, 5));
+    mox_store_v4u32(b + 16, MOX_PICK_WORDS(in->v[1], in->v[3], 2, 6, 3, 7));
 }
 
 #endif

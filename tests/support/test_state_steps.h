@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_state_steps.h - steps that statements of several layouts take, each what a function of FlashInfer or vLLM does.
+ */
+#ifndef TEST_STATE_STEPS_H
+#define TEST_STATE_STEPS_H
+
+#include "test_statements.h"
+
+/* block_scale_interleave: 128 x 4 atoms, padded with zeros, flat. */
+test_array test_interleave_scales(test_array s);
+/* [w3; w1], each half padded to `rows` x `cols`; of a single matrix that one. */
+test_array test_stack_31(const mox_vendor_plan *plan, const moxie_grid *gate, const moxie_grid *up, int64_t rows,
+                         int64_t cols);
+/* Bits of bf16 to those of f32; other dtypes stay. */
+test_array test_widen(test_array bias, moxie_dtype dtype);
+/* u4b8 to i4. */
+uint32_t test_to_signed(uint32_t code);
+/* Pairs of codes as the bytes that hold them. */
+test_array test_to_bytes(test_array w);
+/* Every four bytes of the last axis as a twiddled word, flat. */
+test_array test_twiddle(test_array bytes);
+/* The first number of a grid. */
+float test_value_of(const moxie_grid *grid);
+/* What multiplies codes: activations' scales, and weights' scalars, whichever way they are stored. */
+typedef struct test_scalars {
+    float gate, up, down, a1, a2;
+} test_scalars;
+test_scalars test_scalars_of(const mox_vendor_plan *plan, const moxie_expert *e);
+/* alpha, beta and limit, when the activation is not plain. Returns how many. */
+int test_state_swiglu(const mox_vendor_plan *plan, test_stated out[]);
+
+#endif
