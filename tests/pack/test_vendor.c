@@ -9,40 +9,9 @@
 #include "pack/vendor/vendor.h"
 #include "test_problem.h"
 #include "test_statements.h"
+#include "test_vendor_cases.h"
 
 enum { SHAPES = 50 };
-
-static const test_statement *statement_of(const mox_vendor_layout *layout)
-{
-    const test_statement *s = test_statements;
-    while (s->layout != NULL && strcmp(s->layout, layout->name) != 0)
-        s++;
-    return s;
-}
-
-/* Elements and scales are such as the layout takes: others would be made only to be refused. */
-static bool takes_format(const mox_vendor_layout *layout, const moxie_quant *quant)
-{
-    bool element = false, scale = layout->takes.scales[0] == quant->scale;
-    for (int i = 0; i < 4; i++) {
-        element = element || layout->takes.elements[i] == quant->element;
-        scale = scale || (quant->scale != MOXIE_DTYPE_NONE && layout->takes.scales[i] == quant->scale);
-    }
-    return element && scale;
-}
-
-/* The least common multiple of what a layout asks of an extent. */
-static int64_t unit_of(const mox_vendor_layout *layout, mox_vendor_extent extent)
-{
-    int64_t unit = 1;
-    for (const mox_vendor_limit *l = layout->limits; l < layout->limits + MOX_VENDOR_LIMITS && l->multiple; l++) {
-        int64_t next = unit;
-        while (l->extent == extent && next % l->multiple != 0)
-            next += unit;
-        unit = next;
-    }
-    return unit;
-}
 
 /* ---- memory of one expert's tensors ---- */
 
@@ -70,7 +39,7 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
 {
     const mox_vendor_plan *plan = t->plan;
     test_stated stated[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS];
-    const int count = statement_of(plan->layout)->state(plan, expert, stated);
+    const int count = test_statement_of(plan->layout)->state(plan, expert, stated);
     int32_t kept = 0;
     for (int32_t i = 0; i < plan->count; i++)
         kept += !strcmp(plan->tensors[i].name, MOX_VENDOR_KEPT);
@@ -104,46 +73,6 @@ typedef struct layer_case {
     int64_t hidden, intermediate;
     bool gated, bias, pad;
 } layer_case;
-
-/* Plain SiLU, or gpt-oss's. */
-static mox_vendor_use random_use(test_rng *rng)
-{
-    mox_vendor_use use = { .activation.kind = MOXIE_ACT_SILU };
-    if (test_below(rng, 2) == 0)
-        use.activation = (moxie_activation) { MOXIE_ACT_SILU, 1.702f, 1.0f, 7.0f, 7.0f, NULL, NULL, NULL };
-    return use;
-}
-
-static void keep_exponents(const moxie_grid *scale)
-{
-    for (int64_t r = 0; r < scale->rows; r++)
-        for (int64_t c = 0; c < scale->cols; c++)
-            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & 0x7f800000);
-}
-
-/* One global per matrix, which targets want; half of the experts have the same global or scale for gate and up, which
- * some want, or scales in f32 that are powers of two. */
-static void settle_expert(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
-                          test_rng *rng)
-{
-    if (layout->takes.static_acts) {
-        expert->a13_scale = (float)test_range(rng, 1, 4000) / 1024;
-        expert->a2_scale = (float)test_range(rng, 1, 4000) / 1024;
-    }
-    expert->gate.global.rows = expert->gate.global.data != NULL;
-    expert->up.global.rows = expert->up.global.data != NULL;
-    expert->down.global.rows = expert->down.global.data != NULL;
-    const bool scalar = mox_vendor_has_scalar(shape, MOX_VENDOR_W13) && shape->w13.global == MOXIE_GLOBAL_NONE;
-    const moxie_grid *gate = scalar ? &expert->gate.scale : &expert->gate.global;
-    const moxie_grid *up = scalar ? &expert->up.scale : &expert->up.global;
-    if (gate->data != NULL && (scalar || shape->w13.global != MOXIE_GLOBAL_NONE) && test_below(rng, 2) == 0)
-        mox_grid_store(up, 0, 0, mox_grid_code(gate, 0, 0));
-    if (shape->w13.scale == MOXIE_F32 && test_below(rng, 2) == 0) {
-        keep_exponents(&expert->gate.scale);
-        keep_exponents(&expert->up.scale);
-        keep_exponents(&expert->down.scale);
-    }
-}
 
 /* False when the target cannot hold the weights. */
 static bool check_case(const mox_vendor_plan *plan, const test_expert *expert, const char *what)
@@ -192,12 +121,12 @@ static bool run_case(const layer_case *c, test_rng *rng)
                                     .w13 = c->quant,
                                     .w2 = c->quant };
     const mox_record_shape shape = test_record_shape(&spec);
-    const mox_vendor_use use = random_use(rng);
+    const mox_vendor_use use = test_vendor_use(rng);
     if (!can_plan(c, &shape))
         return false;
     test_expert expert;
     test_expert_make(&expert, rng, &spec);
-    settle_expert(&expert.view, c->layout, &shape, rng);
+    test_vendor_settle(&expert.view, c->layout, &shape, rng);
     moxie_error error = { 0 };
     mox_vendor_plan plan;
     moxie_status status = mox_vendor_plan_make(c->layout, &shape, &use, &expert.view, c->pad, &plan, &error);
@@ -233,7 +162,7 @@ static bool pads(const mox_vendor_layout *layout, mox_vendor_extent extent)
  * seldom more than one. Where the layout pads, sometimes short of one by an even number. */
 static int64_t random_extent(const mox_vendor_layout *layout, mox_vendor_extent extent, bool pad, test_rng *rng)
 {
-    const int64_t unit = unit_of(layout, extent);
+    const int64_t unit = test_vendor_unit(layout, extent);
     const int64_t most = unit < 128 ? 1 + 256 / unit : unit < 256 || test_below(rng, 4) == 0 ? 2 : 1;
     const int64_t whole = unit * test_range(rng, 1, most);
     return pad && pads(layout, extent) ? whole - 2 * (int64_t)test_below(rng, (uint32_t)(unit / 2)) : whole;
@@ -246,7 +175,7 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int32_t i = 0; mox_vendor_at(i) != NULL; i++) {
         const mox_vendor_layout *layout = mox_vendor_at(i);
-        if (statement_of(layout)->layout == NULL)
+        if (test_statement_of(layout)->layout == NULL)
             fail_msg("%s has no second statement", layout->name);
         test_rng rng = { seed + (uint64_t)i };
         int taken = 0;
@@ -256,7 +185,7 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
                              .gated = layout->takes.ungated ? test_below(&rng, 2) : true,
                              .bias = layout->takes.bias ? test_below(&rng, 2) : false,
                              .pad = test_below(&rng, 2) };
-            if (!takes_format(layout, &c.quant->quant))
+            if (!test_vendor_takes(layout, &c.quant->quant))
                 continue;
             c.hidden = random_extent(layout, MOX_VENDOR_HIDDEN, c.pad, &rng);
             c.intermediate = random_extent(layout, MOX_VENDOR_INTERMEDIATE, c.pad, &rng);
@@ -291,7 +220,7 @@ static int64_t breaking(const mox_vendor_layout *layout, const mox_vendor_limit 
     mox_vendor_layout before = *layout;
     memset(&before.limits[limit - layout->limits], 0,
            sizeof before.limits - (size_t)(limit - layout->limits) * sizeof before.limits[0]);
-    const int64_t unit = unit_of(&before, limit->extent);
+    const int64_t unit = test_vendor_unit(&before, limit->extent);
     for (int64_t extent = limit->multiple / unit * unit + unit; extent < 3 * limit->multiple; extent += unit)
         if (extent % limit->multiple != 0)
             return extent;
@@ -303,12 +232,13 @@ static void shapes_beside_a_limit_are_refused_with_the_nearest(void **state)
     (void)state;
     for (int32_t i = 0; mox_vendor_at(i) != NULL; i++) {
         const mox_vendor_layout *layout = mox_vendor_at(i);
-        const int64_t good[2] = { unit_of(layout, MOX_VENDOR_HIDDEN), unit_of(layout, MOX_VENDOR_INTERMEDIATE) };
+        const int64_t good[2] = { test_vendor_unit(layout, MOX_VENDOR_HIDDEN),
+                                  test_vendor_unit(layout, MOX_VENDOR_INTERMEDIATE) };
         const test_weight_quant *quant = test_weight_quants;
         moxie_error error = { 0 };
         /* Larger than a block of 128 x 128, which is a whole matrix when that is small enough. */
         while (quant < test_weight_quants + test_weight_quant_count &&
-               (!takes_format(layout, &quant->quant) ||
+               (!test_vendor_takes(layout, &quant->quant) ||
                 plan_of(layout, quant, 9 * good[0], 9 * good[1], &error) != MOXIE_OK))
             quant++;
         if (quant == test_weight_quants + test_weight_quant_count)

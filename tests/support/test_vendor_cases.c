@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_vendor_cases.c - weights that vendor layouts take (test_vendor_cases.h).
+ */
+#include "test_vendor_cases.h"
+
+const test_statement *test_statement_of(const mox_vendor_layout *layout)
+{
+    const test_statement *s = test_statements;
+    while (s->layout != NULL && strcmp(s->layout, layout->name) != 0)
+        s++;
+    return s;
+}
+
+bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant)
+{
+    bool element = false, scale = layout->takes.scales[0] == quant->scale;
+    for (int i = 0; i < 4; i++) {
+        element = element || layout->takes.elements[i] == quant->element;
+        scale = scale || (quant->scale != MOXIE_DTYPE_NONE && layout->takes.scales[i] == quant->scale);
+    }
+    return element && scale;
+}
+
+int64_t test_vendor_unit(const mox_vendor_layout *layout, mox_vendor_extent extent)
+{
+    int64_t unit = 1;
+    for (const mox_vendor_limit *l = layout->limits; l < layout->limits + MOX_VENDOR_LIMITS && l->multiple; l++) {
+        int64_t next = unit;
+        while (l->extent == extent && next % l->multiple != 0)
+            next += unit;
+        unit = next;
+    }
+    return unit;
+}
+
+mox_vendor_use test_vendor_use(test_rng *rng)
+{
+    mox_vendor_use use = { .activation.kind = MOXIE_ACT_SILU };
+    if (test_below(rng, 2) == 0)
+        use.activation = (moxie_activation) { MOXIE_ACT_SILU, 1.702f, 1.0f, 7.0f, 7.0f, NULL, NULL, NULL };
+    return use;
+}
+
+static void keep_exponents(const moxie_grid *scale)
+{
+    for (int64_t r = 0; r < scale->rows; r++)
+        for (int64_t c = 0; c < scale->cols; c++)
+            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & 0x7f800000);
+}
+
+void test_vendor_settle(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
+                        test_rng *rng)
+{
+    if (layout->takes.static_acts) {
+        expert->a13_scale = (float)test_range(rng, 1, 4000) / 1024;
+        expert->a2_scale = (float)test_range(rng, 1, 4000) / 1024;
+    }
+    expert->gate.global.rows = expert->gate.global.data != NULL;
+    expert->up.global.rows = expert->up.global.data != NULL;
+    expert->down.global.rows = expert->down.global.data != NULL;
+    const bool scalar = mox_vendor_has_scalar(shape, MOX_VENDOR_W13) && shape->w13.global == MOXIE_GLOBAL_NONE;
+    const moxie_grid *gate = scalar ? &expert->gate.scale : &expert->gate.global;
+    const moxie_grid *up = scalar ? &expert->up.scale : &expert->up.global;
+    if (gate->data != NULL && (scalar || shape->w13.global != MOXIE_GLOBAL_NONE) && test_below(rng, 2) == 0)
+        mox_grid_store(up, 0, 0, mox_grid_code(gate, 0, 0));
+    if (shape->w13.scale == MOXIE_F32 && test_below(rng, 2) == 0) {
+        keep_exponents(&expert->gate.scale);
+        keep_exponents(&expert->up.scale);
+        keep_exponents(&expert->down.scale);
+    }
+}
