@@ -5,7 +5,7 @@
  */
 #include "pack/vendor/vendor_parts.h"
 #include "pack/vendor/vendor_twiddle.h"
-#include "test_problem.h"
+#include "test_orders.h"
 
 static void four_bytes_are_twiddled_as_published(void **state)
 {
@@ -55,31 +55,10 @@ typedef struct position {
     int64_t row, col, at; /* of a byte in the matrix, and of the byte that it becomes */
 } position;
 
-/* Puts a matrix of zeros with one byte, and finds it. `twiddled`: words are untwiddled first. */
 static int64_t find_byte(const mox_vendor_order *order, int64_t rows, int64_t cols, int32_t bits, const position *p,
                          bool twiddled)
 {
-    const mox_vendor_matrix m = { rows, cols, cols * bits / 8, bits, 1 };
-    uint8_t *matrix = calloc((size_t)rows, (size_t)m.row_bytes), *tensor = calloc((size_t)rows, (size_t)m.row_bytes);
-    const uint8_t *pointers[MOX_VENDOR_BLOCK];
-    int64_t found = -1;
-    matrix[p->row * m.row_bytes + p->col] = 0xff;
-    for (int64_t row = 0; row < rows; row += MOX_VENDOR_BLOCK) {
-        for (int64_t r = 0; r < MOX_VENDOR_BLOCK && row + r < rows; r++)
-            pointers[r] = matrix + (row + r) * m.row_bytes;
-        order->put(&m, row, rows - row < MOX_VENDOR_BLOCK ? rows - row : MOX_VENDOR_BLOCK, pointers, tensor);
-    }
-    for (int64_t i = 0; i < rows * m.row_bytes; i += 4) {
-        uint32_t word;
-        memcpy(&word, tensor + i, sizeof word);
-        word = twiddled ? mox_untwiddle4(word) : word;
-        for (int64_t b = 0; b < 4; b++)
-            if ((word >> (8 * b) & 0xff) == 0xff)
-                found = i + b;
-    }
-    free(matrix);
-    free(tensor);
-    return found;
+    return test_order_find(order, rows, cols, bits, p->row, p->col, twiddled);
 }
 
 static void bytes_lie_where_published(void **state)

@@ -131,11 +131,11 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_bf16 =
 const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_bf16_lines = MXFP4(
     "flashinfer-sm90-mxfp4-bf16-lines", "fp4 with an e8m0 scale per 32: up before gate, twiddled, scales in lines",
     "FlashInfer cutlass_fused_moe, use_w4_group_scaling, from pull request 3084 to 3738", mox_order_sm90_fp4,
-    mox_order_sm90_lines);
+    mox_order_lines);
 const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_bf16_rows =
     MXFP4("flashinfer-sm90-mxfp4-bf16-rows", "fp4 with an e8m0 scale per 32: up before gate, scales in lines",
           "FlashInfer cutlass_fused_moe, use_w4_group_scaling, before pull request 3084 (vLLM)", mox_order_plain,
-          mox_order_sm90_lines);
+          mox_order_lines);
 
 /* ---- int4 ----------------------------------------------------------------------------------------- */
 
@@ -158,4 +158,4 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_int4_fp8 =
          "FlashInfer cutlass_fused_moe, use_w4_group_scaling, since pull request 3738", mox_order_sm90_folded_16);
 const mox_vendor_layout mox_vendor_flashinfer_sm90_int4_fp8_lines = INT4(
     "flashinfer-sm90-int4-fp8-lines", "int4 with a bf16 scale per 128: up before gate, mixed rows, scales in lines",
-    "FlashInfer cutlass_fused_moe, use_w4_group_scaling, from pull request 3084 to 3738", mox_order_sm90_lines);
+    "FlashInfer cutlass_fused_moe, use_w4_group_scaling, from pull request 3084 to 3738", mox_order_lines);

@@ -8,20 +8,10 @@
  *     blackwell_tiles  the same with 64 bytes, rows padded to 256 and columns to 128 bytes
  *     word_columns     [row_bytes / 4][rows][4], rows padded to 4: four bytes of all rows, then the next four
  *     f32_columns      the same of f32: scales of activations, [cols][rows]
- *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat, or said to be [rows][cols]: atoms of 512
- *                      elements, rows 0 32 64 96 side by side
+ *     lines            [cols / f][rows][f] of scales: f = 4 columns, or 2 or 1 where they are no multiple
  *
- *         atom     columns 4q .. 4q + 3 of
- *         line 0   row 0 | row 32 | row 64 | row 96
- *         line 1   row 1 | row 33 | row 65 | row 97         element (m, k) of an atom at  m % 32 * 16 + m / 32 * 4 + k
- *         ...
- *         line 31  row 31 | ...
- *
- *     blackwell_scales the same, columns padded to 8
- *
- * Sources: FlashInfer's convert_to_block_layout; triton_kernels' blackwell_value.py, blackwell_value_shuffled.py and
- * blackwell_scale.py; DeepGEMM's layout of scales (columns of whole 16 bytes); the scale factor layout of NVIDIA's
- * block-scaled tensor core instructions, as TensorRT-LLM's quantization kernels write it.
+ * Sources: FlashInfer's convert_to_block_layout and its scales for Hopper before they were folded; triton_kernels'
+ * blackwell_value.py and blackwell_value_shuffled.py; DeepGEMM's layout of scales (columns of whole 16 bytes).
  */
 #include "base/sizes.h"
 #include "pack/vendor/vendor_parts.h"
@@ -54,7 +44,7 @@ const mox_vendor_order mox_order_blackwell_values = { .name = "plain, 128 bytes"
                                                       .put = put_plain,
                                                       .get = get_plain };
 
-static int32_t vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+int32_t mox_vendor_vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
 {
     shape[0] = m->rows * m->row_bytes / m->item_bytes;
     return 1;
@@ -65,7 +55,7 @@ const mox_vendor_order mox_order_vector = { .name = "vector",
                                             .bytes_multiple = 1,
                                             .pad_rows = 1,
                                             .pad_cols = 1,
-                                            .shape = vector_shape,
+                                            .shape = mox_vendor_vector_shape,
                                             .put = put_plain,
                                             .get = get_plain };
 
@@ -180,68 +170,48 @@ static void get_words(const mox_vendor_matrix *m, int64_t row, int64_t count, ui
 const mox_vendor_order mox_order_word_columns = COLUMNS("columns of words", 4);
 const mox_vendor_order mox_order_f32_columns = COLUMNS("columns of f32", 1);
 
-/* ---- scales_128x4 --------------------------------------------------------------------------------- */
+/* ---- lines of scales ------------------------------------------------------------------------------ */
 
-enum { ATOM_ROWS = 128, ATOM_COLS = 4, ATOM = 512 };
-
-/* Offset of the four elements of row `row`, columns 4q and on. */
-static inline int64_t atom_offset(const mox_vendor_matrix *m, int64_t row, int64_t q)
+/* Columns that stay together. */
+static int64_t together(const mox_vendor_matrix *m)
 {
-    return (row / ATOM_ROWS * (m->cols / ATOM_COLS) + q) * ATOM + row % 32 * 16 + row % ATOM_ROWS / 32 * 4;
+    return m->cols % 4 == 0 ? 4 : m->cols % 2 == 0 ? 2 : 1;
 }
 
-/* `size` is a constant where this is inlined: a run is one move. */
-static inline __attribute__((always_inline)) void put_runs(const mox_vendor_matrix *m, int64_t row, int64_t count,
-                                                           const uint8_t *const *rows, uint8_t *tensor, int64_t size)
+static int32_t lines_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
 {
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t q = 0; q < m->cols / ATOM_COLS; q++)
-            memcpy(tensor + atom_offset(m, row + r, q) * size, rows[r] + q * ATOM_COLS * size,
-                   (size_t)(ATOM_COLS * size));
+    shape[0] = m->cols / together(m);
+    shape[1] = m->rows * together(m);
+    return 2;
 }
 
-static inline __attribute__((always_inline)) void get_runs(const mox_vendor_matrix *m, int64_t row, int64_t count,
-                                                           uint8_t *const *rows, const uint8_t *tensor, int64_t size)
-{
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t q = 0; q < m->cols / ATOM_COLS; q++)
-            memcpy(rows[r] + q * ATOM_COLS * size, tensor + atom_offset(m, row + r, q) * size,
-                   (size_t)(ATOM_COLS * size));
-}
-
-static void put_atoms(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+static void put_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                       uint8_t *tensor)
 {
-    if (m->bits == 8)
-        put_runs(m, row, count, rows, tensor, 1);
-    else
-        put_runs(m, row, count, rows, tensor, 2);
+    switch (together(m) * m->bits / 8) {
+    case 8: put_columns(m, row, count, rows, tensor, 8); break;
+    case 4: put_columns(m, row, count, rows, tensor, 4); break;
+    case 2: put_columns(m, row, count, rows, tensor, 2); break;
+    default: put_columns(m, row, count, rows, tensor, 1); break;
+    }
 }
 
-static void get_atoms(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+static void get_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                       const uint8_t *tensor)
 {
-    if (m->bits == 8)
-        get_runs(m, row, count, rows, tensor, 1);
-    else
-        get_runs(m, row, count, rows, tensor, 2);
+    switch (together(m) * m->bits / 8) {
+    case 8: get_columns(m, row, count, rows, tensor, 8); break;
+    case 4: get_columns(m, row, count, rows, tensor, 4); break;
+    case 2: get_columns(m, row, count, rows, tensor, 2); break;
+    default: get_columns(m, row, count, rows, tensor, 1); break;
+    }
 }
 
-#define ATOMS(cols)                                                                                                    \
-    .step = ATOM_ROWS, .bytes_multiple = 1, .pad_rows = ATOM_ROWS, .pad_cols = cols, .put = put_atoms, .get = get_atoms
-const mox_vendor_order mox_order_scales_128x4 = { .name = "scales_128x4", ATOMS(ATOM_COLS), .shape = vector_shape };
-const mox_vendor_order mox_order_scales_128x4_2d = { .name = "scales_128x4_2d", ATOMS(ATOM_COLS) };
-
-/* Triton names the same bytes [N / 128][G / 4][2][256]. */
-static int32_t blackwell_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
-{
-    shape[0] = m->rows / ATOM_ROWS;
-    shape[1] = m->cols / ATOM_COLS;
-    shape[2] = 2;
-    shape[3] = ATOM / 2;
-    return 4;
-}
-
-const mox_vendor_order mox_order_blackwell_scales = { .name = "scales_128x4, columns by 8",
-                                                      ATOMS(8),
-                                                      .shape = blackwell_shape };
+const mox_vendor_order mox_order_lines = { .name = "lines of scales",
+                                           .step = 1,
+                                           .bytes_multiple = 1,
+                                           .pad_rows = 1,
+                                           .pad_cols = 1,
+                                           .shape = lines_shape,
+                                           .put = put_lines,
+                                           .get = get_lines };

@@ -14,7 +14,6 @@
  *
  *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]: a line of 16 bytes holds the scales that rows
  *              m, m + F, m + 2F .. of 64 have in 128 columns; F = 16 for 4 bytes a row, 8 for 2
- *     lines    scales [cols / f][rows][f], f = 4, or 2 or 1 where columns are no multiple (before the folded ones)
  *
  * Source: FlashInfer's moe_gemm_mixed_utils.cu and fused_moe/prepare.py, index by index.
  */
@@ -204,65 +203,3 @@ const mox_vendor_order mox_order_sm90_folded_8 = {
 const mox_vendor_order mox_order_sm90_folded_16 = {
     .name = "sm90 folded scales of 16 bits", FOLDED(2), .put = put_folded_16, .get = get_folded_16
 };
-
-/* ---- scales in lines ------------------------------------------------------------------------------ */
-
-/* Columns that stay together. */
-static int64_t together(const mox_vendor_matrix *m)
-{
-    return m->cols % 4 == 0 ? 4 : m->cols % 2 == 0 ? 2 : 1;
-}
-
-INLINE void put_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
-                      uint8_t *tensor, int64_t run)
-{
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t k = 0; k < m->row_bytes; k += run)
-            memcpy(tensor + k * m->rows + (row + r) * run, rows[r] + k, (size_t)run);
-}
-
-INLINE void get_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
-                      const uint8_t *tensor, int64_t run)
-{
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t k = 0; k < m->row_bytes; k += run)
-            memcpy(rows[r] + k, tensor + k * m->rows + (row + r) * run, (size_t)run);
-}
-
-static void put_any_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
-                          uint8_t *tensor)
-{
-    switch (together(m) * m->bits / 8) {
-    case 8: put_lines(m, row, count, rows, tensor, 8); break;
-    case 4: put_lines(m, row, count, rows, tensor, 4); break;
-    case 2: put_lines(m, row, count, rows, tensor, 2); break;
-    default: put_lines(m, row, count, rows, tensor, 1); break;
-    }
-}
-
-static void get_any_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
-                          const uint8_t *tensor)
-{
-    switch (together(m) * m->bits / 8) {
-    case 8: get_lines(m, row, count, rows, tensor, 8); break;
-    case 4: get_lines(m, row, count, rows, tensor, 4); break;
-    case 2: get_lines(m, row, count, rows, tensor, 2); break;
-    default: get_lines(m, row, count, rows, tensor, 1); break;
-    }
-}
-
-static int32_t lines_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
-{
-    shape[0] = m->cols / together(m);
-    shape[1] = m->rows * together(m);
-    return 2;
-}
-
-const mox_vendor_order mox_order_sm90_lines = { .name = "sm90 lines of scales",
-                                                .step = 1,
-                                                .bytes_multiple = 1,
-                                                .pad_rows = 1,
-                                                .pad_cols = 1,
-                                                .shape = lines_shape,
-                                                .put = put_any_lines,
-                                                .get = get_any_lines };

@@ -23,11 +23,14 @@ extern const mox_vendor_order mox_order_hopper_values, mox_order_hopper_values_p
     mox_order_hopper_scales_8, mox_order_hopper_scales_4, mox_order_blackwell_values, mox_order_blackwell_tiles,
     mox_order_blackwell_scales;
 
-/* ---- FlashInfer's (vendor_rows.c, vendor_codes_flashinfer.c, vendor_orders_sm90.c) ---- */
+/* ---- FlashInfer's (vendor_rows.c, vendor_codes_flashinfer.c, vendor_orders_sm90.c, vendor_orders_atoms.c) ---- */
 extern const mox_vendor_rows mox_rows_runs_64_w31;
 extern const mox_vendor_code mox_code_f32_at_least;
-extern const mox_vendor_order mox_order_sm90_fp4, mox_order_sm90_int4, mox_order_sm90_folded_8,
-    mox_order_sm90_folded_16, mox_order_sm90_lines;
+extern const mox_vendor_order mox_order_lines, mox_order_scales_8x4, mox_order_sm90_fp4, mox_order_sm90_int4,
+    mox_order_sm90_folded_8, mox_order_sm90_folded_16;
+
+/* Shape of a tensor that is all its items in a row. */
+int32_t mox_vendor_vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK]);
 
 /* ---- constants (vendor_constants.c) ---- */
 
