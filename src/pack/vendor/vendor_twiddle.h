@@ -22,25 +22,21 @@
 /* Both are plain word operations without branches, so that loops over them become vector code. Immutable. */
 static inline uint32_t mox_twiddle4(uint32_t word)
 {
-    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l1 l2 l3 h0 h1 h2 h3: two exchanges of neighbours. */
-    uint32_t t = (word ^ word >> 4) & 0x00f000f0u;
-    word ^= t ^ t << 4;
-    t = (word ^ word >> 8) & 0x0000ff00u;
-    word ^= t ^ t << 8;
-    return (word & 0x00080008u) << 12 | (word & 0x00070007u) << 6 | (word & 0x00800080u) << 5 |
-           (word & 0x00700070u) >> 1 | (word & 0x08000800u) >> 2 | (word & 0x07000700u) >> 8 |
-           (word & 0x80008000u) >> 1 | (word & 0x10001000u) << 1 | (word & 0x60006000u) >> 3;
+    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l2 l1 l3 h0 h2 h1 h3: h0 and h1 change places with l2 and l3. */
+    const uint32_t t = (word ^ word >> 12) & 0x0000f0f0u;
+    word ^= t ^ t << 12;
+    return (word & 0x00080008u) << 12 | (word & 0x00070007u) << 6 | (word & 0x00800080u) << 2 |
+           (word & 0x18001800u) << 1 | (word & 0x80008000u) >> 1 | (word & 0x60006000u) >> 3 |
+           (word & 0x00700070u) >> 4 | (word & 0x07000700u) >> 5;
 }
 
 static inline uint32_t mox_untwiddle4(uint32_t word)
 {
-    word = (word >> 12 & 0x00080008u) | (word >> 6 & 0x00070007u) | (word >> 5 & 0x00800080u) |
-           (word << 1 & 0x00700070u) | (word << 2 & 0x08000800u) | (word << 8 & 0x07000700u) |
-           (word << 1 & 0x80008000u) | (word >> 1 & 0x10001000u) | (word << 3 & 0x60006000u);
-    uint32_t t = (word ^ word >> 8) & 0x0000ff00u;
-    word ^= t ^ t << 8;
-    t = (word ^ word >> 4) & 0x00f000f0u;
-    return word ^ t ^ t << 4;
+    word = (word >> 12 & 0x00080008u) | (word >> 6 & 0x00070007u) | (word >> 2 & 0x00800080u) |
+           (word >> 1 & 0x18001800u) | (word << 1 & 0x80008000u) | (word << 3 & 0x60006000u) |
+           (word << 4 & 0x00700070u) | (word << 5 & 0x07000700u);
+    const uint32_t t = (word ^ word >> 12) & 0x0000f0f0u;
+    return word ^ t ^ t << 12;
 }
 
 /* ---- the four bytes that are side by side, from two rows ------------------------------------------- */
