@@ -130,12 +130,10 @@ static int64_t digits_rows(void)
     return digits_products() == mox_digits_avx2 ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
 }
 
-/* Bytes of digits; 0 for formats that are never multiplied so. */
-static uint64_t digits_bytes(moxie_dtype element, int64_t cols)
+/* Most steps of a row; 0 for formats that are never multiplied so. */
+static int64_t digits_steps(moxie_dtype element, int64_t cols)
 {
-    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES)
-        return 0;
-    return (uint64_t)(digits_rows() * mox_ceil_div(cols, MOX_PANEL_STEP) * 4 * MOX_DIGITS_LINE);
+    return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
 static mox_digits_rule digits_rule(mox_ymm_job *j, moxie_dtype element)
@@ -151,7 +149,7 @@ static mox_digits_rule digits_rule(mox_ymm_job *j, moxie_dtype element)
     return j->zeros ? with_zeros : rule;
 }
 
-/* False when the rows are better multiplied in floats: a step that is not exact costs as much as with one row. */
+/* False when the rows are better multiplied in floats: nearly all of their steps are. */
 static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
 {
     const int64_t rows = j->a->rows;
@@ -160,7 +158,7 @@ static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head
     const mox_digits_rule rule = digits_rule(j, element);
     if (!j->a->again)
         head->floats = mox_digits_prepare(j, &rule);
-    if (rows > MOX_YMM_NARROW && head->floats * 5 > rows * j->steps)
+    if (rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
         return false;
     digits_products()(j);
     return true;
@@ -184,9 +182,11 @@ static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
 static uint64_t lay_out(moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j, scratch *sc)
 {
     const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
+    const int64_t steps = (digits_steps(element, cols) + 1) / 2 * 2; /* whole ones of 32 columns */
     uint64_t at = 0;
     carve(base, &at, sizeof *sc->head, &sc->head);
-    carve(base, &at, digits_bytes(element, cols), &j->digits);
+    carve(base, &at, (uint64_t)(digits_rows() * steps * 2 * MOX_DIGITS_LINE), &j->digits);
+    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows())), &j->order);
     carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
     carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
     carve(base, &at, floats, &sc->scale);

@@ -129,15 +129,30 @@ static bool put_step(const float *a, int64_t lines, const mox_digits_rule *rule,
     return true;
 }
 
+/* Rows of one step by their digits, of which the step's begin at `digits`. */
+static void put_order(int64_t rows, int64_t step_bytes, const int8_t *digits, uint8_t *order)
+{
+    static const int8_t classes[] = { 2, 3, 0 };
+    int64_t count = 0;
+    for (int c = 0; c < 3; c++) {
+        for (int64_t row = 0; row < rows; row++)
+            if (digits[row * step_bytes + MOX_DIGITS_LINE + 12] == classes[c])
+                order[2 + count++] = (uint8_t)row;
+        if (c < 2)
+            order[c] = (uint8_t)count;
+    }
+}
+
 int64_t mox_digits_prepare(const mox_ymm_job *job, const mox_digits_rule *rule)
 {
-    const int64_t step_bytes = job->quarters * MOX_DIGITS_LINE;
+    const int64_t rows = job->a->rows, step_bytes = job->quarters * MOX_DIGITS_LINE;
     int64_t floats = 0;
-    for (int64_t row = 0; row < job->a->rows; row++) {
-        const float *a = (const float *)job->a->data + row * job->stride;
-        int8_t *out = job->digits + row * job->steps * step_bytes;
-        for (int64_t s = 0; s < job->steps; s++)
-            floats += !put_step(a + s * job->quarters * 8, job->quarters, rule, out + s * step_bytes);
+    for (int64_t s = 0; s < job->steps; s++) {
+        const float *a = (const float *)job->a->data + s * job->quarters * 8;
+        int8_t *out = job->digits + s * rows * step_bytes;
+        for (int64_t row = 0; row < rows; row++)
+            floats += !put_step(a + row * job->stride, job->quarters, rule, out + row * step_bytes);
+        put_order(rows, step_bytes, out, job->order + s * mox_digits_order_bytes(rows));
     }
     return floats;
 }

@@ -53,6 +53,7 @@ typedef struct mox_ymm_job {
     float *slab;
     mox_half_tables tables;
     int8_t *digits; /* panel_digits_avx2.h */
+    uint8_t *order; /* likewise */
     __m256i counts; /* likewise: by nibble */
     unsigned mxcsr; /* the caller's */
 } mox_ymm_job;
@@ -96,6 +97,7 @@ typedef struct mox_ymm_sink {
     bool scaled;
     const float *act; /* the first row's scale; NULL: none */
     const float *scale;
+    int64_t act_step, scale_step; /* of rows, of panels */
 } mox_ymm_sink;
 
 MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_ymm_place *at, int64_t row)
@@ -110,37 +112,42 @@ MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_y
                             .to = (last ? j->c : j->part) + row * MOX_YMM_WIDTH,
                             .scaled = last && (act != NULL || j->scaled),
                             .act = act != NULL && last ? act + row * j->a->scale_stride + at->act_group : NULL,
-                            .scale = j->scale + at->group * MOX_PANEL_ROWS };
+                            .scale = j->scale + at->group * MOX_PANEL_ROWS,
+                            .act_step = j->a->scale_stride,
+                            .scale_step = j->panel_floats };
 }
 
-/* Adds a step's sums sum[r][h] of R rows and of H halves, from half `half` of panel p on. */
-MOX_KERNEL_INLINE void mox_ymm_add_step(int R, int H, const mox_ymm_job *j, const mox_ymm_sink *sink, int p, int half,
+/* Adds a step's sums sum[r][h] of R rows and of H halves, from half `half` of panel p on. `unsigned_zero`: none is -0,
+ * and adding a first one to zero would change nothing. */
+MOX_KERNEL_INLINE void mox_ymm_add_step(int R, int H, bool unsigned_zero, const mox_ymm_sink *sink, int p, int half,
                                         __m256 sum[][4])
 {
     float *to = sink->to + p * MOX_PANEL_ROWS + 8 * half;
     const float *before = sink->before + (2 * p + half) * sink->half_step;
-    MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++) {
+    if (!unsigned_zero || sink->half_step != 0) {
         MOX_KERNEL_UNROLL
-        for (int h = 0; h < H; h++)
-            sum[r][h] = _mm256_add_ps(_mm256_load_ps(before + r * sink->row_step + h * sink->half_step), sum[r][h]);
+        for (int r = 0; r < R; r++) {
+            MOX_KERNEL_UNROLL
+            for (int h = 0; h < H; h++)
+                sum[r][h] = _mm256_add_ps(_mm256_load_ps(before + r * sink->row_step + h * sink->half_step), sum[r][h]);
+        }
     }
     if (sink->act != NULL) {
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            const __m256 act = _mm256_broadcast_ss(sink->act + r * j->a->scale_stride);
+            const __m256 act = _mm256_broadcast_ss(sink->act + r * sink->act_step);
             MOX_KERNEL_UNROLL
             for (int h = 0; h < H; h++)
                 sum[r][h] = _mm256_mul_ps(sum[r][h], act);
         }
     }
     if (sink->scaled) {
-        const float *scale = sink->scale + p * j->panel_floats + half * 8;
+        const float *scale = sink->scale + p * sink->scale_step + half * 8;
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
             MOX_KERNEL_UNROLL
             for (int h = 0; h < H; h++)
-                sum[r][h] = _mm256_fmadd_ps(sum[r][h], _mm256_load_ps(scale + h / 2 * j->panel_floats + h % 2 * 8),
+                sum[r][h] = _mm256_fmadd_ps(sum[r][h], _mm256_load_ps(scale + h / 2 * sink->scale_step + h % 2 * 8),
                                             _mm256_load_ps(to + r * MOX_YMM_WIDTH + 8 * h));
         }
     }
@@ -245,7 +252,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
         for (int h = 0; h < H; h++)
             sum[r][h] = mox_ymm_step_sum(way, chains[h][r]);
     }
-    mox_ymm_add_step(R, H, j, &sink, p, 0, sum);
+    mox_ymm_add_step(R, H, false, &sink, p, 0, sum);
 }
 
 /* One panel, or two, at a time. */
@@ -313,7 +320,7 @@ MOX_KERNEL_INLINE void mox_ymm_wide(mox_half_way way, int R, const mox_ymm_job *
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
                 sum[r][0] = mox_ymm_step_sum(way, chains[r]);
-            mox_ymm_add_step(R, 1, j, &sink, p, half, sum);
+            mox_ymm_add_step(R, 1, false, &sink, p, half, sum);
         }
     }
 }
