@@ -22,8 +22,7 @@
 /* Both are plain word operations without branches, so that loops over them become vector code. Immutable. */
 static inline uint32_t mox_twiddle4(uint32_t word)
 {
-    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l2 l1 l3 h0 h2 h1 h3: h0 and h1 change places with l2 and l3.
-     */
+    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l2 l1 l3 h0 h2 h1 h3: one exchange, of h0 h1 with l2 l3. */
     const uint32_t t = (word ^ word >> 12) & 0x0000f0f0u;
     word ^= t ^ t << 12;
     return (word & 0x00080008u) << 12 | (word & 0x00070007u) << 6 | (word & 0x00800080u) << 2 |
