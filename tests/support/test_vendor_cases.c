@@ -19,7 +19,7 @@ bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant
         element = element || layout->takes.elements[i] == quant->element;
         scale = scale || (quant->scale != MOXIE_DTYPE_NONE && layout->takes.scales[i] == quant->scale);
     }
-    return element && scale;
+    return element && scale && (quant->has_zero ? layout->takes.zeros : layout->takes.no_zeros || !layout->takes.zeros);
 }
 
 int64_t test_vendor_unit(const mox_vendor_layout *layout, mox_vendor_extent extent)

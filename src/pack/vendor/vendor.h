@@ -57,8 +57,11 @@ typedef struct mox_vendor_facts {
     float a13_most, a2_most;             /* static activation scales that multiply codes; 0: none given */
 } mox_vendor_facts;
 
+typedef struct mox_vendor_code mox_vendor_code;
+
 /* What a code may depend on besides the element. */
 typedef struct mox_vendor_context {
+    const mox_vendor_code *code; /* itself: one function serves codes that differ in numbers */
     const mox_vendor_facts *facts;
     mox_vendor_projection projection;
     float zero_add; /* of the matrix: what its reader adds to stored zero points */
@@ -66,7 +69,6 @@ typedef struct mox_vendor_context {
 
 /* Element by element; `count` elements lie densely, low bits first, in whole bytes. `in` is not `out`. Elements of
  * dtypes that neither the code nor one `otherwise` is for pass unchanged. */
-typedef struct mox_vendor_code mox_vendor_code;
 struct mox_vendor_code {
     const char *name;
     moxie_dtype of;
@@ -77,6 +79,8 @@ struct mox_vendor_code {
     /* What keeps elements from being changed without loss, in words, or NULL; asked before forward. NULL: nothing. */
     const char *(*refuse)(const mox_vendor_context *context, const uint8_t *in, int64_t count);
     const mox_vendor_code *otherwise; /* for elements of another dtype */
+    moxie_dtype to;                   /* numbers of the functions' own */
+    float factor;
 };
 
 /* A matrix on its way: `rows` rows of `row_bytes`, elements of `bits`, padding included. */

@@ -3,6 +3,7 @@
  * vendor_codes.c - what becomes of an element's bits, one by one.
  *
  *     u4b8_to_i4      code - 8 in two's complement: the top bit of every nibble turned
+ *     i4_to_u4b8      the same the other way
  *     bf16_to_f32     the same number, wider
  *     f32_to_e8m0     the exponent of a power of two; what is none, or has no code of its own, is refused
  */
@@ -17,6 +18,13 @@ static void turn_top_bits(const mox_vendor_context *context, const uint8_t *in, 
 
 const mox_vendor_code mox_code_u4b8_to_i4 = { .name = "u4b8 to i4",
                                               .of = MOXIE_U4B8,
+                                              .in_bits = 4,
+                                              .out_bits = 4,
+                                              .forward = turn_top_bits,
+                                              .backward = turn_top_bits };
+
+const mox_vendor_code mox_code_i4_to_u4b8 = { .name = "i4 to u4b8",
+                                              .of = MOXIE_I4,
                                               .in_bits = 4,
                                               .out_bits = 4,
                                               .forward = turn_top_bits,

@@ -161,7 +161,7 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
         p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
     }
     p->code = mox_vendor_code_for(part->code, first->dtype);
-    p->context = (mox_vendor_context) { &w->plan->facts, part->projection, halves[0]->zero_add };
+    p->context = (mox_vendor_context) { p->code, &w->plan->facts, part->projection, halves[0]->zero_add };
     p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
     for (int i = 0; i < p->halves; i++)

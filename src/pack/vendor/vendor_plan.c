@@ -226,7 +226,7 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
                 "layout %s: %s has %lld rows, which %s permutes in blocks of %d", plan->layout->name, part->name,
                 (long long)m->rows, part->rows->name, part->rows->multiple);
     MOX_FAIL_IF(m->rows % order->step != 0 || m->row_bytes % order->bytes_multiple != 0 ||
-                    m->row_bytes % m->item_bytes != 0,
+                    (order->shape == NULL && m->row_bytes % m->item_bytes != 0),
                 MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has %lld rows of %lld bytes; order %s wants multiples of %d rows and %d bytes",
                 plan->layout->name, part->name, (long long)m->rows, (long long)m->row_bytes, order->name, order->step,

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_codes_marlin_scales.c - what Marlin's preparation does to scales. The kernel widens codes by moving their bits
+ * into a 16-bit float, without correcting the exponent's bias; scales make up for it, exactly.
+ *
+ *     times_512         scales of INT4 codes that become e4m3 subnormals (FP8 activations)
+ *     int8_scales       round(s / most * 4096) as int16, in steps of the 16-bit type; undo keeps the originals
+ *     fp8_bf16, _f16    f32 or 16-bit scales rounded to bf16 or f16, then times 2^120 or 2^8; originals are kept
+ *     fp8_plain_bf16    the same without the factor, for FP8 activations
+ *     e8m0_plus_6       2^6 more: FP4 codes become e4m3 ones (FP8 activations)
+ *     s0e5m3_bf16, _f16 a scale that is not negative, times f * 2^7, as an f16's upper byte but for its sign. f is 1
+ * for f16; for bf16 the power of two that brings the layer's largest scale to 448 or just below
+ *
+ *         e4m3     0 eeee mmm      e > 0      byte = code + 8 * (15 + log2 f)
+ *         s0e5m3     EEEEE mmm     e = 0      m * 2^-9, a normal number there: from a table of 8
+ *
+ *     The bf16 kernel reads bytes without their top bit as nearly zero: what would be such a byte is refused.
+ *
+ * Sources: what vLLM's marlin_utils, marlin_utils_fp8 and marlin_utils_fp4 compute, the factor by its pull request
+ * 37502.
+ */
+#include <math.h>
+
+#include "base/sizes.h"
+#include "pack/vendor/vendor_parts.h"
+
+enum { SOME = 256 };
+
+/* ---- 16-bit scales times a factor ------------------------------------------------------------------- */
+
+/* Rounded to the target's dtype first: its tensors are of that dtype before they are multiplied. */
+static void scale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const mox_vendor_code *c = context->code;
+    const int64_t size = mox_dtype_bytes(c->of);
+    float some[SOME];
+    for (int64_t i = 0; i < count; i += SOME) {
+        const int64_t n = mox_min_i64(SOME, count - i);
+        mox_widen(c->of, in + i * size, some, n);
+        for (int64_t j = 0; j < n; j++)
+            some[j] = mox_round_to(c->to, some[j]) * c->factor;
+        mox_narrow(c->to, some, out + 2 * i, n);
+    }
+}
+
+/* Exact, as the factor is a power of two and what it made is finite and none too small. */
+static void unscale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const mox_vendor_code *c = context->code;
+    float some[SOME];
+    for (int64_t i = 0; i < count; i += SOME) {
+        const int64_t n = mox_min_i64(SOME, count - i);
+        mox_widen(c->to, in + 2 * i, some, n);
+        for (int64_t j = 0; j < n; j++)
+            some[j] /= c->factor;
+        mox_narrow(c->of, some, out + 2 * i, n);
+    }
+}
+
+static const char *refuse_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+{
+    const mox_vendor_code *c = context->code;
+    const int64_t size = mox_dtype_bytes(c->of);
+    for (int64_t i = 0; i < count; i++) {
+        const float value = mox_load(c->of, in + i * size), rounded = mox_round_to(c->to, value);
+        if (!isfinite(mox_round_to(c->to, rounded * c->factor)))
+            return "a scale is not a number, or too large for the target's 16-bit scales and their factor";
+        if (rounded == 0 && value != 0)
+            return "a scale is too small for the target's 16-bit scales";
+    }
+    return NULL;
+}
+
+/* From one of the three dtypes that scales have, to 16 bits, for parts that keep the originals beside. */
+#define KEPT_FLOATS(from, size, into, by)                                                                              \
+    .name = "scales of 16 bits", .of = (from), .in_bits = (size), .out_bits = 16, .forward = scale_floats,             \
+    .refuse = refuse_floats, .to = (into), .factor = (by)
+
+static const mox_vendor_code fp8_bf16_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 0x1p120f) };
+static const mox_vendor_code fp8_bf16_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 0x1p120f),
+                                                  .otherwise = &fp8_bf16_of_f16 };
+const mox_vendor_code mox_code_fp8_scales_bf16 = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 0x1p120f),
+                                                   .otherwise = &fp8_bf16_of_bf16 };
+
+static const mox_vendor_code fp8_f16_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_F16, 0x1p8f) };
+static const mox_vendor_code fp8_f16_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_F16, 0x1p8f),
+                                                .otherwise = &fp8_f16_of_bf16 };
+const mox_vendor_code mox_code_fp8_scales_f16 = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_F16, 0x1p8f),
+                                                  .otherwise = &fp8_f16_of_f16 };
+
+static const mox_vendor_code fp8_plain_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 1) };
+static const mox_vendor_code fp8_plain_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 1),
+                                                   .otherwise = &fp8_plain_of_f16 };
+const mox_vendor_code mox_code_fp8_scales_plain = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 1),
+                                                    .otherwise = &fp8_plain_of_bf16 };
+
+#define TIMES_512(dtype)                                                                                               \
+    .name = "times 512", .of = (dtype), .in_bits = 16, .out_bits = 16, .forward = scale_floats,                        \
+    .backward = unscale_floats, .refuse = refuse_floats, .to = (dtype), .factor = 512
+
+static const mox_vendor_code times_512_bf16 = { TIMES_512(MOXIE_BF16) };
+const mox_vendor_code mox_code_times_512 = { TIMES_512(MOXIE_F16), .otherwise = &times_512_bf16 };
+
+/* ---- INT8 activations ----------------------------------------------------------------------------- */
+
+/* Every step rounds to the scales' dtype, as it does in the target's preparation. */
+static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const moxie_dtype dtype = context->code->of;
+    const float most = context->facts->scale_most[context->projection];
+    for (int64_t i = 0; i < count; i++) {
+        const float share = mox_round_to(dtype, mox_load(dtype, in + 2 * i) / most);
+        const int16_t scale = (int16_t)nearbyintf(mox_round_to(dtype, share * 4096));
+        memcpy(out + 2 * i, &scale, sizeof scale);
+    }
+}
+
+static const char *refuse_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+{
+    const moxie_dtype dtype = context->code->of;
+    const float most = context->facts->scale_most[context->projection];
+    for (int64_t i = 0; i < count; i++) {
+        const float value = mox_load(dtype, in + 2 * i);
+        if (!(fabsf(value) <= most) || most == 0) /* also NaN, and a layer that was not surveyed */
+            return "a scale is not a number, or larger than the layer's largest";
+    }
+    return NULL;
+}
+
+#define INT8_SCALES(dtype)                                                                                             \
+    .name = "int16 scales", .of = (dtype), .in_bits = 16, .out_bits = 16, .forward = to_int8_scales,                   \
+    .refuse = refuse_int8_scales
+
+static const mox_vendor_code int8_scales_bf16 = { INT8_SCALES(MOXIE_BF16) };
+const mox_vendor_code mox_code_int8_scales = { INT8_SCALES(MOXIE_F16), .otherwise = &int8_scales_bf16 };
+
+/* ---- e8m0 ----------------------------------------------------------------------------------------- */
+
+enum { E8M0_PLUS = 6 };
+
+static void plus_6(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (uint8_t)(in[i] + E8M0_PLUS);
+}
+
+static void minus_6(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (uint8_t)(in[i] - E8M0_PLUS);
+}
+
+static const char *refuse_above_249(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+{
+    (void)context;
+    uint8_t most = 0;
+    for (int64_t i = 0; i < count; i++)
+        most = in[i] > most ? in[i] : most;
+    return most > 255 - E8M0_PLUS ? "a scale's exponent byte is above 249, and the target adds 6 to it" : NULL;
+}
+
+const mox_vendor_code mox_code_e8m0_plus_6 = { .name = "e8m0 plus 6",
+                                               .of = MOXIE_F8_E8M0,
+                                               .in_bits = 8,
+                                               .out_bits = 8,
+                                               .forward = plus_6,
+                                               .backward = minus_6,
+                                               .refuse = refuse_above_249 };
+
+/* ---- s0e5m3 --------------------------------------------------------------------------------------- */
+
+int mox_marlin_nvfp4_shift(float most)
+{
+    int shift = 0;
+    while (most > 0 && ldexpf(most, shift + 1) <= 448)
+        shift++;
+    return shift;
+}
+
+/* log2 of f. */
+static int shift_of(const mox_vendor_context *context)
+{
+    return context->code->to == MOXIE_BF16 ? mox_marlin_nvfp4_shift(context->facts->scale_most[context->projection])
+                                           : 0;
+}
+
+/* The byte of m * 2^-9, m from 1 to 7: 2^e times 1 and three bits. */
+static uint8_t subnormal(int m, int shift)
+{
+    int e = 2;
+    while ((m & 1 << e) == 0)
+        e--;
+    return (uint8_t)((e - 9 + shift + 7 + 15) << 3 | ((m << (3 - e)) & 7));
+}
+
+static void to_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const int shift = shift_of(context);
+    int least = 255;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (uint8_t)(in[i] + 8 * (15 + shift));
+        least = in[i] < least ? in[i] : least;
+    }
+    for (int64_t i = 0; least < 8 && i < count; i++)
+        if (in[i] < 8)
+            out[i] = in[i] == 0 ? 0 : subnormal(in[i], shift);
+}
+
+static void from_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const int shift = shift_of(context), least_normal = 8 * (16 + shift);
+    uint8_t bytes[8] = { 0 };
+    for (int m = 1; m < 8; m++)
+        bytes[m] = subnormal(m, shift);
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t code = (uint8_t)(in[i] - 8 * (15 + shift));
+        for (uint8_t m = 0; in[i] < least_normal && m < 8; m++)
+            code = in[i] == bytes[m] ? m : code;
+        out[i] = code;
+    }
+}
+
+static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+{
+    const int shift = shift_of(context);
+    const uint32_t most = context->code->to == MOXIE_BF16
+                              ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_most[context->projection])
+                              : 0x7e;
+    const int least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
+    for (int64_t i = 0; i < count; i++) {
+        if (in[i] > most)
+            return in[i] >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
+                                 : "a block scale is NaN or larger than the layer's largest";
+        if (in[i] != 0 && in[i] < least)
+            return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
+                   "marlin-nvfp4-f16 holds it";
+    }
+    return NULL;
+}
+
+#define S0E5M3(reader)                                                                                                 \
+    .name = "s0e5m3", .of = MOXIE_F8_E4M3, .in_bits = 8, .out_bits = 8, .forward = to_s0e5m3, .backward = from_s0e5m3, \
+    .refuse = refuse_s0e5m3, .to = (reader)
+
+const mox_vendor_code mox_code_s0e5m3_bf16 = { S0E5M3(MOXIE_BF16) };
+const mox_vendor_code mox_code_s0e5m3_f16 = { S0E5M3(MOXIE_F16) };

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_marlin.c - integer weights as vLLM's Marlin MoE kernel and its moe_wna16 kernel read them. Float weights are
+ * in vendor_marlin_floats.c.
+ *
+ *     layout                    weights            scales                   zero points
+ *     marlin-gptq, marlin-ct    tiles, 16-bit act  [G][N] permuted          none; checkpoints' are kept for undo
+ *     marlin-awq                the same           the same                 permuted, words of N
+ *     marlin-gptq-fp8           tiles, 8-bit act   times 512                none
+ *     marlin-gptq-int8          tiles, 8-bit act   int16, a factor beside   none
+ *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted          none
+ *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows
+ *
+ * Rows of w13 are gate's, then up's. Memory is drawn in docs/formats/marlin.md.
+ * Source: vLLM's GPTQMarlinMoEMethod, AWQMarlinMoEMethod, CompressedTensorsWNA16MarlinMoEMethod and MoeWNA16Method
+ * after process_weights_after_loading (names, shapes, dtypes).
+ */
+#include <stdio.h>
+
+#include "pack/vendor/vendor_parts.h"
+
+#define MARLIN_LIMITS                                                                                                  \
+    {                                                                                                                  \
+        { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                         \
+        {                                                                                                              \
+            MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks take 64 of K and 64 of N"                      \
+        }                                                                                                              \
+    }
+#define HALVES                                                                                                         \
+    {                                                                                                                  \
+        MOXIE_F16, MOXIE_BF16                                                                                          \
+    }
+
+/* One part of both projections; `name` behind w13_ and w2_. */
+#define BOTH(name, of, dtype, code, order)                                                                             \
+    { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, 0 },                                                  \
+    {                                                                                                                  \
+        "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, 0                                                     \
+    }
+#define BOTH_DERIVED(name, of, dtype, code, order)                                                                     \
+    { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, MOX_VENDOR_DERIVED },                                 \
+    {                                                                                                                  \
+        "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, MOX_VENDOR_DERIVED                                    \
+    }
+/* The checkpoint's own elements, for undo only. */
+#define BOTH_KEPT(name, of, code)                                                                                      \
+    { "moxie.w13_" name, MOX_VENDOR_W13, of, MOXIE_DTYPE_NONE, NULL, code, &mox_order_plain, 0 },                      \
+    {                                                                                                                  \
+        "moxie.w2_" name, MOX_VENDOR_W2, of, MOXIE_DTYPE_NONE, NULL, code, &mox_order_plain, 0                         \
+    }
+#define BIASES BOTH("bias", MOX_VENDOR_BIAS, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_bias)
+/* GPTQ files have zero points even when they are all the middle of the codes, and Marlin reads none. */
+#define SYMMETRIC_ZEROS BOTH_KEPT("qzeros", MOX_VENDOR_ZEROS, &mox_code_zeros_symmetric)
+
+/* ---- 16-bit activations --------------------------------------------------------------------------- */
+
+const mox_vendor_layout mox_vendor_marlin_gptq = {
+    .name = "marlin-gptq",
+    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, 16-bit scales and activations",
+    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32, -1 },
+               .whole_groups = true,
+               .zeros = true,
+               .no_zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales), SYMMETRIC_ZEROS,
+               BIASES },
+};
+
+const mox_vendor_layout mox_vendor_marlin_ct = {
+    .name = "marlin-ct",
+    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, under compressed-tensors' names",
+    .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 32, 64, 128, -1 },
+               .whole_groups = true,
+               .no_zeros = true,
+               .ungated = true },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
+               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales) },
+};
+
+const mox_vendor_layout mox_vendor_marlin_awq = {
+    .name = "marlin-awq",
+    .summary = "Marlin tiles of 4-bit codes with zero points, 16-bit scales and activations",
+    .caller = "vLLM fused_marlin_moe, parameters of awq_marlin",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32, -1 },
+               .whole_groups = true,
+               .zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales),
+               BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_I32, &mox_code_zeros_plus, &mox_order_marlin_zeros), BIASES },
+};
+
+/* ---- 8-bit activations ---------------------------------------------------------------------------- */
+
+const mox_vendor_layout mox_vendor_marlin_gptq_fp8 = {
+    .name = "marlin-gptq-fp8",
+    .summary = "Marlin tiles of int4 for FP8 activations, scales times 512",
+    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype float8_e4m3fn",
+    .takes = { .elements = { MOXIE_U4B8 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32, -1 },
+               .whole_groups = true,
+               .zeros = true,
+               .no_zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4b8_to_s4m, &mox_order_marlin_a8),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_times_512, &mox_order_marlin_single),
+               SYMMETRIC_ZEROS, BIASES },
+};
+
+static bool has_groups(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
+{
+    if (expert->up.scale.cols > 1 && expert->down.scale.cols > 1)
+        return true;
+    snprintf(reason, size,
+             "a row of %s is one group, and the target makes integers of scales of several groups only; "
+             "marlin-gptq-int8-channel is for whole rows",
+             expert->up.scale.cols > 1 ? "w2" : "w13");
+    (void)plan;
+    return false;
+}
+
+static float input_factor_13(const mox_vendor_plan *plan, const moxie_expert *expert)
+{
+    (void)expert;
+    return plan->facts.scale_most[MOX_VENDOR_W13] / 4096;
+}
+
+static float input_factor_2(const mox_vendor_plan *plan, const moxie_expert *expert)
+{
+    (void)expert;
+    return plan->facts.scale_most[MOX_VENDOR_W2] / 4096;
+}
+
+const mox_vendor_layout mox_vendor_marlin_gptq_int8 = {
+    .name = "marlin-gptq-int8",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares of the layer's largest",
+    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype int8",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32 },
+               .whole_groups = true,
+               .zeros = true,
+               .no_zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .surveys = true,
+    .holds = has_groups,
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
+               BOTH_DERIVED("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
+                            &mox_order_marlin_single),
+               BOTH_KEPT("scales", MOX_VENDOR_SCALES, NULL), SYMMETRIC_ZEROS, BIASES },
+    .constants = { { "w13_input_global_scale", input_factor_13, NULL },
+                   { "w2_input_global_scale", input_factor_2, NULL } },
+};
+
+const mox_vendor_layout mox_vendor_marlin_gptq_int8_channel = {
+    .name = "marlin-gptq-int8-channel",
+    .summary = "Marlin tiles of int4 for INT8 activations, one scale for each row",
+    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype int8",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { -1 },
+               .zeros = true,
+               .no_zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_single), SYMMETRIC_ZEROS,
+               BIASES },
+};
+
+/* ---- moe_wna16 ------------------------------------------------------------------------------------ */
+
+#define WNA16_WHY "scales are for 32, 64 or 128 columns"
+
+const mox_vendor_layout mox_vendor_moe_wna16 = {
+    .name = "moe-wna16",
+    .summary = "rows of 4- or 8-bit codes, zero points of two rows in a byte",
+    .caller = "vLLM fused_moe with moe_wna16 (Triton and CUDA)",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32 },
+               .whole_groups = true,
+               .zeros = true,
+               .no_zeros = true },
+    .limits = { { MOX_VENDOR_HIDDEN, 32, false, WNA16_WHY }, { MOX_VENDOR_INTERMEDIATE, 32, false, WNA16_WHY } },
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_i4_to_u4b8, &mox_order_plain),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_plain),
+               BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_U8, &mox_code_zeros_plus, &mox_order_row_pairs) },
+};

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_orders_marlin.c - weights as Marlin's warps load them: [K / 16][N * 16] fields in 32-bit words, whatever the
+ * fields mean.
+ *
+ *     activations   tile k x n   its words, lane = 4 * (n % 8) + q       a word holds, of row n,
+ *     16 bit  4     16 x 64      [lane][n / 16]                          k = 2q 2q+1 2q+8 2q+9, and the same of row
+ *                                                                        n + 8: even k in its low half
+ *             8     16 x 64      [lane][n / 8]                           k = 2q, 2q+8, 2q+1, 2q+9
+ *      8 bit  4     32 x 32      [lane][n / 8]                           k = 4q and 4q+16, 4q+1 and 4q+17 ...
+ *             8     32 x 32      [lane][n / 8][k / 16]                   k = 4q .. 4q+3
+ *
+ * Tiles lie row by row, those of n next to each other. All four are one walk: of the rows n % 8 = c, a piece of 16
+ * bytes at a time is brought into four words, one for each q; four pieces turned over are 16 bytes of each of four
+ * lanes.
+ *
+ *     piece j, words q 0..3      p00 p01 p02 p03            lane 4c      p00 p10 p20 p30 ...
+ *                                p10 p11 p12 p13     ->     lane 4c + 1  p01 p11 p21 p31 ...
+ *                                ...                        ...
+ *
+ * Source: index formulas of vLLM's gptq_marlin_repack, and of the tiles of Marlin by IST-DASLab.
+ */
+#include "base/sizes.h"
+#include "pack/flip.h"
+#include "pack/vendor/vendor_parts.h"
+
+/* Which of the four; a constant wherever it is inlined. */
+typedef enum tiling { TILES_4, TILES_8, TILES_A8_4, TILES_A8_8 } tiling;
+
+enum { CHUNK = 128, MOST_TILE_ROWS = 64 };
+
+/* Bytes of a row in a tile, rows of a tile, pieces of 16 bytes for each c. */
+MOX_FLIP_INLINE int64_t width_of(tiling t)
+{
+    return t == TILES_4 ? 8 : t == TILES_A8_8 ? 32 : 16;
+}
+
+MOX_FLIP_INLINE int64_t rows_of(tiling t)
+{
+    return t == TILES_4 || t == TILES_8 ? 64 : 32;
+}
+
+MOX_FLIP_INLINE int64_t pieces_of(tiling t)
+{
+    return t == TILES_4 || t == TILES_A8_4 ? 4 : 8;
+}
+
+/* ---- a piece: 16 bytes of rows to four words, and back -------------------------------------------- */
+
+/* The first 8 bytes between the last 8; four times is nothing. */
+MOX_FLIP_INLINE mox_v16u8 interleave(mox_v16u8 v)
+{
+    return __builtin_shufflevector(v, v, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+MOX_FLIP_INLINE mox_v16u8 part(mox_v16u8 v)
+{
+    return interleave(interleave(interleave(v)));
+}
+
+/* The same of pairs of bytes; three times is nothing. */
+MOX_FLIP_INLINE mox_v16u8 interleave_pairs(mox_v16u8 v)
+{
+    return __builtin_shufflevector(v, v, 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+}
+
+MOX_FLIP_INLINE mox_v4u32 exchange(mox_v4u32 x, uint32_t mask, int shift)
+{
+    const mox_v4u32 t = (x ^ x >> shift) & mask;
+    return x ^ t ^ t << shift;
+}
+
+/* Where piece j of rows n % 8 = c begins; with TILES_4 its last 8 bytes are of 8 rows on. */
+MOX_FLIP_INLINE int64_t piece_offset(tiling t, int64_t c, int64_t j, int64_t stride)
+{
+    switch (t) {
+    case TILES_4: return (16 * j + c) * stride;
+    case TILES_A8_8: return (8 * (j / 2) + c) * stride + 16 * (j % 2);
+    default: return (8 * j + c) * stride;
+    }
+}
+
+MOX_FLIP_INLINE mox_v4u32 take_piece(tiling t, const uint8_t *from, int64_t stride)
+{
+    mox_v16u8 v;
+    memcpy(&v, from, t == TILES_4 ? 8 : 16);
+    if (t == TILES_4) {
+        memcpy((uint8_t *)&v + 8, from + 8 * stride, 8);
+        /* Word q: byte q of the row and of the other, byte q + 4 of both; the nibbles of odd k change places. */
+        return exchange((mox_v4u32)interleave_pairs(interleave(v)), 0x0000f0f0, 12);
+    }
+    if (t == TILES_A8_8)
+        return (mox_v4u32)v;
+    const mox_v4u32 words = (mox_v4u32)interleave(v);
+    return t == TILES_8 ? words : exchange(words, 0x00f000f0, 4);
+}
+
+MOX_FLIP_INLINE void give_piece(tiling t, mox_v4u32 words, uint8_t *to, int64_t stride)
+{
+    mox_v16u8 v = (mox_v16u8)words;
+    if (t == TILES_4)
+        v = part(interleave_pairs(interleave_pairs((mox_v16u8)exchange(words, 0x0000f0f0, 12))));
+    else if (t == TILES_A8_4)
+        v = part((mox_v16u8)exchange(words, 0x00f000f0, 4));
+    else if (t == TILES_8)
+        v = part(v);
+    memcpy(to, &v, t == TILES_4 ? 8 : 16);
+    if (t == TILES_4)
+        memcpy(to + 8 * stride, (const uint8_t *)&v + 8, 8);
+}
+
+/* ---- a tile --------------------------------------------------------------------------------------- */
+
+MOX_FLIP_INLINE void flip_pieces(mox_v4u32 v[4])
+{
+    const mox_v4u32 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5);
+    const mox_v4u32 b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+    const mox_v4u32 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
+    const mox_v4u32 d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+    v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+MOX_FLIP_INLINE void put_tile(tiling t, const uint8_t *rows, int64_t stride, uint8_t *tile)
+{
+    const int64_t pieces = pieces_of(t);
+    for (int64_t c = 0; c < 8; c++)
+        for (int64_t j = 0; j < pieces; j += 4) {
+            mox_v4u32 v[4];
+            for (int i = 0; i < 4; i++)
+                v[i] = take_piece(t, rows + piece_offset(t, c, j + i, stride), stride);
+            flip_pieces(v);
+            for (int q = 0; q < 4; q++)
+                mox_store_v4u32(tile + ((4 * c + q) * pieces + j) * 4, v[q]);
+        }
+}
+
+MOX_FLIP_INLINE void get_tile(tiling t, const uint8_t *tile, uint8_t *rows, int64_t stride)
+{
+    const int64_t pieces = pieces_of(t);
+    for (int64_t c = 0; c < 8; c++)
+        for (int64_t j = 0; j < pieces; j += 4) {
+            mox_v4u32 v[4];
+            for (int q = 0; q < 4; q++)
+                v[q] = mox_load_v4u32(tile + ((4 * c + q) * pieces + j) * 4);
+            flip_pieces(v);
+            for (int i = 0; i < 4; i++)
+                give_piece(t, v[i], rows + piece_offset(t, c, j + i, stride), stride);
+        }
+}
+
+/* ---- all tiles of some rows ----------------------------------------------------------------------- */
+
+/* The tile of rows `row` and on that begins at byte `at` of them. */
+MOX_FLIP_INLINE int64_t tile_offset(tiling t, const mox_vendor_matrix *m, int64_t row, int64_t at)
+{
+    return (at / width_of(t) * (m->rows / rows_of(t)) + row / rows_of(t)) * rows_of(t) * width_of(t);
+}
+
+/* Rows are far apart, often by a multiple of a page: CHUNK bytes of each go to the side first, so that every line of
+ * them is read once. */
+MOX_FLIP_INLINE void put_tiles(tiling t, const mox_vendor_matrix *m, int64_t row, int64_t count,
+                               const uint8_t *const *rows, uint8_t *tensor)
+{
+    _Alignas(64) uint8_t side[MOST_TILE_ROWS * CHUNK];
+    for (int64_t r = 0; r < count; r += rows_of(t))
+        for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
+            const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
+            for (int64_t n = 0; n < rows_of(t); n++)
+                memcpy(side + n * CHUNK, rows[r + n] + at, (size_t)bytes);
+            for (int64_t b = 0; b < bytes; b += width_of(t))
+                put_tile(t, side + b, CHUNK, tensor + tile_offset(t, m, row + r, at + b));
+        }
+}
+
+MOX_FLIP_INLINE void get_tiles(tiling t, const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                               const uint8_t *tensor)
+{
+    _Alignas(64) uint8_t side[MOST_TILE_ROWS * CHUNK];
+    for (int64_t r = 0; r < count; r += rows_of(t))
+        for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
+            const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
+            for (int64_t b = 0; b < bytes; b += width_of(t))
+                get_tile(t, tensor + tile_offset(t, m, row + r, at + b), side + b, CHUNK);
+            for (int64_t n = 0; n < rows_of(t); n++)
+                memcpy(rows[r + n] + at, side + n * CHUNK, (size_t)bytes);
+        }
+}
+
+/* ---- orders --------------------------------------------------------------------------------------- */
+
+static int32_t tiles_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+{
+    shape[0] = m->cols / 16;
+    shape[1] = m->rows * 16 * m->bits / 32;
+    return 2;
+}
+
+static void put_a16(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows, uint8_t *tensor)
+{
+    if (m->bits == 4)
+        put_tiles(TILES_4, m, row, count, rows, tensor);
+    else
+        put_tiles(TILES_8, m, row, count, rows, tensor);
+}
+
+static void get_a16(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows, const uint8_t *tensor)
+{
+    if (m->bits == 4)
+        get_tiles(TILES_4, m, row, count, rows, tensor);
+    else
+        get_tiles(TILES_8, m, row, count, rows, tensor);
+}
+
+static void put_a8(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows, uint8_t *tensor)
+{
+    if (m->bits == 4)
+        put_tiles(TILES_A8_4, m, row, count, rows, tensor);
+    else
+        put_tiles(TILES_A8_8, m, row, count, rows, tensor);
+}
+
+static void get_a8(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows, const uint8_t *tensor)
+{
+    if (m->bits == 4)
+        get_tiles(TILES_A8_4, m, row, count, rows, tensor);
+    else
+        get_tiles(TILES_A8_8, m, row, count, rows, tensor);
+}
+
+/* A row is whole tiles wide: 8 bytes are 16 nibbles, 32 bytes a row of the widest tile. Layouts limit both extents to
+ * multiples of 64 columns besides. */
+const mox_vendor_order mox_order_marlin = { .name = "marlin",
+                                            .step = 64,
+                                            .bytes_multiple = 8,
+                                            .pad_rows = 1,
+                                            .pad_cols = 1,
+                                            .shape = tiles_shape,
+                                            .put = put_a16,
+                                            .get = get_a16 };
+
+const mox_vendor_order mox_order_marlin_a8 = { .name = "marlin_a8",
+                                               .step = 64,
+                                               .bytes_multiple = 16,
+                                               .pad_rows = 1,
+                                               .pad_cols = 1,
+                                               .shape = tiles_shape,
+                                               .put = put_a8,
+                                               .get = get_a8 };
