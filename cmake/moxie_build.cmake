@@ -18,7 +18,8 @@ function(moxie_target target)
     endif()
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-                           -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -ffp-contract=off -fno-math-errno)
+                           -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -ffp-contract=off -fno-math-errno
+                           -Wno-missing-field-initializers) # zero is the default of every table
     if(MOXIE_SANITIZE STREQUAL "address")
         target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all
                                -fno-omit-frame-pointer)

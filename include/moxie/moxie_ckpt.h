@@ -27,10 +27,21 @@ typedef enum moxie_activations_choice {
     MOXIE_ACTIVATIONS_16BIT = 1       /* never quantized: exact weights times the hidden dtype */
 } moxie_activations_choice;
 
+typedef struct moxie_named_tensor {
+    const char *name;
+    moxie_tensor tensor; /* contiguous */
+} moxie_named_tensor;
+
 typedef struct moxie_model_options {
     uint32_t struct_size;
-    int32_t no_mmap;     /* read tensors into memory instead of mapping the files */
-    int32_t activations; /* moxie_activations_choice */
+    int32_t no_mmap;      /* read tensors into memory instead of mapping the files */
+    int32_t activations;  /* moxie_activations_choice */
+    int32_t experts_only; /* layers are their routed experts: no router, no routing arrays, no shared expert, and none
+                           * of them need be there. For preparing weights; such layers cannot be run */
+    /* Not NULL: these instead of the directory's files, of which only the configurations are read. Host memory, alive
+     * as long as the model; views of a layer point into it, so weights can be written through them. */
+    const moxie_named_tensor *tensors;
+    int64_t n_tensors;
 } moxie_model_options;
 #define MOXIE_MODEL_OPTIONS_INIT MOXIE_INIT(moxie_model_options)
 
@@ -76,6 +87,17 @@ MOXIE_API const moxie_layer_config *moxie_model_layer_config(const moxie_model_l
  * their views stay valid and are read again when they are touched. */
 MOXIE_API const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer);
 
+/* Calls visit() for every tensor that checkpoint layer L keeps its routed experts in, companions that no view needs
+ * included, in the files' order; `tensor` views the file, and `name` lives as long as the model. Non-zero stops with
+ * MOXIE_ERR_TIMEOUT. A tensor that moxie cannot express is MOXIE_ERR_UNSUPPORTED. Thread-safe. */
+typedef int (*moxie_tensor_fn)(void *user, const char *name, const moxie_tensor *tensor);
+MOXIE_API moxie_status moxie_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit,
+                                                 void *user, moxie_error *error);
+/* What the names of those tensors begin with: "model.layers.3.mlp.experts.". MOXIE_ERR_MEMORY when `size` bytes are too
+ * few. Thread-safe. */
+MOXIE_API moxie_status moxie_model_expert_prefix(const moxie_model *model, int64_t layer, char *buffer, size_t size,
+                                                 moxie_error *error);
+
 /* ------------------------------------------------------------------------------------------- */
 /* safetensors                                                                                 */
 /* ------------------------------------------------------------------------------------------- */
@@ -97,15 +119,43 @@ MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64
 MOXIE_API moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *name, moxie_tensor *out,
                                               moxie_error *error);
 
-typedef struct moxie_named_tensor {
-    const char *name;
-    moxie_tensor tensor; /* contiguous */
-} moxie_named_tensor;
-
 /* Writes a safetensors file beside `path` and renames it: there is the whole file or none.
  * `metadata` is n_metadata pairs key, value; may be NULL. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_tensor_file_write(const char *path, const moxie_named_tensor *tensors, int64_t n_tensors,
                                                const char *const *metadata, int64_t n_metadata, moxie_error *error);
+
+/* A value of the file's metadata, as long as the file is open; NULL when it has no such key. Thread-safe. */
+MOXIE_API const char *moxie_tensor_file_metadata(const moxie_tensor_file *file, const char *key);
+/* Pages of a mapped file that hold these bytes stop counting as this process' memory; they are read again when they are
+ * touched. Thread-safe. */
+MOXIE_API void moxie_tensor_file_let_go(const moxie_tensor_file *file, const void *data, uint64_t bytes);
+
+/* Sealed files: safetensors whose pieces are written in any order, and whose metadata holds a checksum of all of the
+ * file, "moxie.seal" (with "moxie.pieces"). Other readers take them for what they are, safetensors. */
+typedef struct moxie_sealed_writer moxie_sealed_writer;
+typedef struct moxie_sealed_tensor {
+    const char *name;
+    moxie_dtype dtype;
+    int32_t rank;
+    int64_t shape[MOXIE_MAX_RANK];
+    int64_t pieces; /* equal parts of its bytes that moxie_sealed_writer_put() writes; at least 1 */
+} moxie_sealed_tensor;
+
+/* Creates a file beside `path` and takes the room for all of it. Tensors lie in the order given; `metadata` as for
+ * moxie_tensor_file_write. The declarations are read only until this returns. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t n_tensors,
+                                                const char *const *metadata, int64_t n_metadata,
+                                                moxie_sealed_writer **out, moxie_error *error);
+/* Writes and sums one piece: bytes of the tensor / pieces. Thread-safe for different pieces. */
+MOXIE_API moxie_status moxie_sealed_writer_put(moxie_sealed_writer *writer, int64_t tensor, int64_t piece,
+                                               const void *data, moxie_error *error);
+/* Checks that every piece came, seals, flushes to the disk and renames to `path`. Frees the writer either way; on
+ * failure nothing is left. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_sealed_writer_finish(moxie_sealed_writer *writer, moxie_error *error);
+/* Removes what was written and frees. NULL is fine. */
+MOXIE_API void moxie_sealed_writer_abandon(moxie_sealed_writer *writer);
+/* Reads all of the file. MOXIE_ERR_MISMATCH when it has no seal, or is not what was sealed. Thread-safe. */
+MOXIE_API moxie_status moxie_tensor_file_check_seal(const moxie_tensor_file *file, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Synthetic checkpoints                                                                       */

@@ -58,3 +58,17 @@ const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer)
 {
     return mox_model_layer_weights(layer);
 }
+
+moxie_status moxie_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit, void *user,
+                                       moxie_error *error)
+{
+    MOX_FAIL_IF(!model || !visit, MOXIE_ERR_ARGUMENT, error, "moxie_model_visit_experts: model or visit is NULL");
+    return mox_model_visit_experts(model, layer, visit, user, error);
+}
+
+moxie_status moxie_model_expert_prefix(const moxie_model *model, int64_t layer, char *buffer, size_t size,
+                                       moxie_error *error)
+{
+    MOX_FAIL_IF(!model || !buffer, MOXIE_ERR_ARGUMENT, error, "moxie_model_expert_prefix: model or buffer is NULL");
+    return mox_model_expert_prefix(model, layer, buffer, size, error);
+}

@@ -7,7 +7,7 @@
 #include <moxie/moxie_ckpt.h>
 
 #include "base/sizes.h"
-#include "ckpt/tensors.h"
+#include "ckpt/seal.h"
 #include "format/format.h"
 
 struct moxie_tensor_file {
@@ -64,6 +64,23 @@ moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *n
     MOX_TRY(mox_file_tensor_check(file->set, t, error));
     *out = t->view;
     return MOXIE_OK;
+}
+
+const char *moxie_tensor_file_metadata(const moxie_tensor_file *file, const char *key)
+{
+    return file && key ? mox_tensor_set_metadata(file->set, 0, key) : NULL;
+}
+
+moxie_status moxie_tensor_file_check_seal(const moxie_tensor_file *file, moxie_error *error)
+{
+    MOX_FAIL_IF(!file, MOXIE_ERR_ARGUMENT, error, "moxie_tensor_file_check_seal: file is NULL");
+    return mox_seal_check(file->set, error);
+}
+
+void moxie_tensor_file_let_go(const moxie_tensor_file *file, const void *data, uint64_t bytes)
+{
+    if (file && data)
+        mox_tensor_set_drop(file->set, data, bytes);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------- */

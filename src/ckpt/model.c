@@ -144,9 +144,14 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     model->activations = (moxie_activations_choice)options->activations;
     MOX_FAIL_IF(model->activations != MOXIE_ACTIVATIONS_CHECKPOINT && model->activations != MOXIE_ACTIVATIONS_16BIT,
                 MOXIE_ERR_ARGUMENT, error, "activations %d is no moxie_activations_choice", (int)model->activations);
+    model->experts_only = options->experts_only != 0;
+    MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
     MOX_TRY(load_config(model, dir, error));
     MOX_TRY(load_quant_config(model, dir, error));
-    MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
+    if (options->tensors)
+        MOX_TRY(mox_tensor_set_of_tensors("given tensors", options->tensors, options->n_tensors, &model->set, error));
+    else
+        MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
     MOX_TRY(mox_model_scan(model, error));
     return collect_warnings(model, error);
 }

@@ -28,6 +28,11 @@ void mox_model_layer_free(moxie_model_layer *layer);
 const moxie_layer_config *mox_model_layer_config(const moxie_model_layer *layer);
 const moxie_weights *mox_model_layer_weights(const moxie_model_layer *layer);
 
+moxie_status mox_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit, void *user,
+                                     moxie_error *error);
+moxie_status mox_model_expert_prefix(const moxie_model *model, int64_t layer, char *buffer, size_t size,
+                                     moxie_error *error);
+
 /* Takes a config.json (or a hf_quant_config.json or quantize_config.json) through all that is read from it, without
  * tensors. For fuzzing and linting. */
 moxie_status mox_model_config_check_text(const char *text, uint64_t size, moxie_error *error);

@@ -261,10 +261,13 @@ static moxie_status read_layer(mox_layer_reader *reader)
                                        .hidden = config->hidden,
                                        .intermediate = config->intermediate,
                                        .router_width = reader->dims.hidden };
-    MOX_TRY(read_router(reader));
+    if (!model->experts_only)
+        MOX_TRY(read_router(reader));
     MOX_TRY(read_experts(reader));
-    MOX_TRY(read_shared(reader));
-    MOX_TRY(read_selection(reader, config));
+    if (!model->experts_only) {
+        MOX_TRY(read_shared(reader));
+        MOX_TRY(read_selection(reader, config));
+    }
     info->routing = routing_name(model->family, &config->routing);
     return MOXIE_OK;
 }
@@ -296,21 +299,24 @@ static void drop_expert(void *user, const moxie_expert *expert)
 
 /* ---- loading ------------------------------------------------------------------------------------- */
 
-static const mox_layer_place *find_place(const moxie_model *model, int64_t layer)
+moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
+                                  moxie_error *error)
 {
     for (int64_t i = 0; i < model->n_places; i++)
-        if (model->places[i].layer == layer)
-            return &model->places[i];
-    return NULL;
+        if (model->places[i].layer == layer) {
+            *out = &model->places[i];
+            return MOXIE_OK;
+        }
+    return mox_fail(MOXIE_ERR_ARGUMENT, error,
+                    "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld",
+                    (long long)layer, (long long)model->n_places, (long long)model->places[0].layer,
+                    (long long)model->places[model->n_places - 1].layer);
 }
 
 moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)
 {
-    const mox_layer_place *place = find_place(model, layer);
-    MOX_FAIL_IF(!place, MOXIE_ERR_ARGUMENT, error,
-                "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld", (long long)layer,
-                (long long)model->n_places, (long long)model->places[0].layer,
-                (long long)model->places[model->n_places - 1].layer);
+    const mox_layer_place *place = NULL;
+    MOX_TRY(mox_model_find_place(model, layer, &place, error));
     moxie_model_layer *result = mox_alloc(sizeof *result);
     MOX_FAIL_IF(!result, MOXIE_ERR_MEMORY, error, "no memory for a layer");
     result->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;

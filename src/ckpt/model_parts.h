@@ -24,6 +24,7 @@ struct moxie_model {
     const char *config_path, *model_type;
     const mox_family *family;
     moxie_activations_choice activations;
+    bool experts_only;       /* layers are read without router, routing arrays and shared expert */
     mox_layer_place *places; /* by layer */
     int64_t n_places;
     const char **warnings;
@@ -52,6 +53,12 @@ typedef struct mox_layer_reader {
 
 /* Finds the MoE layers among the tensor names (model_scan.c). */
 moxie_status mox_model_scan(moxie_model *model, moxie_error *error);
+
+/* What follows a prefix template in a name, and the layer's number; NULL when it does not begin so (model_scan.c). */
+const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t *layer);
+/* The layer's place, or MOXIE_ERR_ARGUMENT with those that there are (model_layer.c). */
+moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
+                                  moxie_error *error);
 
 /* Experts of one kind (routed or shared) with what they have in common. */
 typedef struct mox_expert_set {

@@ -30,8 +30,7 @@ typedef struct hits {
     uint64_t count, room;
 } hits;
 
-/* Matches a prefix template; the rest of the name and the layer's number, or NULL. */
-static const char *after_prefix(const char *prefix, const char *name, int64_t *layer)
+const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t *layer)
 {
     const char *hole = strstr(prefix, "{L}");
     const size_t head = (size_t)(hole - prefix), tail = strlen(hole + 3);
@@ -94,7 +93,7 @@ static bool collect(const moxie_model *model, hits *list)
         const char *name = mox_tensor_set_at(model->set, i)->name;
         for (int32_t p = 0; p < MOX_MAX_SPELLINGS && family->prefixes[p]; p++) {
             mox_layer_place place = { .prefix = p };
-            const char *rest = after_prefix(family->prefixes[p], name, &place.layer);
+            const char *rest = mox_model_after_prefix(family->prefixes[p], name, &place.layer);
             for (place.other = 0; rest && place.other < 2; place.other++)
                 if (shows_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
                     return false;

@@ -186,17 +186,33 @@ static moxie_status parse_key(header *h, mox_name_map *names, const char *what, 
     return mox_cursor_expect(c, ':', "behind a name");
 }
 
-/* {"key": "value", ...}: checked, not kept. */
-static moxie_status parse_metadata(header *h, mox_name_map *keys)
+static moxie_status append_metadata(header *h, const char *key, const char *value, int32_t shard)
+{
+    mox_tensor_list *list = h->list;
+    if (list->n_metadata == list->metadata_capacity) {
+        const int64_t capacity = list->metadata_capacity ? 2 * list->metadata_capacity : 8;
+        mox_file_metadata *grown = mox_realloc(list->metadata, (uint64_t)capacity * sizeof *grown);
+        if (!grown)
+            return mox_fail_file(MOXIE_ERR_MEMORY, h->cursor.error, h->cursor.path, -1, "no memory for its metadata");
+        list->metadata = grown;
+        list->metadata_capacity = capacity;
+    }
+    list->metadata[list->n_metadata++] = (mox_file_metadata) { key, value, shard };
+    return MOXIE_OK;
+}
+
+/* {"key": "value", ...} */
+static moxie_status parse_metadata(header *h, mox_name_map *keys, int32_t shard)
 {
     mox_cursor *c = &h->cursor;
     MOX_TRY(mox_cursor_expect(c, '{', "before __metadata__"));
     if (mox_cursor_take(c, '}'))
         return MOXIE_OK;
     do {
-        const char *key;
+        const char *key, *value;
         MOX_TRY(parse_key(h, keys, "the __metadata__ key", &key));
-        MOX_TRY(mox_cursor_word(c, NULL, 0));
+        MOX_TRY(mox_cursor_string(c, &h->list->arena, &value));
+        MOX_TRY(append_metadata(h, key, value, shard));
     } while (mox_cursor_take(c, ','));
     return mox_cursor_expect(c, '}', "behind __metadata__");
 }
@@ -214,7 +230,7 @@ static moxie_status parse_object(header *h, int32_t shard)
         MOX_TRY(parse_key(h, &h->names, "the tensor", &key));
         if (strcmp(key, "__metadata__") == 0) {
             mox_name_map keys = { 0 };
-            const moxie_status status = parse_metadata(h, &keys);
+            const moxie_status status = parse_metadata(h, &keys, shard);
             mox_name_map_free(&keys);
             MOX_TRY(status);
         } else {
@@ -335,6 +351,7 @@ moxie_status mox_safetensors_header_parse(unsigned char *file, uint64_t size, co
 
 void mox_tensor_list_free(mox_tensor_list *list)
 {
+    mox_free(list->metadata);
     mox_free(list->tensors);
     mox_arena_free(&list->arena);
     *list = (mox_tensor_list) { 0 };

@@ -16,11 +16,19 @@
 #define MOX_HEADER_MAX_BYTES UINT64_C(100000000)
 #define MOX_MAX_TENSORS      INT64_C(4000000)
 
+/* One pair of a file's __metadata__. */
+typedef struct mox_file_metadata {
+    const char *key, *value;
+    int32_t file; /* index of the shard */
+} mox_file_metadata;
+
 /* The tensors of one or more files. Zero-initialised is valid and empty. */
 typedef struct mox_tensor_list {
-    mox_arena arena; /* names */
+    mox_arena arena; /* names, metadata */
     mox_file_tensor *tensors;
     int64_t count, capacity;
+    mox_file_metadata *metadata;
+    int64_t n_metadata, metadata_capacity;
 } mox_tensor_list;
 
 /* Checks the whole file of `size` bytes at `file` and appends its tensors, in the order of the header, as views into

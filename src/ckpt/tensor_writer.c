@@ -10,13 +10,11 @@
  */
 #include "ckpt/tensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt/beside.h"
 #include "ckpt/safetensors_header.h"
 
 #define BUFFER_BYTES (UINT64_C(1) << 18)
@@ -31,38 +29,11 @@ struct mox_tensor_writer {
     bool failed;              /* a write failed before */
 };
 
-/* Creates a file that did not exist, with the permissions that the umask leaves. */
-static moxie_status create_temporary(mox_tensor_writer *w, moxie_error *error)
-{
-    static atomic_uint serial;
-    for (int tries = 0; tries < 100; tries++) {
-        w->temporary =
-            mox_arena_printf(&w->arena, "%s.%ld-%u.tmp", w->path, (long)getpid(), atomic_fetch_add(&serial, 1));
-        if (!w->temporary)
-            return mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a file name");
-        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->fd >= 0)
-            return MOXIE_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot create a temporary file beside it: %m");
-}
-
 static moxie_status write_all(mox_tensor_writer *w, const unsigned char *data, uint64_t bytes, moxie_error *error)
 {
-    while (bytes > 0) {
-        const ssize_t done = write(w->fd, data, bytes);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0) {
-            w->failed = true;
-            return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot write: %m");
-        }
-        data += done;
-        bytes -= (uint64_t)done;
-    }
-    return MOXIE_OK;
+    const moxie_status status = mox_beside_write(w->fd, w->path, data, bytes, -1, error);
+    w->failed = w->failed || status != MOXIE_OK;
+    return status;
 }
 
 static moxie_status flush(mox_tensor_writer *w, moxie_error *error)
@@ -83,7 +54,7 @@ static moxie_status start(mox_tensor_writer *w, const char *path, const mox_tens
     MOX_FAIL_IF(!w->buffer || !w->path, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     MOX_TRY(
         mox_safetensors_header_make(tensors, count, metadata, n_metadata, &header, &header_bytes, &w->promised, error));
-    moxie_status status = create_temporary(w, error);
+    moxie_status status = mox_beside_create(&w->arena, w->path, &w->temporary, &w->fd, error);
     if (status == MOXIE_OK)
         status = write_all(w, header, header_bytes, error);
     mox_free(header);

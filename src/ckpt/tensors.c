@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/sizes.h"
 #include "ckpt/file.h"
 #include "ckpt/name_map.h"
 #include "ckpt/safetensors_header.h"
@@ -119,6 +120,50 @@ static moxie_status open_files(const char *dir, const char *const *names, int64_
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error)
 {
     return open_files(NULL, &path, 1, no_mmap, out, error);
+}
+
+/* ---- without a file --------------------------------------------------------------------------------- */
+
+static moxie_status add_tensors(mox_tensor_set *set, const moxie_named_tensor *tensors, int64_t count,
+                                moxie_error *error)
+{
+    set->list.tensors = mox_calloc((uint64_t)count, sizeof *set->list.tensors);
+    if (!set->list.tensors)
+        return no_memory(error);
+    set->list.capacity = count;
+    for (int64_t i = 0; i < count; i++) {
+        const moxie_tensor *view = &tensors[i].tensor;
+        const char *dtype = mox_file_dtype_name(view->dtype);
+        MOX_FAIL_IF(!tensors[i].name || !dtype || view->rank < 0 || view->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT,
+                    error, "tensor %lld of the given ones has no name, or a dtype or rank that files have not",
+                    (long long)i);
+        uint64_t bits = (uint64_t)mox_file_dtype_row(dtype)->bits;
+        for (int32_t axis = 0; axis < view->rank; axis++)
+            MOX_FAIL_IF(view->shape[axis] < 0 || !mox_mul_u64(bits, (uint64_t)view->shape[axis], &bits),
+                        MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has an impossible shape",
+                        (long long)i);
+        MOX_FAIL_IF(bits > 0 && !view->data, MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has no data",
+                    (long long)i);
+        set->list.tensors[i] =
+            (mox_file_tensor) { .name = tensors[i].name, .view = *view, .bytes = bits / 8, .file_dtype = dtype };
+        set->list.count++;
+    }
+    return enter_names(set, 0, error);
+}
+
+moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tensor *tensors, int64_t count,
+                                       mox_tensor_set **out, moxie_error *error)
+{
+    mox_tensor_set *set = NULL;
+    MOX_TRY(new_set(1, &set, error));
+    set->shards[0] = (shard) { .path = name, .tensors = count };
+    set->n_shards = 1;
+    const moxie_status status = add_tensors(set, tensors, count, error);
+    if (status == MOXIE_OK)
+        *out = set;
+    else
+        mox_tensor_set_close(set);
+    return status;
 }
 
 /* ---- with an index ---------------------------------------------------------------------------------- */
@@ -356,6 +401,24 @@ int64_t mox_tensor_set_files(const mox_tensor_set *set)
 const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i)
 {
     return set->shards[i].path;
+}
+
+const char *mox_tensor_set_metadata(const mox_tensor_set *set, int64_t file, const char *key)
+{
+    for (int64_t i = 0; i < set->list.n_metadata; i++)
+        if (set->list.metadata[i].file == file && strcmp(set->list.metadata[i].key, key) == 0)
+            return set->list.metadata[i].value;
+    return NULL;
+}
+
+const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64_t i, uint64_t *bytes)
+{
+    const mox_file *file = &set->shards[i].file;
+    uint64_t n = 0;
+    for (int b = 7; b >= 0; b--)
+        n = n << 8 | file->data[b];
+    *bytes = 8 + n; /* checked when the file was opened */
+    return file->data;
 }
 
 /* Systems keep files in naturally aligned runs of pages up to this long; to touch a byte can map its whole run. */

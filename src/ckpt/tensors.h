@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#include <moxie/moxie_ckpt.h>
+
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -33,6 +35,9 @@ typedef struct mox_tensor_set mox_tensor_set;
  * every file whole into memory instead, at open. One-thread-at-a-time; an open set is immutable. */
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_set **out, moxie_error *error);
+/* Tensors that lie in memory already, contiguous, as one shard called `name`. Names and data are borrowed. */
+moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tensor *tensors, int64_t count,
+                                       mox_tensor_set **out, moxie_error *error);
 void mox_tensor_set_close(mox_tensor_set *set);
 
 int64_t mox_tensor_set_count(const mox_tensor_set *set);
@@ -45,6 +50,10 @@ moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_ten
 int64_t mox_tensor_set_files(const mox_tensor_set *set);
 /* The path of shard i as it was opened. */
 const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i);
+/* A value of that file's __metadata__, or NULL. */
+const char *mox_tensor_set_metadata(const mox_tensor_set *set, int64_t file, const char *key);
+/* The first bytes of a file: its N and header, so many. */
+const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64_t i, uint64_t *bytes);
 /* The pages of mapped files that hold these bytes need not stay in this process' memory; they come back when they are
  * touched. Nothing happens to bytes that are not a mapped file's. Thread-safe. */
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes);

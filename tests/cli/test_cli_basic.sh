@@ -7,7 +7,7 @@ expect 2 "Usage: moxie COMMAND" "$moxie"
 expect 0 "Commands:" "$moxie" --help
 expect 0 "^moxie [0-9]+\.[0-9]+\.[0-9]+" "$moxie" --version
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
-for command in info synth inspect explain run diff bench; do
+for command in info synth inspect explain run diff bench prepare; do
     expect 0 "Usage: moxie $command" "$moxie" "$command" --help
     expect 2 "nrecognized option|unrecognized|invalid option" "$moxie" "$command" --no-such-option
 done

@@ -37,6 +37,7 @@ int cmd_explain(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_prepare(int argc, char **argv);
 
 /* ---- errors and JSON (cli_output.c) ------------------------------------------------------------- */
 

@@ -22,6 +22,7 @@ static const command commands[] = {
     { "explain", cmd_explain, "the plan a layer gets, and why every better kernel was refused" },
     { "run", cmd_run, "run one layer on random or given hidden states" },
     { "bench", cmd_bench, "time one layer beside the floor that this machine sets, for several batch sizes" },
+    { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_sealed.c - moxie_sealed_writer_*: checks what the caller gives and passes on to src/ckpt.
+ */
+#include "ckpt/seal.h"
+
+moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t n_tensors,
+                                      const char *const *metadata, int64_t n_metadata, moxie_sealed_writer **out,
+                                      moxie_error *error)
+{
+    MOX_FAIL_IF(!path || !out || n_tensors < 0 || (!tensors && n_tensors > 0), MOXIE_ERR_ARGUMENT, error,
+                "moxie_sealed_writer_open: path, tensors or out is NULL, or n_tensors negative");
+    MOX_FAIL_IF(n_metadata < 0 || (!metadata && n_metadata > 0), MOXIE_ERR_ARGUMENT, error,
+                "moxie_sealed_writer_open: metadata is NULL or n_metadata negative");
+    return mox_sealed_writer_open(path, tensors, n_tensors, metadata, n_metadata, out, error);
+}
+
+moxie_status moxie_sealed_writer_put(moxie_sealed_writer *writer, int64_t tensor, int64_t piece, const void *data,
+                                     moxie_error *error)
+{
+    MOX_FAIL_IF(!writer || !data, MOXIE_ERR_ARGUMENT, error, "moxie_sealed_writer_put: writer or data is NULL");
+    return mox_sealed_writer_put(writer, tensor, piece, data, error);
+}
+
+moxie_status moxie_sealed_writer_finish(moxie_sealed_writer *writer, moxie_error *error)
+{
+    MOX_FAIL_IF(!writer, MOXIE_ERR_ARGUMENT, error, "moxie_sealed_writer_finish: writer is NULL");
+    return mox_sealed_writer_finish(writer, error);
+}
+
+void moxie_sealed_writer_abandon(moxie_sealed_writer *writer)
+{
+    mox_sealed_writer_abandon(writer);
+}

@@ -1,0 +1,122 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# moxie prepare: arguments, lists, refusals in words, what bad input, a full disk and damage do. Bytes are compared by
+# test_prepare_files.
+. "$(dirname "$0")/cli_lib.sh"
+
+expect 0 "Usage: moxie prepare" "$moxie" prepare --help
+expect 0 "prepare  *a checkpoint's experts" "$moxie" --help
+expect 2 "directory is needed" "$moxie" prepare
+expect 2 "-o OUT is needed" "$moxie" prepare somewhere --layout trtllm-mxint4
+expect 2 "--layout NAME is needed" "$moxie" prepare somewhere -o "$tmp/made"
+expect 2 "R/N" "$moxie" prepare somewhere --layout trtllm-mxint4 -o "$tmp/made" --tp 2/2
+expect 2 "R/N" "$moxie" prepare somewhere --layout trtllm-mxint4 -o "$tmp/made" --ep one
+expect 2 "A-B" "$moxie" prepare somewhere --layout trtllm-mxint4 -o "$tmp/made" --layers 5-2
+expect 2 "round-robin" "$moxie" prepare somewhere --layout trtllm-mxint4 -o "$tmp/made" --ep-map zigzag
+expect 2 "second one" "$moxie" prepare somewhere else --layout trtllm-mxint4 -o "$tmp/made"
+
+# Every layout with its limits.
+expect 0 "^trtllm-mxint4: " "$moxie" prepare --list
+expect 0 "intermediate  a multiple of 256: " "$moxie" prepare --list
+expect 0 '"name": "trtllm-mxint4"' "$moxie" prepare --list --json
+expect 0 '"multiple": 256' "$moxie" prepare --list --json
+
+"$moxie" synth kimi-k2-thinking -o "$tmp/model" --layers 2 --experts 8 --hidden 512 --intermediate 512 >/dev/null
+prepare() {
+    want=$1 text=$2
+    shift 2
+    expect "$want" "$text" "$moxie" prepare "$tmp/model" -o "$tmp/made" "$@"
+    [ "$want" = 0 ] || [ ! -e "$tmp/made" ] || fail "$text: something is at OUT"
+    [ ! -e "$tmp/made.partial" ] || fail "$text: OUT.partial stays"
+}
+
+prepare 2 "no layout \"trtllm-mxint5\"; there are: .*trtllm-mxint4" --layout trtllm-mxint5
+prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 2-9
+prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 0
+prepare 4 "elements must be" --layout trtllm-mxfp4
+prepare 4 "of 3 ranks rank 2 would get none; the nearest that would do: 2 ranks" --layout trtllm-mxint4 --tp 0/3
+prepare 2 "none of the 8 experts" --layout trtllm-mxint4 --ep 8/9
+expect 3 "nowhere" "$moxie" prepare "$tmp/nowhere" --layout trtllm-mxint4 -o "$tmp/made"
+expect 3 "no/such" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/no/such/out"
+expect 3 "moxie_prepare.json" "$moxie" prepare --verify "$tmp/model"
+expect 3 "nowhere" "$moxie" prepare --verify "$tmp/nowhere"
+expect 3 "moxie_prepare.json" "$moxie" prepare --undo "$tmp/model" -o "$tmp/back"
+synth kimi-k2-thinking int4-ct-g32 "$tmp/narrow"
+expect 4 "intermediate is 128, which must be a multiple of 256: .*nearest that would do: 256" \
+    "$moxie" prepare "$tmp/narrow" --layout trtllm-mxint4 -o "$tmp/made"
+
+# A whole directory, what it says, and back.
+prepare 0 "peak memory: " --layout trtllm-mxint4
+expect 0 "2 layers whole as trtllm-mxint4" "$moxie" prepare --verify "$tmp/made"
+expect 0 '"mode": "verify"' "$moxie" prepare --verify "$tmp/made" --json
+expect 3 "exists already" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/made"
+grep -q '"model.layers.1.mlp.experts.w13_weight[a-z_]*": "layer-00001.safetensors"' "$tmp/made/model.safetensors.index.json" ||
+    fail "the index lacks vLLM's parameter names"
+expect 0 "2 layers restored" "$moxie" prepare --undo "$tmp/made" -o "$tmp/back/"
+expect 3 "exists already" "$moxie" prepare --undo "$tmp/made" -o "$tmp/back"
+[ ! -e "$tmp/back.partial" ] || fail "undo leaves its working directory"
+
+# Threads and a second run make the same bytes.
+expect 0 "layers_made" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/again" --threads 1 --json
+for layer in "$tmp"/made/layer-*; do
+    cmp "$layer" "$tmp/again/$(basename "$layer")" || fail "threads changed the bytes of $layer"
+done
+
+# Shares: uneven over 3 ranks is not possible with 2 units, over 2 it is even; the index of one layer only.
+expect 0 "share: 256 to 511 of the intermediate size of 512" \
+    "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 --tp 1/2 --layers 2 -o "$tmp/tp1"
+expect 0 '"experts": 4' "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 --ep 1/2 --ep-map round-robin --layers 1-1 -o "$tmp/ep1" --json
+expect 2 "share of rank 1 of 2 .*needs all 2 directories, 1 given" "$moxie" prepare --undo "$tmp/tp1" -o "$tmp/nothing"
+expect 3 "not prepared in the same way" "$moxie" prepare --undo "$tmp/tp1" "$tmp/ep1" -o "$tmp/nothing"
+[ ! -e "$tmp/nothing" ] || fail "a refused undo left something"
+
+# Damage, one kind at a time: --verify says so with exit code 1, --undo refuses.
+damaged() {
+    expect 1 "$1" "$moxie" prepare --verify "$tmp/case"
+    expect "[34]" "$1" "$moxie" prepare --undo "$tmp/case" -o "$tmp/nothing"
+    [ ! -e "$tmp/nothing" ] || fail "$1: the damage was undone to something"
+    rm -rf "$tmp/case"
+    cp -r "$tmp/made" "$tmp/case"
+}
+cp -r "$tmp/made" "$tmp/case"
+size=$(stat -c %s "$tmp/case/layer-00001.safetensors")
+for at in 100 5000 $((size / 2)) $((size - 1)); do
+    printf '\125\252' | dd of="$tmp/case/layer-00001.safetensors" bs=1 seek="$at" conv=notrunc 2>/dev/null
+    damaged "layer-00001.safetensors"
+done
+truncate -s -1 "$tmp/case/layer-00002.safetensors";                            damaged "layer-00002.safetensors"
+cp "$tmp/case/layer-00002.safetensors" "$tmp/case/layer-00001.safetensors";    damaged "layer|index"
+rm "$tmp/case/model.safetensors.index.json";                                   damaged "interrupted"
+sed -i 's/layer-00002/layer-00001/' "$tmp/case/model.safetensors.index.json";  damaged "index"
+sed -i 's/"layout": "trtllm-mxint4"/"layout": "trtllm-mxfp4"/' "$tmp/case/moxie_prepare.json"
+expect "[14]" "mxfp4" "$moxie" prepare --verify "$tmp/case"
+rm -rf "$tmp/case"
+
+# No room: a limit on the size of files, a small file system, a directory that is only for reading.
+(
+    ulimit -f 100
+    expect 3 "layer-00001.safetensors: .*room|layer-00001.safetensors: .*write" \
+        "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/full"
+    [ "$failures" = 0 ]
+) || failures=$((failures + 1))
+[ ! -e "$tmp/full" ] && [ ! -e "$tmp/full.partial" ] || fail "a full disk left something"
+mkdir "$tmp/small"
+if mount -t tmpfs -o size=6m none "$tmp/small" 2>/dev/null; then
+    expect 3 "room|space" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/small/out"
+    [ ! -e "$tmp/small/out" ] || fail "a full file system has OUT"
+    umount "$tmp/small"
+fi
+if [ "$(id -u)" != 0 ]; then
+    chmod 555 "$tmp/small"
+    expect 3 "small" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/small/out"
+fi
+
+# What another preparation left is not gone on with.
+mkdir "$tmp/mixed.partial"
+cp "$tmp/ep1/moxie_prepare.json" "$tmp/ep1/config.json" "$tmp/mixed.partial"
+expect 3 "another preparation" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/mixed"
+mkdir "$tmp/foreign.partial"
+echo mine >"$tmp/foreign.partial/mine.txt"
+expect 3 "foreign.partial" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/foreign"
+[ "$(cat "$tmp/foreign.partial/mine.txt")" = mine ] || fail "a foreign directory was touched"
+finish

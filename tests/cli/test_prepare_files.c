@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_prepare_files.c - `moxie prepare` and back, through files: every tensor of the experts is byte for byte what the
+ * checkpoint holds, whatever the format, the layout and the ranks; memory stays small; a killed run leaves nothing that
+ * passes for whole, and the next one ends it.
+ *
+ * The checkpoint's own bytes, made by `moxie synth`, are what results are compared with.
+ */
+#include "test_support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <moxie/moxie_prepare.h>
+#include <moxie/moxie_ckpt.h>
+
+static const char *build_dir;
+static char *tmp;
+
+/* ---- running the tool ---- */
+
+/* Exit code of `moxie ...`; what it prints goes to a log. */
+static int tool(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int tool(const char *format, ...)
+{
+    char arguments[2048], command[4096];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    snprintf(command, sizeof command, "%s/moxie %s >%s/log 2>&1", build_dir, arguments, tmp);
+    const int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static void show_log(void)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "tail -n 20 %s/log >&2", tmp);
+    if (system(command))
+        print_error("(no log)\n");
+}
+
+#define assert_tool(code, ...)                                                                                         \
+    do {                                                                                                               \
+        const int code_ = tool(__VA_ARGS__);                                                                           \
+        if (code_ != (code)) {                                                                                         \
+            show_log();                                                                                                \
+            fail_msg("exit code %d instead of %d", code_, code);                                                       \
+        }                                                                                                              \
+    } while (0)
+
+/* What stands behind "key": in the log, as a number. */
+static double logged(const char *key)
+{
+    char path[600], line[512], quoted[64];
+    double value = -1;
+    snprintf(path, sizeof path, "%s/log", tmp);
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, quoted);
+        if (at)
+            value = strtod(at + strlen(quoted), NULL);
+    }
+    fclose(file);
+    return value;
+}
+
+static void remove_tree(const char *name)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf %s/%s", tmp, name);
+    assert_int_equal(system(command), 0);
+}
+
+static bool exists(const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", tmp, name);
+    return access(path, F_OK) == 0;
+}
+
+/* ---- comparing ---- */
+
+enum { MAX_FILES = 8 };
+typedef struct files {
+    moxie_tensor_file *open[MAX_FILES];
+    int count;
+} files;
+
+static void open_files(const char *name, files *out)
+{
+    char dir[600], path[1200];
+    snprintf(dir, sizeof dir, "%s/%s", tmp, name);
+    DIR *listing = opendir(dir);
+    assert_non_null(listing);
+    out->count = 0;
+    for (const struct dirent *entry; (entry = readdir(listing));) {
+        const size_t length = strlen(entry->d_name);
+        if (length < 12 || strcmp(entry->d_name + length - 12, ".safetensors") != 0)
+            continue;
+        moxie_error error = { 0 };
+        assert_true(out->count < MAX_FILES);
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        assert_ok(moxie_tensor_file_open(path, 0, &out->open[out->count++], &error), &error);
+    }
+    closedir(listing);
+}
+
+static void close_files(files *f)
+{
+    for (int i = 0; i < f->count; i++)
+        moxie_tensor_file_close(f->open[i]);
+}
+
+static bool find(const files *f, const char *name, moxie_tensor *out)
+{
+    for (int i = 0; i < f->count; i++)
+        if (moxie_tensor_file_find(f->open[i], name, out, NULL) == MOXIE_OK)
+            return true;
+    return false;
+}
+
+static size_t bytes_of(const moxie_tensor *t)
+{
+    size_t bits = (size_t)moxie_dtype_bits(t->dtype);
+    for (int32_t i = 0; i < t->rank; i++)
+        bits *= (size_t)t->shape[i];
+    return bits / 8;
+}
+
+/* Every tensor of the checkpoint's routed experts is in `back`, the same; and nothing else is. */
+static void assert_same_experts(const char *source, const char *back, const char *what)
+{
+    files a, b;
+    int64_t experts = 0, restored = 0;
+    open_files(source, &a);
+    open_files(back, &b);
+    for (int i = 0; i < a.count; i++)
+        for (int64_t t = 0; t < moxie_tensor_file_count(a.open[i]); t++) {
+            const char *name = NULL;
+            moxie_tensor want, got;
+            moxie_tensor_file_at(a.open[i], t, &name, &want);
+            if (!strstr(name, ".experts."))
+                continue;
+            experts++;
+            if (!find(&b, name, &got))
+                fail_msg("%s: %s did not come back", what, name);
+            if (got.dtype != want.dtype || got.rank != want.rank ||
+                memcmp(got.shape, want.shape, (size_t)got.rank * sizeof *got.shape) != 0 ||
+                memcmp(got.data, want.data, bytes_of(&want)) != 0)
+                fail_msg("%s: %s came back different", what, name);
+        }
+    for (int i = 0; i < b.count; i++)
+        restored += moxie_tensor_file_count(b.open[i]);
+    assert_true(experts > 0);
+    assert_int_equal(restored, experts);
+    close_files(&a);
+    close_files(&b);
+}
+
+/* ---- formats, layouts, ranks ---- */
+
+/* Refusals are fine (exit code 4). True when the layout took it. */
+static bool there_and_back(const char *layout, const char *what, const char *extra)
+{
+    const int code = tool("prepare %s/model --layout %s %s -o %s/out", tmp, layout, extra, tmp);
+    if (code != 0 && code != 4) {
+        show_log();
+        fail_msg("%s: exit code %d", what, code);
+    }
+    if (code == 0) {
+        assert_tool(0, "prepare --verify %s/out", tmp);
+        assert_tool(0, "prepare --undo %s/out -o %s/back", tmp, tmp);
+        assert_same_experts("model", "back", what);
+        remove_tree("out");
+        remove_tree("back");
+    }
+    assert_false(exists("out.partial") || exists("back.partial"));
+    return code == 0;
+}
+
+/* Names as they are in a fused and in a per-expert family, in every format that the generator writes. */
+static void every_format_comes_back_from_every_layout(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "gpt-oss-20b", "qwen3-30b-a3b", "deepseek-v3", "kimi-k2-thinking" };
+    moxie_preset_info info;
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    bool used[256] = { false };
+    for (int p = 0; p < 4; p++) {
+        for (int i = 0; moxie_preset_at(i, &info) && strcmp(info.name, presets[p]) != 0; i++)
+            continue;
+        for (int f = 0; f < info.n_formats; f++) {
+            if (p > 1 && f > 0)
+                break; /* the others have the same rows of hf_quant.def */
+            assert_tool(0, "synth %s --format %s --layers 1 --experts 16 --hidden 512 --intermediate 256 -o %s/model",
+                        info.name, info.formats[f], tmp);
+            for (int l = 0; moxie_prepare_layout_at(l, &layout); l++) {
+                char what[200];
+                snprintf(what, sizeof what, "%s %s as %s", info.name, info.formats[f], layout.name);
+                used[l] = there_and_back(layout.name, what, "--pad") || used[l];
+            }
+            remove_tree("model");
+        }
+    }
+    for (int l = 0; moxie_prepare_layout_at(l, &layout); l++)
+        if (!used[l])
+            print_message("%s took none of these checkpoints\n", layout.name);
+}
+
+/* All ranks' directories together give the checkpoint back; fewer do not. */
+static void ranks_come_back_together(const char *synth, const char *layout, int tp, int ep)
+{
+    char dirs[1024] = "";
+    assert_tool(0, "synth %s -o %s/model", synth, tmp);
+    for (int t = 0; t < tp; t++)
+        for (int e = 0; e < ep; e++) {
+            assert_tool(0, "prepare %s/model --layout %s --pad --tp %d/%d --ep %d/%d -o %s/rank%d%d", tmp, layout, t,
+                        tp, e, ep, tmp, t, e);
+            assert_tool(0, "prepare --verify %s/rank%d%d", tmp, t, e);
+            snprintf(dirs + strlen(dirs), sizeof dirs - strlen(dirs), " %s/rank%d%d", tmp, t, e);
+        }
+    assert_tool(0, "prepare --undo%s -o %s/back", dirs, tmp);
+    assert_same_experts("model", "back", synth);
+    assert_tool(2, "prepare --undo %s/rank00 -o %s/again", tmp, tmp);
+    assert_tool(2, "prepare --undo %s %s/rank00 -o %s/again", dirs, tmp, tmp);
+    assert_false(exists("again") || exists("again.partial"));
+    remove_tree("rank*");
+    remove_tree("back");
+    remove_tree("model");
+}
+
+static void ranks_come_back(void **state)
+{
+    (void)state;
+    ranks_come_back_together("kimi-k2-thinking --layers 1 --experts 9 --hidden 512 --intermediate 768", "trtllm-mxint4",
+                             2, 2);
+    ranks_come_back_together("gpt-oss-20b --layers 1 --experts 8 --hidden 256 --intermediate 320", "trtllm-mxfp4", 3,
+                             1);
+}
+
+/* ---- a layer at true width ---- */
+
+static void synth_kimi(const char *sizes)
+{
+    assert_tool(0, "synth kimi-k2-thinking %s -o %s/model", sizes, tmp);
+}
+
+static void memory_stays_small_at_true_width(void **state)
+{
+    (void)state;
+    if (test_emulated())
+        skip();
+    synth_kimi("--layers 1 --experts 8");
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
+    const double limit = 2 * (logged("expert_bytes_in") + logged("expert_bytes_out")) + 64e6;
+    print_message("prepare: peak %.0f bytes of %.0f\n", logged("peak_memory_bytes"), limit);
+    /* 7168 x 2048, three matrices, half a byte and 2 / 32 bytes an element; the same on both sides. */
+    assert_true(logged("expert_bytes_in") == 3.0 * 7168 * 2048 * (0.5 + 2.0 / 32));
+    assert_true(logged("expert_bytes_out") == logged("expert_bytes_in"));
+    assert_true(logged("peak_memory_bytes") > 0 && logged("peak_memory_bytes") < limit);
+    assert_tool(0, "prepare --undo %s/out -o %s/back --json", tmp, tmp);
+    print_message("undo: peak %.0f bytes\n", logged("peak_memory_bytes"));
+    assert_true(logged("peak_memory_bytes") < limit);
+    assert_same_experts("model", "back", "true width");
+    remove_tree("out");
+    remove_tree("back");
+    remove_tree("model");
+}
+
+/* ---- killed ---- */
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* `moxie prepare model -o out`, killed after so many seconds. */
+static void run_and_kill(double after)
+{
+    char program[600], model[600], out[600];
+    snprintf(program, sizeof program, "%s/moxie", build_dir);
+    snprintf(model, sizeof model, "%s/model", tmp);
+    snprintf(out, sizeof out, "%s/out", tmp);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int null = open("/dev/null", O_WRONLY);
+        dup2(null, 1);
+        dup2(null, 2);
+        execl(program, "moxie", "prepare", model, "--layout", "trtllm-mxint4", "-o", out, (char *)NULL);
+        _exit(127);
+    }
+    usleep((useconds_t)(after * 1e6));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* What a directory holds that --verify calls whole comes back right. */
+static void assert_not_wrongly_whole(const char *name)
+{
+    if (tool("prepare --verify %s/%s", tmp, name) != 0)
+        return;
+    assert_tool(0, "prepare --undo %s/%s -o %s/back", tmp, name, tmp);
+    assert_same_experts("model", "back", name);
+    remove_tree("back");
+}
+
+static void killed_runs_leave_nothing_wrong_and_are_gone_on_with(void **state)
+{
+    (void)state;
+    if (test_emulated())
+        skip();
+    test_rng rng = { test_seed(43) };
+    synth_kimi("--layers 3 --experts 8 --hidden 2048 --intermediate 1024");
+    const double start = seconds();
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out", tmp, tmp);
+    const double whole = seconds() - start;
+    int partial = 0;
+    for (int i = 0; i < 10; i++) {
+        remove_tree("out");
+        remove_tree("out.partial");
+        run_and_kill(whole * (0.5 + 0.5 * (double)test_uniform(&rng)));
+        partial += exists("out.partial");
+        assert_not_wrongly_whole("out");
+        assert_not_wrongly_whole("out.partial");
+        if (exists("out"))
+            continue;
+        assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
+        assert_true(logged("layers_made") + logged("layers_kept") == 3);
+        assert_tool(0, "prepare --verify %s/out", tmp);
+        assert_false(exists("out.partial"));
+    }
+    assert_tool(0, "prepare --undo %s/out -o %s/back", tmp, tmp);
+    assert_same_experts("model", "back", "gone on with");
+    print_message("%d of 10 were killed at work\n", partial);
+    remove_tree("out");
+    remove_tree("back");
+    remove_tree("model");
+}
+
+/* A layer that is whole is kept; one that was damaged is made again. */
+static void whole_layers_are_kept(void **state)
+{
+    (void)state;
+    synth_kimi("--layers 2 --experts 8 --hidden 512 --intermediate 256");
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out", tmp, tmp);
+    char command[2048];
+    snprintf(command, sizeof command,
+             "cd %s && mv out out.partial && rm out.partial/*.index.json && cp -r out.partial before", tmp);
+    assert_int_equal(system(command), 0);
+    assert_tool(1, "prepare --verify %s/out.partial", tmp);
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
+    assert_true(logged("layers_kept") == 2 && logged("layers_made") == 0);
+    snprintf(command, sizeof command,
+             "cd %s && rm -r out && mv before out.partial && truncate -s -1 out.partial/layer-00002.safetensors", tmp);
+    assert_int_equal(system(command), 0);
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
+    assert_true(logged("layers_kept") == 1 && logged("layers_made") == 1);
+    assert_tool(0, "prepare --verify %s/out", tmp);
+    remove_tree("out");
+    remove_tree("model");
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    build_dir = getenv("MOXIE_BUILD_DIR");
+    tmp = test_tmpdir();
+    return build_dir ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf %s/*", tmp);
+    const int removed = system(command);
+    test_rmdir(tmp);
+    return removed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_comes_back_from_every_layout),
+        cmocka_unit_test(ranks_come_back),
+        cmocka_unit_test(whole_layers_are_kept),
+        cmocka_unit_test(memory_stays_small_at_true_width),
+        cmocka_unit_test(killed_runs_leave_nothing_wrong_and_are_gone_on_with),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_prepare.c - `moxie prepare DIR --layout NAME -o OUT`: a checkpoint's experts as another engine's kernels want
+ * them;
+ * `--undo` brings them back, `--verify` reads again, `--list` shows the layouts.
+ */
+#include "prepare.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum prepare_mode { PREPARE, UNDO, VERIFY, LIST } prepare_mode;
+
+typedef struct arguments {
+    prepare_options prepare;
+    prepare_mode mode;
+} arguments;
+
+enum { OPT_LAYOUT = 256, OPT_LAYERS, OPT_TP, OPT_EP, OPT_EP_MAP, OPT_PAD, OPT_THREADS, OPT_UNDO, OPT_VERIFY, OPT_LIST };
+
+static const struct argp_option options[] = {
+    { "layout", OPT_LAYOUT, "NAME", 0, "what to prepare for (--list shows the layouts)", 0 },
+    { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 0 },
+    { "layers", OPT_LAYERS, "A-B", 0, "only these layers of the checkpoint (or one, A)", 0 },
+    { "tp", OPT_TP, "R/N", 0, "tensor parallel: the share of rank R of N, ranks from 0", 0 },
+    { "ep", OPT_EP, "R/N", 0, "expert parallel: the experts of rank R of N", 0 },
+    { "ep-map", OPT_EP_MAP, "NAME", 0, "linear (default) or round-robin", 0 },
+    { "pad", OPT_PAD, NULL, 0, "pad with zeros where the target's own loader does", 0 },
+    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
+    { "undo", OPT_UNDO, NULL, 0,
+      "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
+    { "verify", OPT_VERIFY, NULL, 0, "DIR is a prepared directory: read it again, exit code 1 if it is not whole", 1 },
+    { "list", OPT_LIST, NULL, 0, "every layout with what it takes and its limits", 1 },
+    { "json", 'j', NULL, 0, "print one JSON object", 2 },
+    { 0 },
+};
+
+/* ---- arguments --------------------------------------------------------------------------------------- */
+
+static void parse_rank(struct argp_state *state, const char *option, const char *text, int32_t *rank, int32_t *size)
+{
+    char *end;
+    const long r = strtol(text, &end, 10);
+    const long n = *end == '/' && end > text ? strtol(end + 1, &end, 10) : 0;
+    if (*end != '\0' || n < 1 || n > MOXIE_MAX_EXPERTS || r < 0 || r >= n)
+        argp_error(state, "%s takes R/N with 0 <= R < N, not \"%s\"", option, text);
+    *rank = (int32_t)r;
+    *size = (int32_t)n;
+}
+
+static void parse_layers(struct argp_state *state, const char *text, prepare_options *out)
+{
+    char *end;
+    out->first_layer = out->last_layer = strtoll(text, &end, 10);
+    if (end > text && *end == '-' && end[1] != '\0')
+        out->last_layer = strtoll(end + 1, &end, 10);
+    if (end == text || *end != '\0' || out->first_layer < 0 || out->last_layer < out->first_layer)
+        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", text);
+}
+
+static void add_directory(struct argp_state *state, arguments *args, char *text)
+{
+    prepare_options *p = &args->prepare;
+    if (!p->dir) {
+        p->dir = text;
+        return;
+    }
+    const char **more = realloc(p->more, (size_t)(p->n_more + 1) * sizeof *more);
+    if (!more)
+        argp_failure(state, CLI_RESOURCES, 0, "no memory");
+    p->more = more;
+    p->more[p->n_more++] = text;
+}
+
+static void check_arguments(struct argp_state *state, const arguments *args)
+{
+    const prepare_options *p = &args->prepare;
+    if (args->mode == LIST)
+        return;
+    if (!p->dir)
+        argp_error(state, "a directory is needed; `moxie prepare --list` shows the layouts");
+    if (args->mode != VERIFY && !p->out)
+        argp_error(state, "-o OUT is needed, the directory to make");
+    if (args->mode == PREPARE && !p->layout)
+        argp_error(state, "--layout NAME is needed; `moxie prepare --list` shows the layouts");
+    if (args->mode != UNDO && p->n_more > 0)
+        argp_error(state, "one directory at a time; \"%s\" is a second one", p->more[0]);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    prepare_options *p = &args->prepare;
+    switch (key) {
+    case 'o': p->out = arg; return 0;
+    case 'j': p->json = true; return 0;
+    case OPT_LAYOUT: p->layout = arg; return 0;
+    case OPT_LAYERS: parse_layers(state, arg, p); return 0;
+    case OPT_TP: parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size); return 0;
+    case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
+    case OPT_EP_MAP:
+        if (strcmp(arg, "linear") != 0 && strcmp(arg, "round-robin") != 0)
+            argp_error(state, "--ep-map is linear or round-robin, not \"%s\"", arg);
+        p->how.ep_map = strcmp(arg, "linear") ? MOXIE_MAP_ROUND_ROBIN : MOXIE_MAP_LINEAR;
+        return 0;
+    case OPT_PAD: p->how.pad = 1; return 0;
+    case OPT_THREADS: p->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case OPT_UNDO: args->mode = UNDO; return 0;
+    case OPT_VERIFY: args->mode = VERIFY; return 0;
+    case OPT_LIST: args->mode = LIST; return 0;
+    case ARGP_KEY_ARG: add_directory(state, args, arg); return 0;
+    case ARGP_KEY_END: check_arguments(state, args); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------- */
+
+static int list_text(void)
+{
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        printf("%s%s: %s\n    for           %s\n    takes         %s\n", i ? "\n" : "", layout.name, layout.summary,
+               layout.caller, layout.takes);
+        for (int32_t l = 0; l < layout.n_limits; l++)
+            printf("    %-12s  a multiple of %d: %s%s\n", layout.limits[l].extent, layout.limits[l].multiple,
+                   layout.limits[l].why, layout.limits[l].pads ? " (--pad fills up)" : "");
+    }
+    return CLI_OK;
+}
+
+static int list_json(void)
+{
+    json_t *object = cli_json_begin("prepare"), *layouts = json_array();
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        json_t *limits = json_array();
+        for (int32_t l = 0; l < layout.n_limits; l++)
+            json_array_append_new(limits, json_pack("{s:s, s:i, s:b, s:s}", "extent", layout.limits[l].extent,
+                                                    "multiple", layout.limits[l].multiple, "pads",
+                                                    layout.limits[l].pads, "why", layout.limits[l].why));
+        json_array_append_new(layouts,
+                              json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout.name, "summary", layout.summary,
+                                        "caller", layout.caller, "takes", layout.takes, "limits", limits));
+    }
+    json_object_set_new(object, "layouts", layouts);
+    cli_json_end(object);
+    return CLI_OK;
+}
+
+/* ---- what was done ----------------------------------------------------------------------------------- */
+
+static void print_text(const arguments *args, const prepare_report *r)
+{
+    static const char *const did[] = { "prepared", "restored", "whole" };
+    const moxie_preparation_info *info = &r->info;
+    char bytes[16], in[16], out[16], peak[16];
+    printf("%s: %lld layer%s %s", args->mode == VERIFY ? args->prepare.dir : args->prepare.out,
+           (long long)(r->made + r->kept), r->made + r->kept == 1 ? "" : "s", did[args->mode]);
+    if (args->mode != UNDO)
+        printf(" as %s", info->layout);
+    if (r->kept > 0)
+        printf(" (%lld of them before)", (long long)r->kept);
+    printf(", %s, %.1f s\n", cli_bytes(bytes, r->bytes), r->seconds);
+    if (args->mode != UNDO && info->intermediate != info->whole_intermediate)
+        printf("share: %lld to %lld of the intermediate size of %lld\n", (long long)info->first_intermediate,
+               (long long)(info->first_intermediate + info->intermediate - 1), (long long)info->whole_intermediate);
+    if (args->mode != UNDO && info->padded_hidden != info->hidden)
+        printf("padded: hidden size %lld to %lld\n", (long long)info->hidden, (long long)info->padded_hidden);
+    if (args->mode != UNDO && info->padded_intermediate != info->intermediate)
+        printf("padded: intermediate size %lld to %lld, gate and up each\n", (long long)info->intermediate,
+               (long long)info->padded_intermediate);
+    if (args->mode == PREPARE)
+        printf("source: xxh3 %016llx; an expert is %s, prepared %s\n", (unsigned long long)r->source_hash,
+               cli_bytes(in, r->expert_bytes_in), cli_bytes(out, r->expert_bytes_out));
+    printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
+}
+
+static void print_json(const arguments *args, const prepare_report *r)
+{
+    static const char *const modes[] = { "prepare", "undo", "verify" };
+    const moxie_preparation_info *info = &r->info;
+    char hash[24];
+    json_t *object = cli_json_begin("prepare");
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->source_hash);
+    json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode],
+                                             "directory", args->mode == VERIFY ? args->prepare.dir : args->prepare.out,
+                                             "layers_made", (json_int_t)r->made, "layers_kept", (json_int_t)r->kept,
+                                             "bytes", (json_int_t)r->bytes, "seconds", r->seconds, "peak_memory_bytes",
+                                             (json_int_t)cli_peak_memory()));
+    if (args->mode != UNDO)
+        json_object_update_new(object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I]}", "layout", info->layout,
+                                                 "experts", info->n_experts, "hidden", (json_int_t)info->hidden,
+                                                 (json_int_t)info->padded_hidden, "intermediate",
+                                                 (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
+                                                 "share", (json_int_t)info->first_intermediate,
+                                                 (json_int_t)info->intermediate, (json_int_t)info->whole_intermediate));
+    if (args->mode == PREPARE)
+        json_object_update_new(object, json_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
+                                                 (json_int_t)r->expert_bytes_in, "expert_bytes_out",
+                                                 (json_int_t)r->expert_bytes_out));
+    cli_json_end(object);
+}
+
+static int run(const arguments *args)
+{
+    const prepare_options *p = &args->prepare;
+    moxie_error error = { 0 };
+    prepare_report report = { .info = MOXIE_PREPARATION_INFO_INIT };
+    moxie_executor *executor = NULL;
+    cli_progress progress;
+    cli_progress_begin(&progress, args->mode == UNDO ? "undo" : args->mode == VERIFY ? "verify" : "prepare");
+    progress.terminal = progress.terminal && !p->json;
+    const double start = cli_seconds();
+    moxie_status status = moxie_executor_create(p->threads, &executor, &error);
+    if (status == MOXIE_OK && args->mode == PREPARE)
+        status = prepare_all(p, executor, &progress, &report, &error);
+    else if (status == MOXIE_OK && args->mode == UNDO)
+        status = prepare_undo(p, executor, &progress, &report, &error);
+    else if (status == MOXIE_OK)
+        status = prepare_verify(p->dir, &progress, &report, &error);
+    cli_progress_end(&progress);
+    moxie_executor_destroy(executor);
+    report.seconds = cli_seconds() - start;
+    if (status != MOXIE_OK) {
+        const int code = cli_fail("prepare", p->json, status, &error);
+        return args->mode == VERIFY && (status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_FORMAT) ? CLI_CHECK_FAILED
+                                                                                                    : code;
+    }
+    (p->json ? print_json : print_text)(args, &report);
+    return CLI_OK;
+}
+
+int cmd_prepare(int argc, char **argv)
+{
+    static const struct argp parser = {
+        options,
+        parse,
+        "DIR --layout NAME -o OUT\n--undo DIR... -o OUT\n--verify DIR\n--list",
+        "A checkpoint's experts as another engine's kernels want them, one expert in memory at a time, and back.",
+        0,
+        0,
+        0
+    };
+    arguments args = { .prepare = { .first_layer = -1, .last_layer = -1, .how = { .tp_size = 1, .ep_size = 1 } } };
+    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    if (args.mode == LIST)
+        return args.prepare.json ? list_json() : list_text();
+    if (args.prepare.layout)
+        snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
+    /* "out/" would put "out/.partial" inside. */
+    char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
+    for (size_t length = out ? strlen(out) : 0; length > 1 && out[length - 1] == '/';)
+        out[--length] = '\0';
+    args.prepare.out = out;
+    /* A limit on file sizes is an error of a write, not the end. */
+    signal(SIGXFSZ, SIG_IGN);
+    const int code = run(&args);
+    free(out);
+    free(args.prepare.more);
+    return code;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare_undo.c - `moxie prepare --undo` and `--verify`.
+ *
+ *     for each layer, for each expert:   unpack every rank's share through the views -> same hash as the checkpoint's?
+ *                                        -> its pieces to the file -> their memory let go
+ *
+ * Shares of several ranks are given as several directories; together they must hold every expert whole.
+ */
+#include "prepare.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The directories that one checkpoint goes back from. */
+typedef struct ranks {
+    const char **dirs;
+    prepare_how *how;
+    int count;
+} ranks;
+
+static void free_ranks(ranks *r)
+{
+    for (int i = 0; r->how && i < r->count; i++)
+        prepare_how_free(&r->how[i]);
+    free(r->dirs);
+    free(r->how);
+}
+
+/* Same layout, sizes and layers; every rank once. */
+static moxie_status check_ranks(const ranks *r, moxie_error *error)
+{
+    const prepare_how *a = &r->how[0];
+    const int64_t all = (int64_t)a->tp_size * a->ep_size;
+    if (r->count != all)
+        return cli_error(MOXIE_ERR_ARGUMENT, error, r->dirs[0],
+                         "it is the share of rank %d of %d (tensor parallel), %d of %d (expert parallel): the way back "
+                         "needs all %lld directories, %d given",
+                         (int)a->tp_rank, (int)a->tp_size, (int)a->ep_rank, (int)a->ep_size, (long long)all, r->count);
+    for (int i = 0; i < r->count; i++) {
+        prepare_how same = r->how[i];
+        same.tp_rank = a->tp_rank;
+        same.ep_rank = a->ep_rank;
+        if (!prepare_how_equal(&same, a) || !prepare_configs_equal(r->dirs[i], r->dirs[0]))
+            return cli_error(MOXIE_ERR_MISMATCH, error, r->dirs[i], "it was not prepared in the same way as %s",
+                             r->dirs[0]);
+        for (int j = 0; j < i; j++)
+            if (r->how[j].tp_rank == r->how[i].tp_rank && r->how[j].ep_rank == r->how[i].ep_rank)
+                return cli_error(MOXIE_ERR_ARGUMENT, error, r->dirs[i], "it is the same rank's share as %s",
+                                 r->dirs[j]);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status read_ranks(const prepare_options *options, ranks *r, moxie_error *error)
+{
+    *r = (ranks) { .count = 1 + options->n_more };
+    r->dirs = calloc((size_t)r->count, sizeof *r->dirs);
+    r->how = calloc((size_t)r->count, sizeof *r->how);
+    if (!r->dirs || !r->how)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory");
+    for (int i = 0; i < r->count; i++) {
+        r->dirs[i] = i == 0 ? options->dir : options->more[i - 1];
+        moxie_status status = prepare_manifest_read(r->dirs[i], &r->how[i], error);
+        if (status == MOXIE_OK)
+            status = prepare_index_check(r->dirs[i], &r->how[i], error);
+        if (status != MOXIE_OK)
+            return status;
+    }
+    return check_ranks(r, error);
+}
+
+/* ---- one layer --------------------------------------------------------------------------------------- */
+
+typedef struct undo_work {
+    const ranks *ranks;
+    prepare_back *backs; /* [ranks] */
+    prepare_source source;
+    moxie_sealed_writer *writer;
+    void **tensors; /* of one slot */
+} undo_work;
+
+/* The slot of an expert on a rank, or -1. */
+static int32_t slot_of(const prepare_back *back, int64_t expert)
+{
+    moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
+    moxie_error error;
+    if (moxie_preparation_get_info(back->preparation, &info, &error) != MOXIE_OK)
+        return -1;
+    for (int32_t s = 0; s < info.n_experts; s++)
+        if (info.experts[s] == expert)
+            return s;
+    return -1;
+}
+
+static void let_go_slot(const prepare_back *back, void **tensors)
+{
+    moxie_prepared_tensor one;
+    for (int32_t i = 0; moxie_preparation_tensor_at(back->preparation, i, &one); i++)
+        moxie_tensor_file_let_go(back->file, tensors[i], one.bytes);
+}
+
+/* Whole pages of a piece lose their memory; what lies beside them is left. */
+static void let_go_piece(const prepare_span *span)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)span->data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)span->data + span->bytes) / page * page;
+    if (end > begin)
+        madvise(span->data + (begin - (uintptr_t)span->data), end - begin, MADV_DONTNEED);
+}
+
+static moxie_status undo_expert(undo_work *w, int64_t expert, const moxie_executor *executor, moxie_error *error)
+{
+    moxie_expert views = moxie_model_layer_weights(w->backs[0].layer)->experts[expert];
+    uint64_t want = 0;
+    moxie_status status = MOXIE_OK;
+    for (int r = 0; status == MOXIE_OK && r < w->ranks->count; r++) {
+        const prepare_back *back = &w->backs[r];
+        const int32_t slot = slot_of(back, expert);
+        if (slot < 0)
+            continue;
+        status = prepare_back_slot(back, slot, w->tensors, error);
+        if (status == MOXIE_OK)
+            status = moxie_preparation_unpack(back->preparation, w->tensors, &views, executor, error);
+        if (status == MOXIE_OK)
+            let_go_slot(back, w->tensors);
+        want = prepare_back_hash(back, slot);
+    }
+    if (status != MOXIE_OK)
+        return status;
+    prepare_span spans[PREPARE_SPANS];
+    const int count = prepare_source_spans(&w->source, &views, spans);
+    if (prepare_span_hash(spans, count) != want)
+        return cli_error(MOXIE_ERR_MISMATCH, error, w->ranks->dirs[0],
+                         "expert %lld does not come back as it was: its hash differs from the checkpoint's",
+                         (long long)expert);
+    for (int i = 0; status == MOXIE_OK && i < count; i++) {
+        status = moxie_sealed_writer_put(w->writer, spans[i].tensor, spans[i].piece, spans[i].data, error);
+        let_go_piece(&spans[i]);
+    }
+    return status;
+}
+
+/* Declares the checkpoint's tensors, and gives those that were kept: before any expert is unpacked over them. */
+static moxie_status open_restored(undo_work *w, const char *path, moxie_error *error)
+{
+    static const char *const metadata[] = { "format", "pt" };
+    const prepare_back *b = &w->backs[0];
+    moxie_sealed_tensor *decls = calloc((size_t)b->count, sizeof *decls);
+    if (!decls)
+        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for %lld tensors", (long long)b->count);
+    for (int64_t i = 0; i < b->count; i++) {
+        const moxie_tensor *t = &b->tensors[i].tensor;
+        decls[i] = (moxie_sealed_tensor) { .name = b->tensors[i].name,
+                                           .dtype = t->dtype,
+                                           .rank = t->rank,
+                                           .pieces = b->pieces[i] > 0 ? b->pieces[i] : 1 };
+        memcpy(decls[i].shape, t->shape, sizeof decls[i].shape);
+    }
+    moxie_status status = moxie_sealed_writer_open(path, decls, b->count, metadata, 1, &w->writer, error);
+    for (int64_t i = 0; status == MOXIE_OK && i < b->count; i++)
+        if (b->pieces[i] == 0)
+            status = moxie_sealed_writer_put(w->writer, i, 0, b->tensors[i].tensor.data, error);
+    free(decls);
+    return status;
+}
+
+/* The pieces that the files recorded are those that the views show. */
+static moxie_status check_pieces(const undo_work *w, moxie_error *error)
+{
+    const prepare_back *b = &w->backs[0];
+    bool same = w->source.count == b->count;
+    for (int64_t i = 0; same && i < b->count; i++)
+        same = w->source.tensors[i].pieces == b->pieces[i];
+    return same ? MOXIE_OK
+                : cli_error(MOXIE_ERR_MISMATCH, error, w->ranks->dirs[0],
+                            "its layers were cut into other pieces than this version of moxie (%s) finds",
+                            moxie_version());
+}
+
+static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, const moxie_executor *executor,
+                               cli_progress *progress, prepare_report *report, moxie_error *error)
+{
+    undo_work w = { .ranks = r, .backs = calloc((size_t)r->count, sizeof *w.backs) };
+    char path[PATH_MAX];
+    moxie_status status = w.backs ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, "", "no memory");
+    for (int i = 0; status == MOXIE_OK && i < r->count; i++)
+        status = prepare_back_open(r->dirs[i], &r->how[i], layer, i > 0 ? &w.backs[0] : NULL, &w.backs[i], error);
+    const moxie_weights *weights = status == MOXIE_OK ? moxie_model_layer_weights(w.backs[0].layer) : NULL;
+    if (status == MOXIE_OK)
+        status = prepare_source_read(w.backs[0].model, layer, weights, &w.source, error);
+    if (status == MOXIE_OK)
+        status = check_pieces(&w, error);
+    if (status == MOXIE_OK)
+        w.tensors = calloc(128, sizeof *w.tensors);
+    if (status == MOXIE_OK)
+        status = open_restored(&w, prepare_layer_path(out, layer, path), error);
+    for (int64_t e = 0; status == MOXIE_OK && e < weights->n_experts; e++) {
+        status = undo_expert(&w, e, executor, error);
+        report->bytes += status == MOXIE_OK ? prepare_source_expert_bytes(&w.source, &weights->experts[e]) : 0;
+        cli_progress_show(progress, (uint64_t)e + 1, (uint64_t)weights->n_experts);
+    }
+    if (status == MOXIE_OK)
+        status = moxie_sealed_writer_finish(w.writer, error);
+    else
+        moxie_sealed_writer_abandon(w.writer);
+    report->made += status == MOXIE_OK;
+    free(w.tensors);
+    prepare_source_free(&w.source);
+    for (int i = r->count - 1; w.backs && i >= 0; i--)
+        prepare_back_close(&w.backs[i]);
+    free(w.backs);
+    return status;
+}
+
+moxie_status prepare_undo(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
+                          prepare_report *report, moxie_error *error)
+{
+    char partial[PATH_MAX];
+    ranks r;
+    snprintf(partial, sizeof partial, "%s%s", options->out, PREPARE_PARTIAL);
+    moxie_status status = read_ranks(options, &r, error);
+    if (status == MOXIE_OK)
+        status = prepare_check_out(options->out, error);
+    if (status == MOXIE_OK) {
+        prepare_directory_remove(partial); /* of a run that was interrupted: from the start */
+        if (mkdir(partial, 0777) != 0)
+            status = cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
+    }
+    if (status != MOXIE_OK) {
+        free_ranks(&r);
+        return status;
+    }
+    status = prepare_configs_copy(r.dirs[0], partial, error);
+    for (int64_t i = 0; status == MOXIE_OK && i < r.how[0].n_layers; i++)
+        status = undo_layer(&r, r.how[0].layers[i], partial, executor, progress, report, error);
+    if (status == MOXIE_OK)
+        status = prepare_index_write(partial, &r.how[0], NULL, error);
+    if (status == MOXIE_OK && rename(partial, options->out) != 0)
+        status = cli_error(MOXIE_ERR_IO, error, options->out, "cannot be put in place: %s", strerror(errno));
+    if (status != MOXIE_OK)
+        prepare_directory_remove(partial);
+    free_ranks(&r);
+    return status;
+}
+
+/* ---- reading again ------------------------------------------------------------------------------------ */
+
+/* What a file says of itself is what the manifest says. */
+static moxie_status check_layer_words(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *b,
+                                      moxie_error *error)
+{
+    char number[24], path[PATH_MAX];
+    const char *layout = moxie_tensor_file_metadata(b->file, "moxie.layout");
+    const char *index = moxie_tensor_file_metadata(b->file, "moxie.layer");
+    const char *slice = moxie_tensor_file_metadata(b->file, "moxie.slice");
+    snprintf(number, sizeof number, "%lld", (long long)layer);
+    json_error_t where;
+    json_t *object = slice ? json_loads(slice, 0, &where) : NULL;
+    int tp[2] = { -1, -1 }, ep[2] = { -1, -1 };
+    const bool read =
+        object && json_unpack(object, "{s:[i,i], s:[i,i]}", "tp", &tp[0], &tp[1], "ep", &ep[0], &ep[1]) == 0;
+    json_decref(object);
+    if (read && layout && index && !strcmp(layout, how->layout) && !strcmp(index, number) && tp[0] == how->tp_rank &&
+        tp[1] == how->tp_size && ep[0] == how->ep_rank && ep[1] == how->ep_size)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MISMATCH, error, prepare_layer_path(dir, layer, path),
+                     "it says of itself another layout, layer or share than %s", PREPARE_MANIFEST);
+}
+
+moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_report *report, moxie_error *error)
+{
+    prepare_how how;
+    moxie_status status = prepare_manifest_read(dir, &how, error);
+    if (status != MOXIE_OK)
+        return status;
+    status = prepare_index_check(dir, &how, error);
+    for (int64_t i = 0; status == MOXIE_OK && i < how.n_layers; i++) {
+        prepare_back back;
+        status = prepare_back_open(dir, &how, how.layers[i], NULL, &back, error);
+        if (status == MOXIE_OK)
+            status = check_layer_words(dir, &how, how.layers[i], &back, error);
+        if (status == MOXIE_OK)
+            status = moxie_preparation_get_info(back.preparation, &report->info, error);
+        report->info.experts = NULL;
+        report->made += status == MOXIE_OK;
+        report->bytes += report->info.expert_bytes * (uint64_t)report->info.n_experts;
+        prepare_back_close(&back);
+        cli_progress_show(progress, (uint64_t)i + 1, (uint64_t)how.n_layers);
+    }
+    prepare_how_free(&how);
+    return status;
+}
