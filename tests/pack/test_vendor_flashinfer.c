@@ -7,11 +7,13 @@
  *     column             -> bits of the code        rows, blocks of 128 bytes, or Hopper's words of eight codes
  *     group              -> scale                   atoms, folded lines, blocks, or a scalar of the constants
  */
+#include <math.h>
+
 #include "test_orders.h"
 
 typedef enum row_rule { SHUFFLED, HALVES, SHUFFLED_16, RUNS } row_rule;
-typedef enum code_rule { ROWS, BLOCKS, HOPPER_FP4, HOPPER_INT4 } code_rule;
-typedef enum scale_rule { NO_SCALE, SCALAR, ATOMS, F32_BLOCKS, FOLDED, LINES } scale_rule;
+typedef enum code_rule { ROWS, BLOCKS, HOPPER_FP4, HOPPER_INT4, HOPPER_FP4_FP8 } code_rule;
+typedef enum scale_rule { NO_SCALE, SCALAR, ATOMS, F32_BLOCKS, FOLDED, FOLDED_OFFSETS, LINES } scale_rule;
 
 typedef struct reading {
     const char *layout, *quant, *weight, *scale; /* tensors' names without w13_ and w2_ */
@@ -88,6 +90,14 @@ static const reading readings[] = {
     { "flashinfer-sm90-mxfp4-bf16", "mxfp4", "weight", "weight_scale", HALVES, HOPPER_FP4, FOLDED, { NULL } },
     { "flashinfer-sm90-mxfp4-bf16-lines", "mxfp4", "weight", "weight_scale", HALVES, HOPPER_FP4, LINES, { NULL } },
     { "flashinfer-sm90-mxfp4-bf16-rows", "mxfp4", "weight", "weight_scale", HALVES, ROWS, LINES, { NULL } },
+    { "flashinfer-sm90-mxfp4-fp8",
+      "mxfp4",
+      "weight",
+      "weight_scale",
+      HALVES,
+      HOPPER_FP4_FP8,
+      FOLDED_OFFSETS,
+      { "w13_residual", "w13_residual", "w2_residual" } },
     { "flashinfer-sm90-int4-fp8", "int4 words g128", "weight", "weight_scale", HALVES, HOPPER_INT4, FOLDED, { NULL } },
     { "flashinfer-sm90-int4-fp8-lines",
       "int4 words g128",
@@ -157,12 +167,26 @@ static uint32_t hopper_int4(const view *v, int64_t row, int64_t k)
     return v->codes[to * (v->cols / 2) + 2 * at + k % 4 / 2] >> (k % 2 * 4) & 15;
 }
 
+/* int4's places; in the word of the place, the sign is a nibble's that is elsewhere. */
+static uint32_t hopper_fp4_fp8(const view *v, int64_t row, int64_t k)
+{
+    const int64_t u = k / 4, x = u % 16;
+    const int64_t to = row / 16 * 16 + row % 8 + 8 * (x % 8 / 4);
+    const int64_t at = u / 16 * 16 + 8 * (x / 8) + 2 * (x % 4) + row % 16 / 8;
+    const int64_t nibble = at % 2 * 4 + k % 4;
+    uint32_t word;
+    memcpy(&word, v->codes + to * (v->cols / 2) + at / 2 * 4, sizeof word);
+    const int64_t sign = nibble < 4 ? 8 * nibble + 7 : 8 * (nibble - 4) + 3;
+    return (word >> (4 * nibble) & 7) | (word >> sign & 1) << 3;
+}
+
 static uint32_t code_of(const view *v, int64_t row, int64_t k)
 {
     const int64_t row_bytes = v->cols * v->bits / 8, byte = k * v->bits / 8;
     switch (v->how->codes) {
     case HOPPER_FP4: return hopper_fp4(v, row, k);
     case HOPPER_INT4: return hopper_int4(v, row, k);
+    case HOPPER_FP4_FP8: return hopper_fp4_fp8(v, row, k);
     default: break;
     }
     const uint8_t *at =
@@ -179,6 +203,7 @@ static int64_t scale_place(const view *v, int64_t row, int64_t g)
     switch (v->how->scales) {
     case ATOMS: return (row / 128 * (wide / 4) + g / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + g % 4;
     case FOLDED:
+    case FOLDED_OFFSETS:
         return ((row / 64 * (groups / across) + g / across) * lines + row % 64 % lines) * (folds * across) +
                row % 64 / lines * across + g % across;
     case LINES: return g / f * v->rows * f + row * f + g % f;
@@ -195,7 +220,9 @@ static double scale_of(const view *v, int64_t row, int which, int64_t n, int64_t
     uint32_t bits = 0;
     const int64_t bytes = v->scale_bits / 8;
     memcpy(&bits, v->scales + scale_place(v, of, k / v->group_cols) * bytes, (size_t)bytes);
-    return moxie_decode(v->scale, bits);
+    /* The kernel adds the offset to the exponent of an e4m3 code; what its bias is larger than e2m1's, the caller's
+     * factor of 2^6 takes back. */
+    return v->how->scales == FOLDED_OFFSETS ? ldexp(1, (int)bits) : (double)moxie_decode(v->scale, bits);
 }
 
 /* ---- one expert ---- */
@@ -214,7 +241,8 @@ static void read_scalars(const test_packed *packed, view *v, const moxie_expert 
     v->scalar[GATE] = v->scalar[UP] = v->scalar[DOWN] = 1;
     if (names[0] == NULL)
         return;
-    const double a1 = (double)e->a13_scale, a2 = (double)e->a2_scale;
+    const bool acts = packed->plan.layout->takes.static_acts;
+    const double a1 = acts ? (double)e->a13_scale : 1, a2 = acts ? (double)e->a2_scale : 1;
     v->scalar[GATE] = constant_of(packed, names[0]) / a1;
     v->scalar[UP] = constant_of(packed, names[1]) / a1;
     if (strcmp(names[0], names[1]) != 0) /* up's quantizes the product as well */
@@ -281,7 +309,7 @@ static void read_expert(const reading *how, bool pad, test_rng *rng)
     e->a13_scale = 0.5f;
     e->a2_scale = 0.25f;
     e->gate.global.rows = e->up.global.rows = e->down.global.rows = e->up.global.data != NULL;
-    if (how->scalars[0] != NULL && !strcmp(how->scalars[0], how->scalars[1])) {
+    if (shape.w13.scale != MOXIE_F8_E8M0 && how->scalars[0] != NULL && !strcmp(how->scalars[0], how->scalars[1])) {
         const bool global = e->up.global.data != NULL;
         mox_grid_store(global ? &e->up.global : &e->up.scale, 0, 0,
                        mox_grid_code(global ? &e->gate.global : &e->gate.scale, 0, 0));

@@ -186,6 +186,75 @@ int test_state_flashinfer_sm90_mxfp4_bf16_rows(const mox_vendor_plan *plan, cons
     return state_mxfp4(plan, e, as_it_is, 4, lines, out);
 }
 
+/* ---- Humming ---- */
+
+/* Signs of nibble i of each 32-bit word to bit 8i + 7, or 8(i - 4) + 3 from the fifth on. */
+static test_array move_signs(test_array nibbles)
+{
+    for (int64_t w = 0; w < test_array_count(&nibbles); w += 8) {
+        uint32_t *n = nibbles.data + w, sign[8];
+        for (int i = 0; i < 8; i++) {
+            sign[i] = n[i] & 8;
+            n[i] &= 7;
+        }
+        for (int i = 0; i < 8; i++)
+            n[i < 4 ? 2 * i + 1 : 2 * (i - 4)] |= sign[i];
+    }
+    return nibbles;
+}
+
+static uint32_t without_minus_zero(uint32_t code)
+{
+    return code == 8 ? 0 : code;
+}
+
+static uint32_t is_minus_zero(uint32_t code)
+{
+    return code == 8;
+}
+
+/* Offsets of scales, and the lowest that has one of its own. */
+static test_array split(test_array s, uint32_t *low)
+{
+    uint32_t most = 0, least = 255;
+    for (int64_t i = 0; i < test_array_count(&s); i++) {
+        most = s.data[i] > most ? s.data[i] : most;
+        least = s.data[i] < least ? s.data[i] : least;
+    }
+    *low = most - least > 11 ? most - 11 : least;
+    for (int64_t i = 0; i < test_array_count(&s); i++)
+        s.data[i] = ((s.data[i] < *low ? *low : s.data[i]) - *low + 1) & 15;
+    return s;
+}
+
+int test_state_flashinfer_sm90_mxfp4_fp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    uint32_t low13, low2;
+    const test_array s13 = fold_mxfp4(split(scales_31(plan, e, 32), &low13));
+    const test_array s2 = fold_mxfp4(split(scales_2(plan, e, 32), &low2));
+    const test_array w13 = interleave_int4(test_map(codes_31(plan, e), without_minus_zero));
+    const test_array w2 = interleave_int4(test_map(codes_2(plan, e), without_minus_zero));
+    out[0] = (test_stated) { "w13_weight", move_signs(w13), 4 };
+    out[1] = (test_stated) { "w2_weight", move_signs(w2), 4 };
+    out[2] = (test_stated) { "w13_weight_scale", s13, 8 };
+    out[3] = (test_stated) { "w2_weight_scale", s2, 8 };
+    out[4] = (test_stated) { "moxie.w13_weight_scale", test_stack(&e->gate.scale, &e->up.scale, 0), 8 };
+    out[5] = (test_stated) { "moxie.w2_weight_scale", test_array_of(&e->down.scale), 8 };
+    const test_array z13 = test_map(test_stack(&e->gate.codes, &e->up.codes, 0), is_minus_zero);
+    out[6] = (test_stated) { "moxie.w13_minus_zeros", z13, 1 };
+    out[7] = (test_stated) { "moxie.w2_minus_zeros", test_map(test_array_of(&e->down.codes), is_minus_zero), 1 };
+    out[8] = (test_stated) { "w13_residual", test_float(ldexpf(1, (int)low13 - 127) * 0.5f), 32 };
+    out[9] = (test_stated) { "w2_residual", test_float(ldexpf(1, (int)low2 - 127) * 0.5f), 32 };
+    int n = 10;
+    if (plan->shape.bias13) {
+        out[n++] = (test_stated) { "w13_bias", test_stack(&e->up.bias, &e->gate.bias, 0), 16 };
+        out[n++] = (test_stated) { "w2_bias", test_array_of(&e->down.bias), 16 };
+    }
+    return n + test_state_swiglu(plan, out + n);
+}
+
+/* ---- int4 ---- */
+
 static int state_int4(const mox_vendor_plan *plan, const moxie_expert *e, test_array (*scales)(test_array),
                       test_stated out[])
 {

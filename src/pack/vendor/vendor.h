@@ -61,8 +61,8 @@ typedef struct mox_vendor_code mox_vendor_code;
 
 /* What a code may depend on besides the element. */
 typedef struct mox_vendor_context {
-    const mox_vendor_code *code; /* itself: one function serves codes that differ in numbers */
-    const mox_vendor_facts *facts;
+    const mox_vendor_code *code;         /* itself: one function serves codes that differ in numbers */
+    const mox_vendor_facts *facts, *own; /* of the layer; of the expert, when the layout measures it */
     mox_vendor_projection projection;
     float zero_add; /* of the matrix: what its reader adds to stored zero points */
 } mox_vendor_context;
@@ -109,7 +109,8 @@ typedef struct mox_vendor_order {
 /* How a part differs from its elements moved once: a sum of these. */
 enum {
     MOX_VENDOR_DERIVED = 1, /* undo does not read it: another part keeps the elements as they were */
-    MOX_VENDOR_SPREAD = 2   /* of scales: each is repeated for all rows of its group. A derived part */
+    MOX_VENDOR_SPREAD = 2,  /* of scales: each is repeated for all rows of its group. A derived part */
+    MOX_VENDOR_PATCH = 4    /* undo reads it last: its code's backward changes elements that another part wrote */
 };
 
 /* One tensor. rows and code NULL: unchanged. Parts that the expert has not (bias, zeros) are left out. Parts that only
@@ -162,7 +163,8 @@ typedef struct mox_vendor_layout {
     const char *name, *summary;
     const char *caller; /* whose kernel, called how */
     mox_vendor_takes takes;
-    bool surveys; /* constants or codes need facts of all experts */
+    bool surveys;  /* constants or codes need facts of all experts */
+    bool measures; /* codes need facts of the expert */
     /* False, and `reason` says why, when the target has no way to hold this expert although it takes its shape. NULL:
      * any. */
     bool (*holds)(const struct mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size);
@@ -226,6 +228,10 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
 /* Writes every element through the writable grids in `out`, shaped as those that were packed. */
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error);
+
+/* ---- inside: the range of an expert's scales, into facts that hold others' or zeros (vendor_survey.c) ---- */
+
+void mox_vendor_measure(const moxie_expert *expert, mox_vendor_facts *facts);
 
 /* ---- inside: one scale for a whole matrix (vendor_plan.c) -------------------------------------------- */
 

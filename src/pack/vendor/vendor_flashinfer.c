@@ -11,6 +11,7 @@
  *     flashinfer-sm90-mxfp4-bf16              w31            sm90 fp4           e8m0 per 32, folded
  *     flashinfer-sm90-mxfp4-bf16-lines        w31            sm90 fp4           e8m0 per 32, lines
  *     flashinfer-sm90-mxfp4-bf16-rows         w31            rows               e8m0 per 32, lines
+ *     flashinfer-sm90-mxfp4-fp8               w31            sm90 fp4_fp8       offsets of e8m0 per 32, folded
  *     flashinfer-sm90-int4-fp8                w31            sm90 int4          bf16 per 128, folded
  *     flashinfer-sm90-int4-fp8-lines          w31            sm90 int4          bf16 per 128, lines
  *
@@ -136,6 +137,41 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_bf16_rows =
     MXFP4("flashinfer-sm90-mxfp4-bf16-rows", "fp4 with an e8m0 scale per 32: up before gate, scales in lines",
           "FlashInfer cutlass_fused_moe, use_w4_group_scaling, before pull request 3084 (vLLM)", mox_order_plain,
           mox_order_lines);
+
+#define KEPT(name, projection, of, code, how)                                                                          \
+    {                                                                                                                  \
+        "moxie." name, projection, of, MOXIE_U8, NULL, code, &mox_order_plain, how                                     \
+    }
+
+/* No padding: a padded scale would be the lowest, and change the others' offsets. */
+const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_fp8 = {
+    .name = "flashinfer-sm90-mxfp4-fp8",
+    .summary = "fp4 with an e8m0 scale per 32: up before gate, mixed rows, scales split (Humming)",
+    .caller = "FlashInfer cutlass_fused_moe, use_wfp4afp8_humming",
+    .takes = { .elements = { MOXIE_F4_E2M1 },
+               .scales = { MOXIE_F8_E8M0 },
+               .group_cols = { 32 },
+               .whole_groups = true,
+               .no_zeros = true,
+               .bias = true,
+               .biases = { MOXIE_BF16 } },
+    .measures = true,
+    .holds = mox_holds_offsets,
+    .limits = { MOX_VENDOR_EXTENTS(128, false, MXFP4_WHY) },
+    .parts = { W31("weight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_fp4_no_minus_zero, &mox_order_sm90_fp4_fp8),
+               { "w13_weight_scale", MOX_VENDOR_W13, MOX_VENDOR_SCALES, MOXIE_U8, &mox_rows_w31, &mox_code_e8m0_offset,
+                 &mox_order_sm90_folded_8, MOX_VENDOR_DERIVED },
+               { "w2_weight_scale", MOX_VENDOR_W2, MOX_VENDOR_SCALES, MOXIE_U8, NULL, &mox_code_e8m0_offset,
+                 &mox_order_sm90_folded_8, MOX_VENDOR_DERIVED },
+               W31("bias", MOX_VENDOR_BIAS, MOXIE_BF16, NULL, &mox_order_vector),
+               KEPT("w13_weight_scale", MOX_VENDOR_W13, MOX_VENDOR_SCALES, NULL, 0),
+               KEPT("w2_weight_scale", MOX_VENDOR_W2, MOX_VENDOR_SCALES, NULL, 0),
+               KEPT("w13_minus_zeros", MOX_VENDOR_W13, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros, MOX_VENDOR_PATCH),
+               KEPT("w2_minus_zeros", MOX_VENDOR_W2, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros, MOX_VENDOR_PATCH) },
+    .constants = { { "w13_residual", mox_value_residual13, NULL },
+                   { "w2_residual", mox_value_residual2, NULL },
+                   MOX_VENDOR_SWIGLU },
+};
 
 /* ---- int4 ----------------------------------------------------------------------------------------- */
 

@@ -11,8 +11,6 @@
  */
 #include <stdatomic.h>
 
-#include <math.h>
-
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
@@ -34,13 +32,16 @@ typedef struct piece {
     int64_t block, first; /* rows a task; number of the first task */
 } piece;
 
+typedef enum passage { PACK, UNPACK, PATCH } passage;
+
 typedef struct walk {
     const mox_vendor_plan *plan;
     piece pieces[MOX_VENDOR_PARTS];
     int32_t count;
-    bool undo;
-    uint8_t *staging;  /* of a worker: most_rows rows, and one that takes what padding gives back */
-    int64_t most_rows; /* of a block */
+    passage pass;
+    mox_vendor_facts own; /* of this expert */
+    uint8_t *staging;     /* of a worker: most_rows rows, and one that takes what padding gives back */
+    int64_t most_rows;    /* of a block */
     uint64_t staging_bytes, row_bytes;
     uint8_t *zeros;                /* one row */
     _Atomic(const char *) refusal; /* a code's, of some elements */
@@ -128,8 +129,8 @@ static void one_block(void *context, int64_t task, int32_t worker)
     while (p->first > task)
         p--;
     const int64_t row = (task - p->first) * p->block, rows = p->tensor->matrix.rows;
-    (w->undo ? unpack_block : pack_block)(w, p, row, mox_min_i64(p->block, rows - row),
-                                          w->staging + (uint64_t)worker * w->staging_bytes);
+    (w->pass == PACK ? pack_block : unpack_block)(w, p, row, mox_min_i64(p->block, rows - row),
+                                                  w->staging + (uint64_t)worker * w->staging_bytes);
 }
 
 /* ---- one expert ----------------------------------------------------------------------------------- */
@@ -161,11 +162,11 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
         p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
     }
     p->code = mox_vendor_code_for(part->code, first->dtype);
-    p->context = (mox_vendor_context) { p->code, &w->plan->facts, part->projection, halves[0]->zero_add };
+    p->context = (mox_vendor_context) { p->code, &w->plan->facts, &w->own, part->projection, halves[0]->zero_add };
     p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
     for (int i = 0; i < p->halves; i++)
-        MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), !w->undo, executor, &p->half[i], error));
+        MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), w->pass != UNPACK, executor, &p->half[i], error));
     return MOXIE_OK;
 }
 
@@ -226,19 +227,23 @@ moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *e
     return MOXIE_OK;
 }
 
-static bool is_walked(const mox_vendor_part *part, bool undo)
+static bool is_walked(const mox_vendor_part *part, passage pass)
 {
-    return part != NULL && !(undo && (part->how & MOX_VENDOR_DERIVED));
+    if (part == NULL || pass == PACK)
+        return part != NULL;
+    return !(part->how & MOX_VENDOR_DERIVED) && (part->how & MOX_VENDOR_PATCH ? PATCH : UNPACK) == pass;
 }
 
-static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, bool undo,
+static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, passage pass,
                         const moxie_executor *executor, moxie_error *error)
 {
-    walk w = { .plan = plan, .undo = undo };
+    walk w = { .plan = plan, .pass = pass };
     int64_t tasks = 0;
     moxie_status status = MOXIE_OK;
+    if (pass == PACK && plan->layout->measures)
+        mox_vendor_measure(expert, &w.own);
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++) {
-        if (!is_walked(plan->tensors[i].part, undo))
+        if (!is_walked(plan->tensors[i].part, pass))
             continue;
         piece *p = &w.pieces[w.count++];
         status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
@@ -252,7 +257,7 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
         mox_parallel(executor, tasks, one_block, &w);
     for (int32_t i = 0; i < w.count; i++)
         for (int h = 0; h < w.pieces[i].halves; h++) {
-            if (undo && status == MOXIE_OK)
+            if (pass != PACK && status == MOXIE_OK)
                 mox_vendor_source_flush(&w.pieces[i].half[h], executor);
             mox_vendor_source_close(&w.pieces[i].half[h]);
         }
@@ -299,7 +304,7 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
                 MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: its constants hold static scales of activations, and no expert has one",
                 plan->layout->name);
-    MOX_TRY(run(plan, expert, tensors, false, executor, error));
+    MOX_TRY(run(plan, expert, tensors, PACK, executor, error));
     for (int32_t i = 0; i < plan->count; i++) {
         const mox_vendor_tensor *t = &plan->tensors[i];
         if (t->constant != NULL) {
@@ -335,54 +340,11 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
                                const moxie_executor *executor, moxie_error *error)
 {
     MOX_TRY(check_views(plan, out, error));
-    MOX_TRY(run(plan, out, tensors, true, executor, error));
+    MOX_TRY(run(plan, out, tensors, UNPACK, executor, error));
+    MOX_TRY(run(plan, out, tensors, PATCH, executor, error));
     out->a13_scale = out->a2_scale = 0;
     for (int32_t i = 0; i < plan->count; i++)
         if (plan->tensors[i].part == NULL && plan->tensors[i].constant == NULL)
             restore_kept(&plan->shape, tensors[i], out);
     return MOXIE_OK;
-}
-
-/* ---- survey --------------------------------------------------------------------------------------- */
-
-static void survey_matrix(const moxie_grid *scale, int which, mox_vendor_facts *facts)
-{
-    if (scale->data == NULL)
-        return;
-    float decoded[256];
-    const bool bytes = mox_dtype_bits(scale->dtype) == 8;
-    for (uint32_t c = 0; bytes && c < 256; c++)
-        decoded[c] = moxie_decode(scale->dtype, c);
-    for (int64_t r = 0; r < scale->rows; r++)
-        for (int64_t c = 0; c < scale->cols; c++) {
-            const uint32_t code = mox_grid_code(scale, r, c);
-            const float value = bytes ? decoded[code] : moxie_decode(scale->dtype, code);
-            if (value > facts->scale_most[which])
-                facts->scale_most[which] = value;
-            if (value > 0 && (facts->scale_least[which] == 0 || value < facts->scale_least[which]))
-                facts->scale_least[which] = value;
-        }
-}
-
-/* The scale that multiplies codes: `given`, or its reciprocal when activations divide by it. */
-static moxie_status survey_act(float given, const moxie_quant *act, const moxie_quant *weight, float *most,
-                               moxie_error *error)
-{
-    MOX_FAIL_IF(!(given >= 0 && given < INFINITY), MOXIE_ERR_UNSUPPORTED, error,
-                "a static scale of activations is %g, which must be a positive number", (double)given);
-    const int32_t kind = act->global != MOXIE_GLOBAL_NONE ? act->global : weight->global;
-    const float scale = given == 0 ? 0 : kind == MOXIE_GLOBAL_DIVIDE ? 1.0f / given : given;
-    *most = scale > *most ? scale : *most;
-    return MOXIE_OK;
-}
-
-moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
-{
-    MOX_TRY(mox_vendor_check(plan, expert, error));
-    mox_vendor_facts *f = &plan->facts;
-    survey_matrix(&expert->gate.scale, MOX_VENDOR_W13, f);
-    survey_matrix(&expert->up.scale, MOX_VENDOR_W13, f);
-    survey_matrix(&expert->down.scale, MOX_VENDOR_W2, f);
-    MOX_TRY(survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f->a13_most, error));
-    return survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f->a2_most, error);
 }

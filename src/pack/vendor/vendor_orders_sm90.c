@@ -12,6 +12,9 @@
  *
  *     int4     the same with pairs of bytes, not twiddled: 16 bytes are  a0 a1 b0 b1 | a2 a3 b2 b3 | .. | a6 a7 b6 b7
  *
+ *     fp4_fp8  int4's order; then in each word signs of nibbles 0 .. 3 go to bits 7, 15, 23, 31 and those of 4 .. 7 to
+ *              bits 3, 11, 19, 27
+ *
  *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]: a line of 16 bytes holds the scales that rows
  *              m, m + F, m + 2F .. of 64 have in 128 columns; F = 16 for 4 bytes a row, 8 for 2
  *
@@ -85,6 +88,49 @@ INLINE void part_int4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8
     }
 }
 
+/* Signs of nibbles n0 .. n7 in the order n4 n0 n5 n1 n6 n2 n7 n3: halves exchanged, then interleaved. */
+INLINE mox_v8u16 spread_signs(mox_v8u16 units)
+{
+    const mox_v4u32 w = (mox_v4u32)units;
+    mox_v4u32 s = w & 0x88888888u;
+    s = s << 16 | s >> 16;
+    mox_v4u32 t = (s ^ s >> 8) & 0x0000ff00u;
+    s ^= t ^ t << 8;
+    t = (s ^ s >> 4) & 0x00f000f0u;
+    s ^= t ^ t << 4;
+    return (mox_v8u16)((w & 0x77777777u) | s);
+}
+
+INLINE mox_v8u16 gather_signs(mox_v8u16 units)
+{
+    const mox_v4u32 w = (mox_v4u32)units;
+    mox_v4u32 s = w & 0x88888888u;
+    mox_v4u32 t = (s ^ s >> 4) & 0x00f000f0u;
+    s ^= t ^ t << 4;
+    t = (s ^ s >> 8) & 0x0000ff00u;
+    s ^= t ^ t << 8;
+    return (mox_v8u16)((w & 0x77777777u) | s << 16 | s >> 16);
+}
+
+INLINE void mix_fp4_fp8(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
+{
+    mix_int4(a, b, low, high);
+    for (int i = 0; i < CHUNK; i += SPAN) {
+        store_units(low + i, spread_signs(load_units(low + i)));
+        store_units(high + i, spread_signs(load_units(high + i)));
+    }
+}
+
+INLINE void part_fp4_fp8(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
+{
+    uint8_t x[CHUNK], y[CHUNK];
+    for (int i = 0; i < CHUNK; i += SPAN) {
+        store_units(x + i, gather_signs(load_units(low + i)));
+        store_units(y + i, gather_signs(load_units(high + i)));
+    }
+    part_int4(x, y, a, b);
+}
+
 INLINE void put_weights(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                         uint8_t *tensor, mix *function)
 {
@@ -127,9 +173,24 @@ static void get_int4(const mox_vendor_matrix *m, int64_t row, int64_t count, uin
     get_weights(m, row, count, rows, tensor, part_int4);
 }
 
+static void put_fp4_fp8(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                        uint8_t *tensor)
+{
+    put_weights(m, row, count, rows, tensor, mix_fp4_fp8);
+}
+
+static void get_fp4_fp8(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                        const uint8_t *tensor)
+{
+    get_weights(m, row, count, rows, tensor, part_fp4_fp8);
+}
+
 #define WEIGHTS .step = ROWS, .bytes_multiple = CHUNK, .pad_rows = 1, .pad_cols = 1
 const mox_vendor_order mox_order_sm90_fp4 = { .name = "sm90 fp4", WEIGHTS, .put = put_fp4, .get = get_fp4 };
 const mox_vendor_order mox_order_sm90_int4 = { .name = "sm90 int4", WEIGHTS, .put = put_int4, .get = get_int4 };
+const mox_vendor_order mox_order_sm90_fp4_fp8 = {
+    .name = "sm90 fp4 for fp8", WEIGHTS, .put = put_fp4_fp8, .get = get_fp4_fp8
+};
 
 /* ---- folded scales -------------------------------------------------------------------------------- */
 

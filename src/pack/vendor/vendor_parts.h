@@ -25,9 +25,10 @@ extern const mox_vendor_order mox_order_hopper_values, mox_order_hopper_values_p
 
 /* ---- FlashInfer's (vendor_rows.c, vendor_codes_flashinfer.c, vendor_orders_sm90.c, vendor_orders_atoms.c) ---- */
 extern const mox_vendor_rows mox_rows_runs_64_w31;
-extern const mox_vendor_code mox_code_f32_at_least;
+extern const mox_vendor_code mox_code_f32_at_least, mox_code_fp4_no_minus_zero, mox_code_fp4_minus_zeros,
+    mox_code_e8m0_offset;
 extern const mox_vendor_order mox_order_lines, mox_order_scales_8x4, mox_order_sm90_fp4, mox_order_sm90_int4,
-    mox_order_sm90_folded_8, mox_order_sm90_folded_16;
+    mox_order_sm90_fp4_fp8, mox_order_sm90_folded_8, mox_order_sm90_folded_16;
 
 /* Shape of a tensor that is all its items in a row. */
 int32_t mox_vendor_vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK]);
@@ -48,12 +49,17 @@ mox_vendor_value mox_value_a1_scale, mox_value_a1_gscale, mox_value_a2_scale, mo
  *     g2_alpha      down's scalar * a2 */
 mox_vendor_value mox_value_g1_alpha, mox_value_g1_scale_c, mox_value_g2_alpha;
 
-/* ---- what targets cannot hold (vendor_constants.c) ---- */
+/* What E8M0 scales leave of themselves beside offsets (vendor_humming.c): 2^(lowest kept - 128), of w13 and of w2. */
+mox_vendor_value mox_value_residual13, mox_value_residual2;
+
+/* ---- what targets cannot hold (vendor_constants.c, vendor_humming.c) ---- */
 
 typedef bool mox_vendor_holds(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size);
 
 /* No alpha, beta, limits; those, as one number each for the layer; one scalar (above) for gate and up besides. */
 mox_vendor_holds mox_holds_plain, mox_holds_swiglu, mox_holds_one_scalar;
+/* E8M0 scales that offsets of 4 bits tell apart, but for groups of zeros. */
+mox_vendor_holds mox_holds_offsets;
 
 /* ---- Marlin and moe_wna16 (vendor_codes_marlin.c, vendor_codes_marlin_scales.c, vendor_orders_marlin.c,
  *      vendor_orders_marlin_scales.c) ---- */
