@@ -37,6 +37,13 @@ MOX_KERNEL_INLINE __m512 mox_amx_scale_of(bool acts, const mox_amx_job *j, const
     return _mm512_load_ps(from->scale + group * MOX_PANEL_ROWS);
 }
 
+/* What the first segment is added to. A row of weights without scales, or with folded ones, ends as C itself: adding it
+ * to -0 leaves its sign when it is zero. */
+MOX_KERNEL_INLINE __m512 mox_amx_nothing(bool acts, const mox_amx_job *j)
+{
+    return _mm512_set1_ps(acts || j->scaled ? 0.0f : -0.0f);
+}
+
 /* ---- narrow -------------------------------------------------------------------------------------- */
 
 /* One step of `P` panels into C tiles 0, 1 (even) or 2, 3. */

@@ -55,7 +55,7 @@ MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, const mox_amx_job *j, int p
     const __m512 scale = mox_amx_scale_of(acts, j, &j->panel[p], segment);
     for (int64_t r = 0; r < rows; r++) {
         float *c = j->c + (row + r) * 32 + p * 16;
-        const __m512 before = segment == 0 ? _mm512_setzero_ps() : _mm512_load_ps(c);
+        const __m512 before = segment == 0 ? mox_amx_nothing(acts, j) : _mm512_load_ps(c);
         _mm512_store_ps(c, mox_amx_drained(acts, j, tile + r * 16, scale, row + r, segment, before));
     }
 }
