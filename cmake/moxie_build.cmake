@@ -75,7 +75,7 @@ function(moxie_isa_flags)
                 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1}${plain}")
         elseif(source MATCHES "_amx\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512bf16;-mavx512fp16;-mamx-tile;-mamx-bf16;-mamx-int8${plain}")
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512vnni;-mavx512bf16;-mavx512fp16;-mamx-tile;-mamx-bf16;-mamx-int8${plain}")
         endif()
     endforeach()
 endfunction()

@@ -154,6 +154,14 @@ static const float *wanted(bench *b, referee_sum sum)
     return b->want[sum] = want;
 }
 
+static void forget(bench *b)
+{
+    for (int i = 0; i < REFEREE_SUMS; i++) {
+        free(b->want[i]);
+        b->want[i] = NULL;
+    }
+}
+
 static void compare_sums(const mox_expert_gemm_row *row, bench *b, const float *c, int64_t rows)
 {
     const float *want = wanted(b, referee_sum_of(row));
@@ -182,19 +190,24 @@ static void multiply(const mox_expert_gemm_row *row, bench *b, int64_t rows)
     mox_refusal why;
     check_buffers buffers = { .count = 0 };
     const mox_panel_multiply_fn function = row->bind(&p->asked, &why);
-    const mox_panel_rows a = arrange(b, row->operand, rows, &buffers);
+    mox_panel_rows a = arrange(b, row->operand, rows, &buffers);
     float *c = check_buffer(&buffers, (size_t)(rows * WIDTH) * sizeof *c);
     void *scratch = check_buffer(&buffers, row->scratch_bytes(&p->asked));
     if (rows % 7 == 0 || rows == 1)
         check_operand(row->operand, a.data, rows, p->cols, p, b->first);
-    const test_cpu_state before = test_cpu_state_now();
-    function(&b->matrix, p->asked.weight, b->panel, b->panels, &a, c, scratch);
-    const test_cpu_state after = test_cpu_state_now();
-    if (after.control != before.control || after.tiles != 0)
-        fail_msg("%s leaves MXCSR %#x, which was %#x, and tiles %u", row->base.name, after.control, before.control,
-                 after.tiles);
-    if (referee_sum_of(row) != REFEREE_NONE)
-        compare_sums(row, b, c, rows);
+    /* Few rows twice: what is derived from them stays in scratch. */
+    for (int again = 0; again <= (rows <= 4); again++) {
+        a.again = again;
+        const test_cpu_state before = test_cpu_state_now();
+        function(&b->matrix, p->asked.weight, b->panel, b->panels, &a, c, scratch);
+        const test_cpu_state after = test_cpu_state_now();
+        if (after.control != before.control || after.tiles != 0)
+            fail_msg("%s leaves MXCSR %#x, which was %#x, and tiles %u", row->base.name, after.control, before.control,
+                     after.tiles);
+        if (referee_sum_of(row) != REFEREE_NONE)
+            compare_sums(row, b, c, rows);
+        memset(c, 0xff, (size_t)(rows * WIDTH) * sizeof *c);
+    }
     check_buffers_free(&buffers);
 }
 
@@ -215,25 +228,30 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, uint64_t skip)
         for (uint64_t n = skip; n < COUNTS; n += skip + 1, calls++)
             multiply(row, b, row_counts[n]);
     }
-    for (int i = 0; i < REFEREE_SUMS; i++) {
-        free(b->want[i]);
-        b->want[i] = NULL;
-    }
+    forget(b);
     return calls;
 }
 
-static int64_t check_bench(bench *b, test_rng *rng)
+/* The expert with most pairs; false when the layout does not hold it. */
+static bool open_bench(bench *b)
 {
     gemm_problem *p = &b->problem;
     const void *const *records = p->records[mox_layout_panel16.number];
     mox_panel_record record;
     if (records[0] == NULL)
-        return 0;
+        return false;
     for (b->slot = 0; p->offsets[b->slot + 1] - p->offsets[b->slot] < MOX_PANEL_BLOCK;)
         b->slot++;
     b->first = p->offsets[b->slot];
     mox_panel_open(&p->shape, records[b->slot], &record);
     b->matrix = p->asked.projection == MOX_W13 ? record.w13 : record.w2;
+    return true;
+}
+
+static int64_t check_bench(bench *b, test_rng *rng)
+{
+    if (!open_bench(b))
+        return 0;
     int64_t calls = check_panels(b, b->matrix.count - 1, 1, 2);
     if (b->matrix.count >= 2)
         calls += check_panels(b, (int64_t)test_below(rng, (uint64_t)b->matrix.count / 2) * 2, 2, test_below(rng, 3));
@@ -268,6 +286,108 @@ static void every_format_and_row_count(void **state)
     }
 }
 
+/* ---- 4 bits times few rows --------------------------------------------------------------------------------- */
+
+/* What a step's activations are. Kernels may multiply integers while sums of 24 bits hold every bit of them; here are
+ * steps far from that limit, below it and above it by one bit, such as cannot be integers at all, and such as leave the
+ * normal numbers. */
+typedef enum step_kind { SMALL, LONG, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
+
+static float edge(test_rng *rng, int64_t k)
+{
+    static const float large[] = { 0x1p20f, 0xffp13f, 0x1p21f, 0x1p22f };
+    const float magnitude = k % 32 < 2 ? large[test_below(rng, 4)] : (float)test_below(rng, 2);
+    return test_below(rng, 2) == 0 ? -magnitude : magnitude;
+}
+
+static float special(test_rng *rng)
+{
+    static const float values[] = { 0.0f,    -0.0f,     0x1p-130f, -0x1p-130f, 0x1p-126f, 0x1p-70f, -0x1p-52f,
+                                    0x1p40f, -0x1p100f, INFINITY,  NAN,        1.5f,      -2.0f,    0.75f };
+    return values[test_below(rng, sizeof values / sizeof values[0])];
+}
+
+/* `far`: an exponent. */
+static float activation(test_rng *rng, step_kind kind, int far, int64_t k)
+{
+    const float whole = (float)test_range(rng, -255, 255);
+    switch (kind) {
+    case SMALL: return whole / 64.0f;
+    case LONG: return ldexpf(whole, (int)test_below(rng, 10) - 20);
+    case EDGE: return ldexpf(edge(rng, k), -10);
+    case FAR: return ldexpf(whole, far);
+    case SPREAD: return ldexpf(whole, -(int)test_below(rng, 50));
+    default: return special(rng);
+    }
+}
+
+/* Rows 0 to 3 of the expert: steps of `kind` in one of `every`, else small ones. */
+static void put_activations(bench *b, test_rng *rng, step_kind kind, uint64_t every)
+{
+    static const int exponents[] = { -128, -60, 40, 116 };
+    gemm_problem *p = &b->problem;
+    for (int64_t r = 0; r < 4; r++) {
+        float *values = p->operand.values + gemm_operand_row(p, b->first + r) * p->operand.stride;
+        const int far = exponents[test_below(rng, 4)];
+        step_kind now = SMALL;
+        for (int64_t k = 0; k < p->cols; k++) {
+            if (k % 32 == 0)
+                now = test_below(rng, every) == 0 ? kind : SMALL;
+            values[k] = activation(rng, now, far, k);
+        }
+    }
+}
+
+static int64_t check_few_rows(bench *b)
+{
+    int64_t calls = 0;
+    b->panel = 0;
+    b->panels = 2;
+    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
+        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
+        if (row->bind == NULL || !gemm_admitted(row, &b->problem))
+            continue;
+        for (int64_t rows = 1; rows <= 4; rows++, calls++)
+            multiply(row, b, rows);
+    }
+    forget(b);
+    return calls;
+}
+
+static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_kind kind)
+{
+    const gemm_size size = { .rows = 32, .cols = test_range(rng, 200, 900), .most = MOX_PANEL_BLOCK };
+    int64_t calls = 0;
+    /* Codes times E4M3 may be held at a fraction of their value, so that tiny sums are zero earlier. */
+    if (kind == FAR && weight->quant.scale == MOXIE_F8_E4M3)
+        return 0;
+    bench b = { .slot = 0 };
+    gemm_problem_make(&b.problem, rng, weight, &test_act_quants[0], size);
+    b.problem.asked.dtype = MOXIE_BF16;
+    for (uint64_t every = 1; open_bench(&b) && every <= 9; every += 4) {
+        put_activations(&b, rng, kind, every);
+        calls += check_few_rows(&b);
+    }
+    gemm_problem_free(&b.problem);
+    return calls;
+}
+
+static void every_kind_of_step(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed(29);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    int64_t calls = 0;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int kind = SMALL; kind < STEP_KINDS; kind++)
+            if (mox_dtype_bits(test_weight_quants[w].quant.element) == 4)
+                calls += check_kind(&rng, &test_weight_quants[w], (step_kind)kind);
+    print_message("%lld calls\n", (long long)calls);
+    if (calls == 0)
+        skip();
+}
+
 /* The check of the tile unit would see tiles that are left. */
 static void tiles_can_be_seen(void **state)
 {
@@ -289,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_and_row_count),
+        cmocka_unit_test(every_kind_of_step),
         cmocka_unit_test(tiles_can_be_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
  *     mox_amx_stream   a panel: codes, scales, and where its decoded lines lie
  *     mox_amx_job      both panels, the activations, segments
  *
- *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same |
+ *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same | digits |
  *
  * For files compiled with AMX bf16, AVX-512 VBMI and FP16.
  */
@@ -17,10 +17,12 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 enum {
-    MOX_AMX_LINES = 1024, /* bytes of a step's pair lines */
-    MOX_AMX_RING = 4,     /* steps of lines that are kept when each is read once */
-    MOX_AMX_TILE = 256,   /* numbers of a C tile */
-    MOX_AMX_NARROW = 8    /* rows of the narrow way */
+    MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
+    MOX_AMX_RING = 4,          /* steps of lines that are kept when each is read once */
+    MOX_AMX_TILE = 256,        /* numbers of a C tile */
+    MOX_AMX_NARROW = 8,        /* rows of the narrow way */
+    MOX_AMX_DIGITS = 3,        /* rows, at most, that are multiplied in integers */
+    MOX_AMX_DIGITS_BYTES = 128 /* of a step and row */
 };
 
 /* What becomes of a scale: it ends a segment, or is folded into lines. */
@@ -41,9 +43,22 @@ typedef struct mox_amx_stream {
     const uint8_t *exponent;     /* [groups][16] E8M0 when folded */
     const float *scale;          /* [groups][16]; FOLD_E4M3: [groups][16][2] f16 */
     uint8_t *lines;              /* [steps], or the ring; bf16: in the record */
+    uint8_t least, most;         /* codes of folded scales, without their signs */
     bool wide;                   /* folded scales leave the range of the fast way */
     float end[MOX_PANEL_ROWS];   /* what folding left out, powers of two */
 } mox_amx_stream;
+
+/* What is known of the rows' steps. */
+typedef struct mox_amx_found {
+    int64_t kinds[3]; /* how many are multiplied in two digits, in three, in floats */
+    bool in_range;    /* mox_digits_in_range() of those in floats */
+} mox_amx_found;
+
+/* In scratch: digits [steps][rows][128], and by step how it is multiplied. */
+typedef struct mox_amx_digits {
+    uint8_t *digits, *kinds;
+    mox_amx_found *found;
+} mox_amx_digits;
 
 typedef struct mox_amx_job {
     const struct mox_amx_job *self; /* the original: copies whose address goes nowhere stay in registers */
@@ -61,6 +76,7 @@ typedef struct mox_amx_job {
     bool scaled;                            /* segments have scales of weights */
     float *buffer;                          /* [4][16][16] */
     float *c;                               /* [rows][32] */
+    mox_amx_digits digits;
 } mox_amx_job;
 
 /* The smallest normal bf16 is 2^-126: folded lines of f4_e2m1 are held at 2^-16 of their value (fold_e4m3). */

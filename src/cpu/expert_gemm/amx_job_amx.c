@@ -35,6 +35,9 @@ static uint64_t lay_out(int64_t steps, int64_t groups, uint8_t *base, mox_amx_jo
         space[p].codes = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS);
         j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, MOX_AMX_RING) * MOX_AMX_LINES);
     }
+    j->digits.digits = carve(base, &at, (uint64_t)steps * MOX_AMX_DIGITS * MOX_AMX_DIGITS_BYTES);
+    j->digits.kinds = carve(base, &at, (uint64_t)steps);
+    j->digits.found = carve(base, &at, sizeof *j->digits.found);
     return at;
 }
 
@@ -44,22 +47,33 @@ static int64_t steps_of(int64_t cols, int64_t steps)
     return mox_min_i64(mox_ceil_div(cols, MOX_PANEL_STEP), steps);
 }
 
-/* True when a folded scale is NaN, or brings a code below or above normal numbers. Powers of two: the smallest code
- * that is not zero is 2^-16 or more, the largest below 2^16. */
-static bool is_wide(mox_amx_folding fold, const uint8_t *codes, int64_t count)
+/* The least and the greatest of codes of scales, without signs where there are any. */
+static void find_range(mox_amx_folding fold, int64_t count, mox_amx_stream *out)
 {
     const __m512i magnitude = _mm512_set1_epi8(fold == MOX_AMX_FOLD_E4M3 ? 0x7f : -1);
     __m512i low = _mm512_set1_epi8(-1), high = _mm512_setzero_si512();
     for (int64_t i = 0; i < count; i += 64) {
         const __mmask64 there = count - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (count - i)) - 1;
-        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, codes + i), magnitude);
+        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, out->exponent + i), magnitude);
         low = _mm512_mask_min_epu8(low, there, low, code);
         high = _mm512_max_epu8(high, code);
     }
-    if (fold == MOX_AMX_FOLD_E4M3)
-        return _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8(0x7f)) != 0;
-    return (_mm512_cmplt_epu8_mask(low, _mm512_set1_epi8(20)) |
-            _mm512_cmpgt_epu8_mask(high, _mm512_set1_epi8((char)236))) != 0;
+    uint8_t lows[64], highs[64];
+    _mm512_storeu_si512(lows, low);
+    _mm512_storeu_si512(highs, high);
+    out->least = UINT8_MAX;
+    out->most = 0;
+    for (int i = 0; i < 64; i++) {
+        out->least = lows[i] < out->least ? lows[i] : out->least;
+        out->most = highs[i] > out->most ? highs[i] : out->most;
+    }
+}
+
+/* True when a folded scale is NaN, or brings a code below or above normal numbers. Powers of two: the smallest code
+ * that is not zero is 2^-16 or more, the largest below 2^16. */
+static bool is_wide(mox_amx_folding fold, const mox_amx_stream *of)
+{
+    return fold == MOX_AMX_FOLD_E4M3 ? of->most == 0x7f : of->least < 20 || of->most > 236;
 }
 
 /* Scales as f16 in both halves of each lane. The fields of E4M3 moved to those of f16 are 2^-8 of the value; the
@@ -118,7 +132,8 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
         return;
     }
     out->exponent = spread(m, codes + m->scale_at, space->codes);
-    out->wide = is_wide(fold, out->exponent, m->groups * MOX_PANEL_ROWS);
+    find_range(fold, m->groups * MOX_PANEL_ROWS, out);
+    out->wide = is_wide(fold, out);
     if (fold == MOX_AMX_FOLD_E4M3)
         halve_scales(out->exponent, m->groups, space->scale);
     else if (out->wide)

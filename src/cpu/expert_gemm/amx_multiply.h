@@ -5,12 +5,14 @@
  *     square    tiles of rows by two, panels by two, sums in c: long segments, hence all folded formats
  *     narrow    short segments, up to 8 rows: both panels at once, 2 x rows sums in registers
  *     tall      short segments: tiles of up to 16 rows, a panel at a time, 16 sums in registers
+ *     digits    weights of 4 bits, up to 3 rows: no tiles at all (amx_digits.h)
  *
  * Activations with scales per group of columns go square or tall, with all lines decoded beforehand.
  */
 #ifndef MOX_CPU_AMX_MULTIPLY_H
 #define MOX_CPU_AMX_MULTIPLY_H
 
+#include "cpu/expert_gemm/amx_digits.h"
 #include "cpu/expert_gemm/amx_forms.h"
 #include "cpu/expert_gemm/amx_square.h"
 
@@ -81,14 +83,17 @@ MOX_KERNEL_INLINE void mox_amx_compute(mox_amx_form f, const mox_amx_job *from)
         mox_amx_all_tall(f, acts, &j);
 }
 
-MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, const mox_panel_matrix *m, const moxie_quant *weight,
-                                        int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
+/* `digits`: few rows in integers. */
+MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, bool digits, const mox_panel_matrix *m,
+                                        const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a,
+                                        float *c, void *scratch)
 {
     mox_amx_job j;
     mox_amx_prepare(&j, f.fold, m, weight, panel, panels, a, c, scratch);
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
-    mox_amx_compute(f, &j);
+    if (!digits || !mox_amx_times_digits(f, &j, a, weight))
+        mox_amx_compute(f, &j);
     _tile_release();
     _mm_setcsr(mxcsr);
 }
@@ -98,7 +103,15 @@ MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, const mox_panel_matrix *
     void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                         \
               const mox_panel_rows *a, float *c, void *scratch)                                                        \
     {                                                                                                                  \
-        mox_amx_multiply((mox_amx_form) { like, zeros, fold }, m, weight, panel, panels, a, c, scratch);               \
+        mox_amx_multiply((mox_amx_form) { like, zeros, fold }, false, m, weight, panel, panels, a, c, scratch);        \
+    }
+
+/* The same, with few rows in integers. */
+#define MOX_AMX_DIGITS_FORM(name, like, zeros, fold)                                                                   \
+    void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                         \
+              const mox_panel_rows *a, float *c, void *scratch)                                                        \
+    {                                                                                                                  \
+        mox_amx_multiply((mox_amx_form) { like, zeros, fold }, true, m, weight, panel, panels, a, c, scratch);         \
     }
 
 #endif

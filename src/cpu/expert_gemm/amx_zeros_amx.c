@@ -6,7 +6,7 @@
 
 #include "cpu/expert_gemm/amx_multiply.h"
 
-MOX_AMX_FORM(mox_amx_times_i4_zeros, MOXIE_I4, true, MOX_AMX_DRAINED)
-MOX_AMX_FORM(mox_amx_times_u4b8_zeros, MOXIE_U4B8, true, MOX_AMX_DRAINED)
+MOX_AMX_DIGITS_FORM(mox_amx_times_i4_zeros, MOXIE_I4, true, MOX_AMX_DRAINED)
+MOX_AMX_DIGITS_FORM(mox_amx_times_u4b8_zeros, MOXIE_U4B8, true, MOX_AMX_DRAINED)
 
 #endif

@@ -15,6 +15,7 @@
  *     amx_job.h       what a call works on              amx_job_amx.c   ... and how it is set up
  *     amx_lines.h     codes to B lines
  *     amx_segments.h  narrow, tall: short segments      amx_square.h    long segments
+ *     amx_digits.h    few rows times 4 bits, in integers
  *     amx_multiply.h  a format's product                amx_*_amx.c     its instances
  *
  * Tile loads and stores are inline assembly to the compiler without memory operands: fences keep its order. Every way
@@ -92,8 +93,8 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
 {
     const moxie_quant *weight = problem->weight;
     const int64_t cols = problem_cols(problem);
-    if (!mox_cpu()->avx512_fp16) {
-        mox_refuse(why, "use the avx512 rows", "needs AVX-512 FP16 beside AMX");
+    if (!mox_cpu()->avx512_fp16 || !mox_cpu()->avx512_vnni) {
+        mox_refuse(why, "use the avx512 rows", "needs AVX-512 FP16 and VNNI beside AMX");
         return NULL;
     }
     if (!takes_operand(problem, why))
