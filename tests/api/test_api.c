@@ -137,6 +137,12 @@ static void refuses_null_in_schemes(void **state)
     assert_int_equal(moxie_scheme_batched_scale_shape(NULL, 1, 1, 1, NULL), 0);
 }
 
+static int never(void *user, const char *name, const moxie_tensor *tensor)
+{
+    (void)user, (void)name, (void)tensor;
+    return 1;
+}
+
 static void refuses_null_in_checkpoints(void **state)
 {
     (void)state;
@@ -147,6 +153,12 @@ static void refuses_null_in_checkpoints(void **state)
     REFUSES(moxie_model_open(".", NULL, NULL, error));
     REFUSES(moxie_tensor_file_open(NULL, 0, &file, error));
     REFUSES(moxie_tensor_file_open("x", 0, NULL, error));
+    REFUSES(moxie_model_visit_experts(NULL, 0, never, NULL, error));
+    REFUSES(moxie_model_visit_experts(SOME(moxie_model), 0, NULL, NULL, error));
+    REFUSES(moxie_model_expert_prefix(NULL, 0, SOME(char), 1, error));
+    REFUSES(moxie_model_expert_prefix(SOME(moxie_model), 0, NULL, 1, error));
+    assert_null(moxie_tensor_file_metadata(NULL, "key"));
+    moxie_tensor_file_let_go(NULL, somewhere, 8);
     REFUSES(moxie_synth_write(NULL, "x", NULL, error));
     REFUSES(moxie_synth_write("gpt-oss-20b", NULL, NULL, error));
     REFUSES(moxie_preset_config(NULL, NULL, &config, error));

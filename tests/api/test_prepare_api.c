@@ -8,6 +8,7 @@
  */
 #include <moxie/moxie_prepare.h>
 
+#include "base/memory.h"
 #include "pack/vendor/vendor_share.h"
 #include "test_problem.h"
 
@@ -409,6 +410,48 @@ static void null_is_refused(void **state)
     test_expert_free(&expert);
 }
 
+/* Each allocation of planning, packing and going back fails once, on a rank whose bias is not its own. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    test_rng rng = { 8 };
+    moxie_error error = { 0 };
+    const test_expert_spec spec = { .hidden = 64,
+                                    .intermediate = 128,
+                                    .gated = true,
+                                    .bias13 = true,
+                                    .bias2 = true,
+                                    .w13 = quant_named("mxfp4"),
+                                    .w2 = quant_named("mxfp4") };
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    void *vectors[2] = { NULL };
+    expert.view.gate.bias = copy_vector(&expert.view.up.bias, 0, 128, &vectors[0]); /* one type for both */
+    const moxie_layer_config config = config_of(&spec);
+    const moxie_preparation_options options = options_of("triton-mxfp4", 1, 2);
+    moxie_status status = MOXIE_ERR_MEMORY;
+    uint64_t n = 0;
+    while (status == MOXIE_ERR_MEMORY) {
+        moxie_preparation *p = NULL;
+        tensors t = { .count = 0 };
+        mox_alloc_fail_at(++n);
+        status = moxie_preparation_create(&config, &options, &expert.view, &p, &error);
+        if (status == MOXIE_OK) {
+            make_tensors(p, &t);
+            status = moxie_preparation_pack(p, &expert.view, t.data, NULL, &error);
+        }
+        if (status == MOXIE_OK)
+            status = moxie_preparation_unpack(p, t.data, &expert.view, NULL, &error);
+        mox_alloc_fail_at(0);
+        free_tensors(&t);
+        moxie_preparation_destroy(p);
+    }
+    assert_ok(status, &error);
+    assert_true(n > 4);
+    free(vectors[0]);
+    test_expert_free(&expert);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +460,7 @@ int main(void)
         cmocka_unit_test(shares_of_every_layout_are_the_cut_expert_s_tensors),
         cmocka_unit_test(refusals_name_rule_rank_and_remedy),
         cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_pool, free_pool);
 }

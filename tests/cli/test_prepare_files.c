@@ -366,6 +366,13 @@ static void whole_layers_are_kept(void **state)
     assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
     assert_true(logged("layers_kept") == 1 && logged("layers_made") == 1);
     assert_tool(0, "prepare --verify %s/out", tmp);
+    /* Another checkpoint of the same form: its layers are not those that are there. */
+    remove_tree("model");
+    synth_kimi("--layers 2 --experts 8 --hidden 512 --intermediate 256 --seed 5");
+    snprintf(command, sizeof command, "cd %s && mv out out.partial && rm out.partial/*.index.json", tmp);
+    assert_int_equal(system(command), 0);
+    assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
+    assert_true(logged("layers_kept") == 0 && logged("layers_made") == 2);
     remove_tree("out");
     remove_tree("model");
 }

@@ -331,6 +331,17 @@ static moxie_status begin(layer_work *w, const moxie_model *model, const moxie_m
     return status;
 }
 
+/* The file that is there was made of this checkpoint: its first expert still has the hash it had. */
+static bool is_of_source(const layer_work *w)
+{
+    const moxie_expert *expert = &w->weights->experts[w->info.experts[0]];
+    prepare_span spans[PREPARE_SPANS];
+    const int count = prepare_source_spans(&w->source, expert, spans);
+    const bool same = prepare_span_hash(spans, count) == w->hashes[0];
+    let_go(w->weights, expert);
+    return same;
+}
+
 static void account(const layer_work *w, bool made, prepare_report *report)
 {
     const uint64_t in = prepare_source_expert_bytes(&w->source, w->weights->experts);
@@ -362,7 +373,7 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
     moxie_status status = moxie_model_load_layer(model, layer, &loaded, error);
     if (status == MOXIE_OK)
         status = begin(&w, model, loaded, layer, error);
-    if (status == MOXIE_OK && !is_made(path, &w.pairs, w.prefix, w.hashes)) {
+    if (status == MOXIE_OK && !(is_made(path, &w.pairs, w.prefix, w.hashes) && is_of_source(&w))) {
         made = true;
         status = write_layer(&w, path, executor, progress, error);
     }
