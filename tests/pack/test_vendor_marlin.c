@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_vendor_marlin.c - Marlin's and moe_wna16's layouts by literal examples of the published formulas: where fields
+ * lie, how scales and zero points are permuted, what codes become. How kernels read it is in test_vendor_marlin_read.c.
+ */
+#include "pack/vendor/vendor_parts.h"
+#include "test_support.h"
+
+/* ---- published positions and words ---- */
+
+typedef struct position {
+    int64_t k, n, word, shift;
+} position;
+
+/* The word and bit of a single field in a tile 64 rows wide. */
+static void check_positions(const mox_vendor_order *order, int32_t bits, const position *p, size_t count)
+{
+    enum { ROWS = 64, COLS = 32 };
+    for (size_t i = 0; i < count; i++) {
+        uint8_t memory[ROWS][COLS] = { { 0 } }, tensor[ROWS * COLS] = { 0 };
+        const uint8_t *rows[ROWS];
+        for (int r = 0; r < ROWS; r++)
+            rows[r] = memory[r];
+        memory[p[i].n][p[i].k * bits / 8] = (uint8_t)(1 << p[i].k * bits % 8);
+        const mox_vendor_matrix m = {
+            .rows = ROWS, .cols = COLS, .row_bytes = COLS * bits / 8, .bits = bits, .item_bytes = 4
+        };
+        order->put(&m, 0, ROWS, rows, tensor);
+        for (int64_t b = 0; b < ROWS * m.row_bytes * 8; b++)
+            assert_int_equal(tensor[b / 8] >> b % 8 & 1, b == 32 * p[i].word + p[i].shift);
+    }
+}
+
+#define CHECK_POSITIONS(order, bits, list) check_positions(order, bits, list, sizeof list / sizeof list[0])
+
+static void fields_lie_where_published(void **state)
+{
+    (void)state;
+    static const position a16_4[] = { { 1, 0, 0, 16 }, { 2, 0, 4, 0 },  { 8, 0, 0, 4 },     { 0, 1, 16, 0 },
+                                      { 0, 8, 0, 8 },  { 0, 16, 1, 0 }, { 15, 63, 127, 28 } };
+    static const position a16_8[] = { { 1, 0, 0, 16 }, { 8, 0, 0, 8 }, { 0, 8, 1, 0 } };
+    static const position a8_4[] = { { 1, 0, 0, 8 }, { 8, 0, 8, 0 }, { 0, 8, 1, 0 } };
+    static const position a8_8[] = { { 1, 0, 0, 8 }, { 8, 0, 16, 0 }, { 16, 0, 1, 0 }, { 0, 8, 2, 0 } };
+    CHECK_POSITIONS(&mox_order_marlin, 4, a16_4);
+    CHECK_POSITIONS(&mox_order_marlin, 8, a16_8);
+    CHECK_POSITIONS(&mox_order_marlin_a8, 4, a8_4);
+    CHECK_POSITIONS(&mox_order_marlin_a8, 8, a8_8);
+}
+
+static void a_tile_begins_with_the_published_words(void **state)
+{
+    (void)state;
+    uint8_t memory[64][8], tensor[512];
+    const uint8_t *rows[64];
+    for (int n = 0; n < 64; n++) {
+        rows[n] = memory[n];
+        for (int k = 0; k < 16; k += 2)
+            memory[n][k / 2] = (uint8_t)((k + n) % 16 | (k + 1 + n) % 16 << 4);
+    }
+    const mox_vendor_matrix m = { .rows = 64, .cols = 16, .row_bytes = 8, .bits = 4, .item_bytes = 4 };
+    mox_order_marlin.put(&m, 0, 64, rows, tensor);
+    uint32_t words[8];
+    memcpy(words, tensor, sizeof words);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(words[i], i < 4 ? 0x19910880 : 0x3bb32aa2);
+}
+
+/* 64 rows of one or two bytes, row n filled with n. */
+static void put_numbers(const mox_vendor_order *order, int64_t cols, int32_t bits, uint8_t *tensor)
+{
+    uint8_t memory[64][2];
+    const uint8_t *rows[64];
+    for (int n = 0; n < 64; n++) {
+        rows[n] = memory[n];
+        memset(memory[n], bits == 4 ? n % 16 * 17 : n, 2);
+    }
+    const mox_vendor_matrix m = {
+        .rows = 64, .cols = cols, .row_bytes = (cols * bits + 7) / 8, .bits = bits, .item_bytes = 1
+    };
+    order->put(&m, 0, 64, rows, tensor);
+}
+
+static void scales_and_zero_points_are_permuted_as_published(void **state)
+{
+    (void)state;
+    static const uint8_t grouped[] = { 0, 8, 16, 24, 32, 40, 48, 56, 1, 9 };
+    static const uint8_t single[] = { 0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27, 4, 5 };
+    static const uint8_t fp4[] = { 0, 16, 8, 24, 32, 48, 40, 56, 1, 17 };
+    uint8_t tensor[128];
+    put_numbers(&mox_order_marlin_scales, 2, 8, tensor);
+    assert_memory_equal(tensor, grouped, sizeof grouped);
+    put_numbers(&mox_order_marlin_scales, 1, 8, tensor); /* one group: a row of scales for each channel */
+    assert_memory_equal(tensor, single, sizeof single);
+    put_numbers(&mox_order_marlin_single, 2, 8, tensor);
+    assert_memory_equal(tensor, single, sizeof single);
+    put_numbers(&mox_order_marlin_fp4_scales, 2, 8, tensor);
+    assert_memory_equal(tensor, fp4, sizeof fp4);
+    static const uint32_t zeros[] = { 0x88880000, 0x99991111, 0xaaaa2222 };
+    put_numbers(&mox_order_marlin_zeros, 1, 4, tensor);
+    uint32_t words[8];
+    memcpy(words, tensor, sizeof words);
+    assert_memory_equal(words, zeros, sizeof zeros);
+    assert_int_equal(words[7], 0xffff7777);
+}
+
+static void codes_are_as_published(void **state)
+{
+    (void)state;
+    mox_vendor_facts facts = { .scale_most = { 448, 1 } };
+    mox_vendor_context context = { &mox_code_s0e5m3_f16, &facts, MOX_VENDOR_W13, 0 };
+    static const uint8_t e4m3[] = { 0x7e, 0x38, 0x08, 0x01, 0 }, f16[] = { 0xf6, 0xb0, 0x80, 0x68, 0 };
+    uint8_t out[8], back[8];
+    context.code->forward(&context, e4m3, 5, out);
+    assert_memory_equal(out, f16, 5);
+    context.code->backward(&context, out, 5, back);
+    assert_memory_equal(back, e4m3, 5);
+    /* 1, 1/8 and 2^-9 under a largest of 1: f = 256. */
+    static const uint8_t three[] = { 0x38, 0x20, 0x01 }, want[] = { 0xf0, 0xd8, 0xa8 };
+    context = (mox_vendor_context) { &mox_code_s0e5m3_bf16, &facts, MOX_VENDOR_W2, 0 };
+    assert_null(context.code->refuse(&context, three, 3));
+    context.code->forward(&context, three, 3, out);
+    assert_memory_equal(out, want, 3);
+    context.projection = MOX_VENDOR_W13; /* largest 448: f = 1 */
+    assert_non_null(context.code->refuse(&context, &three[2], 1));
+    static const uint8_t negative = 0xb8, nan = 0x7f;
+    assert_non_null(context.code->refuse(&context, &negative, 1));
+    assert_non_null(context.code->refuse(&context, &nan, 1));
+    static const uint8_t nibbles[] = { 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe };
+    static const uint8_t for_fp8[] = { 0xef, 0xcd, 0xab, 0x89, 0x10, 0x32, 0x54, 0x76 };
+    context.code = &mox_code_u4b8_to_s4m;
+    context.code->forward(&context, nibbles, 16, out);
+    assert_memory_equal(out, for_fp8, 8);
+    context = (mox_vendor_context) { &mox_code_zeros_plus, &facts, MOX_VENDOR_W13, 1 };
+    static const uint8_t stored[] = { 0x77, 0xe0 }, plus[] = { 0x88, 0xf1 }, full = 0x0f;
+    assert_null(context.code->refuse(&context, stored, 4));
+    context.code->forward(&context, stored, 4, out);
+    assert_memory_equal(out, plus, 2);
+    assert_non_null(context.code->refuse(&context, &full, 2));
+    static const uint8_t exponents[] = { 249, 250 };
+    context.code = &mox_code_e8m0_plus_6;
+    assert_null(context.code->refuse(&context, exponents, 1));
+    assert_non_null(context.code->refuse(&context, exponents, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_lie_where_published),
+        cmocka_unit_test(a_tile_begins_with_the_published_words),
+        cmocka_unit_test(scales_and_zero_points_are_permuted_as_published),
+        cmocka_unit_test(codes_are_as_published),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
