@@ -5,6 +5,8 @@
  *     packing                      a grid's words                  to rows
  *     dense rows, words along K    side by side in a row           where they lie, or copied
  *     transposed                   elements down a column          8 x 8 or 16 x 16 turned over
+ *     words of 4 bytes down K      GPTQ: a row's words a column    4 x 4 words turned over
+ *     AWQ                          eight rows in a word            8 x 8 nibbles turned over
  *     row pairs                    2 rows in a byte                nibbles parted
  *     others, and edges                                            element by element
  *
@@ -60,6 +62,98 @@ static void read_turned_8(const uint8_t *from, int64_t col_stride, int64_t cols,
         mox_flip_8(from + k * col_stride, col_stride, tile->bytes + k, stride);
 }
 
+/* Full words of 4 bytes, those of a row below each other: GPTQ's order. */
+static void read_turned_32(const uint8_t *from, int64_t col_stride, int64_t words, uint8_t *rows, int64_t stride)
+{
+    for (int64_t w = 0; w < words; w += 4)
+        for (int64_t n = 0; n < MOX_TILE_ROWS; n += 4)
+            mox_flip_32(from + w * col_stride + n * 4, col_stride, rows + n * stride + w * 4, stride);
+}
+
+static void write_turned_32(const uint8_t *rows, int64_t stride, int64_t words, uint8_t *to, int64_t col_stride)
+{
+    for (int64_t w = 0; w < words; w += 4)
+        for (int64_t n = 0; n < MOX_TILE_ROWS; n += 4)
+            mox_flip_32(rows + n * stride + w * 4, stride, to + w * col_stride + n * 4, col_stride);
+}
+
+/* Nibbles (i, j) of eight words become (j, i): squares of 4, 2 and 1 nibbles change places. */
+static void flip_nibbles(uint32_t w[8])
+{
+    static const uint32_t masks[] = { 0x0000ffff, 0x00ff00ff, 0x0f0f0f0f };
+    for (int level = 0, apart = 4; apart > 0; level++, apart /= 2)
+        for (int i = 0; i < 8; i++)
+            if ((i & apart) == 0) {
+                const uint32_t t = (w[i] >> 4 * apart ^ w[i + apart]) & masks[level];
+                w[i + apart] ^= t;
+                w[i] ^= t << 4 * apart;
+            }
+}
+
+/* Bits of AWQ's word to rows 0 .. 7 in their order: nibbles 0 4 1 5 2 6 3 7 hold them. */
+static uint32_t from_awq(uint32_t w)
+{
+    const uint32_t even = w & 0x0000ffff, odd = w >> 16;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (even >> 4 * i & 15) << 8 * i | (odd >> 4 * i & 15) << (8 * i + 4);
+    return out;
+}
+
+static uint32_t to_awq(uint32_t w)
+{
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (w >> 8 * i & 15) << 4 * i | (w >> (8 * i + 4) & 15) << (16 + 4 * i);
+    return out;
+}
+
+/* Words of eight rows, one for each column. */
+static void read_awq(const moxie_grid *grid, int64_t row, int64_t col, int64_t cols, uint8_t *rows, int64_t stride)
+{
+    for (int64_t n = 0; n < MOX_TILE_ROWS; n += 8)
+        for (int64_t k = 0; k < cols; k += 8) {
+            uint32_t w[8];
+            for (int i = 0; i < 8; i++) {
+                memcpy(&w[i], at(grid, (row + n) / 8, col + k + i), 4);
+                w[i] = from_awq(w[i]);
+            }
+            flip_nibbles(w);
+            for (int i = 0; i < 8; i++)
+                memcpy(rows + (n + i) * stride + k / 2, &w[i], 4);
+        }
+}
+
+static void write_awq(const moxie_grid *grid, int64_t row, int64_t col, int64_t cols, const uint8_t *rows,
+                      int64_t stride)
+{
+    for (int64_t n = 0; n < MOX_TILE_ROWS; n += 8)
+        for (int64_t k = 0; k < cols; k += 8) {
+            uint32_t w[8];
+            for (int i = 0; i < 8; i++)
+                memcpy(&w[i], rows + (n + i) * stride + k / 2, 4);
+            flip_nibbles(w);
+            for (int i = 0; i < 8; i++) {
+                w[i] = to_awq(w[i]);
+                memcpy((uint8_t *)(uintptr_t)at(grid, (row + n) / 8, col + k + i), &w[i], 4);
+            }
+        }
+}
+
+/* The two packings of 4-byte words. */
+static bool is_gptq(const moxie_grid *grid)
+{
+    return !grid->packing.along_rows && mox_pack_has_full_words(grid) && grid->packing.word_bytes == 4 &&
+           grid->row_stride == 4;
+}
+
+static bool is_awq(const moxie_grid *grid)
+{
+    const moxie_packing p = grid->packing;
+    return p.along_rows && p.order == MOXIE_ORDER_AWQ && p.word_bytes == 4 && p.per_word == 8 &&
+           mox_dtype_bits(grid->dtype) == 4;
+}
+
 /* Two rows in a byte, the even one low. */
 static void read_row_pairs(const uint8_t *from, int64_t row_stride, int64_t cols, mox_tile *tile, int64_t stride)
 {
@@ -79,7 +173,11 @@ static bool read_whole(const moxie_grid *grid, int64_t row, int64_t col, int64_t
     const int32_t bits = mox_dtype_bits(grid->dtype);
     if (cols % 32 != 0)
         return false;
-    if (p.along_rows && bits == 4 && p.per_word == 2 && p.word_bytes == 1 && grid->col_stride == 1)
+    if (is_gptq(grid))
+        read_turned_32(at(grid, row, col / p.per_word), grid->col_stride, cols / p.per_word, tile->bytes, stride);
+    else if (is_awq(grid))
+        read_awq(grid, row, col, cols, tile->bytes, stride);
+    else if (p.along_rows && bits == 4 && p.per_word == 2 && p.word_bytes == 1 && grid->col_stride == 1)
         read_row_pairs(at(grid, row / 2, col), grid->row_stride, cols, tile, stride);
     else if (p.along_rows || !mox_pack_has_full_words(grid) || p.per_word != 1 || grid->row_stride != p.word_bytes)
         return false;
@@ -140,6 +238,17 @@ void mox_tile_write(const moxie_grid *grid, int64_t row, int64_t col, int64_t co
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const int64_t cols_here = mox_min_i64(cols, grid->cols - col);
     const moxie_grid from = rows_view(rows, stride, grid->dtype, cols);
+    if (row + MOX_TILE_ROWS <= grid->rows && cols_here == cols && cols % 32 == 0) {
+        if (is_gptq(grid)) {
+            uint8_t *to = (uint8_t *)(uintptr_t)at(grid, row, col / grid->packing.per_word);
+            write_turned_32(rows, stride, cols / grid->packing.per_word, to, grid->col_stride);
+            return;
+        }
+        if (is_awq(grid)) {
+            write_awq(grid, row, col, cols, rows, stride);
+            return;
+        }
+    }
     for (int64_t r = 0; r < MOX_TILE_ROWS && row + r < grid->rows; r++) {
         if (mox_pack_has_dense_rows(grid) && owns_bytes(grid, cols_here)) {
             /* The view is const for its many readers; a writer may say that its memory is not. */

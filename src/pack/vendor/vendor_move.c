@@ -336,10 +336,24 @@ static void restore_kept(const mox_record_shape *shape, const void *tensor, moxi
         put_one(&out->down.scale, kept[7]);
 }
 
+static void restore_groups(const moxie_quant *quant, const moxie_matrix *out)
+{
+    int32_t *index = (int32_t *)(uintptr_t)out->group_index; /* writable, as the caller says */
+    const int64_t group = mox_group_cols(quant, out->codes.cols);
+    for (int64_t k = 0; index != NULL && k < out->codes.cols; k++)
+        index[k] = (int32_t)(k / group);
+}
+
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error)
 {
-    MOX_TRY(check_views(plan, out, error));
+    /* Columns come back in their order, whatever is in the memory for it. */
+    moxie_expert views = *out;
+    views.gate.group_index = views.up.group_index = views.down.group_index = NULL;
+    MOX_TRY(check_views(plan, &views, error));
+    restore_groups(&plan->shape.w13, &out->gate);
+    restore_groups(&plan->shape.w13, &out->up);
+    restore_groups(&plan->shape.w2, &out->down);
     MOX_TRY(run(plan, out, tensors, UNPACK, executor, error));
     MOX_TRY(run(plan, out, tensors, PATCH, executor, error));
     out->a13_scale = out->a2_scale = 0;

@@ -26,8 +26,9 @@ static void turn_rows(void *context, int64_t task, int32_t worker)
     const mox_vendor_source *s = t->source;
     const int64_t row = task * MOX_TILE_ROWS, count = mox_min_i64(MOX_TILE_ROWS, s->grid->rows - row);
     const int32_t bits = mox_dtype_bits(s->grid->dtype);
-    for (int64_t col = 0; col < s->grid->cols; col += MOX_TILE_COLS) {
-        const int64_t cols = mox_min_i64(MOX_TILE_COLS, mox_ceil_div(s->grid->cols - col, 8) * 8);
+    const int64_t most = bits > 16 ? MOX_TILE_COLS / 2 : MOX_TILE_COLS; /* a tile's memory is for 16 bits */
+    for (int64_t col = 0; col < s->grid->cols; col += most) {
+        const int64_t cols = mox_min_i64(most, mox_ceil_div(s->grid->cols - col, 8) * 8);
         uint8_t *here = s->data + row * s->stride + col * bits / 8;
         if (t->write) {
             mox_tile_write(s->grid, row, col, cols, here, s->stride);
