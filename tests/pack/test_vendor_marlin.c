@@ -107,7 +107,7 @@ static void codes_are_as_published(void **state)
 {
     (void)state;
     mox_vendor_facts facts = { .scale_most = { 448, 1 } };
-    mox_vendor_context context = { &mox_code_s0e5m3_f16, &facts, MOX_VENDOR_W13, 0 };
+    mox_vendor_context context = { .code = &mox_code_s0e5m3_f16, .facts = &facts, .projection = MOX_VENDOR_W13 };
     static const uint8_t e4m3[] = { 0x7e, 0x38, 0x08, 0x01, 0 }, f16[] = { 0xf6, 0xb0, 0x80, 0x68, 0 };
     uint8_t out[8], back[8];
     context.code->forward(&context, e4m3, 5, out);
@@ -116,7 +116,9 @@ static void codes_are_as_published(void **state)
     assert_memory_equal(back, e4m3, 5);
     /* 1, 1/8 and 2^-9 under a largest of 1: f = 256. */
     static const uint8_t three[] = { 0x38, 0x20, 0x01 }, want[] = { 0xf0, 0xd8, 0xa8 };
-    context = (mox_vendor_context) { &mox_code_s0e5m3_bf16, &facts, MOX_VENDOR_W2, 0 };
+    context = (mox_vendor_context) {
+        .code = &mox_code_s0e5m3_bf16, .facts = &facts, .projection = MOX_VENDOR_W2, .zero_add = 0
+    };
     assert_null(context.code->refuse(&context, three, 3));
     context.code->forward(&context, three, 3, out);
     assert_memory_equal(out, want, 3);
@@ -130,7 +132,9 @@ static void codes_are_as_published(void **state)
     context.code = &mox_code_u4b8_to_s4m;
     context.code->forward(&context, nibbles, 16, out);
     assert_memory_equal(out, for_fp8, 8);
-    context = (mox_vendor_context) { &mox_code_zeros_plus, &facts, MOX_VENDOR_W13, 1 };
+    context = (mox_vendor_context) {
+        .code = &mox_code_zeros_plus, .facts = &facts, .projection = MOX_VENDOR_W13, .zero_add = 1
+    };
     static const uint8_t stored[] = { 0x77, 0xe0 }, plus[] = { 0x88, 0xf1 }, full = 0x0f;
     assert_null(context.code->refuse(&context, stored, 4));
     context.code->forward(&context, stored, 4, out);

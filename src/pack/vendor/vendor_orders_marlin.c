@@ -47,10 +47,18 @@ MOX_FLIP_INLINE int64_t pieces_of(tiling t)
 
 /* ---- a piece: 16 bytes of rows to four words, and back -------------------------------------------- */
 
-/* The first 8 bytes between the last 8; four times is nothing. */
+typedef uint64_t v2u64 __attribute__((vector_size(16)));
+
+/* Shuffles of one vector are said with two, as the oldest processors have only those of two. */
+MOX_FLIP_INLINE v2u64 last_half(mox_v16u8 v)
+{
+    return __builtin_shufflevector((v2u64)v, (v2u64)v, 1, 1);
+}
+
+/* The last 8 bytes between the first 8; four times is nothing. */
 MOX_FLIP_INLINE mox_v16u8 interleave(mox_v16u8 v)
 {
-    return __builtin_shufflevector(v, v, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return __builtin_shufflevector(v, (mox_v16u8)last_half(v), 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
 MOX_FLIP_INLINE mox_v16u8 part(mox_v16u8 v)
@@ -61,7 +69,7 @@ MOX_FLIP_INLINE mox_v16u8 part(mox_v16u8 v)
 /* The same of pairs of bytes; three times is nothing. */
 MOX_FLIP_INLINE mox_v16u8 interleave_pairs(mox_v16u8 v)
 {
-    return __builtin_shufflevector(v, v, 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+    return (mox_v16u8)__builtin_shufflevector((mox_v8u16)v, (mox_v8u16)last_half(v), 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
 MOX_FLIP_INLINE mox_v4u32 exchange(mox_v4u32 x, uint32_t mask, int shift)
@@ -83,9 +91,13 @@ MOX_FLIP_INLINE int64_t piece_offset(tiling t, int64_t c, int64_t j, int64_t str
 MOX_FLIP_INLINE mox_v4u32 take_piece(tiling t, const uint8_t *from, int64_t stride)
 {
     mox_v16u8 v;
-    memcpy(&v, from, t == TILES_4 ? 8 : 16);
-    if (t == TILES_4) {
-        memcpy((uint8_t *)&v + 8, from + 8 * stride, 8);
+    if (t != TILES_4) {
+        memcpy(&v, from, sizeof v);
+    } else {
+        uint64_t first, second;
+        memcpy(&first, from, sizeof first);
+        memcpy(&second, from + 8 * stride, sizeof second);
+        v = (mox_v16u8)(v2u64) { first, second };
         /* Word q: byte q of the row and of the other, byte q + 4 of both; the nibbles of odd k change places. */
         return exchange((mox_v4u32)interleave_pairs(interleave(v)), 0x0000f0f0, 12);
     }
@@ -104,9 +116,13 @@ MOX_FLIP_INLINE void give_piece(tiling t, mox_v4u32 words, uint8_t *to, int64_t 
         v = part((mox_v16u8)exchange(words, 0x00f000f0, 4));
     else if (t == TILES_8)
         v = part(v);
-    memcpy(to, &v, t == TILES_4 ? 8 : 16);
-    if (t == TILES_4)
-        memcpy(to + 8 * stride, (const uint8_t *)&v + 8, 8);
+    if (t != TILES_4) {
+        memcpy(to, &v, sizeof v);
+        return;
+    }
+    const uint64_t first = ((v2u64)v)[0], second = ((v2u64)v)[1];
+    memcpy(to, &first, sizeof first);
+    memcpy(to + 8 * stride, &second, sizeof second);
 }
 
 /* ---- a tile --------------------------------------------------------------------------------------- */
