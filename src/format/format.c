@@ -8,6 +8,8 @@
  */
 #include "format/format.h"
 
+#include <math.h>
+
 #include <pthread.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements in memory are read as little-endian codes");
@@ -167,7 +169,7 @@ float mox_round_to(moxie_dtype dtype, float value)
     switch (dtype) {
     case MOXIE_F16: return mox_f16_decode(mox_f16_narrow(value));
     case MOXIE_BF16: return mox_bf16_decode(mox_bf16_narrow(value));
-    default: return value;
+    default: return isnan(value) ? mox_f32_decode(MOX_F32_NAN) : value;
     }
 }
 
@@ -217,6 +219,14 @@ static void narrow_f16(const float *restrict from, unsigned char *restrict to, i
     }
 }
 
+static void copy_f32(const float *restrict from, unsigned char *restrict to, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float value = mox_round_to(MOXIE_F32, from[i]);
+        memcpy(to + 4 * i, &value, sizeof value);
+    }
+}
+
 void mox_narrow(moxie_dtype dtype, const float *restrict from, void *restrict to, int64_t count)
 {
     if (count <= 0)
@@ -224,6 +234,6 @@ void mox_narrow(moxie_dtype dtype, const float *restrict from, void *restrict to
     switch (dtype) {
     case MOXIE_F16: narrow_f16(from, to, count); break;
     case MOXIE_BF16: narrow_bf16(from, to, count); break;
-    default: memcpy(to, from, (size_t)count * sizeof *from); break;
+    default: copy_f32(from, to, count); break;
     }
 }

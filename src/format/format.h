@@ -71,7 +71,7 @@ float mox_load(moxie_dtype dtype, const void *address);
 
 /* Floats as results rather than codes: F32, F16 and BF16 only. Rounding is IEEE 754's, to nearest, ties
  * to even; unlike encoding it turns finite values past the largest into infinity. NaN becomes the
- * format's canonical NaN (f32: stays as it is). */
+ * format's canonical NaN, also in f32: which of two NaNs a sum keeps is an accident of the instructions that summed. */
 
 /* Rounds to `dtype` and widens again. */
 float mox_round_to(moxie_dtype dtype, float value);

@@ -85,6 +85,10 @@ static void test_narrow_overflows(void **state)
     assert_int_equal(narrow_one(MOXIE_BF16, -NAN), 0x7fc0);
     assert_true(isinf(mox_round_to(MOXIE_F16, 70000.0f)));
     assert_true(mox_round_to(MOXIE_F32, 0x1.fffffep127f) == 0x1.fffffep127f);
+    const float from = -NAN;
+    uint32_t code;
+    mox_narrow(MOXIE_F32, &from, &code, 1);
+    assert_int_equal(code, 0x7fc00000);
 }
 
 /* Counts around vector lengths, an odd address, and a page behind the end that must not be touched. */
