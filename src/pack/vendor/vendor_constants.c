@@ -62,12 +62,6 @@ float mox_value_a1_gscale(const mox_vendor_plan *plan, const moxie_expert *exper
     return 1.0f / plan->facts.a13_most;
 }
 
-float mox_value_a2_scale(const mox_vendor_plan *plan, const moxie_expert *expert)
-{
-    (void)expert;
-    return plan->facts.a2_most;
-}
-
 float mox_value_a2_gscale(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;

@@ -40,9 +40,9 @@ typedef float mox_vendor_value(const mox_vendor_plan *plan, const moxie_expert *
 /* The activation's alpha, beta and limit, and whether the caller passes any. */
 mox_vendor_value mox_value_alpha, mox_value_beta, mox_value_limit;
 bool mox_use_has_alpha(const mox_vendor_use *use), mox_use_has_limit(const mox_vendor_use *use);
-/* Static scales of activations, their largest over the layer's experts: a1 and a2 multiply codes, gscale are the
+/* Static scales of activations, their largest over the layer's experts: a1 and a2 multiply codes, gscales are the
  * reciprocals. */
-mox_vendor_value mox_value_a1_scale, mox_value_a1_gscale, mox_value_a2_scale, mox_value_a2_gscale;
+mox_vendor_value mox_value_a1_scale, mox_value_a1_gscale, mox_value_a2_gscale;
 /* What multiplies accumulators, where a weight's scalar is its global, or its scale when that is one per matrix:
  *     g1_alpha      gate's (or the only matrix') scalar * a1
  *     g1_scale_c    up's scalar * a1 / a2, which quantizes the gated product too; without a gate 1 / a2
