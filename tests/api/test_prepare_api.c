@@ -175,6 +175,19 @@ static bool pack_rank(const moxie_layer_config *config, const char *layout, int3
     return false;
 }
 
+/* Some targets want one global a matrix, and the same for gate and up; or one scale for both. */
+static void share_numbers(moxie_expert *expert)
+{
+    moxie_matrix *const matrices[] = { &expert->gate, &expert->up, &expert->down };
+    for (int i = 0; i < 3; i++)
+        if (matrices[i]->global.data)
+            matrices[i]->global.rows = 1;
+    if (expert->gate.global.data)
+        copy_codes(&expert->gate.global, 0, 0, &expert->up.global);
+    if (expert->gate.scale.rows == 1 && expert->gate.scale.cols == 1)
+        copy_codes(&expert->gate.scale, 0, 0, &expert->up.scale);
+}
+
 static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t ranks, test_rng *rng)
 {
     const moxie_layer_config config = config_of(spec);
@@ -182,8 +195,7 @@ static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t
     test_expert_make(&expert, rng, spec);
     expert.view.a13_scale = 0.5f;
     expert.view.a2_scale = 0.25f;
-    if (expert.view.gate.global.rows == 1 && expert.view.up.global.rows == 1) /* some targets want one for both */
-        copy_codes(&expert.view.gate.global, 0, 0, &expert.view.up.global);
+    share_numbers(&expert.view);
     test_expert_twin(&twin, &expert);
     int64_t next = 0;
     for (int32_t rank = 0; rank < ranks; rank++) {
