@@ -129,7 +129,14 @@ const mox_vendor_code mox_code_e8m0_offset = { .name = "e8m0 to offsets",
 static float residual_of(const moxie_expert *expert, int which)
 {
     mox_vendor_facts own = { .a13_most = 0 };
-    mox_vendor_measure(expert, &own);
+    moxie_expert projection = { .a13_scale = 0 };
+    if (which == MOX_VENDOR_W13) {
+        projection.gate = expert->gate;
+        projection.up = expert->up;
+    } else {
+        projection.down = expert->down;
+    }
+    mox_vendor_measure(&projection, &own);
     return ldexpf(0.5f, low_of(&own, which) - 127);
 }
 
