@@ -50,14 +50,14 @@ static void fields_lie_where_published(void **state)
 static void a_tile_begins_with_the_published_words(void **state)
 {
     (void)state;
-    uint8_t memory[64][8], tensor[512];
+    uint8_t memory[64][16] = { { 0 } }, tensor[1024];
     const uint8_t *rows[64];
     for (int n = 0; n < 64; n++) {
         rows[n] = memory[n];
         for (int k = 0; k < 16; k += 2)
             memory[n][k / 2] = (uint8_t)((k + n) % 16 | (k + 1 + n) % 16 << 4);
     }
-    const mox_vendor_matrix m = { .rows = 64, .cols = 16, .row_bytes = 8, .bits = 4, .item_bytes = 4 };
+    const mox_vendor_matrix m = { .rows = 64, .cols = 32, .row_bytes = 16, .bits = 4, .item_bytes = 4 };
     mox_order_marlin.put(&m, 0, 64, rows, tensor);
     uint32_t words[8];
     memcpy(words, tensor, sizeof words);

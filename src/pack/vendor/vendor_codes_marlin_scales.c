@@ -214,12 +214,14 @@ static void from_s0e5m3(const mox_vendor_context *context, const uint8_t *in, in
     uint8_t bytes[8] = { 0 };
     for (int m = 1; m < 8; m++)
         bytes[m] = subnormal(m, shift);
+    bool any = false;
     for (int64_t i = 0; i < count; i++) {
-        uint8_t code = (uint8_t)(in[i] - 8 * (15 + shift));
-        for (uint8_t m = 0; in[i] < least_normal && m < 8; m++)
-            code = in[i] == bytes[m] ? m : code;
-        out[i] = code;
+        out[i] = (uint8_t)(in[i] - 8 * (15 + shift));
+        any |= in[i] < least_normal;
     }
+    for (int64_t i = 0; any && i < count; i++)
+        for (uint8_t m = 0; in[i] < least_normal && m < 8; m++)
+            out[i] = in[i] == bytes[m] ? m : out[i];
 }
 
 static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count)
@@ -228,15 +230,18 @@ static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_
     const uint32_t most = context->code->to == MOXIE_BF16
                               ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_most[context->projection])
                               : 0x7e;
-    const int least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
-    for (int64_t i = 0; i < count; i++) {
-        if (in[i] > most)
-            return in[i] >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
-                                 : "a block scale is NaN or larger than the layer's largest";
-        if (in[i] != 0 && in[i] < least)
-            return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
-                   "marlin-nvfp4-f16 holds it";
+    const uint8_t least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
+    uint8_t found = 0, small = 0;
+    for (int64_t i = 0; i < count; i++) { /* without a way out, so that it is done in vectors */
+        found = in[i] > found ? in[i] : found;
+        small |= in[i] != 0 && in[i] < least;
     }
+    if (found > most)
+        return found >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
+                             : "a block scale is NaN or larger than the layer's largest";
+    if (small)
+        return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
+               "marlin-nvfp4-f16 holds it";
     return NULL;
 }
 

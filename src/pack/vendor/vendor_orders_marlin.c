@@ -27,7 +27,7 @@
 /* Which of the four; a constant wherever it is inlined. */
 typedef enum tiling { TILES_4, TILES_8, TILES_A8_4, TILES_A8_8 } tiling;
 
-enum { CHUNK = 128, MOST_TILE_ROWS = 64 };
+enum { CHUNK = 128, AHEAD = 64, MOST_TILE_ROWS = 64 };
 
 /* Bytes of a row in a tile, rows of a tile, pieces of 16 bytes for each c. */
 MOX_FLIP_INLINE int64_t width_of(tiling t)
@@ -78,7 +78,7 @@ MOX_FLIP_INLINE mox_v4u32 exchange(mox_v4u32 x, uint32_t mask, int shift)
     return x ^ t ^ t << shift;
 }
 
-/* Where piece j of rows n % 8 = c begins; with TILES_4 its last 8 bytes are of 8 rows on. */
+/* Where piece j of rows n % 8 = c begins. */
 MOX_FLIP_INLINE int64_t piece_offset(tiling t, int64_t c, int64_t j, int64_t stride)
 {
     switch (t) {
@@ -88,41 +88,51 @@ MOX_FLIP_INLINE int64_t piece_offset(tiling t, int64_t c, int64_t j, int64_t str
     }
 }
 
-MOX_FLIP_INLINE mox_v4u32 take_piece(tiling t, const uint8_t *from, int64_t stride)
+MOX_FLIP_INLINE mox_v4u32 take_piece(tiling t, const uint8_t *from)
 {
     mox_v16u8 v;
-    if (t != TILES_4) {
-        memcpy(&v, from, sizeof v);
-    } else {
-        uint64_t first, second;
-        memcpy(&first, from, sizeof first);
-        memcpy(&second, from + 8 * stride, sizeof second);
-        v = (mox_v16u8)(v2u64) { first, second };
-        /* Word q: byte q of the row and of the other, byte q + 4 of both; the nibbles of odd k change places. */
-        return exchange((mox_v4u32)interleave_pairs(interleave(v)), 0x0000f0f0, 12);
-    }
+    memcpy(&v, from, sizeof v);
     if (t == TILES_A8_8)
         return (mox_v4u32)v;
     const mox_v4u32 words = (mox_v4u32)interleave(v);
     return t == TILES_8 ? words : exchange(words, 0x00f000f0, 4);
 }
 
-MOX_FLIP_INLINE void give_piece(tiling t, mox_v4u32 words, uint8_t *to, int64_t stride)
+MOX_FLIP_INLINE void give_piece(tiling t, mox_v4u32 words, uint8_t *to)
 {
     mox_v16u8 v = (mox_v16u8)words;
-    if (t == TILES_4)
-        v = part(interleave_pairs(interleave_pairs((mox_v16u8)exchange(words, 0x0000f0f0, 12))));
-    else if (t == TILES_A8_4)
+    if (t == TILES_A8_4)
         v = part((mox_v16u8)exchange(words, 0x00f000f0, 4));
     else if (t == TILES_8)
         v = part(v);
-    if (t != TILES_4) {
-        memcpy(to, &v, sizeof v);
-        return;
-    }
-    const uint64_t first = ((v2u64)v)[0], second = ((v2u64)v)[1];
-    memcpy(to, &first, sizeof first);
-    memcpy(to + 8 * stride, &second, sizeof second);
+    memcpy(to, &v, sizeof v);
+}
+
+/* TILES_4: 16 bytes of a row, and of that 8 rows on, are a piece of two tiles. Word q: byte q of both, byte q + 4 of
+ * both; the nibbles of odd k change places. */
+MOX_FLIP_INLINE void take_two(const uint8_t *from, int64_t stride, mox_v4u32 *first, mox_v4u32 *second)
+{
+    mox_v16u8 a, b;
+    memcpy(&a, from, sizeof a);
+    memcpy(&b, from + 8 * stride, sizeof b);
+    const mox_v16u8 low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const mox_v16u8 high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    *first = exchange((mox_v4u32)interleave_pairs(low), 0x0000f0f0, 12);
+    *second = exchange((mox_v4u32)interleave_pairs(high), 0x0000f0f0, 12);
+}
+
+MOX_FLIP_INLINE mox_v16u8 part_pairs(mox_v4u32 words)
+{
+    return interleave_pairs(interleave_pairs((mox_v16u8)exchange(words, 0x0000f0f0, 12)));
+}
+
+MOX_FLIP_INLINE void give_two(mox_v4u32 first, mox_v4u32 second, uint8_t *to, int64_t stride)
+{
+    const mox_v16u8 low = part_pairs(first), high = part_pairs(second);
+    const mox_v16u8 a = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const mox_v16u8 b = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + 8 * stride, &b, sizeof b);
 }
 
 /* ---- a tile --------------------------------------------------------------------------------------- */
@@ -139,31 +149,50 @@ MOX_FLIP_INLINE void flip_pieces(mox_v4u32 v[4])
     v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-MOX_FLIP_INLINE void put_tile(tiling t, const uint8_t *rows, int64_t stride, uint8_t *tile)
+/* With TILES_4 two tiles, the second `next` bytes behind the first. */
+MOX_FLIP_INLINE void put_tile(tiling t, const uint8_t *rows, int64_t stride, uint8_t *tile, int64_t next)
 {
     const int64_t pieces = pieces_of(t);
     for (int64_t c = 0; c < 8; c++)
         for (int64_t j = 0; j < pieces; j += 4) {
-            mox_v4u32 v[4];
+            mox_v4u32 v[4], u[4];
             for (int i = 0; i < 4; i++)
-                v[i] = take_piece(t, rows + piece_offset(t, c, j + i, stride), stride);
+                if (t == TILES_4)
+                    take_two(rows + piece_offset(t, c, j + i, stride), stride, &v[i], &u[i]);
+                else
+                    v[i] = take_piece(t, rows + piece_offset(t, c, j + i, stride));
             flip_pieces(v);
-            for (int q = 0; q < 4; q++)
-                mox_store_v4u32(tile + ((4 * c + q) * pieces + j) * 4, v[q]);
+            if (t == TILES_4)
+                flip_pieces(u);
+            for (int q = 0; q < 4; q++) {
+                uint8_t *to = tile + ((4 * c + q) * pieces + j) * 4;
+                mox_store_v4u32(to, v[q]);
+                if (t == TILES_4)
+                    mox_store_v4u32(to + next, u[q]);
+            }
         }
 }
 
-MOX_FLIP_INLINE void get_tile(tiling t, const uint8_t *tile, uint8_t *rows, int64_t stride)
+MOX_FLIP_INLINE void get_tile(tiling t, const uint8_t *tile, int64_t next, uint8_t *rows, int64_t stride)
 {
     const int64_t pieces = pieces_of(t);
     for (int64_t c = 0; c < 8; c++)
         for (int64_t j = 0; j < pieces; j += 4) {
-            mox_v4u32 v[4];
-            for (int q = 0; q < 4; q++)
-                v[q] = mox_load_v4u32(tile + ((4 * c + q) * pieces + j) * 4);
+            mox_v4u32 v[4], u[4];
+            for (int q = 0; q < 4; q++) {
+                const uint8_t *from = tile + ((4 * c + q) * pieces + j) * 4;
+                v[q] = mox_load_v4u32(from);
+                if (t == TILES_4)
+                    u[q] = mox_load_v4u32(from + next);
+            }
             flip_pieces(v);
+            if (t == TILES_4)
+                flip_pieces(u);
             for (int i = 0; i < 4; i++)
-                give_piece(t, v[i], rows + piece_offset(t, c, j + i, stride), stride);
+                if (t == TILES_4)
+                    give_two(v[i], u[i], rows + piece_offset(t, c, j + i, stride), stride);
+                else
+                    give_piece(t, v[i], rows + piece_offset(t, c, j + i, stride));
         }
 }
 
@@ -175,19 +204,48 @@ MOX_FLIP_INLINE int64_t tile_offset(tiling t, const mox_vendor_matrix *m, int64_
     return (at / width_of(t) * (m->rows / rows_of(t)) + row / rows_of(t)) * rows_of(t) * width_of(t);
 }
 
+/* A tile row further on is on a page of its own, where the processor does not look ahead. */
+MOX_FLIP_INLINE void prefetch(tiling t, const mox_vendor_matrix *m, const uint8_t *tensor, int64_t row, int64_t at,
+                              bool write)
+{
+    if (at + 2 * width_of(t) > m->row_bytes)
+        return;
+    for (int64_t tile = 0; tile < (t == TILES_4 ? 2 : 1); tile++) {
+        const uint8_t *from = tensor + tile_offset(t, m, row, at + tile * width_of(t));
+        for (int64_t line = 0; line < rows_of(t) * width_of(t); line += 64)
+            if (write)
+                __builtin_prefetch(from + line, 1);
+            else
+                __builtin_prefetch(from + line);
+    }
+}
+
+/* A call, or a loop inside one instruction, would cost more than the moves. */
+MOX_FLIP_INLINE void copy_chunk(uint8_t *to, const uint8_t *from, int64_t bytes)
+{
+    if (bytes == CHUNK)
+        memcpy(to, from, CHUNK);
+    else
+        memcpy(to, from, (size_t)bytes);
+}
+
 /* Rows are far apart, often by a multiple of a page: CHUNK bytes of each go to the side first, so that every line of
  * them is read once. */
 MOX_FLIP_INLINE void put_tiles(tiling t, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                const uint8_t *const *rows, uint8_t *tensor)
 {
     _Alignas(64) uint8_t side[MOST_TILE_ROWS * CHUNK];
-    for (int64_t r = 0; r < count; r += rows_of(t))
-        for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
+    const int64_t step = t == TILES_4 ? 2 * width_of(t) : width_of(t);
+    const int64_t next = m->rows / rows_of(t) * rows_of(t) * width_of(t);
+    for (int64_t at = 0; at < m->row_bytes; at += CHUNK)
+        for (int64_t r = 0; r < count; r += rows_of(t)) {
             const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
             for (int64_t n = 0; n < rows_of(t); n++)
-                memcpy(side + n * CHUNK, rows[r + n] + at, (size_t)bytes);
-            for (int64_t b = 0; b < bytes; b += width_of(t))
-                put_tile(t, side + b, CHUNK, tensor + tile_offset(t, m, row + r, at + b));
+                copy_chunk(side + n * CHUNK, rows[r + n] + at, bytes);
+            for (int64_t b = 0; b < bytes; b += step) {
+                prefetch(t, m, tensor, row + r, at + b + AHEAD, true);
+                put_tile(t, side + b, CHUNK, tensor + tile_offset(t, m, row + r, at + b), next);
+            }
         }
 }
 
@@ -195,13 +253,17 @@ MOX_FLIP_INLINE void get_tiles(tiling t, const mox_vendor_matrix *m, int64_t row
                                const uint8_t *tensor)
 {
     _Alignas(64) uint8_t side[MOST_TILE_ROWS * CHUNK];
-    for (int64_t r = 0; r < count; r += rows_of(t))
-        for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
+    const int64_t step = t == TILES_4 ? 2 * width_of(t) : width_of(t);
+    const int64_t next = m->rows / rows_of(t) * rows_of(t) * width_of(t);
+    for (int64_t at = 0; at < m->row_bytes; at += CHUNK)
+        for (int64_t r = 0; r < count; r += rows_of(t)) {
             const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
-            for (int64_t b = 0; b < bytes; b += width_of(t))
-                get_tile(t, tensor + tile_offset(t, m, row + r, at + b), side + b, CHUNK);
+            for (int64_t b = 0; b < bytes; b += step) {
+                prefetch(t, m, tensor, row + r, at + b + AHEAD, false);
+                get_tile(t, tensor + tile_offset(t, m, row + r, at + b), next, side + b, CHUNK);
+            }
             for (int64_t n = 0; n < rows_of(t); n++)
-                memcpy(rows[r + n] + at, side + n * CHUNK, (size_t)bytes);
+                copy_chunk(rows[r + n] + at, side + n * CHUNK, bytes);
         }
 }
 
@@ -246,11 +308,11 @@ static void get_a8(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8
         get_tiles(TILES_A8_8, m, row, count, rows, tensor);
 }
 
-/* A row is whole tiles wide: 8 bytes are 16 nibbles, 32 bytes a row of the widest tile. Layouts limit both extents to
- * multiples of 64 columns besides. */
+/* A row is whole tiles wide, or two of the narrowest: layouts limit both extents to multiples of 64 columns, which are
+ * 32 bytes. */
 const mox_vendor_order mox_order_marlin = { .name = "marlin",
                                             .step = 64,
-                                            .bytes_multiple = 8,
+                                            .bytes_multiple = 16,
                                             .pad_rows = 1,
                                             .pad_cols = 1,
                                             .shape = tiles_shape,
