@@ -88,19 +88,11 @@ static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config 
     return MOXIE_OK;
 }
 
-static moxie_status check_expert(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
-{
-    if (s->gated)
-        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
-    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
-    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
-}
-
 /* The share of an expert in *out. *spare, to be freed, is what stands for a bias that is not this rank's. */
 static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *expert, void **spare, moxie_expert *out,
                                moxie_error *error)
 {
-    MOX_TRY(check_expert(&p->whole, expert, error));
+    MOX_TRY(mox_vendor_check_views(&p->whole, expert, error));
     const uint64_t bytes = mox_vendor_share_spare(&p->whole, &p->share, expert);
     if (bytes > 0) {
         *spare = mox_alloc(bytes);
@@ -118,7 +110,7 @@ static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *lay
     MOX_TRY(check_config(config, error));
     MOX_TRY(take_experts(p, config, error));
     p->whole = mox_config_routed_shape(config);
-    MOX_TRY(check_expert(&p->whole, example, error));
+    MOX_TRY(mox_vendor_check_views(&p->whole, example, error));
     MOX_TRY(mox_vendor_share_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
                                   options->tp_size > 0 ? options->tp_size : 1, &p->share, error));
     const mox_record_shape shape = mox_vendor_share_shape(&p->whole, &p->share);

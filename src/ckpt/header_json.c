@@ -168,9 +168,8 @@ moxie_status mox_cursor_word(mox_cursor *c, char *out, uint64_t size)
 {
     MOX_TRY(mox_cursor_expect(c, '"', "at the start of a string"));
     uint64_t length;
-    MOX_TRY(decode(c, out, size ? size - 1 : 0, &length));
-    if (size)
-        out[length < size ? length : size - 1] = 0;
+    MOX_TRY(decode(c, out, size - 1, &length));
+    out[length < size ? length : size - 1] = 0;
     return MOXIE_OK;
 }
 

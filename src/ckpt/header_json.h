@@ -35,7 +35,7 @@ bool mox_cursor_take(mox_cursor *cursor, char token);
 moxie_status mox_cursor_expect(mox_cursor *cursor, char token, const char *where);
 /* A string, unescaped into the arena. */
 moxie_status mox_cursor_string(mox_cursor *cursor, mox_arena *arena, const char **out);
-/* A short string, unescaped into `out`, cut to `size` - 1 bytes. size 0: checked and skipped, out may be NULL. */
+/* A short string, unescaped into `out`, cut to `size` - 1 bytes; size is not 0. */
 moxie_status mox_cursor_word(mox_cursor *cursor, char *out, uint64_t size);
 moxie_status mox_cursor_integer(mox_cursor *cursor, uint64_t *out);
 

@@ -215,6 +215,8 @@ typedef struct mox_vendor_plan {
 moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
                                   const mox_vendor_use *use, const moxie_expert *example, bool pad,
                                   mox_vendor_plan *out, moxie_error *error);
+/* The views are an expert of this shape. */
+moxie_status mox_vendor_check_views(const mox_record_shape *shape, const moxie_expert *expert, moxie_error *error);
 /* The views have the plan's shape, and the target can hold them; survey and pack ask it too. */
 moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
 /* Takes one expert's facts into the plan; all experts of the layer before the first is packed. Only when the layout

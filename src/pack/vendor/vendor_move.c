@@ -205,14 +205,18 @@ static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix
     return MOXIE_OK;
 }
 
-static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+moxie_status mox_vendor_check_views(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
 {
-    const mox_record_shape *s = &plan->shape;
     if (s->gated)
         MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
     MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
-    MOX_TRY(mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error));
-    if (s->gated)
+    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
+}
+
+static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
+    if (plan->shape.gated)
         MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
     MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
     return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
