@@ -98,7 +98,7 @@ static mox_record_shape shape_of(const mox_vendor_layout *layout)
                                 .scale = t->scales[0],
                                 .group_rows = t->group_rows[0],
                                 .group_cols = t->group_cols[0],
-                                .has_zero = t->zeros,
+                                .has_zero = t->zeros && !t->no_zeros,
                                 .global = t->global };
     return (mox_record_shape) { .hidden = enlarged(layout, MOX_VENDOR_HIDDEN, HIDDEN),
                                 .intermediate = enlarged(layout, MOX_VENDOR_INTERMEDIATE, INTERMEDIATE),

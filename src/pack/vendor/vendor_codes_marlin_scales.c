@@ -19,6 +19,7 @@
  * Sources: what vLLM's marlin_utils, marlin_utils_fp8 and marlin_utils_fp4 compute, the factor by its pull request
  * 37502.
  */
+#include <float.h>
 #include <math.h>
 
 #include "base/sizes.h"
@@ -28,17 +29,30 @@ enum { SOME = 256 };
 
 /* ---- 16-bit scales times a factor ------------------------------------------------------------------- */
 
+static void round_some(moxie_dtype dtype, float *some, int64_t n)
+{
+    uint16_t halves[SOME];
+    mox_narrow(dtype, some, halves, n);
+    mox_widen(dtype, halves, some, n);
+}
+
 /* Rounded to the target's dtype first: its tensors are of that dtype before they are multiplied. */
+static void take_some(const mox_vendor_code *c, const uint8_t *in, int64_t n, float *some)
+{
+    mox_widen(c->of, in, some, n);
+    if (c->of != c->to)
+        round_some(c->to, some, n);
+}
+
 static void scale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const mox_vendor_code *c = context->code;
-    const int64_t size = mox_dtype_bytes(c->of);
     float some[SOME];
     for (int64_t i = 0; i < count; i += SOME) {
         const int64_t n = mox_min_i64(SOME, count - i);
-        mox_widen(c->of, in + i * size, some, n);
+        take_some(c, in + i * mox_dtype_bytes(c->of), n, some);
         for (int64_t j = 0; j < n; j++)
-            some[j] = mox_round_to(c->to, some[j]) * c->factor;
+            some[j] *= c->factor;
         mox_narrow(c->to, some, out + 2 * i, n);
     }
 }
@@ -60,15 +74,23 @@ static void unscale_floats(const mox_vendor_context *context, const uint8_t *in,
 static const char *refuse_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     const mox_vendor_code *c = context->code;
-    const int64_t size = mox_dtype_bytes(c->of);
-    for (int64_t i = 0; i < count; i++) {
-        const float value = mox_load(c->of, in + i * size), rounded = mox_round_to(c->to, value);
-        if (!isfinite(mox_round_to(c->to, rounded * c->factor)))
-            return "a scale is not a number, or too large for the target's 16-bit scales and their factor";
-        if (rounded == 0 && value != 0)
-            return "a scale is too small for the target's 16-bit scales";
+    float value[SOME], some[SOME];
+    bool large = false, small = false;
+    for (int64_t i = 0; i < count; i += SOME) {
+        const int64_t n = mox_min_i64(SOME, count - i);
+        mox_widen(c->of, in + i * mox_dtype_bytes(c->of), value, n);
+        take_some(c, in + i * mox_dtype_bytes(c->of), n, some);
+        for (int64_t j = 0; j < n; j++) {
+            small |= some[j] == 0 && value[j] != 0;
+            some[j] *= c->factor;
+        }
+        round_some(c->to, some, n);
+        for (int64_t j = 0; j < n; j++)
+            large |= !(fabsf(some[j]) <= FLT_MAX);
     }
-    return NULL;
+    return large   ? "a scale is not a number, or too large for the target's 16-bit scales and their factor"
+           : small ? "a scale is too small for the target's 16-bit scales"
+                   : NULL;
 }
 
 /* From one of the three dtypes that scales have, to 16 bits, for parts that keep the originals beside. */
@@ -108,10 +130,20 @@ static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in,
 {
     const moxie_dtype dtype = context->code->of;
     const float most = context->facts->scale_most[context->projection];
-    for (int64_t i = 0; i < count; i++) {
-        const float share = mox_round_to(dtype, mox_load(dtype, in + 2 * i) / most);
-        const int16_t scale = (int16_t)nearbyintf(mox_round_to(dtype, share * 4096));
-        memcpy(out + 2 * i, &scale, sizeof scale);
+    float some[SOME];
+    for (int64_t i = 0; i < count; i += SOME) {
+        const int64_t n = mox_min_i64(SOME, count - i);
+        mox_widen(dtype, in + 2 * i, some, n);
+        for (int64_t j = 0; j < n; j++)
+            some[j] /= most;
+        round_some(dtype, some, n);
+        for (int64_t j = 0; j < n; j++)
+            some[j] *= 4096;
+        round_some(dtype, some, n);
+        for (int64_t j = 0; j < n; j++) { /* 1.5 * 2^23 leaves whole numbers, ties to even */
+            const int16_t scale = (int16_t)(int32_t)(some[j] + 0x1.8p23f - 0x1.8p23f);
+            memcpy(out + 2 * (i + j), &scale, sizeof scale);
+        }
     }
 }
 
@@ -119,12 +151,15 @@ static const char *refuse_int8_scales(const mox_vendor_context *context, const u
 {
     const moxie_dtype dtype = context->code->of;
     const float most = context->facts->scale_most[context->projection];
-    for (int64_t i = 0; i < count; i++) {
-        const float value = mox_load(dtype, in + 2 * i);
-        if (!(fabsf(value) <= most) || most == 0) /* also NaN, and a layer that was not surveyed */
-            return "a scale is not a number, or larger than the layer's largest";
+    bool bad = most == 0;
+    float some[SOME];
+    for (int64_t i = 0; i < count; i += SOME) {
+        const int64_t n = mox_min_i64(SOME, count - i);
+        mox_widen(dtype, in + 2 * i, some, n);
+        for (int64_t j = 0; j < n; j++)
+            bad |= !(fabsf(some[j]) <= most); /* also NaN, and a layer that was not surveyed */
     }
-    return NULL;
+    return bad ? "a scale is not a number, or larger than the layer's largest" : NULL;
 }
 
 #define INT8_SCALES(dtype)                                                                                             \
