@@ -18,12 +18,16 @@
 
 enum {
     MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
-    MOX_AMX_RING = 4,          /* steps of lines that are kept when each is read once */
+    MOX_AMX_RING = 4,          /* steps of lines that are kept when a panel is decoded as it goes by */
     MOX_AMX_TILE = 256,        /* numbers of a C tile */
     MOX_AMX_NARROW = 8,        /* rows of the narrow way */
+    MOX_AMX_SQUARE_STEPS = 4,  /* of a segment that the square way is worth while for */
     MOX_AMX_DIGITS = 3,        /* rows, at most, that are multiplied in integers */
     MOX_AMX_DIGITS_BYTES = 128 /* of a step and row */
 };
+
+/* Ways through a panel pair (amx_multiply.h). */
+typedef enum mox_amx_way { MOX_AMX_WAY_NARROW, MOX_AMX_WAY_TALL, MOX_AMX_WAY_SQUARE } mox_amx_way;
 
 /* What becomes of a scale: it ends a segment, or is folded into lines. */
 typedef enum mox_amx_folding { MOX_AMX_DRAINED, MOX_AMX_FOLD_E8M0, MOX_AMX_FOLD_E4M3 } mox_amx_folding;
@@ -37,7 +41,8 @@ typedef struct mox_amx_form {
 
 /* One of the two panels. */
 typedef struct mox_amx_stream {
-    const uint8_t *codes, *next; /* this panel's, and those of the panel that comes after the pair */
+    const uint8_t *codes, *next; /* this panel's, and where step 0 would be if those of the panel after the pair were
+                                    this one's steps from `steps` on */
     const uint8_t *next_scales;  /* of that panel */
     const uint8_t *zero;         /* [groups][16] or NULL */
     const uint8_t *exponent;     /* [groups][16] E8M0 when folded */
@@ -61,7 +66,6 @@ typedef struct mox_amx_digits {
 } mox_amx_digits;
 
 typedef struct mox_amx_job {
-    const struct mox_amx_job *self; /* the original: copies whose address goes nowhere stay in registers */
     const uint8_t *a;
     const float *a_scales; /* NULL: none */
     int64_t rows, a_scale_stride;
@@ -73,9 +77,12 @@ typedef struct mox_amx_job {
     int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
     int64_t segment_steps, segments;        /* of what is drained */
     int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
+    uint64_t group_inverse;                 /* 2^40 / group_steps, rounded up */
     bool scaled;                            /* segments have scales of weights */
-    float *buffer;                          /* [4][16][16] */
-    float *c;                               /* [rows][32] */
+    mox_amx_way way;
+    bool kept;     /* all lines are decoded before the product begins */
+    float *buffer; /* [4][16][16] */
+    float *c;      /* [rows][32] */
     mox_amx_digits digits;
 } mox_amx_job;
 
@@ -94,6 +101,5 @@ void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_
 
 /* Tiles of rows after the first, which find the lines decoded, whatever the format was. */
 void mox_amx_tall_again(const mox_amx_job *from, int p, int64_t row, int64_t rows);
-void mox_amx_square_again(const mox_amx_job *from, int64_t row, int64_t high, int64_t low);
 
 #endif

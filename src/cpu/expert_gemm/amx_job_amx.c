@@ -122,8 +122,9 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
 {
     const uint8_t *codes = m->panels + (uint64_t)panel * m->panel_bytes;
     out->codes = codes;
-    out->next = codes + (uint64_t)panels * m->panel_bytes;
-    out->next_scales = out->next + m->scale_at;
+    const uint8_t *next = codes + (uint64_t)panels * m->panel_bytes;
+    out->next = next - (uint64_t)m->steps * m->step_bytes;
+    out->next_scales = next + m->scale_at;
     out->zero = m->zero_at != 0 ? codes + m->zero_at : NULL;
     out->scale = space->scale;
     mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == MOX_AMX_FOLD_E4M3 ? MOX_AMX_E4M3_END : 1.0f);
@@ -147,12 +148,20 @@ static __m512i halves_of_e2m1(void)
     return _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
 }
 
+/* Folded formats have one segment, or those of the activations' groups. */
+static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j, bool acts)
+{
+    const bool one = j->segments == 1, large = j->segment_steps >= MOX_AMX_SQUARE_STEPS;
+    if ((fold != MOX_AMX_DRAINED && !acts) || one || (large && (acts || j->rows > MOX_AMX_NARROW)))
+        return MOX_AMX_WAY_SQUARE;
+    return j->rows <= MOX_AMX_NARROW && !acts ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
+}
+
 void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
 {
     scale_space space[2];
-    *j = (mox_amx_job) { .self = j,
-                         .a = a->data,
+    *j = (mox_amx_job) { .a = a->data,
                          .a_scales = a->scales,
                          .rows = a->rows,
                          .a_scale_stride = a->scale_stride,
@@ -164,6 +173,7 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
     lay_out(m->steps, m->groups, scratch, j, space);
     j->c = c;
     j->group_steps = steps_of(m->group_cols, m->steps);
+    j->group_inverse = ((UINT64_C(1) << 40) + (uint64_t)j->group_steps - 1) / (uint64_t)j->group_steps;
     j->act_steps = a->scales != NULL ? steps_of(a->group_cols, m->steps) : m->steps;
     j->segment_steps = fold == MOX_AMX_DRAINED ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
     j->segments = mox_ceil_div(m->steps, j->segment_steps);
@@ -172,9 +182,11 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
         j->halves = halves_of_e2m1();
     for (int p = 0; p < panels; p++)
         open_stream(&j->panel[p], fold, m, weight, panel + p, panels, &space[p]);
-    /* Lines of all steps only for a second pass over them. */
-    const bool direct = weight->element == MOXIE_BF16, once = a->rows <= 32 && a->scales == NULL;
-    j->lines_mask = direct || !once || (j->segments > 1 && j->rows > MOX_AMX_NARROW) ? -1 : MOX_AMX_RING - 1;
+    const bool direct = weight->element == MOXIE_BF16, acts = a->scales != NULL;
+    j->way = way_of(fold, j, acts);
+    j->kept = acts || (fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide)));
+    const bool again = j->way == MOX_AMX_WAY_TALL && j->rows > 16;
+    j->lines_mask = direct || j->kept || again ? -1 : MOX_AMX_RING - 1;
     for (int p = 0; direct && p < panels; p++)
         j->panel[p].lines = (uint8_t *)(uintptr_t)j->panel[p].codes;
     if (panels == 1)

@@ -54,10 +54,10 @@ MOX_KERNEL_INLINE __m512i mox_amx_fold_e4m3(__m512i halves, __m512i scale)
     return _mm512_maskz_mov_epi16(nonzero, joined);
 }
 
-/* Groups of one step are common, divisions are not cheap. */
+/* s / group_steps, for up to 2^20 steps: a division would cost as much as a tile product. */
 MOX_KERNEL_INLINE int64_t mox_amx_group_of(const mox_amx_job *j, int64_t s)
 {
-    return j->group_steps == 1 ? s : s / j->group_steps;
+    return (int64_t)((uint64_t)s * j->group_inverse >> 40);
 }
 
 MOX_KERNEL_INLINE __m512i mox_amx_zeros_of(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from, int64_t s)
@@ -77,22 +77,34 @@ MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job
     return _mm512_setzero_si512();
 }
 
-/* Quarter q of step s of a panel, its scale folded, to its place in `to`. */
-MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
-                                              int64_t s, int q, __m512i scale, uint8_t *to)
+/* What the quarters of one step of a panel have in common. */
+typedef struct mox_amx_feed {
+    const uint8_t *codes;
+    uint8_t *to;
+    __m512i zero, scale;
+} mox_amx_feed;
+
+MOX_KERNEL_INLINE mox_amx_feed mox_amx_feed_of(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
+                                               int64_t s)
+{
+    return (mox_amx_feed) { .codes = from->codes + s * j->step_bytes,
+                            .to = from->lines + (s & j->lines_mask) * MOX_AMX_LINES,
+                            .zero = mox_amx_zeros_of(f, j, from, s),
+                            .scale = mox_amx_folded_scale(f, j, from, s, 0) };
+}
+
+/* Quarter q, its scale folded, to its lines. */
+MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_pair_tables *tables, const mox_amx_feed *feed,
+                                              int q)
 {
     __m512i pairs[4];
-    mox_pair_tables tables = j->tables;
-    if (f.fold == MOX_AMX_FOLD_E4M3)
-        tables.t[0] = j->halves;
-    mox_pairs_quarter(f.like, f.zeros, &tables, from->codes + s * j->step_bytes, q, mox_amx_zeros_of(f, j, from, s),
-                      pairs);
+    mox_pairs_quarter(f.like, f.zeros, tables, feed->codes, q, feed->zero, pairs);
     for (int i = 0; i < 4; i++) {
         if (f.fold == MOX_AMX_FOLD_E8M0)
-            pairs[i] = mox_amx_fold_e8m0(f.like, pairs[i], scale);
+            pairs[i] = mox_amx_fold_e8m0(f.like, pairs[i], feed->scale);
         else if (f.fold == MOX_AMX_FOLD_E4M3)
-            pairs[i] = mox_amx_fold_e4m3(pairs[i], scale);
-        _mm512_store_si512(to + (4 * q + i) * 64, pairs[i]);
+            pairs[i] = mox_amx_fold_e4m3(pairs[i], feed->scale);
+        _mm512_store_si512(feed->to + (4 * q + i) * 64, pairs[i]);
     }
 }
 
@@ -102,22 +114,26 @@ MOX_KERNEL_INLINE bool mox_amx_is_direct(mox_amx_form f)
     return mox_pairs_order(f.like) == MOX_PANEL_PAIRS;
 }
 
+/* The tables that a form decodes by. */
+MOX_KERNEL_INLINE mox_pair_tables mox_amx_tables(mox_amx_form f, const mox_amx_job *j)
+{
+    mox_pair_tables tables = j->tables;
+    if (f.fold == MOX_AMX_FOLD_E4M3)
+        tables.t[0] = j->halves;
+    return tables;
+}
+
 /* Lines of step s of panel p. */
 MOX_KERNEL_INLINE void mox_amx_decode_lines(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
 {
-    const mox_amx_stream *from = &j->panel[p];
     if (mox_amx_is_direct(f) || s >= j->steps)
         return;
-    uint8_t *to = from->lines + (s & j->lines_mask) * MOX_AMX_LINES;
-    if (f.fold != MOX_AMX_DRAINED && from->wide) {
-        mox_amx_decode_any_wide(j->self, p, f.like, f.fold, s, to);
-        return;
-    }
-    __m512i scale = mox_amx_folded_scale(f, j, from, s, 0);
+    const mox_pair_tables tables = mox_amx_tables(f, j);
+    mox_amx_feed feed = mox_amx_feed_of(f, j, &j->panel[p], s);
     for (int q = 0; q < 4; q++) {
         if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
-            scale = mox_amx_folded_scale(f, j, from, s, q);
-        mox_amx_decode_quarter(f, j, from, s, q, scale, to);
+            feed.scale = mox_amx_folded_scale(f, j, &j->panel[p], s, q);
+        mox_amx_decode_quarter(f, &tables, &feed, q);
     }
 }
 
@@ -125,10 +141,8 @@ MOX_KERNEL_INLINE void mox_amx_decode_lines(mox_amx_form f, const mox_amx_job *j
 MOX_KERNEL_INLINE void mox_amx_prefetch(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
 {
     const mox_amx_stream *from = &j->panel[p];
-    const int64_t ahead = s + MOX_AMX_AHEAD - j->steps;
-    const uint8_t *at =
-        ahead < 0 ? from->codes + (s + MOX_AMX_AHEAD) * j->step_bytes : from->next + ahead * j->step_bytes;
     const int64_t bytes = mox_pairs_order(f.like) == MOX_PANEL_NIBBLES ? 256 : j->step_bytes;
+    const uint8_t *at = (s + MOX_AMX_AHEAD < j->steps ? from->codes : from->next) + (s + MOX_AMX_AHEAD) * bytes;
     for (int64_t i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)at + i, _MM_HINT_T0);
     if (s < j->scale_lines)

@@ -16,8 +16,6 @@
 #include "cpu/expert_gemm/amx_forms.h"
 #include "cpu/expert_gemm/amx_square.h"
 
-enum { MOX_AMX_SQUARE_STEPS = 4 };
-
 /* The last panel of an odd number is alone: one form is enough for it. */
 MOX_KERNEL_INLINE void mox_amx_all_narrow(mox_amx_form f, const mox_amx_job *j)
 {
@@ -46,41 +44,31 @@ MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, bool decoded, const mox_
     }
 }
 
-MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decoded, const mox_amx_job *j)
-{
-    for (int64_t row = 0; row < j->rows; row += 32) {
-        const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
-        mox_amx_configure((int)high, low > 0 ? (int)low : 1);
-        if (row == 0 && !decoded)
-            mox_amx_square(f, true, false, j, row, high, low);
-        else
-            mox_amx_square_again(j, row, high, low);
-    }
-}
-
+/* Lines of all steps, for where they cannot be made as the product goes. */
 MOX_KERNEL_INLINE void mox_amx_decode_all(mox_amx_form f, const mox_amx_job *j)
 {
     for (int p = 0; p < j->panels; p++)
-        for (int64_t s = 0; s < j->steps; s++)
-            mox_amx_decode_step(f, j, p, s);
+        for (int64_t s = 0; s < j->steps; s++) {
+            if (f.fold != MOX_AMX_DRAINED && j->panel[p].wide)
+                mox_amx_decode_any_wide(j, p, f.like, f.fold, s, j->panel[p].lines + s * MOX_AMX_LINES);
+            else
+                mox_amx_decode_step(f, j, p, s);
+        }
 }
 
-/* Folded formats have one segment, or those of the activations' groups. */
 MOX_KERNEL_INLINE void mox_amx_compute(mox_amx_form f, const mox_amx_job *from)
 {
     const mox_amx_job j = *from;
-    const bool acts = j.a_scales != NULL;
-    const bool long_segments = j.segments == 1 || j.segment_steps >= MOX_AMX_SQUARE_STEPS;
-    if (acts)
-        mox_amx_decode_all(f, &j);
-    if (f.fold != MOX_AMX_DRAINED && !acts)
-        mox_amx_all_square(f, false, &j);
-    else if (long_segments && (acts || j.segments == 1 || j.rows > MOX_AMX_NARROW))
-        mox_amx_all_square(f, acts, &j);
-    else if (j.rows <= MOX_AMX_NARROW && !acts)
+    if (j.kept)
+        mox_amx_decode_all(f, from);
+    if (j.way == MOX_AMX_WAY_SQUARE && j.kept)
+        mox_amx_square_kept(from);
+    else if (j.way == MOX_AMX_WAY_SQUARE)
+        mox_amx_all_square(f, true, false, from);
+    else if (j.way == MOX_AMX_WAY_NARROW)
         mox_amx_all_narrow(f, &j);
     else
-        mox_amx_all_tall(f, acts, &j);
+        mox_amx_all_tall(f, j.kept, &j);
 }
 
 /* `digits`: few rows in integers. */

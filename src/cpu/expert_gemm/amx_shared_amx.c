@@ -85,14 +85,10 @@ void mox_amx_tall_again(const mox_amx_job *from, int p, int64_t row, int64_t row
         mox_amx_tall(none, false, false, &j, p, row, rows);
 }
 
-void mox_amx_square_again(const mox_amx_job *from, int64_t row, int64_t high, int64_t low)
+void mox_amx_square_kept(const mox_amx_job *j)
 {
-    const mox_amx_job j = *from;
     const mox_amx_form none = { MOXIE_BF16, false, MOX_AMX_DRAINED };
-    if (j.a_scales != NULL)
-        mox_amx_square(none, false, true, &j, row, high, low);
-    else
-        mox_amx_square(none, false, false, &j, row, high, low);
+    mox_amx_all_square(none, false, j->a_scales != NULL, j);
 }
 
 #endif

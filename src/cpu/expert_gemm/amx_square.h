@@ -2,9 +2,14 @@
  *
  * amx_square.h - row amx_bf16 where segments are long: two tiles of rows by two panels, four C tiles at once.
  *
- *               B 0 (5)   B 1 (6)
+ *              B 0 (5)   B 1 (6)
  *     A 0 (4) |  C 0    |  C 1   |
  *     A 1 (7) |  C 2    |  C 3   |
+ *
+ * Both panels are decoded LEAD steps ahead, a part of a step after each product: a tile product is one long operation,
+ * and what fits between two of them overlaps with it. Every pair of row tiles decodes anew. Lines kept for the next
+ * pair would go through the second-level cache, which brings the activations already: that takes longer than decoding.
+ * For the same reason the ring of lines is as short as it can be.
  *
  * Sums of several segments lie in c.
  */
@@ -13,40 +18,104 @@
 
 #include "cpu/expert_gemm/amx_segments.h"
 
-/* Where one step's operands lie. */
-typedef struct mox_amx_square_tiles {
-    const uint8_t *a0, *a1; /* a1 NULL: one tile of rows */
-    const uint8_t *b0, *b1; /* b1 NULL: one panel */
-} mox_amx_square_tiles;
+enum { MOX_AMX_LEAD = 2 };
 
-/* One step, and between its tile operations the lines of the step after it. */
-MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, bool first, const mox_amx_job *j, mox_amx_square_tiles t,
-                                           int64_t s)
+/* Where a step's operands lie. */
+typedef struct mox_amx_tiles {
+    const uint8_t *a0, *a1; /* a1 is for two tiles of rows */
+    const uint8_t *b0, *b1;
+} mox_amx_tiles;
+
+/* Quarter `at` of those that a step decodes; of bf16, which needs no decoding, what is to come is fetched.
+ */
+MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, const mox_pair_tables *tables, int at,
+                                     int64_t s, mox_amx_feed *feed)
 {
-    MOX_FENCE();
-    _tile_loadd(4, t.a0, 64);
-    _tile_loadd(5, t.b0, 64);
-    _tile_dpbf16ps(0, 4, 5);
-    MOX_FENCE();
-    if (first) {
-        mox_amx_decode_step(f, j, 0, s + 1);
-    }
-    MOX_FENCE();
-    if (t.b1 != NULL) {
-        _tile_loadd(6, t.b1, 64);
-        _tile_dpbf16ps(1, 4, 6);
-    }
-    MOX_FENCE();
-    if (first && t.b1 != NULL)
-        mox_amx_decode_step(f, j, 1, s + 1);
-    MOX_FENCE();
-    if (t.a1 != NULL) {
-        _tile_loadd(7, t.a1, 64);
-        _tile_dpbf16ps(2, 7, 5);
-        if (t.b1 != NULL)
+    const int p = at / 4, q = at % 4;
+    if (q == 0)
+        mox_amx_prefetch(f, j, p, s);
+    if (mox_amx_is_direct(f))
+        return;
+    if (q == 0)
+        *feed = mox_amx_feed_of(f, j, &j->panel[p], s);
+    else if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
+        feed->scale = mox_amx_folded_scale(f, j, &j->panel[p], s, q);
+    mox_amx_decode_quarter(f, tables, feed, q);
+}
+
+/* A step, and when `decode` step `ahead` of both panels: a part of their quarters after each of the 2 R products. */
+MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, const mox_amx_job *j,
+                                           const mox_pair_tables *tables, mox_amx_tiles t, int64_t ahead)
+{
+    const int each = decode ? 4 / R : 0;
+    mox_amx_feed feed;
+    MOX_KERNEL_UNROLL
+    for (int product = 0; product < 2 * R; product++) {
+        MOX_FENCE();
+        if (product == 0) {
+            _tile_loadd(4, t.a0, 64);
+            _tile_loadd(5, t.b0, 64);
+            _tile_dpbf16ps(0, 4, 5);
+        } else if (product == 1) {
+            _tile_loadd(6, t.b1, 64);
+            _tile_dpbf16ps(1, 4, 6);
+        } else if (product == 2) {
+            _tile_loadd(7, t.a1, 64);
+            _tile_dpbf16ps(2, 7, 5);
+        } else {
             _tile_dpbf16ps(3, 7, 6);
+        }
+        MOX_FENCE();
+        MOX_KERNEL_UNROLL
+        for (int at = product * each; at < (product + 1) * each; at++)
+            mox_amx_share(f, j, tables, at, ahead, &feed);
     }
     MOX_FENCE();
+}
+
+/* What decoding needs of a job, field by field: so the compiler keeps them in registers across fences, and every
+ * operation between two products counts. */
+MOX_KERNEL_INLINE mox_amx_stream mox_amx_stream_of(const mox_amx_stream *from)
+{
+    return (mox_amx_stream) { .codes = from->codes,
+                              .next = from->next,
+                              .next_scales = from->next_scales,
+                              .zero = from->zero,
+                              .exponent = from->exponent,
+                              .scale = from->scale,
+                              .lines = from->lines };
+}
+
+MOX_KERNEL_INLINE mox_amx_job mox_amx_part_of(const mox_amx_job *from)
+{
+    return (mox_amx_job) { .panel = { mox_amx_stream_of(&from->panel[0]), mox_amx_stream_of(&from->panel[1]) },
+                           .tables = from->tables,
+                           .halves = from->halves,
+                           .steps = from->steps,
+                           .step_bytes = from->step_bytes,
+                           .scale_lines = from->scale_lines,
+                           .lines_mask = from->lines_mask,
+                           .group_inverse = from->group_inverse };
+}
+
+/* Steps [s, last), from row `row` on: `high` rows in the first tile, `low` in the second. */
+MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *from, int64_t row,
+                                            int64_t high, int64_t low, int64_t s, int64_t last)
+{
+    const mox_amx_job j = mox_amx_part_of(from);
+    const mox_pair_tables tables = mox_amx_tables(f, &j);
+    mox_amx_tiles t = { .a0 = from->a + (row * j.steps + s * high) * 64 };
+    t.a1 = from->a + ((row + high) * j.steps + s * low) * 64;
+    const int64_t decoding = decode ? mox_min_i64(last, j.steps - MOX_AMX_LEAD) : s;
+    for (; s < last; s++, t.a0 += high * 64, t.a1 += low * 64) {
+        const int64_t at = (s & j.lines_mask) * MOX_AMX_LINES;
+        t.b0 = j.panel[0].lines + at;
+        t.b1 = j.panel[1].lines + at;
+        if (s < decoding)
+            mox_amx_square_step(f, R, decode, &j, &tables, t, s + MOX_AMX_LEAD);
+        else
+            mox_amx_square_step(f, R, false, &j, &tables, t, 0);
+    }
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, const mox_amx_job *j, int p, int64_t row, int64_t rows,
@@ -66,12 +135,10 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(bool acts, const mox_amx_job *j, int
     float *buffer = j->buffer;
     MOX_FENCE();
     _tile_stored(0, buffer, 64);
-    if (j->panels == 2)
-        _tile_stored(1, buffer + MOX_AMX_TILE, 64);
+    _tile_stored(1, buffer + MOX_AMX_TILE, 64);
     if (low > 0) {
         _tile_stored(2, buffer + 2 * MOX_AMX_TILE, 64);
-        if (j->panels == 2)
-            _tile_stored(3, buffer + 3 * MOX_AMX_TILE, 64);
+        _tile_stored(3, buffer + 3 * MOX_AMX_TILE, 64);
     }
     MOX_FENCE();
     for (int p = 0; p < j->panels; p++) {
@@ -80,28 +147,41 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(bool acts, const mox_amx_job *j, int
     }
 }
 
-/* Rows [row, row + high + low): `high` in the first tile, `low` in the second. */
-MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool first, bool acts, const mox_amx_job *j, int64_t row,
+/* One pair of row tiles along all segments. The last panel of an odd number is multiplied twice. */
+MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, bool acts, const mox_amx_job *j, int64_t row,
                                       int64_t high, int64_t low)
 {
-    const uint8_t *above = j->a + row * j->steps * 64, *below = above + high * j->steps * 64;
-    for (int p = 0; first && p < j->panels; p++)
-        mox_amx_decode_step(f, j, p, 0);
+    for (int64_t s = 0; decode && s < MOX_AMX_LEAD; s++)
+        for (int p = 0; p < 2; p++)
+            mox_amx_decode_step(f, j, p, s);
     for (int64_t segment = 0; segment < j->segments; segment++) {
-        const int64_t s0 = segment * j->segment_steps, s1 = mox_min_i64(s0 + j->segment_steps, j->steps);
+        const int64_t s = segment * j->segment_steps, last = mox_min_i64(s + j->segment_steps, j->steps);
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
-        for (int64_t s = s0; s < s1; s++) {
-            const mox_amx_square_tiles t = { .a0 = above + s * high * 64,
-                                             .a1 = low > 0 ? below + s * low * 64 : NULL,
-                                             .b0 = mox_amx_lines_of(j, 0, s),
-                                             .b1 = j->panels == 2 ? mox_amx_lines_of(j, 1, s) : NULL };
-            mox_amx_square_step(f, first, j, t, s);
-        }
+        if (low > 0)
+            mox_amx_square_steps(f, 2, decode, j, row, high, low, s, last);
+        else
+            mox_amx_square_steps(f, 1, decode, j, row, high, low, s, last);
         mox_amx_square_drain(acts, j, row, high, low, segment);
     }
 }
+
+/* `decode`: lines are made as the product goes, or fetched, once, where the record holds them. */
+MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, bool acts, const mox_amx_job *j)
+{
+    for (int64_t row = 0; row < j->rows; row += 32) {
+        const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
+        mox_amx_configure((int)high, low > 0 ? (int)low : 1);
+        if (mox_amx_is_direct(f) && row > 0)
+            mox_amx_square(f, false, acts, j, row, high, low);
+        else
+            mox_amx_square(f, decode, acts, j, row, high, low);
+    }
+}
+
+/* All rows, from lines that are decoded, of any format. */
+void mox_amx_square_kept(const mox_amx_job *j);
 
 #endif

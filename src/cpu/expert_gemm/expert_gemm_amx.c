@@ -9,8 +9,7 @@
  * its tile along the whole row: storing a tile costs as much as multiplying one. Others end segments.
  *
  *     B lines   codes -> registers -> a ring of 4 steps in the first-level cache -> tile; bf16 weights load from the
- *               record. With more than two tiles of rows the decoded lines of both panels are kept in scratch, so
- *               that codes are decoded once.
+ *               record. Long segments are decoded anew for every two tiles of rows, short ones once, to scratch.
  *
  *     amx_job.h       what a call works on              amx_job_amx.c   ... and how it is set up
  *     amx_lines.h     codes to B lines
