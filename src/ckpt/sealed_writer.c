@@ -28,8 +28,7 @@ typedef struct sealed_place {
 
 struct moxie_sealed_writer {
     mox_arena arena;
-    const char *path, *temporary;
-    int fd; /* -1: none */
+    mox_beside file;
     unsigned char *header;
     uint64_t header_bytes;
     sealed_place *places;
@@ -106,25 +105,26 @@ static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor
 
 static moxie_status take_room(const mox_sealed_writer *w, uint64_t bytes, moxie_error *error)
 {
-    if (fallocate(w->fd, 0, 0, (off_t)bytes) == 0)
+    if (fallocate(w->file.fd, 0, 0, (off_t)bytes) == 0)
         return MOXIE_OK;
     /* Some file systems cannot: then the writes themselves will tell. */
-    if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->fd, (off_t)bytes) == 0)
+    if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->file.fd, (off_t)bytes) == 0)
         return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "no room for its %llu bytes: %m", (unsigned long long)bytes);
+    return mox_fail_file(MOXIE_ERR_IO, error, w->file.path, -1, "no room for its %llu bytes: %m",
+                         (unsigned long long)bytes);
 }
 
 static moxie_status start(mox_sealed_writer *w, const char *path, const moxie_sealed_tensor *tensors, int64_t count,
                           const char *const *metadata, int64_t n_metadata, moxie_error *error)
 {
     uint64_t data_bytes = 0;
-    w->fd = -1;
+    w->file.fd = -1;
     w->count = count;
-    w->path = mox_arena_strndup(&w->arena, path, strlen(path));
-    MOX_FAIL_IF(!w->path, MOXIE_ERR_MEMORY, error, "no memory to write a file");
+    const char *name = mox_arena_strndup(&w->arena, path, strlen(path));
+    MOX_FAIL_IF(!name, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     MOX_TRY(make_header(w, tensors, count, metadata, n_metadata, &data_bytes, error));
     MOX_TRY(place_pieces(w, tensors, error));
-    MOX_TRY(mox_beside_create(&w->arena, path, &w->temporary, &w->fd, error));
+    MOX_TRY(mox_beside_create(&w->arena, name, &w->file, error));
     return take_room(w, w->header_bytes + data_bytes, error);
 }
 
@@ -148,10 +148,10 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
                                    moxie_error *error)
 {
     if (tensor < 0 || tensor >= w->count || piece < 0 || piece >= w->places[tensor].pieces)
-        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->path, -1, "piece %lld of tensor %lld was never declared",
-                             (long long)piece, (long long)tensor);
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
+                             "piece %lld of tensor %lld was never declared", (long long)piece, (long long)tensor);
     const sealed_place *place = &w->places[tensor];
-    MOX_TRY(mox_beside_write(w->fd, w->path, data, place->piece_bytes,
+    MOX_TRY(mox_beside_write(&w->file, data, place->piece_bytes,
                              (int64_t)(place->offset + (uint64_t)piece * place->piece_bytes), error));
     w->sums[1 + place->first + piece] = mox_checksum(data, place->piece_bytes);
     w->given[place->first + piece] = true;
@@ -163,8 +163,8 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
 /* The new name is on the disk, too. What cannot be synchronised is left to the file system. */
 static void sync_directory(mox_sealed_writer *w)
 {
-    const char *slash = strrchr(w->path, '/');
-    const char *dir = slash ? mox_arena_strndup(&w->arena, w->path, (uint64_t)(slash - w->path) + 1) : ".";
+    const char *slash = strrchr(w->file.path, '/');
+    const char *dir = slash ? mox_arena_strndup(&w->arena, w->file.path, (uint64_t)(slash - w->file.path) + 1) : ".";
     const int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
@@ -176,20 +176,14 @@ static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
 {
     for (int64_t p = 0; p < w->pieces; p++)
         if (!w->given[p])
-            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->path, -1, "piece %lld of %lld was not given",
+            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not given",
                                  (long long)p, (long long)w->pieces);
     char digits[MOX_SEAL_DIGITS + 1];
     const uint64_t seal = mox_seal_make(w->header, w->header_bytes, w->sums, (uint64_t)w->pieces);
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)seal);
     memcpy(mox_seal_digits(w->header, w->header_bytes), digits, MOX_SEAL_DIGITS);
-    MOX_TRY(mox_beside_write(w->fd, w->path, w->header, w->header_bytes, 0, error));
-    const int synced = fsync(w->fd), closed = close(w->fd);
-    w->fd = -1;
-    if (synced != 0 || closed != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot write: %m");
-    if (rename(w->temporary, w->path) != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot rename the temporary file to it: %m");
-    w->temporary = NULL;
+    MOX_TRY(mox_beside_write(&w->file, w->header, w->header_bytes, 0, error));
+    MOX_TRY(mox_beside_publish(&w->file, true, error));
     sync_directory(w);
     return MOXIE_OK;
 }
@@ -205,10 +199,7 @@ void mox_sealed_writer_abandon(mox_sealed_writer *w)
 {
     if (!w)
         return;
-    if (w->fd >= 0)
-        close(w->fd);
-    if (w->temporary)
-        unlink(w->temporary);
+    mox_beside_discard(&w->file);
     mox_free(w->header);
     mox_arena_free(&w->arena);
     mox_free(w);

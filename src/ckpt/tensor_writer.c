@@ -10,9 +10,7 @@
  */
 #include "ckpt/tensors.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "ckpt/beside.h"
 #include "ckpt/safetensors_header.h"
@@ -21,8 +19,7 @@
 
 struct mox_tensor_writer {
     mox_arena arena;
-    const char *path, *temporary;
-    int fd; /* -1: none */
+    mox_beside file;
     unsigned char *buffer;
     uint64_t buffered;
     uint64_t promised, given; /* bytes of data */
@@ -31,7 +28,7 @@ struct mox_tensor_writer {
 
 static moxie_status write_all(mox_tensor_writer *w, const unsigned char *data, uint64_t bytes, moxie_error *error)
 {
-    const moxie_status status = mox_beside_write(w->fd, w->path, data, bytes, -1, error);
+    const moxie_status status = mox_beside_write(&w->file, data, bytes, -1, error);
     w->failed = w->failed || status != MOXIE_OK;
     return status;
 }
@@ -48,13 +45,13 @@ static moxie_status start(mox_tensor_writer *w, const char *path, const mox_tens
 {
     unsigned char *header = NULL;
     uint64_t header_bytes = 0;
-    w->fd = -1;
+    w->file.fd = -1;
     w->buffer = mox_alloc(BUFFER_BYTES);
-    w->path = mox_arena_strndup(&w->arena, path, strlen(path));
-    MOX_FAIL_IF(!w->buffer || !w->path, MOXIE_ERR_MEMORY, error, "no memory to write a file");
+    const char *name = mox_arena_strndup(&w->arena, path, strlen(path));
+    MOX_FAIL_IF(!w->buffer || !name, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     MOX_TRY(
         mox_safetensors_header_make(tensors, count, metadata, n_metadata, &header, &header_bytes, &w->promised, error));
-    moxie_status status = mox_beside_create(&w->arena, w->path, &w->temporary, &w->fd, error);
+    moxie_status status = mox_beside_create(&w->arena, name, &w->file, error);
     if (status == MOXIE_OK)
         status = write_all(w, header, header_bytes, error);
     mox_free(header);
@@ -78,7 +75,7 @@ moxie_status mox_tensor_writer_open(const char *path, const mox_tensor_decl *ten
 moxie_status mox_tensor_writer_put(mox_tensor_writer *w, const void *data, uint64_t bytes, moxie_error *error)
 {
     if (bytes > w->promised - w->given)
-        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->path, -1,
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
                              "%llu bytes of data were declared, and more than that are given",
                              (unsigned long long)w->promised);
     w->given += bytes;
@@ -96,19 +93,13 @@ moxie_status mox_tensor_writer_put(mox_tensor_writer *w, const void *data, uint6
 static moxie_status complete(mox_tensor_writer *w, moxie_error *error)
 {
     if (w->failed)
-        return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "an earlier write failed");
+        return mox_fail_file(MOXIE_ERR_IO, error, w->file.path, -1, "an earlier write failed");
     if (w->given != w->promised)
-        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->path, -1, "%llu bytes of data were declared, %llu given",
-                             (unsigned long long)w->promised, (unsigned long long)w->given);
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
+                             "%llu bytes of data were declared, %llu given", (unsigned long long)w->promised,
+                             (unsigned long long)w->given);
     MOX_TRY(flush(w, error));
-    const int closed = close(w->fd);
-    w->fd = -1;
-    if (closed != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot write: %m");
-    if (rename(w->temporary, w->path) != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, w->path, -1, "cannot rename the temporary file to it: %m");
-    w->temporary = NULL;
-    return MOXIE_OK;
+    return mox_beside_publish(&w->file, false, error);
 }
 
 moxie_status mox_tensor_writer_finish(mox_tensor_writer *w, moxie_error *error)
@@ -122,10 +113,7 @@ void mox_tensor_writer_abandon(mox_tensor_writer *w)
 {
     if (!w)
         return;
-    if (w->fd >= 0)
-        close(w->fd);
-    if (w->temporary)
-        unlink(w->temporary);
+    mox_beside_discard(&w->file);
     mox_free(w->buffer);
     mox_arena_free(&w->arena);
     mox_free(w);
