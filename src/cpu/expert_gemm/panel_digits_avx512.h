@@ -212,8 +212,8 @@ MOX_KERNEL_INLINE void mox_zmm_multiply(bool has_zeros, int R, int D, __m512i ta
         for (int p = 0; p < 2; p++) {
             __m512i *low = sums.of[0][r][p], *high = sums.of[1][r][p];
             MOX_KERNEL_UNROLL
-            for (int d = 0; d < D && halves == 2; d++)
-                low[d] = _mm512_add_epi32(low[d], high[d]);
+            for (int d = 0; d < D; d++)
+                low[d] = halves == 2 ? _mm512_add_epi32(low[d], high[d]) : low[d];
             __m512i sum = _mm512_add_epi32(low[0], _mm512_slli_epi32(low[1], 8));
             if (D == 3)
                 sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[2], 16));
