@@ -15,27 +15,17 @@ enum { LEAST_CODE = 64, MOST_CODE = 188 };
 
 _Static_assert((int)MOX_AMX_DIGITS_BYTES == (int)MOX_ZMM_STEP, "as amx_job.h lays them out");
 
-static mox_zmm_rule rule_of(moxie_dtype element, bool zeros)
+static mox_zmm_rule rule_of(const mox_panel_counts *format, bool zeros)
 {
-    const bool is_float = element == MOXIE_F4_E2M1;
-    const float *values = mox_format_table(element);
-    mox_zmm_rule rule = { .h = is_float ? 0.5f : 1.0f,
-                          .most = zeros      ? 16.0f
-                                  : is_float ? 12.0f
-                                             : 8.0f,
-                          .zeros = zeros };
-    uint8_t counts[16];
-    /* With zero points codes count from the element's least value. */
-    const int32_t offset = is_float ? 12 : 8;
-    for (int code = 0; code < 16; code++)
-        counts[code] = (uint8_t)(int32_t)(values[code] / rule.h + (float)offset);
-    rule.offset = zeros ? 1 : offset;
-    float by_code[16];
-    for (int code = 0; code < 16; code++)
-        by_code[code] = zeros ? (float)counts[code] : values[code];
-    rule.values = _mm512_loadu_ps(by_code);
-    rule.counts = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)counts));
-    return rule;
+    const __m128i counts = _mm_loadu_si128((const __m128i *)(const void *)format->counts);
+    const __m512 from_offset =
+        _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(counts), _mm512_set1_epi32(format->offset)));
+    return (mox_zmm_rule) { .counts = _mm512_broadcast_i32x4(counts),
+                            .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
+                            .h = format->h,
+                            .most = format->most,
+                            .offset = zeros ? 1 : format->offset,
+                            .zeros = zeros };
 }
 
 /* Digits of all rows. */
@@ -174,7 +164,10 @@ bool mox_amx_times_digits(mox_amx_form form, const mox_amx_job *j, const mox_pan
 {
     if (j->rows > MOX_AMX_DIGITS || j->panels != 2 || j->a_scales != NULL || form.fold == MOX_AMX_FOLD_E4M3)
         return false;
-    const mox_zmm_rule rule = rule_of(weight->element, form.zeros);
+    mox_panel_counts format;
+    if (!mox_panel_count(weight->element, form.zeros, &format))
+        return false;
+    const mox_zmm_rule rule = rule_of(&format, form.zeros);
     if (!a->again)
         derive(j, &rule);
     if (!j->digits.found->in_range || !is_faster(j->digits.found, j->rows, j->steps))

@@ -136,26 +136,17 @@ static int64_t digits_steps(moxie_dtype element, int64_t cols)
     return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
-static mox_digits_rule digits_rule(mox_ymm_job *j, moxie_dtype element)
-{
-    const bool halves = element == MOXIE_F4_E2M1;
-    const int32_t offset = halves ? 12 : 8;
-    uint8_t counts[16];
-    for (int i = 0; i < 16; i++)
-        counts[i] = (uint8_t)(mox_format_table(element)[i] * (halves ? 2.0f : 1.0f) + (float)offset);
-    j->counts = mox_half_both(counts);
-    const mox_digits_rule with_zeros = { .h = 1.0f, .most = 16, .offset = 1 };
-    const mox_digits_rule rule = { .h = halves ? 0.5f : 1.0f, .most = offset, .offset = offset };
-    return j->zeros ? with_zeros : rule;
-}
-
 /* False when the rows are better multiplied in floats: nearly all of their steps are. */
 static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
 {
     const int64_t rows = j->a->rows;
-    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES || rows > digits_rows())
+    mox_panel_counts format;
+    if (rows > digits_rows() || !mox_panel_count(element, j->zeros, &format))
         return false;
-    const mox_digits_rule rule = digits_rule(j, element);
+    j->counts = mox_half_both(format.counts);
+    const mox_digits_rule rule = { .h = format.h,
+                                   .most = (int32_t)format.most,
+                                   .offset = j->zeros ? 1 : format.offset };
     if (!j->a->again)
         head->floats = mox_digits_prepare(j, &rule);
     if (rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)

@@ -5,6 +5,8 @@
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
+#include <math.h>
+
 #include "base/sizes.h"
 
 uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols)
@@ -80,4 +82,34 @@ void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *col
     const int64_t first = (matrix->gated ? panel / 2 : panel) * MOX_PANEL_ROWS;
     *column = first + (matrix->gated && panel % 2 != 0 ? matrix->rows : 0);
     *count = mox_min_i64(MOX_PANEL_ROWS, matrix->rows - first);
+}
+
+/* True when all values are multiples of h, none of more than 12. */
+static bool are_multiples(const float *values, float h)
+{
+    for (int code = 0; code < 16; code++) {
+        const float count = values[code] / h;
+        if (!(count >= -12 && count <= 12) || count != (float)(int32_t)count)
+            return false;
+    }
+    return true;
+}
+
+bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out)
+{
+    const float *values = mox_format_table(element);
+    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES || values == NULL)
+        return false;
+    const float h = are_multiples(values, 1.0f) ? 1.0f : 0.5f;
+    if (!are_multiples(values, h) || (zeros && h != 1.0f))
+        return false;
+    float least = 0, most = 0;
+    for (int code = 0; code < 16; code++) {
+        least = fminf(least, values[code] / h);
+        most = fmaxf(most, fabsf(values[code] / h));
+    }
+    *out = (mox_panel_counts) { .offset = zeros ? 0 : (int32_t)-least, .h = h, .most = zeros ? 16.0f : most };
+    for (int code = 0; code < 16; code++)
+        out->counts[code] = (uint8_t)(values[code] / h - least);
+    return true;
 }

@@ -63,6 +63,16 @@ typedef struct mox_panel_rows {
  * rows; one of the two a multiple of the other. */
 bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why);
 
+/* A 4-bit format in integers: value = (counts[code] - offset) * h, where every count is below 25 and every
+ * |count - offset| at most `most`. With zero points value = counts[code] - zero, zeros up to 16. */
+typedef struct mox_panel_counts {
+    uint8_t counts[16];
+    int32_t offset; /* 0 with zero points */
+    float h, most;
+} mox_panel_counts;
+/* False for formats whose values are no such multiples. */
+bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
+
 /* Where the scales of quantized activations go. E8M0 scales, and E4M3 scales of f4_e2m1, are folded: code times scale
  * is exact in bf16, so the operand holds the product. One scale a row multiplies the finished sum. The rest, f32 scales
  * of groups of columns, are the kernel's (mox_panel_rows.scales). */
