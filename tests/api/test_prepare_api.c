@@ -12,15 +12,6 @@
 #include "pack/vendor/vendor_share.h"
 #include "test_problem.h"
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (!strcmp(test_weight_quants[i].name, name))
-            return &test_weight_quants[i];
-    fail_msg("no weight format %s", name);
-    return NULL;
-}
-
 static moxie_layer_config config_of(const test_expert_spec *spec)
 {
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
@@ -305,8 +296,8 @@ static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
     return (test_expert_spec) { .hidden = hidden,
                                 .intermediate = intermediate,
                                 .gated = true,
-                                .w13 = quant_named("int4 words g32"),
-                                .w2 = quant_named("int4 words g32") };
+                                .w13 = test_weight_quant_named("int4 words g32"),
+                                .w2 = test_weight_quant_named("int4 words g32") };
 }
 
 /* Bytes, shapes and shares by hand: 512 x 1280 in int4 with a bf16 scale per 32. */
@@ -372,8 +363,8 @@ static void refusals_name_rule_rank_and_remedy(void **state)
                            bf16 = { .hidden = 256,
                                     .intermediate = 256,
                                     .gated = true,
-                                    .w13 = quant_named("bf16"),
-                                    .w2 = quant_named("bf16") };
+                                    .w13 = test_weight_quant_named("bf16"),
+                                    .w2 = test_weight_quant_named("bf16") };
     moxie_preparation_options o = options_of("trtllm-mxint9", 0, 1);
     refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-mxint4");
     o = options_of(NULL, 0, 1);
@@ -433,8 +424,8 @@ static void every_allocation_may_fail(void **state)
                                     .gated = true,
                                     .bias13 = true,
                                     .bias2 = true,
-                                    .w13 = quant_named("mxfp4"),
-                                    .w2 = quant_named("mxfp4") };
+                                    .w13 = test_weight_quant_named("mxfp4"),
+                                    .w2 = test_weight_quant_named("mxfp4") };
     test_expert expert;
     test_expert_make(&expert, &rng, &spec);
     void *vectors[2] = { NULL };

@@ -77,24 +77,6 @@ typedef struct fused_problem {
 
 /* ---- making it -------------------------------------------------------------------------------------------- */
 
-static inline const test_weight_quant *fused_weight(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (strcmp(test_weight_quants[i].name, name) == 0)
-            return &test_weight_quants[i];
-    fail_msg("no weight format %s", name);
-    return NULL;
-}
-
-static inline const test_act_quant *fused_act(const char *name)
-{
-    for (int i = 0; i < test_act_quant_count; i++)
-        if (strcmp(test_act_quants[i].name, name) == 0)
-            return &test_act_quants[i];
-    fail_msg("no activation format %s", name);
-    return NULL;
-}
-
 static inline mox_expert_gemm_problem fused_product_problem(const fused_problem *f, mox_projection projection)
 {
     const bool first = projection == MOX_W13;
@@ -158,14 +140,14 @@ static inline void fused_make_choice(fused_problem *f, test_rng *rng)
 
 static inline void fused_set_up(fused_problem *f, const fused_setting *set)
 {
-    const test_act_quant *act13 = fused_act(set->acts13), *act2 = fused_act(set->acts2);
+    const test_act_quant *act13 = test_act_quant_named(set->acts13), *act2 = test_act_quant_named(set->acts2);
     const test_expert_spec spec = { .hidden = set->hidden,
                                     .intermediate = set->intermediate,
                                     .gated = mox_glu_is_gated(set->kind),
                                     .bias13 = set->bias,
                                     .bias2 = set->bias,
-                                    .w13 = fused_weight(set->weights),
-                                    .w2 = fused_weight(set->weights),
+                                    .w13 = test_weight_quant_named(set->weights),
+                                    .w2 = test_weight_quant_named(set->weights),
                                     .a13 = act13,
                                     .a2 = act2 };
     test_rng rng = { test_seed(600) };

@@ -347,10 +347,11 @@ static void batch_wide_scales_do_not_fuse(void **state)
     (void)state;
     static const char *const acts[] = { "fp8 tensor", "int8 tensor" };
     for (int a = 0; a < 2; a++) {
-        const moxie_quant act = fused_act(acts[a])->quant;
-        const test_expert_spec spec = {
-            .hidden = 64, .intermediate = 64, .w13 = fused_weight("mxfp4"), .w2 = fused_weight("mxfp4")
-        };
+        const moxie_quant act = test_act_quant_named(acts[a])->quant;
+        const test_expert_spec spec = { .hidden = 64,
+                                        .intermediate = 64,
+                                        .w13 = test_weight_quant_named("mxfp4"),
+                                        .w2 = test_weight_quant_named("mxfp4") };
         const mox_record_shape shape = test_record_shape(&spec);
         const mox_expert_gemm_problem problem = { &shape, MOX_W2, &shape.w2, &act, MOXIE_BF16 };
         mox_fused_product product;

@@ -3,9 +3,8 @@
  * test_sealed.c - sealed files: pieces in any order make the file that they would make in order; the seal is what the
  * description says; no byte of it can change unseen; what is not finished leaves nothing.
  */
-#include "test_support.h"
+#include "one_file.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <moxie/moxie_ckpt.h>
@@ -14,40 +13,6 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-typedef struct fixture {
-    char *dir;
-    char path[600];
-    moxie_error error;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    f->dir = test_tmpdir();
-    snprintf(f->path, sizeof f->path, "%s/x.safetensors", f->dir);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    test_rmdir(f->dir);
-    free(f);
-    return 0;
-}
-
-static int files_in(const char *dir)
-{
-    int count = 0;
-    DIR *stream = opendir(dir);
-    assert_non_null(stream);
-    for (const struct dirent *entry; (entry = readdir(stream));)
-        count += entry->d_name[0] != '.';
-    closedir(stream);
-    return count;
-}
 
 /* Three tensors: a stack of four pieces of 6 bytes, one piece, nothing. */
 enum { STACK = 24, SINGLE = 5, DATA = STACK + SINGLE };

@@ -5,9 +5,8 @@
  * The bytes of one small file are spelled out by hand from the format's description; everything else is a
  * round trip.
  */
-#include "test_support.h"
+#include "one_file.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,40 +16,6 @@
 
 #include "ckpt/tensors.h"
 #include "format/format.h"
-
-typedef struct fixture {
-    char *dir;
-    char path[600];
-    moxie_error error;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    f->dir = test_tmpdir();
-    snprintf(f->path, sizeof f->path, "%s/x.safetensors", f->dir);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    test_rmdir(f->dir);
-    free(f);
-    return 0;
-}
-
-static int files_in(const char *dir)
-{
-    int count = 0;
-    DIR *stream = opendir(dir);
-    assert_non_null(stream);
-    for (const struct dirent *entry; (entry = readdir(stream));)
-        count += entry->d_name[0] != '.';
-    closedir(stream);
-    return count;
-}
 
 /* ---- content ---------------------------------------------------------------------------------------- */
 

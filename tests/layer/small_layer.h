@@ -23,24 +23,6 @@ typedef struct small_spec {
     small_choice choice;
 } small_spec;
 
-static inline const test_weight_quant *small_weight(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (strcmp(test_weight_quants[i].name, name) == 0)
-            return &test_weight_quants[i];
-    fail_msg("no weight format %s", name);
-    return NULL;
-}
-
-static inline const test_act_quant *small_act(const char *name)
-{
-    for (int i = 0; i < test_act_quant_count; i++)
-        if (strcmp(test_act_quants[i].name, name) == 0)
-            return &test_act_quants[i];
-    fail_msg("no activation format %s", name);
-    return NULL;
-}
-
 static inline moxie_layer_config small_config(const small_spec *spec)
 {
     moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;

@@ -299,7 +299,7 @@ static void every_weight_format(void **state)
     (void)state;
     const bool thorough = test_env("MOXIE_TEST_LONG", 0) != 0;
     for (int w = 0; w < test_weight_quant_count; w++) {
-        const small_spec spec = spec_of(&test_weight_quants[w], small_act("none"), w);
+        const small_spec spec = spec_of(&test_weight_quants[w], test_act_quant_named("none"), w);
         check_pair(&spec, thorough);
     }
 }
@@ -309,7 +309,8 @@ static void quantized_activations(void **state)
     (void)state;
     const bool thorough = test_env("MOXIE_TEST_LONG", 0) != 0;
     for (int i = 0; i < QUANTIZED; i++) {
-        const small_spec spec = spec_of(small_weight(quantized[i].weight), small_act(quantized[i].act), i);
+        const small_spec spec =
+            spec_of(test_weight_quant_named(quantized[i].weight), test_act_quant_named(quantized[i].act), i);
         check_pair(&spec, thorough);
     }
 }

@@ -19,15 +19,6 @@ typedef struct fixture {
     float logits[T * E];
 } fixture;
 
-static const test_weight_quant *weight_named(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (strcmp(test_weight_quants[i].name, name) == 0)
-            return &test_weight_quants[i];
-    fail_msg("no weight format %s", name);
-    return NULL;
-}
-
 /* `isa` NULL: the best there is. */
 static void set_up_for(fixture *f, const char *weights, const char *isa)
 {
@@ -53,8 +44,8 @@ static void set_up_for(fixture *f, const char *weights, const char *isa)
                                     .gated = true,
                                     .bias13 = true,
                                     .bias2 = true,
-                                    .w13 = weight_named(weights),
-                                    .w2 = weight_named("bf16") };
+                                    .w13 = test_weight_quant_named(weights),
+                                    .w2 = test_weight_quant_named("bf16") };
     c->w13 = spec.w13->quant;
     c->w2 = spec.w2->quant;
     for (int e = 0; e < E; e++) {

@@ -69,8 +69,8 @@ typedef struct fixture {
 /* False when the layer has no router to choose by. */
 static bool set_up(fixture *f, const part *p, small_choice choice, const moxie_executor *executor)
 {
-    const small_spec spec = { .weight = small_weight(p->weight),
-                              .act = small_act(p->act),
+    const small_spec spec = { .weight = test_weight_quant_named(p->weight),
+                              .act = test_act_quant_named(p->act),
                               .dtype = p->dtype,
                               .experts = p->experts,
                               .top_k = 3,

@@ -80,14 +80,6 @@ static void rows_are_permuted_as_published(void **state)
 
 /* ---- whole experts ---- */
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    const test_weight_quant *q = test_weight_quants;
-    while (strcmp(q->name, name) != 0)
-        q++;
-    return q;
-}
-
 typedef struct packed {
     test_expert expert;
     mox_record_shape shape;
@@ -100,9 +92,11 @@ typedef struct packed {
 /* `power`: scales in f32 are made powers of two. */
 static void pack(packed *p, const char *layout, const char *quant, bool power)
 {
-    const test_expert_spec spec = {
-        .hidden = 384, .intermediate = 256, .gated = true, .w13 = quant_named(quant), .w2 = quant_named(quant)
-    };
+    const test_expert_spec spec = { .hidden = 384,
+                                    .intermediate = 256,
+                                    .gated = true,
+                                    .w13 = test_weight_quant_named(quant),
+                                    .w2 = test_weight_quant_named(quant) };
     test_rng rng = { test_seed(3) };
     *p = (packed) { .shape = test_record_shape(&spec) };
     test_expert_make(&p->expert, &rng, &spec);

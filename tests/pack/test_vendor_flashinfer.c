@@ -288,17 +288,9 @@ static void expect_matrix(const view *v, int which, const moxie_matrix *matrix, 
         }
 }
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    const test_weight_quant *q = test_weight_quants;
-    while (strcmp(q->name, name) != 0)
-        q++;
-    return q;
-}
-
 static void read_expert(const reading *how, bool pad, test_rng *rng)
 {
-    const test_weight_quant *q = quant_named(how->quant);
+    const test_weight_quant *q = test_weight_quant_named(how->quant);
     const test_expert_spec spec = {
         .hidden = pad ? 160 : 256, .intermediate = pad ? 96 : 256, .gated = true, .w13 = q, .w2 = q
     };

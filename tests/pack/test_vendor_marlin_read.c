@@ -157,15 +157,6 @@ static const reader readers[] = {
     { "marlin-fp8-fp8", "fp8 per tensor", "weight", "weight_scale", true, false, fp8_value, bf16_scale, 1, false },
 };
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (!strcmp(test_weight_quants[i].name, name))
-            return &test_weight_quants[i];
-    fail_msg("no format %s", name);
-    return NULL;
-}
-
 static double read_weight(const test_packed *p, const reader *r, int second, int64_t n, int64_t k, const moxie_quant *q)
 {
     const int64_t columns = second ? p->plan.hidden : 2 * p->plan.intermediate;
@@ -205,9 +196,11 @@ static void round_scales(const moxie_grid *scale)
 
 static void make_expert(test_expert *expert, const char *quant, mox_record_shape *shape)
 {
-    const test_expert_spec spec = {
-        .hidden = 256, .intermediate = 128, .gated = true, .w13 = quant_named(quant), .w2 = quant_named(quant)
-    };
+    const test_expert_spec spec = { .hidden = 256,
+                                    .intermediate = 128,
+                                    .gated = true,
+                                    .w13 = test_weight_quant_named(quant),
+                                    .w2 = test_weight_quant_named(quant) };
     test_rng rng = { test_seed(7) };
     test_expert_make(expert, &rng, &spec);
     *shape = test_record_shape(&spec);

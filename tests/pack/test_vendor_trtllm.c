@@ -186,18 +186,10 @@ static void block_scales_are_raised_and_negative_ones_refused(void **state)
 
 /* ---- constants and refusals ---- */
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    const test_weight_quant *q = test_weight_quants;
-    while (strcmp(q->name, name) != 0)
-        q++;
-    return q;
-}
-
 static void make_expert(test_expert *out, mox_record_shape *shape, const char *quant, int64_t hidden,
                         int64_t intermediate)
 {
-    const test_weight_quant *q = quant_named(quant);
+    const test_weight_quant *q = test_weight_quant_named(quant);
     const test_expert_spec spec = { .hidden = hidden, .intermediate = intermediate, .gated = true, .w13 = q, .w2 = q };
     test_rng rng = { 7 };
     *shape = test_record_shape(&spec);

@@ -7,15 +7,6 @@
 #include "quant/quant.h"
 #include "test_problem.h"
 
-static const test_weight_quant *quant_named(const char *name)
-{
-    for (int i = 0; i < test_weight_quant_count; i++)
-        if (!strcmp(test_weight_quants[i].name, name))
-            return &test_weight_quants[i];
-    fail_msg("no weight format %s", name);
-    return NULL;
-}
-
 static void make(test_expert *out, test_rng *rng, const test_weight_quant *quant, int64_t hidden, int64_t intermediate)
 {
     const test_expert_spec spec = { .hidden = hidden,
@@ -97,7 +88,7 @@ static void cuts_are_what_the_formats_say(void **state)
     };
     test_rng rng = { 1 };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        const test_weight_quant *quant = quant_named(known[i].name);
+        const test_weight_quant *quant = test_weight_quant_named(known[i].name);
         test_expert expert;
         make(&expert, &rng, quant, 256, 384);
         if (mox_matrix_cut(&expert.view.down, &quant->quant, false) != known[i].rows ||
@@ -113,7 +104,7 @@ static void cuts_are_what_the_formats_say(void **state)
 static void refuses(const char *name, mox_rectangle at, const char *text)
 {
     test_rng rng = { 2 };
-    const test_weight_quant *quant = quant_named(name);
+    const test_weight_quant *quant = test_weight_quant_named(name);
     test_expert expert;
     make(&expert, &rng, quant, 256, 384);
     moxie_error error = { 0 };

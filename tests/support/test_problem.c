@@ -80,6 +80,15 @@ const test_weight_quant test_weight_quants[] = {
 };
 const int test_weight_quant_count = sizeof test_weight_quants / sizeof test_weight_quants[0];
 
+const test_weight_quant *test_weight_quant_named(const char *name)
+{
+    for (int i = 0; i < test_weight_quant_count; i++)
+        if (!strcmp(test_weight_quants[i].name, name))
+            return &test_weight_quants[i];
+    fail_msg("no weight format %s", name);
+    return NULL;
+}
+
 #define INT8(...)                                                                                                      \
     {                                                                                                                  \
         .element = MOXIE_I8, .scale = MOXIE_F32, __VA_ARGS__                                                           \
@@ -107,6 +116,15 @@ const test_act_quant test_act_quants[] = {
     { "int8 1x128", INT8(.group_rows = 1, .group_cols = 128) },
 };
 const int test_act_quant_count = sizeof test_act_quants / sizeof test_act_quants[0];
+
+const test_act_quant *test_act_quant_named(const char *name)
+{
+    for (int i = 0; i < test_act_quant_count; i++)
+        if (!strcmp(test_act_quants[i].name, name))
+            return &test_act_quants[i];
+    fail_msg("no activation format %s", name);
+    return NULL;
+}
 
 /* ---- placing grids --------------------------------------------------------------------------------------- */
 

@@ -45,6 +45,9 @@ extern const test_weight_quant test_weight_quants[];
 extern const int test_weight_quant_count;
 extern const test_act_quant test_act_quants[];
 extern const int test_act_quant_count;
+/* The one of that name; the test fails when there is none. */
+const test_weight_quant *test_weight_quant_named(const char *name);
+const test_act_quant *test_act_quant_named(const char *name);
 
 typedef enum test_fill {
     TEST_FILL_RANDOM,
