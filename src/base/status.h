@@ -18,6 +18,10 @@
 
 #include <moxie/moxie.h>
 
+#ifdef __cplusplus
+extern "C" { /* CUDA C++ reports its failures in the same way */
+#endif
+
 /* Body of moxie_status_name; "unknown" for a number that is none. */
 const char *mox_status_name(moxie_status status);
 
@@ -58,5 +62,9 @@ const char *mox_escape(char *buffer, size_t size, const char *name);
             return (code);                                                                                             \
         }                                                                                                              \
     } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

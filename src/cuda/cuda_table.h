@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_table.h - the launch table: everything that libmoxie asks of a GPU, as C function pointers. libmoxie_cuda
+ * exports one function, mox_cuda_table_get(), that returns it; libmoxie opens that library when the CUDA back end is
+ * asked for (cuda_loader.h) and links nothing of CUDA. Tests put a recording table in its place.
+ *
+ *     layer/  ->  table->quant_act[row.launcher](&args, stream, error)  ->  <<<grid, block, shared, stream>>>
+ *
+ * One slot for each row of each cuda_<family>.def, in list order. Private between two libraries of one build: a table
+ * of another version or size is refused.
+ *
+ * Rules of every launcher: it works on the stream's device, which is the current one (`use`); it only enqueues, so it
+ * neither allocates nor waits nor depends on data; all device memory comes with its arguments; it returns
+ * MOXIE_ERR_UNSUPPORTED or MOXIE_ERR_IO with the runtime's words when a launch is refused. Thread-safe.
+ */
+#ifndef MOX_CUDA_CUDA_TABLE_H
+#define MOX_CUDA_CUDA_TABLE_H
+
+#include "cuda/combine/cuda_combine_args.h"
+#include "cuda/cuda_features.h"
+#include "cuda/dense/cuda_dense_args.h"
+#include "cuda/expert_gemm/cuda_expert_gemm_args.h"
+#include "cuda/glu/cuda_glu_args.h"
+#include "cuda/permute/cuda_permute_args.h"
+#include "cuda/quant_act/cuda_quant_act_args.h"
+#include "cuda/topk/cuda_topk_args.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MOX_CUDA_TABLE_VERSION 1
+
+typedef void *mox_cuda_stream; /* a cudaStream_t; NULL is the default stream */
+typedef void *mox_cuda_event;  /* a cudaEvent_t without timing */
+
+#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+    typedef moxie_status (*mox_cuda_##family##_launch)(const mox_cuda_##family##_args *args, mox_cuda_stream stream,   \
+                                                       moxie_error *error);
+#include "cuda/cuda_families.def"
+#undef MOX_CUDA_LAUNCHER
+
+/* Positions in the table: MOX_CUDA_AT_<family>_<row>, MOX_CUDA_ROWS_<family>. */
+#define MOX_CUDA_ROW(family, id, ...) MOX_CUDA_AT_##family##_##id,
+enum {
+#include "cuda/dense/cuda_dense.def"
+    MOX_CUDA_ROWS_dense
+};
+enum {
+#include "cuda/topk/cuda_topk.def"
+    MOX_CUDA_ROWS_topk
+};
+enum {
+#include "cuda/permute/cuda_permute.def"
+    MOX_CUDA_ROWS_permute
+};
+enum {
+#include "cuda/quant_act/cuda_quant_act.def"
+    MOX_CUDA_ROWS_quant_act
+};
+enum {
+#include "cuda/expert_gemm/cuda_expert_gemm.def"
+    MOX_CUDA_ROWS_expert_gemm
+};
+enum {
+#include "cuda/glu/cuda_glu.def"
+    MOX_CUDA_ROWS_glu
+};
+enum {
+#include "cuda/combine/cuda_combine.def"
+    MOX_CUDA_ROWS_combine
+};
+#undef MOX_CUDA_ROW
+
+typedef struct mox_cuda_table {
+    uint32_t version, bytes; /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) */
+    const char *built;       /* compiler and architectures, for `moxie info` */
+
+    /* ---- devices -------------------------------------------------------------------------------- */
+    /* How many there are; fails, in words, without a driver. */
+    moxie_status (*count)(int32_t *out, moxie_error *error);
+    moxie_status (*features)(int32_t device, mox_cuda_features *out, moxie_error *error);
+    /* Makes `device` this thread's. */
+    moxie_status (*use)(int32_t device, moxie_error *error);
+
+    /* ---- memory --------------------------------------------------------------------------------- */
+    moxie_status (*allocate)(uint64_t bytes, void **out, moxie_error *error); /* device memory, 256-byte aligned */
+    void (*release)(void *memory);                                            /* NULL is fine */
+    moxie_status (*allocate_pinned)(uint64_t bytes, void **out, moxie_error *error);
+    void (*release_pinned)(void *memory);
+    /* Either way between host and device; returns when it is enqueued if the host side is pinned. */
+    moxie_status (*copy)(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error);
+    moxie_status (*fill)(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error);
+
+    /* ---- order ---------------------------------------------------------------------------------- */
+    moxie_status (*stream_create)(mox_cuda_stream *out, moxie_error *error);
+    void (*stream_destroy)(mox_cuda_stream stream);
+    moxie_status (*stream_wait)(mox_cuda_stream stream, moxie_error *error); /* until all of it is done */
+    moxie_status (*event_create)(mox_cuda_event *out, moxie_error *error);
+    void (*event_destroy)(mox_cuda_event event);
+    moxie_status (*event_record)(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error);
+    moxie_status (*event_wait)(mox_cuda_event event, moxie_error *error); /* the host waits */
+
+    /* ---- graphs and time, for the bench and the tests ------------------------------------------- */
+    moxie_status (*capture_begin)(mox_cuda_stream stream, moxie_error *error);
+    moxie_status (*capture_end)(mox_cuda_stream stream, void **graph, moxie_error *error); /* ready to launch */
+    moxie_status (*graph_launch)(void *graph, mox_cuda_stream stream, moxie_error *error);
+    void (*graph_destroy)(void *graph);
+    moxie_status (*timer_create)(void **out, moxie_error *error); /* two events with timing */
+    void (*timer_destroy)(void *timer);
+    moxie_status (*timer_start)(void *timer, mox_cuda_stream stream, moxie_error *error);
+    /* Waits for everything before it; milliseconds since start. */
+    moxie_status (*timer_stop)(void *timer, mox_cuda_stream stream, float *milliseconds, moxie_error *error);
+
+    /* ---- kernels, one for each row -------------------------------------------------------------- */
+#define MOX_CUDA_LAUNCHER(family) mox_cuda_##family##_launch family[MOX_CUDA_ROWS_##family];
+#include "cuda/cuda_families.def"
+#undef MOX_CUDA_LAUNCHER
+} mox_cuda_table;
+
+/* The one export of libmoxie_cuda. Never fails; devices may still be absent. */
+#define MOX_CUDA_TABLE_SYMBOL "mox_cuda_table_get"
+typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
+
+/* What every row of every list provides in libmoxie_cuda: mox_cuda_<family>_<row>_launch. */
+#define MOX_CUDA_ROW(family, id, ...)                                                                                  \
+    moxie_status mox_cuda_##family##_##id##_launch(const mox_cuda_##family##_args *args, mox_cuda_stream stream,       \
+                                                   moxie_error *error);
+#include "cuda/combine/cuda_combine.def"
+#include "cuda/dense/cuda_dense.def"
+#include "cuda/expert_gemm/cuda_expert_gemm.def"
+#include "cuda/glu/cuda_glu.def"
+#include "cuda/permute/cuda_permute.def"
+#include "cuda/quant_act/cuda_quant_act.def"
+#include "cuda/topk/cuda_topk.def"
+#undef MOX_CUDA_ROW
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_dense.c - the list of family dense on CUDA, made from cuda_dense.def.
+ */
+#include "cuda/dense/cuda_dense.h"
+
+#include "cuda/cuda_table.h"
+
+#define MOX_CUDA_ROW(family_, id, needs_, exactness_)                                                                  \
+    { .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = "" },                    \
+                .needs = needs_,                                                                                       \
+                .launcher = MOX_CUDA_AT_##family_##_##id } },
+static const mox_cuda_dense_row rows[] = {
+#include "cuda/dense/cuda_dense.def"
+};
+#undef MOX_CUDA_ROW
+
+const mox_cuda_dense_row *mox_cuda_dense_at(int32_t i)
+{
+    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+}

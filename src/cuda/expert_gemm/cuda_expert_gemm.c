@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_expert_gemm.c - the list of family expert_gemm on CUDA, made from cuda_expert_gemm.def, and what the simple rows
+ * refuse. They take what the CPU's scalar rows take: any format, group, zero points, order of columns, bias, shape.
+ */
+#include "cuda/expert_gemm/cuda_expert_gemm.h"
+
+#include "cuda/cuda_table.h"
+
+#define MOX_CUDA_ROW(family_, id, needs_, exactness_, layout_, sum_, fuses_, operand_)                                 \
+    {                                                                                                                  \
+        .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = layout_ },             \
+                  .needs = needs_,                                                                                     \
+                  .launcher = MOX_CUDA_AT_##family_##_##id },                                                          \
+        .sum = sum_,                                                                                                   \
+        .fuses = fuses_,                                                                                               \
+        .operand = operand_,                                                                                           \
+        .admit = mox_cuda_##family_##_##id##_admit,                                                                    \
+        .scratch_bytes = mox_cuda_##family_##_##id##_scratch_bytes,                                                    \
+    },
+static const mox_cuda_expert_gemm_row rows[] = {
+#include "cuda/expert_gemm/cuda_expert_gemm.def"
+};
+#undef MOX_CUDA_ROW
+
+const mox_cuda_expert_gemm_row *mox_cuda_expert_gemm_at(int32_t i)
+{
+    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+}
+
+bool mox_cuda_expert_gemm_simple_any_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                           mox_refusal *why)
+{
+    (void)device;
+    return mox_expert_gemm_scalar_any_admit(problem, why);
+}
+
+bool mox_cuda_expert_gemm_simple_int_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                           mox_refusal *why)
+{
+    (void)device;
+    return mox_expert_gemm_scalar_int_admit(problem, why);
+}
+
+uint64_t mox_cuda_expert_gemm_simple_any_scratch_bytes(const mox_expert_gemm_problem *problem,
+                                                       const mox_cuda_features *device, int64_t slots,
+                                                       int64_t max_pairs)
+{
+    (void)problem, (void)device, (void)slots, (void)max_pairs;
+    return 0;
+}
+
+uint64_t mox_cuda_expert_gemm_simple_int_scratch_bytes(const mox_expert_gemm_problem *problem,
+                                                       const mox_cuda_features *device, int64_t slots,
+                                                       int64_t max_pairs)
+{
+    (void)problem, (void)device, (void)slots, (void)max_pairs;
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_quant_act.h - the list of family quant_act on CUDA: activations to operands (cpu/quant_act/quant_act.h).
+ */
+#ifndef MOX_CUDA_CUDA_QUANT_ACT_H
+#define MOX_CUDA_CUDA_QUANT_ACT_H
+
+#include "cuda/cuda_kernel.h"
+
+typedef struct mox_cuda_quant_act_row {
+    mox_cuda_kernel cuda;
+    bool (*admit)(const moxie_quant *quant, mox_refusal *why);
+} mox_cuda_quant_act_row;
+
+const mox_cuda_quant_act_row *mox_cuda_quant_act_at(int32_t i); /* NULL past the last */
+
+#endif
