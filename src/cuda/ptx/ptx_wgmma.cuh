@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ptx_wgmma.cuh - warpgroup MMA of Hopper (sm_90a): 128 threads multiply 64 rows of A by N columns (rows of B), 32 bytes
+ * deep, and the fences around it. PTX ISA, "wgmma".
+ *
+ * Operands lie in shared memory in the 128-byte swizzle: row r of 128 bytes at r * 128, its 16-byte piece q in the place
+ * of piece q ^ (r % 8); eight rows are 1024 bytes, and begin at a multiple of that.
+ *
+ *     mox_wgmma_begin(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
+ */
+#ifndef MOX_CUDA_PTX_WGMMA_CUH
+#define MOX_CUDA_PTX_WGMMA_CUH
+
+#include <stdint.h>
+
+#include "cuda/ptx/ptx_wgmma_lists.h"
+
+/* Of 8-row groups 1024 bytes apart, from shared address `at`. The next 32 bytes of the rows: + 2. */
+__device__ __forceinline__ uint64_t mox_wgmma_operand(uint32_t at)
+{
+    const uint64_t group_distance = 1024 >> 4, swizzle_128 = 1;
+    return (uint64_t)((at >> 4) & 0x3fff) | 1ull << 16 | group_distance << 32 | swizzle_128 << 62;
+}
+
+/* Before the first MMA, and whenever registers that it reads were written by others. */
+__device__ __forceinline__ void mox_wgmma_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Ends a group of MMAs. */
+__device__ __forceinline__ void mox_wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until all groups but the PENDING latest are done. */
+template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+#define MOX_WGMMA_NAME  mox_wgmma_bf16
+#define MOX_WGMMA_STEP  "k16"
+#define MOX_WGMMA_TYPES ".f32.bf16.bf16"
+#define MOX_WGMMA_FLAGS "1, 1, 0, 0"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_TYPES
+
+#define MOX_WGMMA_NAME  mox_wgmma_f16
+#define MOX_WGMMA_TYPES ".f32.f16.f16"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_STEP
+#undef MOX_WGMMA_TYPES
+#undef MOX_WGMMA_FLAGS
+
+#define MOX_WGMMA_NAME  mox_wgmma_e4m3
+#define MOX_WGMMA_STEP  "k32"
+#define MOX_WGMMA_TYPES ".f32.e4m3.e4m3"
+#define MOX_WGMMA_FLAGS "1, 1"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_STEP
+#undef MOX_WGMMA_TYPES
+#undef MOX_WGMMA_FLAGS
+
+#endif
