@@ -37,16 +37,15 @@ static inline float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
     const uint32_t sign_bit = mox_minifloat_sign(f);
     const uint32_t sign = code & sign_bit ? 0x80000000u : 0;
     const uint32_t magnitude = code & (sign_bit - 1);
-    const uint32_t exponent = magnitude >> f->mantissa_bits;
-
-    if (magnitude > f->max_code)
-        return mox_f32_decode(sign | (magnitude == f->inf_code ? MOX_F32_INF : MOX_F32_NAN));
-    if (exponent == 0) {
-        /* mantissa * 2^(1-bias-m), the power built from its bits. */
-        const float step = mox_f32_decode((uint32_t)(127 + 1 - f->bias - f->mantissa_bits) << 23);
-        return mox_f32_decode(sign | mox_f32_encode((float)(int32_t)magnitude * step));
-    }
-    return mox_f32_decode(sign | ((magnitude << (23 - f->mantissa_bits)) + ((uint32_t)(127 - f->bias) << 23)));
+    /* mantissa * 2^(1-bias-m), the power built from its bits. All three are computed, and masks choose: compilers make
+     * vectors of that, and not of a multiplication under a condition. */
+    const float step = mox_f32_decode((uint32_t)(127 + 1 - f->bias - f->mantissa_bits) << 23);
+    const uint32_t least = mox_f32_encode((float)(int32_t)magnitude * step);
+    const uint32_t normal = (magnitude << (23 - f->mantissa_bits)) + ((uint32_t)(127 - f->bias) << 23);
+    const uint32_t none = magnitude == f->inf_code ? MOX_F32_INF : MOX_F32_NAN;
+    const uint32_t is_none = 0 - (uint32_t)(magnitude > f->max_code);
+    const uint32_t is_least = 0 - (uint32_t)(magnitude >> f->mantissa_bits == 0);
+    return mox_f32_decode(sign | (none & is_none) | (least & is_least) | (normal & ~is_none & ~is_least));
 }
 
 /* Nearest, ties to even. A finite value, and an infinity that the format has not, becomes the magnitude

@@ -13,18 +13,38 @@
 
 /* ---- INT4 under FP8 activations ------------------------------------------------------------------- */
 
+/* The low three bits of every nibble turned where its top bit, after `turn`, is one; then the top bits turned. */
+static inline uint64_t turn_word(uint64_t x, uint64_t turn)
+{
+    const uint64_t tops = 0x8888888888888888u, one = (x ^ turn) >> 3 & (tops >> 3);
+    return x ^ tops ^ (one | one << 1 | one << 2);
+}
+
+/* Words of 8 bytes, as vectors have no products of bytes. */
+static void turn_magnitudes(const uint8_t *in, int64_t bytes, uint64_t turn, uint8_t *out)
+{
+    const int64_t whole = bytes / 8 * 8;
+    uint64_t x = 0;
+    for (int64_t i = 0; i < whole; i += 8) {
+        memcpy(&x, in + i, 8);
+        x = turn_word(x, turn);
+        memcpy(out + i, &x, 8);
+    }
+    memcpy(&x, in + whole, (size_t)(bytes - whole));
+    x = turn_word(x, turn);
+    memcpy(out + whole, &x, (size_t)(bytes - whole));
+}
+
 static void to_s4m(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     (void)context;
-    for (int64_t i = 0; i < (count + 1) / 2; i++)
-        out[i] = (uint8_t)(in[i] ^ 0x88 ^ 7 * (~in[i] >> 3 & 0x11));
+    turn_magnitudes(in, (count + 1) / 2, ~UINT64_C(0), out);
 }
 
 static void from_s4m(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     (void)context;
-    for (int64_t i = 0; i < (count + 1) / 2; i++)
-        out[i] = (uint8_t)(in[i] ^ 0x88 ^ 7 * (in[i] >> 3 & 0x11));
+    turn_magnitudes(in, (count + 1) / 2, 0, out);
 }
 
 const mox_vendor_code mox_code_u4b8_to_s4m = {

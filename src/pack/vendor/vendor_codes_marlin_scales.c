@@ -209,7 +209,7 @@ const mox_vendor_code mox_code_e8m0_plus_6 = { .name = "e8m0 plus 6",
 int mox_marlin_nvfp4_shift(float most)
 {
     int shift = 0;
-    while (most > 0 && ldexpf(most, shift + 1) <= 448)
+    for (float next = most * 2; most > 0 && next <= 448; next *= 2)
         shift++;
     return shift;
 }
@@ -230,12 +230,14 @@ static uint8_t subnormal(int m, int shift)
     return (uint8_t)((e - 9 + shift + 7 + 15) << 3 | ((m << (3 - e)) & 7));
 }
 
+/* Bytes are compared as bytes, and what is rare has a loop of its own: the first loops are done in vectors. */
 static void to_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const int shift = shift_of(context);
-    int least = 255;
+    const uint8_t add = (uint8_t)(8 * (15 + shift));
+    uint8_t least = 255;
     for (int64_t i = 0; i < count; i++) {
-        out[i] = (uint8_t)(in[i] + 8 * (15 + shift));
+        out[i] = (uint8_t)(in[i] + add);
         least = in[i] < least ? in[i] : least;
     }
     for (int64_t i = 0; least < 8 && i < count; i++)
@@ -246,15 +248,18 @@ static void to_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int6
 static void from_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const int shift = shift_of(context), least_normal = 8 * (16 + shift);
+    const uint8_t less = (uint8_t)(8 * (15 + shift));
+    uint8_t least = 255;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (uint8_t)(in[i] - less);
+        least = in[i] < least ? in[i] : least;
+    }
+    if (least >= least_normal)
+        return;
     uint8_t bytes[8] = { 0 };
     for (int m = 1; m < 8; m++)
         bytes[m] = subnormal(m, shift);
-    bool any = false;
-    for (int64_t i = 0; i < count; i++) {
-        out[i] = (uint8_t)(in[i] - 8 * (15 + shift));
-        any |= in[i] < least_normal;
-    }
-    for (int64_t i = 0; any && i < count; i++)
+    for (int64_t i = 0; i < count; i++)
         for (uint8_t m = 0; in[i] < least_normal && m < 8; m++)
             out[i] = in[i] == bytes[m] ? m : out[i];
 }
@@ -266,15 +271,16 @@ static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_
                               ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_most[context->projection])
                               : 0x7e;
     const uint8_t least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
-    uint8_t found = 0, small = 0;
+    uint8_t found = 0, few = 255;
     for (int64_t i = 0; i < count; i++) { /* without a way out, so that it is done in vectors */
+        const uint8_t less = (uint8_t)(in[i] - 1); /* zero is no small scale */
         found = in[i] > found ? in[i] : found;
-        small |= in[i] != 0 && in[i] < least;
+        few = less < few ? less : few;
     }
     if (found > most)
         return found >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
                              : "a block scale is NaN or larger than the layer's largest";
-    if (small)
+    if (few + 1 < least)
         return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
                "marlin-nvfp4-f16 holds it";
     return NULL;
