@@ -272,7 +272,7 @@ static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_
                               : 0x7e;
     const uint8_t least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
     uint8_t found = 0, few = 255;
-    for (int64_t i = 0; i < count; i++) { /* without a way out, so that it is done in vectors */
+    for (int64_t i = 0; i < count; i++) {          /* without a way out, so that it is done in vectors */
         const uint8_t less = (uint8_t)(in[i] - 1); /* zero is no small scale */
         found = in[i] > found ? in[i] : found;
         few = less < few ? less : few;

@@ -240,8 +240,12 @@ MOX_FLIP_INLINE void put_tiles(tiling t, const mox_vendor_matrix *m, int64_t row
     for (int64_t at = 0; at < m->row_bytes; at += CHUNK)
         for (int64_t r = 0; r < count; r += rows_of(t)) {
             const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
-            for (int64_t n = 0; n < rows_of(t); n++)
+            for (int64_t n = 0; n < rows_of(t); n++) {
                 copy_chunk(side + n * CHUNK, rows[r + n] + at, bytes);
+                if (at + 2 * CHUNK <= m->row_bytes) /* more rows than the processor follows by itself */
+                    for (int64_t line = 0; line < CHUNK; line += 64)
+                        __builtin_prefetch(rows[r + n] + at + CHUNK + line);
+            }
             for (int64_t b = 0; b < bytes; b += step) {
                 prefetch(t, m, tensor, row + r, at + b + AHEAD, true);
                 put_tile(t, side + b, CHUNK, tensor + tile_offset(t, m, row + r, at + b), next);
