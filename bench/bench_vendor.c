@@ -16,7 +16,7 @@
 #include "bench_common.h"
 #include "pack/vendor/vendor.h"
 
-enum { HIDDEN = 7168, INTERMEDIATE = 2048, MOST_EXPERTS = 16, TENSORS = MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1 };
+enum { HIDDEN = 7168, INTERMEDIATE = 2048, MOST_EXPERTS = 16, TENSORS = MOX_VENDOR_TENSORS };
 enum { COPY_CHUNK = 1 << 17 };
 static const uint64_t least_bytes = UINT64_C(160) << 20; /* of all sources */
 

@@ -138,8 +138,8 @@ MOXIE_API moxie_status moxie_preparation_pack(const moxie_preparation *preparati
 
 /* The way back: writes this rank's share through the views of `expert`, whose memory is writable and shaped as those
  * that were packed; what belongs to other ranks is left alone, also the bias of down where it is not this rank's. Sets
- * the two static activation scales. Written are codes, scales, zero points, globals and biases; group indices are not.
- * Threads as moxie_preparation_pack. */
+ * the two static activation scales. Written are codes, scales, zero points, globals, biases and group indices, where
+ * the views have any. Threads as moxie_preparation_pack. */
 MOXIE_API moxie_status moxie_preparation_unpack(const moxie_preparation *preparation, void *const *tensors,
                                                 moxie_expert *expert, const moxie_executor *executor,
                                                 moxie_error *error);

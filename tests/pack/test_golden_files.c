@@ -37,8 +37,10 @@ static void compare(const mox_vendor_plan *plan, void *const *tensors, const tes
     }
 }
 
-/* Memory of its own for every grid, to unpack into; ends in `blocks`. */
-static moxie_expert writable(const moxie_expert *from, void *blocks[15])
+enum { BLOCKS = 18 };
+
+/* Memory of its own for every grid and group index, to unpack into; ends in `blocks`. */
+static moxie_expert writable(const moxie_expert *from, void *blocks[BLOCKS])
 {
     moxie_expert out = *from;
     moxie_matrix *const matrices[3] = { &out.gate, &out.up, &out.down };
@@ -49,19 +51,24 @@ static moxie_expert writable(const moxie_expert *from, void *blocks[15])
         if (grids[i % 5]->data != NULL)
             grids[i % 5]->data = blocks[i] = calloc(1, (size_t)grids[i % 5]->bytes);
     }
+    for (int i = 0; i < 3; i++) {
+        blocks[15 + i] = NULL;
+        if (matrices[i]->group_index != NULL)
+            matrices[i]->group_index = blocks[15 + i] = calloc((size_t)matrices[i]->codes.cols, sizeof(int32_t));
+    }
     return out;
 }
 
-static void check(const mox_vendor_layout *layout)
+static void check(const mox_vendor_layout *layout, bool act_order)
 {
     test_golden golden;
     moxie_error error = { 0 };
     mox_vendor_plan plan;
-    test_golden_read(layout, GOLDEN, &golden);
+    test_golden_read(layout, act_order, GOLDEN, &golden);
     assert_ok(mox_vendor_plan_make(layout, &golden.shape, &golden.use, &golden.expert, false, &plan, &error), &error);
     if (layout->surveys)
         assert_ok(mox_vendor_survey(&plan, &golden.expert, &error), &error);
-    void *tensors[TEST_GOLDEN_TENSORS + 1], *blocks[15];
+    void *tensors[TEST_GOLDEN_TENSORS + 1], *blocks[BLOCKS];
     for (int32_t i = 0; i < plan.count; i++)
         tensors[i] = malloc((size_t)plan.tensors[i].bytes);
     assert_ok(mox_vendor_pack(&plan, &golden.expert, tensors, &mox_executor_serial, &error), &error);
@@ -71,7 +78,7 @@ static void check(const mox_vendor_layout *layout)
     const char *differs = "";
     if (!test_expert_equal(&golden.expert, &back, &differs))
         fail_msg("%s: %s does not come back", layout->name, differs);
-    for (int i = 0; i < 15; i++)
+    for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
     for (int32_t i = 0; i < plan.count; i++)
         free(tensors[i]);
@@ -82,13 +89,26 @@ static void every_layout_makes_the_tensors_of_its_file(void **state)
 {
     (void)state;
     for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
-        check(mox_vendor_at(i));
+        check(mox_vendor_at(i), false);
+}
+
+static void layouts_that_take_act_order_make_the_tensors_of_its_file(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
+        if (mox_vendor_at(i)->act_order.order[0] != NULL) {
+            check(mox_vendor_at(i), true);
+            found++;
+        }
+    assert_int_equal(found, 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_makes_the_tensors_of_its_file),
+        cmocka_unit_test(layouts_that_take_act_order_make_the_tensors_of_its_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ enum { SHAPES = 50 };
 /* ---- memory of one expert's tensors ---- */
 
 typedef struct tensors {
-    void *data[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+    void *data[MOX_VENDOR_TENSORS];
     const mox_vendor_plan *plan;
 } tensors;
 
@@ -39,7 +39,7 @@ static void free_tensors(tensors *t)
 static void compare(const tensors *t, const moxie_expert *expert, const char *what)
 {
     const mox_vendor_plan *plan = t->plan;
-    test_stated stated[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS];
+    test_stated stated[MOX_VENDOR_TENSORS];
     const int count = test_statement_of(plan->layout)->state(plan, expert, stated);
     int32_t kept = 0;
     for (int32_t i = 0; i < plan->count; i++)
@@ -181,10 +181,12 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
         if (test_statement_of(layout)->layout == NULL)
             fail_msg("%s has no second statement", layout->name);
         test_rng rng = { seed + (uint64_t)i };
-        int taken = 0;
+        int taken = 0, quants = 0;
+        while (test_vendor_quant_at(quants) != NULL)
+            quants++;
         for (int tries = 0; taken < SHAPES && tries < 100 * SHAPES; tries++) {
             layer_case c = { .layout = layout,
-                             .quant = &test_weight_quants[tries % test_weight_quant_count],
+                             .quant = test_vendor_quant_at(tries % quants),
                              .gated = layout->takes.ungated ? test_below(&rng, 2) : true,
                              .bias = layout->takes.bias ? test_below(&rng, 2) : false,
                              .pad = test_below(&rng, 2) };

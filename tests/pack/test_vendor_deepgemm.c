@@ -84,7 +84,7 @@ typedef struct packed {
     test_expert expert;
     mox_record_shape shape;
     mox_vendor_plan plan;
-    uint8_t *data[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+    uint8_t *data[MOX_VENDOR_TENSORS];
     moxie_status status;
     moxie_error error;
 } packed;

@@ -151,7 +151,7 @@ static void nan_scales_are_refused(void **state)
     mox_vendor_plan plan;
     const mox_vendor_layout *layout = mox_vendor_by_name("flashinfer-sm90-mxfp4-fp8");
     assert_ok(mox_vendor_plan_make(layout, &shape, NULL, &expert.view, false, &plan, &error), &error);
-    void *data[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+    void *data[MOX_VENDOR_TENSORS];
     for (int32_t i = 0; i < plan.count; i++)
         data[i] = malloc((size_t)plan.tensors[i].bytes);
     assert_int_equal(mox_vendor_pack(&plan, &expert.view, data, &mox_executor_serial, &error), MOXIE_ERR_UNSUPPORTED);

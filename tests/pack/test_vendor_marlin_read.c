@@ -66,6 +66,7 @@ typedef struct reader {
     double (*scale_value)(uint32_t bits);
     double constant; /* that the kernel applies itself */
     bool has_global;
+    moxie_dtype scales; /* of the checkpoint, when they are not those of the format */
 } reader;
 
 static double u4_value(uint32_t f)
@@ -155,6 +156,18 @@ static const reader readers[] = {
       false },
     { "marlin-fp8-f16", "fp8 per channel", "weight", "weight_scale", false, false, fp8_as_f16, f16_scale, 1, false },
     { "marlin-fp8-fp8", "fp8 per tensor", "weight", "weight_scale", true, false, fp8_value, bf16_scale, 1, false },
+    { "marlin-fp8-bf16", "fp8 block 128x128", "weight", "weight_scale", false, false, fp8_as_bf16, bf16_scale, 1, false,
+      MOXIE_BF16 },
+    { "marlin-fp8-bf16", "fp8 block 128x128", "weight", "weight_scale", false, false, fp8_as_bf16, bf16_scale, 1, false,
+      MOXIE_F16 },
+    { "marlin-fp8-f16", "fp8 block 128x128", "weight", "weight_scale", false, false, fp8_as_f16, f16_scale, 1, false,
+      MOXIE_BF16 },
+    { "marlin-fp8-f16", "fp8 block 128x128", "weight", "weight_scale", false, false, fp8_as_f16, f16_scale, 1, false,
+      MOXIE_F16 },
+    { "marlin-fp8-fp8", "fp8 per tensor", "weight", "weight_scale", true, false, fp8_value, bf16_scale, 1, false,
+      MOXIE_BF16 },
+    { "marlin-fp8-fp8", "fp8 per tensor", "weight", "weight_scale", true, false, fp8_value, bf16_scale, 1, false,
+      MOXIE_F16 },
 };
 
 static double read_weight(const test_packed *p, const reader *r, int second, int64_t n, int64_t k, const moxie_quant *q)
@@ -186,27 +199,30 @@ static void unpack_expert(test_packed *p, const test_expert *expert)
     test_packed_free(p);
 }
 
-/* Scales that any target holds: halves and quarters of what they were, rounded to a power of two. */
-static void round_scales(const moxie_grid *scale)
+/* Scales that any target holds: rounded to a power of two. */
+static void round_scales(const moxie_grid *scale, bool also_halves)
 {
-    for (int64_t r = 0; scale->dtype == MOXIE_F32 && r < scale->rows; r++)
+    const uint32_t kept = scale->dtype == MOXIE_F32    ? 0xff800000u
+                          : !also_halves               ? UINT32_MAX
+                          : scale->dtype == MOXIE_BF16 ? 0xff80u
+                                                       : 0xfc00u;
+    for (int64_t r = 0; r < scale->rows; r++)
         for (int64_t c = 0; c < scale->cols; c++)
-            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & 0xff800000u);
+            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & kept);
 }
 
-static void make_expert(test_expert *expert, const char *quant, mox_record_shape *shape)
+/* `scales`: their dtype, or NONE for the format's. */
+static void make_expert(test_expert *expert, const char *quant, moxie_dtype scales, mox_record_shape *shape)
 {
-    const test_expert_spec spec = { .hidden = 256,
-                                    .intermediate = 128,
-                                    .gated = true,
-                                    .w13 = test_weight_quant_named(quant),
-                                    .w2 = test_weight_quant_named(quant) };
+    test_weight_quant format = *test_weight_quant_named(quant);
+    format.quant.scale = scales != MOXIE_DTYPE_NONE ? scales : format.quant.scale;
+    const test_expert_spec spec = { .hidden = 256, .intermediate = 128, .gated = true, .w13 = &format, .w2 = &format };
     test_rng rng = { test_seed(7) };
     test_expert_make(expert, &rng, &spec);
     *shape = test_record_shape(&spec);
     moxie_matrix *const all[] = { &expert->view.gate, &expert->view.up, &expert->view.down };
     for (int i = 0; i < 3; i++) {
-        round_scales(&all[i]->scale);
+        round_scales(&all[i]->scale, scales != MOXIE_DTYPE_NONE);
         all[i]->global.rows = all[i]->global.data != NULL;
     }
     if (expert->view.gate.global.data != NULL)
@@ -238,7 +254,7 @@ static void kernels_read_the_checkpoints_weights(void **state)
         test_expert expert;
         mox_record_shape shape;
         test_packed p;
-        make_expert(&expert, r->quant, &shape);
+        make_expert(&expert, r->quant, r->scales, &shape);
         test_packed_make(&p, mox_vendor_by_name(r->layout), &shape, NULL, &expert.view, false);
         compare_weights(&p, r, &expert.view, &shape);
         unpack_expert(&p, &expert);
@@ -264,7 +280,7 @@ static void symmetric_gptq_is_read_without_its_zero_points(void **state)
     test_expert expert;
     mox_record_shape shape;
     test_packed p;
-    make_expert(&expert, r.quant, &shape);
+    make_expert(&expert, r.quant, MOXIE_DTYPE_NONE, &shape);
     set_zeros(&expert.view, 7);
     /* g_idx, which GPTQ files have without act order too. */
     int32_t index[256];
@@ -298,7 +314,7 @@ static void stored_zero_points_are_what_the_kernel_subtracts(void **state)
     test_expert expert;
     mox_record_shape shape;
     test_packed p;
-    make_expert(&expert, "gptq", &shape);
+    make_expert(&expert, "gptq", MOXIE_DTYPE_NONE, &shape);
     for (int64_t r = 0; r < 128; r++)
         for (int64_t c = 0; c < 8; c++) {
             mox_grid_store(&expert.view.gate.zero, r, c, (uint32_t)(r + 3 * c) % 15);

@@ -161,7 +161,7 @@ static void a_kernel_reads_the_checkpoint_s_weights(void **state)
             mox_vendor_plan_make(mox_vendor_by_name(cases[c].layout), &shape, NULL, &expert.view, true, &plan, &error),
             &error);
         assert_int_equal(plan.intermediate, 128);
-        uint8_t *data[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+        uint8_t *data[MOX_VENDOR_TENSORS];
         for (int32_t i = 0; i < plan.count; i++)
             data[i] = malloc((size_t)plan.tensors[i].bytes);
         assert_ok(mox_vendor_pack(&plan, &expert.view, (void *const *)data, &mox_executor_serial, &error), &error);

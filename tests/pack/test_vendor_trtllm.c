@@ -310,7 +310,7 @@ static void static_scales_must_be_given(void **state)
         mox_vendor_plan_make(mox_vendor_by_name("trtllm-fp8-tensor"), &shape, NULL, &expert.view, false, &plan, &error),
         &error);
     assert_ok(mox_vendor_survey(&plan, &expert.view, &error), &error);
-    void *nowhere[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1] = { NULL };
+    void *nowhere[MOX_VENDOR_TENSORS] = { NULL };
     assert_int_equal(mox_vendor_pack(&plan, &expert.view, nowhere, &mox_executor_serial, &error),
                      MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "no expert has one"));

@@ -84,7 +84,7 @@ static void cuts_are_what_the_formats_say(void **state)
         { "int4 row pairs g128", 2, 128 },
         { "awq", 8, 32 },
         { "gptq", 8, 32 },
-        { "gptq 8 bit act order", 1, 16 },
+        { "gptq 8 bit act order", 1, 32 },
     };
     test_rng rng = { 1 };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

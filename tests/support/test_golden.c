@@ -91,14 +91,14 @@ static int64_t smallest(const mox_vendor_layout *layout, mox_vendor_extent exten
 }
 
 /* Small multiples, fewest elements first; formats in the order of their list. */
-static void choose(const mox_vendor_layout *layout, chosen *c)
+static void choose(const mox_vendor_layout *layout, bool act_order, chosen *c)
 {
     const int64_t h = smallest(layout, MOX_VENDOR_HIDDEN), i = smallest(layout, MOX_VENDOR_INTERMEDIATE);
     for (int64_t size = 1; size <= 16; size++)
         for (int64_t m = 1; m <= size; m++)
             for (int q = 0; size % m == 0 && q < test_weight_quant_count; q++) {
                 c->quant = &test_weight_quants[q];
-                if (!c->quant->act_order && test_vendor_takes(layout, &c->quant->quant) &&
+                if (c->quant->act_order == act_order && test_vendor_takes(layout, &c->quant->quant) &&
                     try_form(layout, m * h, size / m * i, c))
                     return;
             }
@@ -109,8 +109,8 @@ static void choose(const mox_vendor_layout *layout, chosen *c)
 
 /* A file in the making. */
 typedef struct making {
-    moxie_named_tensor tensors[15 + 2 + TEST_GOLDEN_TENSORS];
-    char names[15 + 2 + TEST_GOLDEN_TENSORS][80];
+    moxie_named_tensor tensors[18 + 2 + TEST_GOLDEN_TENSORS];
+    char names[18 + 2 + TEST_GOLDEN_TENSORS][80];
     int count;
     const char *pairs[2 * MOST_PAIRS];
     char values[MOST_PAIRS][64];
@@ -161,11 +161,25 @@ static void add_grid(making *m, const char *matrix, const char *name, const moxi
     t->shape[1] = named ? grid->cols : (int64_t)bytes / grid->rows;
 }
 
+/* The group of each column, where they are in act order. */
+static void add_columns(making *m, const char *matrix, const moxie_matrix *from)
+{
+    if (from->group_index == NULL)
+        return;
+    const size_t bytes = (size_t)from->codes.cols * sizeof *from->group_index;
+    moxie_tensor *t =
+        add(m, "input", matrix, "group_index", MOXIE_I32, memcpy(malloc(bytes), from->group_index, bytes));
+    t->rank = 1;
+    t->shape[0] = from->codes.cols;
+}
+
 static void add_inputs(making *m, moxie_expert *expert)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         for (int g = 0; g < 5; g++)
             add_grid(m, matrix_names[i], grid_names[g], grid_of(matrix_of(expert, i), g));
+        add_columns(m, matrix_names[i], matrix_of(expert, i));
+    }
 }
 
 static const mox_vendor_tensor *planned(const mox_vendor_plan *plan, const char *name)
@@ -227,19 +241,24 @@ static void say_all(making *m, const chosen *c)
     say_number(m, "up_limit", c->use.activation.up_limit);
 }
 
-void test_golden_write(const mox_vendor_layout *layout, const char *dir)
+static void path_of(const mox_vendor_layout *layout, bool act_order, const char *dir, char path[512])
+{
+    snprintf(path, 512, "%s/%s%s.safetensors", dir, layout->name, act_order ? "-act-order" : "");
+}
+
+void test_golden_write(const mox_vendor_layout *layout, bool act_order, const char *dir)
 {
     static making m;
     static chosen c;
     m = (making) { .count = 0 };
     c = (chosen) { .quant = NULL };
-    choose(layout, &c);
+    choose(layout, act_order, &c);
     say_all(&m, &c);
     add_inputs(&m, &c.expert.view);
     add_outputs(&m, &c);
     char path[512];
     moxie_error error;
-    snprintf(path, sizeof path, "%s/%s.safetensors", dir, layout->name);
+    path_of(layout, act_order, dir, path);
     if (moxie_tensor_file_write(path, m.tensors, m.count, m.pairs, m.n_pairs, &error) != MOXIE_OK)
         die(path, error.text);
     for (int i = 0; i < m.count; i++)
@@ -314,7 +333,7 @@ static void read_shape(const json_t *metadata, test_golden *out)
                                                .up_limit = (float)number_in(metadata, "up_limit") };
 }
 
-static void read_matrix(const json_t *metadata, int which, test_golden *out)
+static void read_matrix(const json_t *metadata, int which, bool act_order, test_golden *out)
 {
     const bool second = which == 2;
     const moxie_quant *q = &out->shape.w13;
@@ -331,30 +350,36 @@ static void read_matrix(const json_t *metadata, int which, test_golden *out)
                    { dtype_in(metadata, second ? "bias2" : "bias13"), rows, 1 } };
     moxie_matrix *matrix = matrix_of(&out->expert, which);
     matrix->zero_add = (float)number_in(metadata, "zero_add");
+    char name[64];
+    moxie_tensor tensor;
+    moxie_error error = { 0 };
     for (int g = 0; g < 5; g++) {
         if (grids[g].dtype == MOXIE_DTYPE_NONE)
             continue;
-        char name[64];
-        moxie_tensor tensor;
-        moxie_error error = { 0 };
         snprintf(name, sizeof name, "input.%s.%s", matrix_names[which], grid_names[g]);
         assert_ok(moxie_tensor_file_find(out->file, name, &tensor, &error), &error);
         *grid_of(matrix, g) = mox_grid_dense(tensor.data, grids[g].dtype, grids[g].rows, grids[g].cols);
     }
+    if (!act_order)
+        return;
+    snprintf(name, sizeof name, "input.%s.group_index", matrix_names[which]);
+    assert_ok(moxie_tensor_file_find(out->file, name, &tensor, &error), &error);
+    assert_int_equal(tensor.shape[0], cols);
+    matrix->group_index = tensor.data;
 }
 
-void test_golden_read(const mox_vendor_layout *layout, const char *dir, test_golden *out)
+void test_golden_read(const mox_vendor_layout *layout, bool act_order, const char *dir, test_golden *out)
 {
     char path[512];
     moxie_error error = { 0 };
     *out = (test_golden) { .layout = layout };
-    snprintf(path, sizeof path, "%s/%s.safetensors", dir, layout->name);
+    path_of(layout, act_order, dir, path);
     json_t *metadata = metadata_of(path);
     assert_string_equal(text_in(metadata, "layout"), layout->name);
     assert_ok(moxie_tensor_file_open(path, true, &out->file, &error), &error);
     read_shape(metadata, out);
     for (int which = 0; which < 3; which++)
-        read_matrix(metadata, which, out);
+        read_matrix(metadata, which, act_order, out);
     for (int64_t i = 0; i < moxie_tensor_file_count(out->file); i++) {
         moxie_named_tensor *t = &out->outputs[out->count];
         assert_ok(moxie_tensor_file_at(out->file, i, &t->name, &t->tensor), &error);

@@ -13,7 +13,7 @@
 
 #include "test_vendor_cases.h"
 
-enum { TEST_GOLDEN_TENSORS = MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS };
+enum { TEST_GOLDEN_TENSORS = MOX_VENDOR_TENSORS };
 
 /* Views of a file. Named as in it, without "output.". */
 typedef struct test_golden {
@@ -26,10 +26,11 @@ typedef struct test_golden {
     moxie_tensor_file *file;
 } test_golden;
 
-/* Writes DIR/LAYOUT.safetensors. Ends the program when there is no statement, or nothing small is taken. */
-void test_golden_write(const mox_vendor_layout *layout, const char *dir);
+/* Writes DIR/LAYOUT.safetensors, or DIR/LAYOUT-act-order.safetensors of weights in act order. Ends the program when
+ * there is no statement, or nothing small is taken. */
+void test_golden_write(const mox_vendor_layout *layout, bool act_order, const char *dir);
 /* Fails the test when there is no such file or it says something else than its tensors. */
-void test_golden_read(const mox_vendor_layout *layout, const char *dir, test_golden *out);
+void test_golden_read(const mox_vendor_layout *layout, bool act_order, const char *dir, test_golden *out);
 void test_golden_close(test_golden *golden);
 
 #endif

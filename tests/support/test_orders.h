@@ -16,7 +16,7 @@ int64_t test_order_find(const mox_vendor_order *order, int64_t rows, int64_t col
 
 typedef struct test_packed {
     mox_vendor_plan plan;
-    void *data[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+    void *data[MOX_VENDOR_TENSORS];
 } test_packed;
 
 /* `use` NULL: plain. Surveys this expert alone when the layout surveys. */

@@ -64,7 +64,7 @@ const test_weight_quant test_weight_quants[] = {
     { "gptq", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 32, .has_zero = 1), .packing = TEST_GPTQ, .zero_add = 1 },
     { "gptq act order", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 32, .has_zero = 1), .packing = TEST_GPTQ,
       .act_order = true, .zero_add = 1 },
-    { "gptq 8 bit act order", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 16), .packing = TEST_GPTQ, .act_order = true },
+    { "gptq 8 bit act order", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 32), .packing = TEST_GPTQ, .act_order = true },
     { "int8 per channel", INT(MOXIE_I8, MOXIE_F32, .group_rows = 1, .group_cols = -1), .packing = TEST_DENSE },
     { "int8 words g64", INT(MOXIE_U8B128, MOXIE_BF16, .group_cols = 64), .packing = TEST_WORDS },
     { "int8 g32", INT(MOXIE_I8, MOXIE_F32, .group_cols = 32), .packing = TEST_DENSE },

@@ -104,6 +104,56 @@ static test_array scales(const mox_vendor_plan *plan, const moxie_expert *e, int
     return stacked(plan, e, second, MOX_VENDOR_SCALES, group_of(plan, second));
 }
 
+/* ---- act order ---- */
+
+/* Columns by their group; in a group, as they come. */
+static int64_t column_at(const mox_vendor_plan *plan, const moxie_expert *e, int second, int64_t place)
+{
+    const int32_t *index = second ? e->down.group_index : e->up.group_index;
+    const int64_t cols = second ? plan->intermediate : plan->hidden;
+    for (int32_t g = 0;; g++)
+        for (int64_t k = 0; k < cols; k++)
+            if (index[k] == g && place-- == 0)
+                return k;
+}
+
+static test_array sorted_columns(const mox_vendor_plan *plan, const moxie_expert *e, int second)
+{
+    const int64_t cols = second ? plan->intermediate : plan->hidden;
+    test_array order = test_array_new(1, &cols);
+    for (int64_t k = 0; k < cols; k++)
+        order.data[k] = (uint32_t)column_at(plan, e, second, k);
+    return order;
+}
+
+static test_array by_group(const mox_vendor_plan *plan, const moxie_expert *e, int second, test_array w)
+{
+    if (!plan->act_order)
+        return w;
+    test_array order = sorted_columns(plan, e, second), out = test_array_new(2, w.shape);
+    const int64_t cols = w.shape[1];
+    for (int64_t i = 0; i < test_array_count(&w); i++)
+        out.data[i] = w.data[i / cols * cols + order.data[i % cols]];
+    test_array_free(&order);
+    test_array_free(&w);
+    return out;
+}
+
+/* names: sorted groups and which columns they are, of W13 and of W2. */
+static int state_act_order(const mox_vendor_plan *plan, const moxie_expert *e, const char *const names[4],
+                           test_stated out[])
+{
+    for (int i = 0; plan->act_order && i < 2; i++) {
+        const int32_t *index = i ? e->down.group_index : e->up.group_index;
+        test_array groups = sorted_columns(plan, e, i);
+        for (int64_t k = 0; k < test_array_count(&groups); k++)
+            groups.data[k] = (uint32_t)index[groups.data[k]];
+        out[2 * i] = (test_stated) { names[2 * i], groups, 32 };
+        out[2 * i + 1] = (test_stated) { names[2 * i + 1], sorted_columns(plan, e, i), 32 };
+    }
+    return plan->act_order ? 4 : 0;
+}
+
 static uint32_t turn_top_bit(uint32_t code)
 {
     return code ^ 8;
@@ -161,8 +211,8 @@ static int state_a16(const mox_vendor_plan *plan, const moxie_expert *e, test_st
 {
     for (int i = 0; i < 2; i++) {
         const int bits = bits_of(plan, i);
-        out[2 * i] =
-            (test_stated) { i ? "w2_qweight" : "w13_qweight", tiles_of(unsigned_codes(plan, e, i), bits), bits };
+        out[2 * i] = (test_stated) { i ? "w2_qweight" : "w13_qweight",
+                                     tiles_of(by_group(plan, e, i, unsigned_codes(plan, e, i)), bits), bits };
         out[2 * i + 1] = (test_stated) { i ? "w2_scales" : "w13_scales", permute_scales(scales(plan, e, i)), 16 };
     }
     return 4 + state_bias(plan, e, out + 4);
@@ -170,18 +220,22 @@ static int state_a16(const mox_vendor_plan *plan, const moxie_expert *e, test_st
 
 int test_state_marlin_gptq(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
-    const int n = state_a16(plan, e, out);
-    return n + state_symmetric_zeros(plan, e, out + n);
+    static const char *const names[] = { "w13_g_idx", "w13_g_idx_sort_indices", "w2_g_idx", "w2_g_idx_sort_indices" };
+    int n = state_a16(plan, e, out);
+    n += state_symmetric_zeros(plan, e, out + n);
+    return n + state_act_order(plan, e, names, out + n);
 }
 
 int test_state_marlin_ct(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     static const char *const names[] = { "w13_weight_packed", "w13_weight_scale", "w2_weight_packed",
                                          "w2_weight_scale" };
+    static const char *const columns[] = { "w13_weight_g_idx", "w13_g_idx_sort_indices", "w2_weight_g_idx",
+                                           "w2_g_idx_sort_indices" };
     state_a16(plan, e, out);
     for (int i = 0; i < 4; i++)
         out[i].name = names[i];
-    return 4;
+    return 4 + state_act_order(plan, e, columns, out + 4);
 }
 
 /* As unsigned codes, with what their reader adds. */
@@ -348,12 +402,8 @@ int test_state_marlin_mxfp4_fp8(const mox_vendor_plan *plan, const moxie_expert 
 {
     for (int i = 0; i < 2; i++) {
         test_array s = scales(plan, e, i);
-        const int64_t real = ((i ? plan->shape.intermediate : plan->shape.hidden) + 31) / 32;
-        const int64_t half = i ? plan->hidden : plan->intermediate;
-        const int64_t real_rows = i ? plan->shape.hidden : plan->shape.intermediate;
-        for (int64_t j = 0; j < test_array_count(&s); j++)
-            if (j % s.shape[1] < real && j / s.shape[1] % half < real_rows) /* padding stays zero */
-                s.data[j] += 6;
+        for (int64_t j = 0; j < test_array_count(&s); j++) /* padding too: it is there before */
+            s.data[j] += 6;
         out[2 * i] = (test_stated) { i ? "w2_weight" : "w13_weight", tiles_a8_4(codes(plan, e, i)), 4 };
         out[2 * i + 1] = (test_stated) { i ? "w2_weight_scale" : "w13_weight_scale", single(turn(s)), 8 };
     }

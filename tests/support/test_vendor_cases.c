@@ -12,6 +12,24 @@ const test_statement *test_statement_of(const mox_vendor_layout *layout)
     return s;
 }
 
+#define FP8(scale_dtype, rows, cols)                                                                                   \
+    .packing = TEST_DENSE,                                                                                             \
+    .quant = { .element = MOXIE_F8_E4M3, .scale = (scale_dtype), .group_rows = (rows), .group_cols = (cols) }
+
+static const test_weight_quant more[] = {
+    { "fp8 per tensor, bf16", FP8(MOXIE_BF16, -1, -1) },  { "fp8 per tensor, f16", FP8(MOXIE_F16, -1, -1) },
+    { "fp8 per channel, bf16", FP8(MOXIE_BF16, 1, -1) },  { "fp8 per channel, f16", FP8(MOXIE_F16, 1, -1) },
+    { "fp8 128 x 128, bf16", FP8(MOXIE_BF16, 128, 128) }, { "fp8 128 x 128, f16", FP8(MOXIE_F16, 128, 128) },
+};
+
+const test_weight_quant *test_vendor_quant_at(int i)
+{
+    const int count = (int)(sizeof more / sizeof more[0]);
+    if (i < test_weight_quant_count)
+        return &test_weight_quants[i];
+    return i - test_weight_quant_count < count ? &more[i - test_weight_quant_count] : NULL;
+}
+
 bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant)
 {
     bool element = false, scale = layout->takes.scales[0] == quant->scale;
@@ -52,6 +70,10 @@ static void keep_exponents(const moxie_grid *scale)
 void test_vendor_settle(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
                         test_rng *rng)
 {
+    /* Gate and up share their inputs, and so the order in which they were quantized. */
+    if (expert->gate.group_index != NULL)
+        memcpy((int32_t *)(uintptr_t)expert->up.group_index, expert->gate.group_index,
+               (size_t)expert->gate.codes.cols * sizeof(int32_t));
     if (layout->takes.static_acts) {
         expert->a13_scale = (float)test_range(rng, 1, 4000) / 1024;
         expert->a2_scale = (float)test_range(rng, 1, 4000) / 1024;

@@ -15,10 +15,13 @@ const test_statement *test_statement_of(const mox_vendor_layout *layout);
 bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant);
 /* The least common multiple of what a layout asks of an extent. */
 int64_t test_vendor_unit(const mox_vendor_layout *layout, mox_vendor_extent extent);
+/* Format i that vendor layouts are tried with: those of test_weight_quants, and some that no kernel of ours is tested
+ * with. NULL past the last. */
+const test_weight_quant *test_vendor_quant_at(int i);
 /* Plain SiLU, or gpt-oss's. */
 mox_vendor_use test_vendor_use(test_rng *rng);
-/* One global per matrix, which targets want; half of the experts have the same global or scale for gate and up, which
- * some want, or scales in f32 that are powers of two. */
+/* One act order for gate and up, and one global per matrix, which targets want; half of the experts have the same
+ * global or scale for gate and up, which some want, or scales in f32 that are powers of two. */
 void test_vendor_settle(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
                         test_rng *rng);
 

@@ -7,6 +7,7 @@
  *
  *     expert's grids, any packing
  *        |  dense rows            where they lie, or turned over once into scratch        (vendor_source.c)
+ *        |  columns               of codes in act order, brought together by group         (vendor_columns.c)
  *        |  padding               zero rows after gate and after up, zero columns; only where the caller asked
  *        v
  *     rows       mox_vendor_rows   which row of [gate | up] is row r of the tensor         (vendor_rows.c)
@@ -30,6 +31,8 @@
 #include "pack/layout.h"
 
 enum { MOX_VENDOR_BLOCK = 256, MOX_VENDOR_PARTS = 16, MOX_VENDOR_CONSTANTS = 12, MOX_VENDOR_LIMITS = 6 };
+/* Of one expert, at most: parts, constants, what act order adds, what is kept. */
+enum { MOX_VENDOR_TENSORS = MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 4 + 1 };
 
 typedef enum mox_vendor_projection { MOX_VENDOR_W13, MOX_VENDOR_W2 } mox_vendor_projection;
 typedef enum mox_vendor_of { MOX_VENDOR_CODES, MOX_VENDOR_SCALES, MOX_VENDOR_ZEROS, MOX_VENDOR_BIAS } mox_vendor_of;
@@ -73,6 +76,7 @@ struct mox_vendor_code {
     const char *name;
     moxie_dtype of;
     int32_t in_bits, out_bits; /* of an element before and after */
+    uint8_t padding;           /* what bytes of zeros that pad become */
     void (*forward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
     /* NULL where undo does not read the part back. */
     void (*backward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
@@ -134,6 +138,12 @@ typedef struct mox_vendor_constant {
     bool (*has)(const mox_vendor_use *use); /* false: the caller passes none; NULL: always */
 } mox_vendor_constant;
 
+/* For columns in act order: names of i32 tensors [columns], of W13 and of W2. The group of each column of the target,
+ * ascending; and which column of the checkpoint it is. Layouts without names take columns in natural order alone. */
+typedef struct mox_vendor_act_order {
+    const char *groups[2], *order[2];
+} mox_vendor_act_order;
+
 typedef enum mox_vendor_extent { MOX_VENDOR_HIDDEN, MOX_VENDOR_INTERMEDIATE } mox_vendor_extent;
 
 /* hidden or intermediate must be a multiple. `pads`: the target's loader pads up to it, so the caller may ask for it.
@@ -171,6 +181,7 @@ typedef struct mox_vendor_layout {
     mox_vendor_limit limits[MOX_VENDOR_LIMITS];
     mox_vendor_part parts[MOX_VENDOR_PARTS];
     mox_vendor_constant constants[MOX_VENDOR_CONSTANTS];
+    mox_vendor_act_order act_order;
 } mox_vendor_layout;
 
 const mox_vendor_layout *mox_vendor_at(int32_t i); /* NULL past the last */
@@ -181,16 +192,27 @@ const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, s
 
 /* ---- a layout for one shape ----------------------------------------------------------------------- */
 
+/* What a tensor is made of. */
+typedef enum mox_vendor_kind {
+    MOX_VENDOR_PART,
+    MOX_VENDOR_CONSTANT,
+    MOX_VENDOR_GROUPS, /* of columns in act order, i32 */
+    MOX_VENDOR_ORDER,  /* and which they were */
+    MOX_VENDOR_NUMBERS /* MOX_VENDOR_KEPT */
+} mox_vendor_kind;
+
 typedef struct mox_vendor_tensor {
     const char *name;
+    mox_vendor_kind kind;
     moxie_dtype dtype;
     int32_t rank; /* 0: one value */
     int64_t shape[MOXIE_MAX_RANK];
     uint64_t bytes;
-    const mox_vendor_part *part; /* one of the two, or neither: what is kept */
+    const mox_vendor_part *part; /* or NULL */
     const mox_vendor_constant *constant;
-    mox_vendor_matrix matrix; /* of a part */
-    int64_t half_rows;        /* of a part: rows of gate, or of up, or of the only matrix */
+    mox_vendor_projection projection; /* of groups and order */
+    mox_vendor_matrix matrix;         /* of a part */
+    int64_t half_rows;                /* of a part: rows of gate, or of up, or of the only matrix */
 } mox_vendor_tensor;
 
 /* What undoing needs and no part holds: f32 [8] of gate's, up's and down's global, a13's and a2's scale, and gate's,
@@ -204,9 +226,10 @@ typedef struct mox_vendor_plan {
     mox_record_shape shape;       /* of the weights */
     moxie_dtype zero[2], bias[2]; /* of W13 and W2, as the checkpoint stores them; NONE: there are none */
     int64_t hidden, intermediate; /* padded */
+    bool act_order;               /* columns of some matrix of the example are not in natural order */
     mox_vendor_facts facts;
-    int32_t count; /* of tensors: parts, constants, kept */
-    mox_vendor_tensor tensors[MOX_VENDOR_PARTS + MOX_VENDOR_CONSTANTS + 1];
+    int32_t count; /* of tensors: parts, constants, act order, kept */
+    mox_vendor_tensor tensors[MOX_VENDOR_TENSORS];
 } mox_vendor_plan;
 
 /* `use` NULL: as a zero one. `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be
@@ -242,6 +265,31 @@ bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection 
 /* ---- inside: which of a part's codes is for elements of this dtype (vendor_plan.c) ----------------- */
 
 const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dtype dtype); /* NULL: none */
+
+/* ---- inside: columns in act order (vendor_columns.c) ----------------------------------------------- */
+
+/* Of W13 and of W2: which column of the checkpoint each of the target is, and its group. NULLs where the plan has no
+ * act order. */
+typedef struct mox_columns {
+    int32_t *order[2], *groups[2];
+} mox_columns;
+
+/* To be freed. The second fails with MOXIE_ERR_FORMAT when a tensor holds no permutation. */
+moxie_status mox_columns_of_expert(const mox_vendor_plan *plan, const moxie_expert *expert, mox_columns *out,
+                                   moxie_error *error);
+moxie_status mox_columns_of_tensors(const mox_vendor_plan *plan, void *const *tensors, mox_columns *out,
+                                    moxie_error *error);
+void mox_columns_free(mox_columns *columns);
+/* Writes every group_index that there is; natural ones without act order. */
+void mox_columns_restore(const mox_vendor_plan *plan, const mox_columns *columns, const moxie_expert *out);
+/* Gate and up are one matrix of the target, with one order of columns. */
+moxie_status mox_columns_check_halves(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
+/* Elements of 4 or 8 bits, an even number: out[k] = row[order[k]], and out[order[k]] = row[k]. bytes: [cols], scratch.
+ */
+void mox_columns_take(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
+                      uint8_t *out);
+void mox_columns_give(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
+                      uint8_t *out);
 
 /* ---- inside: one grid as dense rows (vendor_source.c) ---------------------------------------------- */
 

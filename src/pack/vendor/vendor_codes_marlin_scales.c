@@ -200,6 +200,7 @@ const mox_vendor_code mox_code_e8m0_plus_6 = { .name = "e8m0 plus 6",
                                                .of = MOXIE_F8_E8M0,
                                                .in_bits = 8,
                                                .out_bits = 8,
+                                               .padding = E8M0_PLUS,
                                                .forward = plus_6,
                                                .backward = minus_6,
                                                .refuse = refuse_above_249 };

@@ -70,6 +70,7 @@ const mox_vendor_layout mox_vendor_marlin_gptq = {
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales), SYMMETRIC_ZEROS,
                BIASES },
+    .act_order = { { "w13_g_idx", "w2_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } },
 };
 
 const mox_vendor_layout mox_vendor_marlin_ct = {
@@ -85,6 +86,7 @@ const mox_vendor_layout mox_vendor_marlin_ct = {
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
                BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales) },
+    .act_order = { { "w13_weight_g_idx", "w2_weight_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } },
 };
 
 const mox_vendor_layout mox_vendor_marlin_awq = {

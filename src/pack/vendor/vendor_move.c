@@ -27,9 +27,11 @@ typedef struct piece {
     int32_t halves;
     const mox_vendor_code *code; /* that applies, or NULL */
     mox_vendor_context context;
-    int64_t source_bytes; /* of a row's elements in the checkpoint */
-    uint8_t *data;        /* the tensor */
-    int64_t block, first; /* rows a task; number of the first task */
+    const int32_t *columns; /* of codes in act order, or NULL */
+    int64_t source_bytes;   /* of a row's elements in the checkpoint */
+    uint8_t padding;        /* bytes of what is not in the checkpoint */
+    uint8_t *data;          /* the tensor */
+    int64_t block, first;   /* rows a task; number of the first task */
 } piece;
 
 typedef enum passage { PACK, UNPACK, PATCH } passage;
@@ -39,9 +41,12 @@ typedef struct walk {
     piece pieces[MOX_VENDOR_PARTS];
     int32_t count;
     passage pass;
-    mox_vendor_facts own; /* of this expert */
-    uint8_t *staging;     /* of a worker: most_rows rows, and one that takes what padding gives back */
-    int64_t most_rows;    /* of a block */
+    mox_vendor_facts own;      /* of this expert */
+    const int32_t *columns[2]; /* of W13 and W2, when they are in act order */
+    /* Of a worker: most_rows rows, one that takes what padding gives back, one in the target's columns, and a byte for
+     * each column. */
+    uint8_t *staging;
+    int64_t most_rows; /* of a block */
     uint64_t staging_bytes, row_bytes;
     uint8_t *zeros;                /* one row */
     _Atomic(const char *) refusal; /* a code's, of some elements */
@@ -67,14 +72,24 @@ static uint8_t *source_row(const piece *p, int64_t row)
 
 static bool is_staged(const piece *p)
 {
-    return p->code != NULL || p->source_bytes < p->tensor->matrix.row_bytes;
+    return p->code != NULL || p->columns != NULL || p->source_bytes < p->tensor->matrix.row_bytes;
+}
+
+/* Behind a worker's staging rows: a row in the target's columns, and room for its elements. */
+static uint8_t *turned_row(const walk *w, uint8_t *staging)
+{
+    return staging + (uint64_t)(w->most_rows + 1) * w->row_bytes;
 }
 
 /* A checkpoint's row to a staging row of the tensor's width, and back. */
-static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *staged)
+static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned, uint8_t *staged)
 {
     const mox_vendor_matrix *m = &p->tensor->matrix;
     const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * m->bits, 8);
+    if (p->columns != NULL) {
+        mox_columns_take(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, turned + w->row_bytes, turned);
+        row = turned;
+    }
     const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&p->context, row, cols) : NULL;
     if (refusal != NULL)
         atomic_store(&w->refusal, refusal);
@@ -82,15 +97,19 @@ static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *staged)
         p->code->forward(&p->context, row, cols, staged);
     else
         memcpy(staged, row, (size_t)p->source_bytes);
-    memset(staged + used, 0, (size_t)(m->row_bytes - used));
+    memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
 }
 
-static void restore(const piece *p, const uint8_t *staged, uint8_t *row)
+static void restore(const walk *w, const piece *p, const uint8_t *staged, uint8_t *turned, uint8_t *row)
 {
+    const int64_t cols = p->half[0].grid->cols;
+    uint8_t *to = p->columns != NULL ? turned : row;
     if (p->code != NULL)
-        p->code->backward(&p->context, staged, p->half[0].grid->cols, row);
+        p->code->backward(&p->context, staged, cols, to);
     else
-        memcpy(row, staged, (size_t)p->source_bytes);
+        memcpy(to, staged, (size_t)p->source_bytes);
+    if (p->columns != NULL)
+        mox_columns_give(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), turned, turned + w->row_bytes, row);
 }
 
 static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
@@ -101,8 +120,10 @@ static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint
         const uint8_t *from = source_row(p, row + r);
         uint8_t *here = staging + r * (int64_t)w->row_bytes;
         if (from != NULL && staged)
-            change(w, p, from, here);
-        rows[r] = from == NULL ? w->zeros : staged ? here : from;
+            change(w, p, from, turned_row(w, staging), here);
+        else if (from == NULL && p->padding != 0)
+            memset(here, p->padding, (size_t)p->tensor->matrix.row_bytes);
+        rows[r] = from == NULL && p->padding == 0 ? w->zeros : from == NULL || staged ? here : from;
     }
     p->tensor->part->order->put(&p->tensor->matrix, row, count, rows, p->data);
 }
@@ -119,7 +140,7 @@ static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, ui
     p->tensor->part->order->get(&p->tensor->matrix, row, count, rows, p->data);
     for (int64_t r = 0; staged && r < count; r++)
         if (source[r] != NULL)
-            restore(p, rows[r], source[r]);
+            restore(w, p, rows[r], turned_row(w, staging), source[r]);
 }
 
 static void one_block(void *context, int64_t task, int32_t worker)
@@ -164,6 +185,8 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
     p->code = mox_vendor_code_for(part->code, first->dtype);
     p->context = (mox_vendor_context) { p->code, &w->plan->facts, &w->own, part->projection, halves[0]->zero_add };
     p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
+    p->padding = p->code != NULL ? p->code->padding : 0;
+    p->columns = part->of == MOX_VENDOR_CODES ? w->columns[part->projection] : NULL;
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
     for (int i = 0; i < p->halves; i++)
         MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), w->pass != UNPACK, executor, &p->half[i], error));
@@ -179,6 +202,10 @@ static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_
     }
     w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
     w->staging_bytes = (uint64_t)(w->most_rows + 1) * w->row_bytes;
+    if (w->columns[0] != NULL) {
+        const int64_t most = mox_max_i64(w->plan->hidden, w->plan->intermediate);
+        w->staging_bytes += w->row_bytes + ((uint64_t)most + 63) / 64 * 64;
+    }
     const uint64_t workers = (uint64_t)executor->workers;
     w->staging = mox_alloc_aligned(workers * w->staging_bytes, 64);
     w->zeros = mox_alloc_aligned(w->row_bytes, 64);
@@ -195,9 +222,11 @@ static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix
     MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
     const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
-    MOX_FAIL_IF(!mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group), MOXIE_ERR_UNSUPPORTED,
-                error, "layout %s: %s has columns in an order of their own, and the target takes them in theirs",
-                layout, what);
+    MOX_FAIL_IF(!plan->act_order && !mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in an order of their own (act order), and %s",
+                layout, what,
+                plan->layout->act_order.order[0] != NULL ? "the expert that the layer was planned by has them in theirs"
+                                                         : "the target takes them in theirs");
     MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
                     (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
                 MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
@@ -218,6 +247,8 @@ static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert 
     MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
     if (plan->shape.gated)
         MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
+    if (plan->shape.gated && plan->act_order)
+        MOX_TRY(mox_columns_check_halves(plan, expert, error));
     MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
     return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
 }
@@ -231,6 +262,8 @@ moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *e
     return MOXIE_OK;
 }
 
+/* ---- one passage ---------------------------------------------------------------------------------- */
+
 static bool is_walked(const mox_vendor_part *part, passage pass)
 {
     if (part == NULL || pass == PACK)
@@ -238,10 +271,11 @@ static bool is_walked(const mox_vendor_part *part, passage pass)
     return !(part->how & MOX_VENDOR_DERIVED) && (part->how & MOX_VENDOR_PATCH ? PATCH : UNPACK) == pass;
 }
 
+/* `columns`: orders of W13's and W2's, or NULLs. */
 static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, passage pass,
-                        const moxie_executor *executor, moxie_error *error)
+                        const mox_columns *columns, const moxie_executor *executor, moxie_error *error)
 {
-    walk w = { .plan = plan, .pass = pass };
+    walk w = { .plan = plan, .pass = pass, .columns = { columns->order[0], columns->order[1] } };
     int64_t tasks = 0;
     moxie_status status = MOXIE_OK;
     if (pass == PACK && plan->layout->measures)
@@ -300,27 +334,40 @@ static void keep(const mox_record_shape *shape, const moxie_expert *expert, floa
     kept[7] = scale2 ? one_of(&expert->down.scale) : 0;
 }
 
+static void write_tensor(const mox_vendor_plan *plan, const mox_vendor_tensor *t, const moxie_expert *expert,
+                         const mox_columns *columns, void *to)
+{
+    float value, kept[MOX_VENDOR_KEPT_COUNT];
+    switch (t->kind) {
+    case MOX_VENDOR_PART: break;
+    case MOX_VENDOR_CONSTANT:
+        value = t->constant->value(plan, expert);
+        memcpy(to, &value, sizeof value);
+        break;
+    case MOX_VENDOR_GROUPS: memcpy(to, columns->groups[t->projection], (size_t)t->bytes); break;
+    case MOX_VENDOR_ORDER: memcpy(to, columns->order[t->projection], (size_t)t->bytes); break;
+    case MOX_VENDOR_NUMBERS:
+        keep(&plan->shape, expert, kept);
+        memcpy(to, kept, sizeof kept);
+        break;
+    }
+}
+
 moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
                              const moxie_executor *executor, moxie_error *error)
 {
+    mox_columns columns;
     MOX_TRY(mox_vendor_check(plan, expert, error));
     MOX_FAIL_IF(plan->layout->takes.static_acts && (plan->facts.a13_most <= 0 || plan->facts.a2_most <= 0),
                 MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: its constants hold static scales of activations, and no expert has one",
                 plan->layout->name);
-    MOX_TRY(run(plan, expert, tensors, PACK, executor, error));
-    for (int32_t i = 0; i < plan->count; i++) {
-        const mox_vendor_tensor *t = &plan->tensors[i];
-        if (t->constant != NULL) {
-            const float value = t->constant->value(plan, expert);
-            memcpy(tensors[i], &value, sizeof value);
-        } else if (t->part == NULL) {
-            float kept[MOX_VENDOR_KEPT_COUNT];
-            keep(&plan->shape, expert, kept);
-            memcpy(tensors[i], kept, sizeof kept);
-        }
-    }
-    return MOXIE_OK;
+    MOX_TRY(mox_columns_of_expert(plan, expert, &columns, error));
+    const moxie_status status = run(plan, expert, tensors, PACK, &columns, executor, error);
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
+        write_tensor(plan, &plan->tensors[i], expert, &columns, tensors[i]);
+    mox_columns_free(&columns);
+    return status;
 }
 
 static void restore_kept(const mox_record_shape *shape, const void *tensor, moxie_expert *out)
@@ -340,29 +387,25 @@ static void restore_kept(const mox_record_shape *shape, const void *tensor, moxi
         put_one(&out->down.scale, kept[7]);
 }
 
-static void restore_groups(const moxie_quant *quant, const moxie_matrix *out)
-{
-    int32_t *index = (int32_t *)(uintptr_t)out->group_index; /* writable, as the caller says */
-    const int64_t group = mox_group_cols(quant, out->codes.cols);
-    for (int64_t k = 0; index != NULL && k < out->codes.cols; k++)
-        index[k] = (int32_t)(k / group);
-}
-
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error)
 {
     /* Columns come back in their order, whatever is in the memory for it. */
     moxie_expert views = *out;
+    mox_columns columns;
     views.gate.group_index = views.up.group_index = views.down.group_index = NULL;
     MOX_TRY(check_views(plan, &views, error));
-    restore_groups(&plan->shape.w13, &out->gate);
-    restore_groups(&plan->shape.w13, &out->up);
-    restore_groups(&plan->shape.w2, &out->down);
-    MOX_TRY(run(plan, out, tensors, UNPACK, executor, error));
-    MOX_TRY(run(plan, out, tensors, PATCH, executor, error));
-    out->a13_scale = out->a2_scale = 0;
-    for (int32_t i = 0; i < plan->count; i++)
-        if (plan->tensors[i].part == NULL && plan->tensors[i].constant == NULL)
+    MOX_TRY(mox_columns_of_tensors(plan, tensors, &columns, error));
+    moxie_status status = run(plan, out, tensors, UNPACK, &columns, executor, error);
+    if (status == MOXIE_OK)
+        status = run(plan, out, tensors, PATCH, &columns, executor, error);
+    if (status == MOXIE_OK) {
+        mox_columns_restore(plan, &columns, out);
+        out->a13_scale = out->a2_scale = 0;
+    }
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
+        if (plan->tensors[i].kind == MOX_VENDOR_NUMBERS)
             restore_kept(&plan->shape, tensors[i], out);
-    return MOXIE_OK;
+    mox_columns_free(&columns);
+    return status;
 }

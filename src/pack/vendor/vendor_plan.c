@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/sizes.h"
+#include "pack/grid_move.h"
 
 #define MOX_VENDOR_LAYOUT(object) extern const mox_vendor_layout object;
 #include "pack/layouts.def"
@@ -237,7 +238,7 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
 static moxie_status add_part(mox_vendor_plan *plan, const mox_vendor_part *part, moxie_error *error)
 {
     mox_vendor_tensor *t = &plan->tensors[plan->count];
-    *t = (mox_vendor_tensor) { .name = part->name, .part = part };
+    *t = (mox_vendor_tensor) { .name = part->name, .kind = MOX_VENDOR_PART, .part = part };
     MOX_TRY(measure_matrix(plan, t, error));
     const mox_vendor_matrix *m = &t->matrix;
     if (part->order->shape != NULL) {
@@ -255,11 +256,37 @@ static moxie_status add_part(mox_vendor_plan *plan, const mox_vendor_part *part,
 static void add_values(mox_vendor_plan *plan, const char *name, const mox_vendor_constant *constant, int64_t count)
 {
     plan->tensors[plan->count++] = (mox_vendor_tensor) { .name = name,
+                                                         .kind = constant ? MOX_VENDOR_CONSTANT : MOX_VENDOR_NUMBERS,
                                                          .constant = constant,
                                                          .dtype = MOXIE_F32,
                                                          .rank = count > 1,
                                                          .shape = { count },
                                                          .bytes = (uint64_t)count * sizeof(float) };
+}
+
+/* One value for each column of W13 or W2. */
+static void add_columns(mox_vendor_plan *plan, const char *name, mox_vendor_kind kind, mox_vendor_projection projection)
+{
+    const int64_t cols = projection == MOX_VENDOR_W2 ? plan->intermediate : plan->hidden;
+    plan->tensors[plan->count++] = (mox_vendor_tensor) { .name = name,
+                                                         .kind = kind,
+                                                         .projection = projection,
+                                                         .dtype = MOXIE_I32,
+                                                         .rank = 1,
+                                                         .shape = { cols },
+                                                         .bytes = (uint64_t)cols * sizeof(int32_t) };
+}
+
+static bool in_natural_order(const moxie_matrix *matrix, const moxie_quant *quant)
+{
+    return mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols,
+                                     mox_group_cols(quant, matrix->codes.cols));
+}
+
+static bool has_act_order(const mox_record_shape *shape, const moxie_expert *expert)
+{
+    return !in_natural_order(&expert->up, &shape->w13) || !in_natural_order(&expert->down, &shape->w2) ||
+           (shape->gated && !in_natural_order(&expert->gate, &shape->w13));
 }
 
 bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection which)
@@ -286,7 +313,8 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .zero = { dtype_of(&example->up.zero), dtype_of(&example->down.zero) },
                              .bias = { dtype_of(&example->up.bias), dtype_of(&example->down.bias) },
                              .hidden = shape->hidden,
-                             .intermediate = shape->intermediate };
+                             .intermediate = shape->intermediate,
+                             .act_order = layout->act_order.order[0] != NULL && has_act_order(shape, example) };
     MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
     MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
     MOX_TRY(check_groups(layout, &shape->w13, plan.hidden, "hidden", error));
@@ -299,6 +327,10 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
     for (; constant < layout->constants + MOX_VENDOR_CONSTANTS && constant->name; constant++)
         if (constant->has == NULL || constant->has(&plan.use))
             add_values(&plan, constant->name, constant, 1);
+    for (int i = 0; plan.act_order && i < 2; i++) {
+        add_columns(&plan, layout->act_order.groups[i], MOX_VENDOR_GROUPS, (mox_vendor_projection)i);
+        add_columns(&plan, layout->act_order.order[i], MOX_VENDOR_ORDER, (mox_vendor_projection)i);
+    }
     if (layout->takes.global != MOXIE_GLOBAL_NONE || layout->takes.static_acts || example->a13_scale != 0 ||
         example->a2_scale != 0 || mox_vendor_has_scalar(shape, MOX_VENDOR_W13) ||
         mox_vendor_has_scalar(shape, MOX_VENDOR_W2))
