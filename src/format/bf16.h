@@ -17,12 +17,12 @@
 
 #include "format/f32.h"
 
-static inline float mox_bf16_decode(uint32_t code)
+MOX_SHARED float mox_bf16_decode(uint32_t code)
 {
     return mox_f32_decode(code << 16);
 }
 
-static inline uint32_t mox_bf16_narrow(float value)
+MOX_SHARED uint32_t mox_bf16_narrow(float value)
 {
     const uint32_t bits = mox_f32_encode(value);
     /* Half a step less one, plus the bit that makes ties even; a carry rounds up to the next power of
@@ -31,7 +31,7 @@ static inline uint32_t mox_bf16_narrow(float value)
     return (bits & 0x7fffffffu) > MOX_F32_INF ? 0x7fc0u : rounded;
 }
 
-static inline uint32_t mox_bf16_encode(float value)
+MOX_SHARED uint32_t mox_bf16_encode(float value)
 {
     const uint32_t code = mox_bf16_narrow(value);
     const uint32_t finite = (mox_f32_encode(value) & 0x7fffffffu) < MOX_F32_INF;

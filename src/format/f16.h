@@ -15,21 +15,21 @@
 
 #include "format/minifloat.h"
 
-static const mox_minifloat mox_f16_fields = {
+MOX_SHARED_CONST mox_minifloat mox_f16_fields = {
     .exponent_bits = 5, .mantissa_bits = 10, .bias = 15, .max_code = 0x7bff, .inf_code = 0x7c00, .nan_code = 0x7e00
 };
 
-static inline float mox_f16_decode(uint32_t code)
+MOX_SHARED float mox_f16_decode(uint32_t code)
 {
     return mox_minifloat_decode(&mox_f16_fields, code);
 }
 
-static inline uint32_t mox_f16_narrow(float value)
+MOX_SHARED uint32_t mox_f16_narrow(float value)
 {
     return mox_minifloat_round(&mox_f16_fields, value, mox_f16_fields.inf_code);
 }
 
-static inline uint32_t mox_f16_encode(float value)
+MOX_SHARED uint32_t mox_f16_encode(float value)
 {
     return mox_minifloat_encode(&mox_f16_fields, value);
 }

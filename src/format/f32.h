@@ -14,17 +14,19 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/shared.h"
+
 #define MOX_F32_INF 0x7f800000u
 #define MOX_F32_NAN 0x7fc00000u
 
-static inline float mox_f32_decode(uint32_t code)
+MOX_SHARED float mox_f32_decode(uint32_t code)
 {
     float value;
     memcpy(&value, &code, sizeof value);
     return value;
 }
 
-static inline uint32_t mox_f32_encode(float value)
+MOX_SHARED uint32_t mox_f32_encode(float value)
 {
     uint32_t code;
     memcpy(&code, &value, sizeof code);

@@ -12,14 +12,16 @@
 
 #include "format/minifloat.h"
 
-static const mox_minifloat mox_f4_e2m1_fields = { .exponent_bits = 2, .mantissa_bits = 1, .bias = 1, .max_code = 0x7 };
+MOX_SHARED_CONST mox_minifloat mox_f4_e2m1_fields = {
+    .exponent_bits = 2, .mantissa_bits = 1, .bias = 1, .max_code = 0x7
+};
 
-static inline float mox_f4_e2m1_decode(uint32_t code)
+MOX_SHARED float mox_f4_e2m1_decode(uint32_t code)
 {
     return mox_minifloat_decode(&mox_f4_e2m1_fields, code);
 }
 
-static inline uint32_t mox_f4_e2m1_encode(float value)
+MOX_SHARED uint32_t mox_f4_e2m1_encode(float value)
 {
     return mox_minifloat_encode(&mox_f4_e2m1_fields, value);
 }

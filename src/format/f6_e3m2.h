@@ -12,14 +12,16 @@
 
 #include "format/minifloat.h"
 
-static const mox_minifloat mox_f6_e3m2_fields = { .exponent_bits = 3, .mantissa_bits = 2, .bias = 3, .max_code = 0x1f };
+MOX_SHARED_CONST mox_minifloat mox_f6_e3m2_fields = {
+    .exponent_bits = 3, .mantissa_bits = 2, .bias = 3, .max_code = 0x1f
+};
 
-static inline float mox_f6_e3m2_decode(uint32_t code)
+MOX_SHARED float mox_f6_e3m2_decode(uint32_t code)
 {
     return mox_minifloat_decode(&mox_f6_e3m2_fields, code);
 }
 
-static inline uint32_t mox_f6_e3m2_encode(float value)
+MOX_SHARED uint32_t mox_f6_e3m2_encode(float value)
 {
     return mox_minifloat_encode(&mox_f6_e3m2_fields, value);
 }

@@ -12,16 +12,16 @@
 
 #include "format/minifloat.h"
 
-static const mox_minifloat mox_f8_e4m3_fields = {
+MOX_SHARED_CONST mox_minifloat mox_f8_e4m3_fields = {
     .exponent_bits = 4, .mantissa_bits = 3, .bias = 7, .max_code = 0x7e, .nan_code = 0x7f
 };
 
-static inline float mox_f8_e4m3_decode(uint32_t code)
+MOX_SHARED float mox_f8_e4m3_decode(uint32_t code)
 {
     return mox_minifloat_decode(&mox_f8_e4m3_fields, code);
 }
 
-static inline uint32_t mox_f8_e4m3_encode(float value)
+MOX_SHARED uint32_t mox_f8_e4m3_encode(float value)
 {
     return mox_minifloat_encode(&mox_f8_e4m3_fields, value);
 }

@@ -12,16 +12,16 @@
 
 #include "format/minifloat.h"
 
-static const mox_minifloat mox_f8_e5m2_fields = {
+MOX_SHARED_CONST mox_minifloat mox_f8_e5m2_fields = {
     .exponent_bits = 5, .mantissa_bits = 2, .bias = 15, .max_code = 0x7b, .inf_code = 0x7c, .nan_code = 0x7f
 };
 
-static inline float mox_f8_e5m2_decode(uint32_t code)
+MOX_SHARED float mox_f8_e5m2_decode(uint32_t code)
 {
     return mox_minifloat_decode(&mox_f8_e5m2_fields, code);
 }
 
-static inline uint32_t mox_f8_e5m2_encode(float value)
+MOX_SHARED uint32_t mox_f8_e5m2_encode(float value)
 {
     return mox_minifloat_encode(&mox_f8_e5m2_fields, value);
 }

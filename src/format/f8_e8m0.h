@@ -16,7 +16,7 @@
 
 #include "format/f32.h"
 
-static inline float mox_f8_e8m0_decode(uint32_t code)
+MOX_SHARED float mox_f8_e8m0_decode(uint32_t code)
 {
     const uint32_t exponent = code & 0xff;
     if (exponent == 0xff)
@@ -24,7 +24,7 @@ static inline float mox_f8_e8m0_decode(uint32_t code)
     return mox_f32_decode(exponent ? exponent << 23 : 0x400000u); /* 2^-127 is an f32 subnormal */
 }
 
-static inline uint32_t mox_f8_e8m0_encode(float value)
+MOX_SHARED uint32_t mox_f8_e8m0_encode(float value)
 {
     const uint32_t bits = mox_f32_encode(value);
     if ((bits & 0x7fffffffu) > MOX_F32_INF)

@@ -3,8 +3,8 @@
  * format.h - what bits mean: every number format as a row of formats.def.
  *
  * A row gives the format's name, width and limits; its header (named in the line above the row) gives
- *     static inline float    mox_<id>_decode(uint32_t code);
- *     static inline uint32_t mox_<id>_encode(float value);
+ *     MOX_SHARED float    mox_<id>_decode(uint32_t code);
+ *     MOX_SHARED uint32_t mox_<id>_encode(float value);
  * Encoding rounds to the nearest code, ties to even, and saturates at the largest finite value; what
  * NaN and infinities become is stated in each header and in moxie_encode().
  *

@@ -11,12 +11,12 @@
 
 #include "format/integer.h"
 
-static inline float mox_i8_decode(uint32_t code)
+MOX_SHARED float mox_i8_decode(uint32_t code)
 {
     return (float)((int32_t)((code & 0xff) ^ 0x80) - 0x80);
 }
 
-static inline uint32_t mox_i8_encode(float value)
+MOX_SHARED uint32_t mox_i8_encode(float value)
 {
     return (uint32_t)mox_integer_round(value, -128, 127) & 0xff;
 }

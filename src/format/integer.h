@@ -14,7 +14,7 @@
 
 #include "format/f32.h"
 
-static inline int32_t mox_integer_round(float value, int32_t low, int32_t high)
+MOX_SHARED int32_t mox_integer_round(float value, int32_t low, int32_t high)
 {
     const float units = 0x1.8p23f;
     if (value != value)

@@ -27,12 +27,12 @@ typedef struct mox_minifloat {
     uint32_t nan_code; /* the NaN that encoding gives; 0: the format has none */
 } mox_minifloat;
 
-static inline uint32_t mox_minifloat_sign(const mox_minifloat *f)
+MOX_SHARED uint32_t mox_minifloat_sign(const mox_minifloat *f)
 {
     return 1u << (f->exponent_bits + f->mantissa_bits);
 }
 
-static inline float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
+MOX_SHARED float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
 {
     const uint32_t sign_bit = mox_minifloat_sign(f);
     const uint32_t sign = code & sign_bit ? 0x80000000u : 0;
@@ -51,7 +51,7 @@ static inline float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
 /* Nearest, ties to even. A finite value, and an infinity that the format has not, becomes the magnitude
  * `overflow` when it rounds past max_code. The sign stays, zero's too. NaN becomes nan_code with sign
  * zero (which sign a computed NaN has differs between processors), or max_code where there is no NaN. */
-static inline uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uint32_t overflow)
+MOX_SHARED uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uint32_t overflow)
 {
     const uint32_t bits = mox_f32_encode(value);
     const uint32_t sign = bits >> 31 ? mox_minifloat_sign(f) : 0;
@@ -77,7 +77,7 @@ static inline uint32_t mox_minifloat_round(const mox_minifloat *f, float value, 
     return sign | (magnitude > f->max_code ? overflow : magnitude);
 }
 
-static inline uint32_t mox_minifloat_encode(const mox_minifloat *f, float value)
+MOX_SHARED uint32_t mox_minifloat_encode(const mox_minifloat *f, float value)
 {
     return mox_minifloat_round(f, value, f->max_code);
 }

@@ -11,12 +11,12 @@
 
 #include "format/integer.h"
 
-static inline float mox_u8b128_decode(uint32_t code)
+MOX_SHARED float mox_u8b128_decode(uint32_t code)
 {
     return (float)((int32_t)(code & 0xff) - 128);
 }
 
-static inline uint32_t mox_u8b128_encode(float value)
+MOX_SHARED uint32_t mox_u8b128_encode(float value)
 {
     return (uint32_t)(mox_integer_round(value, -128, 127) + 128);
 }

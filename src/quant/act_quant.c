@@ -4,19 +4,15 @@
  *
  *     row x [cols]  ->  codes [cols], one a byte;  scales [ceil(cols / group_cols)], decoded to f32
  *
- * One function per rule and one row of `quantizers` for each: which moxie_quant it serves. A function gets
- * one group of one row (per-tensor and per-token rules: the whole row). Every line is one IEEE f32
- * operation, rounded to nearest even, subnormals kept; the order is part of the definition, since another
- * one can move a value across a rounding boundary. The CUDA kernels do the same operations.
- * Sources: vLLM's fp8 and int8 kernels, FlashInfer's MX and NVFP4 quantizers (exact mode), OCP MX
- * specification 1.0; docs/quantizers.md names each.
+ * The rules are act_rules.h, which CUDA kernels compile too; a row of `quantizers` says which moxie_quant a rule
+ * serves. A rule gets one group of one row (per-tensor and per-token rules: the whole row).
  */
 #include "quant/quant.h"
 
 #include <float.h>
 
 #include "base/sizes.h"
-#include "quant/scale_rule.h"
+#include "quant/act_rules.h"
 
 typedef enum granularity { PER_TENSOR, PER_TOKEN, PER_GROUP, OTHER } granularity;
 
@@ -32,158 +28,32 @@ static granularity granularity_of(const moxie_quant *quant)
 float mox_amax(const float *x, int64_t count)
 {
     float amax = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const float a = fabsf(x[i]);
-        if (a > amax)
-            amax = a;
-    }
-    /* An infinity counts as the largest finite number, so that scales stay finite and it saturates. */
-    return amax > FLT_MAX ? FLT_MAX : amax;
+    for (int64_t i = 0; i < count; i++)
+        amax = mox_act_larger(amax, x[i]);
+    return mox_act_finite(amax);
 }
 
-static float at_least(float value, float floor)
+/* One group: codes [count]; returns the scale. */
+static float quantize_group(mox_act_rule rule, const mox_act_quantizer *quantizer, const float *x, int64_t count,
+                            uint8_t *codes)
 {
-    return value > floor ? value : floor;
-}
-
-/* NaN passes. Infinities end here: E5M2 would keep them. */
-static float clamp(float value, float limit)
-{
-    return value > limit ? limit : value < -limit ? -limit : value;
-}
-
-/* ---- floats: codes = rn(clamp(x * r)) or rn(clamp(x / s)) ---------------------------------------- */
-
-typedef struct group {
-    const moxie_quant *quant;
-    const mox_format *element;
-    const mox_act_quantizer *quantizer;
-    const float *x;
-    int64_t count;
-    uint8_t *codes;
-} group;
-
-static void encode_product(const group *g, float factor)
-{
-    for (int64_t i = 0; i < g->count; i++)
-        g->codes[i] = (uint8_t)g->element->encode(clamp(g->x[i] * factor, g->element->max));
-}
-
-static void encode_quotient(const group *g, float scale)
-{
-    for (int64_t i = 0; i < g->count; i++)
-        g->codes[i] = (uint8_t)g->element->encode(clamp(g->x[i] / scale, g->element->max));
-}
-
-static float fp8_tensor_static(const group *g)
-{
-    const float scale = g->quantizer->given;
-    encode_product(g, 1.0f / scale);
-    return scale;
-}
-
-static float fp8_tensor_dynamic(const group *g)
-{
-    const float amax = g->quantizer->amax;
-    const float scale = amax == 0 ? 1.0f : at_least(amax / g->element->max, FLT_MIN);
-    encode_product(g, 1.0f / scale);
-    return scale;
-}
-
-static float fp8_token(const group *g)
-{
-    const float floor = 1.0f / (g->element->max * 512.0f);
-    const float scale = at_least(mox_amax(g->x, g->count) / g->element->max, floor);
-    encode_quotient(g, scale);
-    return scale;
-}
-
-static float fp8_group(const group *g)
-{
-    float scale = at_least(mox_amax(g->x, g->count), 1e-10f) / g->element->max;
-    if (g->quant->rule == MOXIE_RULE_UE8M0)
-        scale = mox_power_of_two_up(at_least(scale, 1e-10f));
-    encode_quotient(g, scale);
-    return scale;
-}
-
-static float mx_group(const group *g)
-{
-    const int32_t e = mox_scale_exponent(g->quant->rule, g->element, mox_amax(g->x, g->count));
-    const float scale = mox_f8_e8m0_decode((uint32_t)(e + 127));
-    encode_quotient(g, scale); /* exact, up to an underflow that rounds to zero either way */
-    return scale;
-}
-
-/* gs turns values into multiples of the smallest block scale, 1 / gs turns them back. */
-static float nvfp4_group(const group *g)
-{
-    const float given = g->quantizer->given;
-    float gs = 1, inverse = 1;
-    if (g->quant->global == MOXIE_GLOBAL_DIVIDE) {
-        gs = given;
-        inverse = 1.0f / given;
-    } else if (g->quant->global == MOXIE_GLOBAL_MULTIPLY) {
-        gs = 1.0f / given;
-        inverse = given;
-    }
-    const float amax = mox_amax(g->x, g->count);
-    const float product = amax * (gs * (1.0f / 6.0f));
-    const float scale = mox_f8_e4m3_decode(mox_f8_e4m3_encode(product));
-    float factor = 0;
-    if (amax != 0) {
-        const float reciprocal = 1.0f / (scale * inverse);
-        factor = reciprocal > FLT_MAX ? FLT_MAX : reciprocal;
-    }
-    encode_product(g, factor);
-    return scale;
-}
-
-/* ---- integers -------------------------------------------------------------------------------------- */
-
-/* i8 encoding saturates, rounds halves to even and makes zero of NaN; the other roundings come before it. */
-static uint8_t encode_int8(float value, int32_t rounding)
-{
-    if (rounding == MOXIE_ROUND_AWAY)
-        value = roundf(value);
-    else if (rounding == MOXIE_ROUND_TRUNCATE)
-        value = truncf(value);
-    return (uint8_t)mox_i8_encode(value);
-}
-
-static void encode_int8_quotient(const group *g, float scale)
-{
-    for (int64_t i = 0; i < g->count; i++)
-        g->codes[i] = encode_int8(g->x[i] / scale, g->quant->rounding);
-}
-
-static float int8_tensor_static(const group *g)
-{
-    encode_int8_quotient(g, g->quantizer->given);
-    return g->quantizer->given;
-}
-
-static float int8_tensor_dynamic(const group *g)
-{
-    const float scale = at_least(g->quantizer->amax, 1e-10f) / 127.0f;
-    encode_int8_quotient(g, scale);
-    return scale;
-}
-
-static float int8_token(const group *g)
-{
-    const float a = at_least(mox_amax(g->x, g->count), 1e-10f);
-    const float factor = 127.0f / a;
-    for (int64_t i = 0; i < g->count; i++)
-        g->codes[i] = encode_int8(g->x[i] * factor, g->quant->rounding);
-    return a / 127.0f;
-}
-
-static float int8_group(const group *g)
-{
-    const float scale = at_least(mox_amax(g->x, g->count), 1e-10f) / 127.0f;
-    encode_int8_quotient(g, scale);
-    return scale;
+    const moxie_quant *quant = quantizer->quant;
+    const mox_format *element = mox_format_of(quant->element);
+    const bool whole = granularity_of(quant) == PER_TENSOR;
+    const mox_act_input input = { .scale_rule = quant->rule,
+                                  .global = quant->global,
+                                  .largest = element->max,
+                                  .given = quantizer->given,
+                                  .batch_amax = quantizer->amax,
+                                  .amax = whole ? 0 : mox_amax(x, count) };
+    const mox_act_step step = mox_act_step_of(rule, &input);
+    if (element->kind == MOX_KIND_INTEGER)
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), quant->rounding);
+    else
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = (uint8_t)element->encode(mox_act_clamp(mox_act_scaled(&step, x[i]), element->max));
+    return step.scale;
 }
 
 /* ---- the list ---------------------------------------------------------------------------------------- */
@@ -201,7 +71,7 @@ static float int8_group(const group *g)
 
 /* Sets are bits numbered as in moxie.h. */
 typedef struct quantizer_row {
-    float (*run)(const group *g); /* writes the codes, returns the scale */
+    mox_act_rule rule;
     uint32_t elements;
     moxie_dtype scale;
     granularity granularity;
@@ -210,19 +80,20 @@ typedef struct quantizer_row {
 } quantizer_row;
 
 static const quantizer_row quantizers[] = {
-    { fp8_tensor_static, FP8_ELEMENTS, MOXIE_F32, PER_TENSOR, BIT(1), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
-    { fp8_tensor_dynamic, FP8_ELEMENTS, MOXIE_F32, PER_TENSOR, BIT(0), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
-    { fp8_token, FP8_ELEMENTS, MOXIE_F32, PER_TOKEN, BIT(0), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
-    { fp8_group, FP8_ELEMENTS, MOXIE_F32, PER_GROUP, BIT(0), RULE_AMAX | BIT(MOXIE_RULE_UE8M0), ROUND_EVEN,
+    { MOX_ACT_FP8_TENSOR_STATIC, FP8_ELEMENTS, MOXIE_F32, PER_TENSOR, BIT(1), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
+    { MOX_ACT_FP8_TENSOR_DYNAMIC, FP8_ELEMENTS, MOXIE_F32, PER_TENSOR, BIT(0), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
+    { MOX_ACT_FP8_TOKEN, FP8_ELEMENTS, MOXIE_F32, PER_TOKEN, BIT(0), RULE_AMAX, ROUND_EVEN, GLOBAL_NONE },
+    { MOX_ACT_FP8_GROUP, FP8_ELEMENTS, MOXIE_F32, PER_GROUP, BIT(0), RULE_AMAX | BIT(MOXIE_RULE_UE8M0), ROUND_EVEN,
       GLOBAL_NONE },
-    { int8_tensor_static, BIT(MOXIE_I8), MOXIE_F32, PER_TENSOR, BIT(1), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
-    { int8_tensor_dynamic, BIT(MOXIE_I8), MOXIE_F32, PER_TENSOR, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
-    { int8_token, BIT(MOXIE_I8), MOXIE_F32, PER_TOKEN, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
-    { int8_group, BIT(MOXIE_I8), MOXIE_F32, PER_GROUP, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
-    { mx_group, MX_ELEMENTS, MOXIE_F8_E8M0, PER_GROUP, BIT(0), RULE_MX, ROUND_EVEN, GLOBAL_NONE },
-    { mx_group, BIT(MOXIE_F8_E4M3), MOXIE_F8_E8M0, PER_GROUP, BIT(0), BIT(MOXIE_RULE_VLLM_FLOOR), ROUND_EVEN,
+    { MOX_ACT_INT8_TENSOR_STATIC, BIT(MOXIE_I8), MOXIE_F32, PER_TENSOR, BIT(1), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
+    { MOX_ACT_INT8_TENSOR_DYNAMIC, BIT(MOXIE_I8), MOXIE_F32, PER_TENSOR, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
+    { MOX_ACT_INT8_TOKEN, BIT(MOXIE_I8), MOXIE_F32, PER_TOKEN, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
+    { MOX_ACT_INT8_GROUP, BIT(MOXIE_I8), MOXIE_F32, PER_GROUP, BIT(0), RULE_AMAX, ROUND_ANY, GLOBAL_NONE },
+    { MOX_ACT_MX_GROUP, MX_ELEMENTS, MOXIE_F8_E8M0, PER_GROUP, BIT(0), RULE_MX, ROUND_EVEN, GLOBAL_NONE },
+    { MOX_ACT_MX_GROUP, BIT(MOXIE_F8_E4M3), MOXIE_F8_E8M0, PER_GROUP, BIT(0), BIT(MOXIE_RULE_VLLM_FLOOR), ROUND_EVEN,
       GLOBAL_NONE },
-    { nvfp4_group, BIT(MOXIE_F4_E2M1), MOXIE_F8_E4M3, PER_GROUP, BIT(0) | BIT(1), RULE_AMAX, ROUND_EVEN, GLOBAL_ANY },
+    { MOX_ACT_NVFP4_GROUP, BIT(MOXIE_F4_E2M1), MOXIE_F8_E4M3, PER_GROUP, BIT(0) | BIT(1), RULE_AMAX, ROUND_EVEN,
+      GLOBAL_ANY },
 };
 
 static bool in_set(uint32_t set, int32_t number)
@@ -241,6 +112,11 @@ static const quantizer_row *find_row(const moxie_quant *quant)
             return row;
     }
     return NULL;
+}
+
+int32_t mox_act_quant_rule(const moxie_quant *quant)
+{
+    return (int32_t)find_row(quant)->rule;
 }
 
 bool mox_act_quant_is_defined(const moxie_quant *quant)
@@ -269,15 +145,7 @@ void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64
     const quantizer_row *row = find_row(quant);
     const int64_t step = mox_act_group_cols(quant, cols);
     for (int64_t k = 0; k < cols; k += step) {
-        const group g = {
-            .quant = quant,
-            .element = mox_format_of(quant->element),
-            .quantizer = quantizer,
-            .x = x + k,
-            .count = mox_min_i64(step, cols - k),
-            .codes = codes + k,
-        };
-        scales[k / step] = row->run(&g);
+        scales[k / step] = quantize_group(row->rule, quantizer, x + k, mox_min_i64(step, cols - k), codes + k);
     }
 }
 

@@ -17,14 +17,19 @@
 #ifndef MOX_QUANT_SCALE_RULE_H
 #define MOX_QUANT_SCALE_RULE_H
 
-#include "format/format.h"
+#include <math.h>
 
-static inline int32_t mox_scale_exponent(int32_t rule, const mox_format *element, float amax)
+#include <moxie/moxie.h>
+
+#include "base/shared.h"
+
+/* `largest`: the element's largest finite number. */
+MOX_SHARED int32_t mox_scale_exponent(int32_t rule, float largest, float amax)
 {
     if (!(amax > 0))
         return -127;
     int n, m;
-    const float f = frexpf(amax, &n), l = frexpf(element->max, &m);
+    const float f = frexpf(amax, &n), l = frexpf(largest, &m);
     int32_t e;
     switch (rule) {
     case MOXIE_RULE_OCP_FLOOR: e = n - m; break;
@@ -36,7 +41,7 @@ static inline int32_t mox_scale_exponent(int32_t rule, const mox_format *element
 }
 
 /* The smallest power of two that is not below `scale`, a positive normal number up to 2^126. */
-static inline float mox_power_of_two_up(float scale)
+MOX_SHARED float mox_power_of_two_up(float scale)
 {
     int n;
     const float f = frexpf(scale, &n);

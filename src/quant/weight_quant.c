@@ -47,7 +47,7 @@ float mox_weight_group_scale(const moxie_quant *quant, float extent, float globa
         return 1.0f; /* all zero: any scale is right, and 1 exists in every dtype */
     const double scaled = extent / global_factor(quant, global);
     if (quant->scale == MOXIE_F8_E8M0)
-        return mox_f8_e8m0_decode((uint32_t)(mox_scale_exponent(quant->rule, element, (float)scaled) + 127));
+        return mox_f8_e8m0_decode((uint32_t)(mox_scale_exponent(quant->rule, element->max, (float)scaled) + 127));
     const double scale = scaled / span_of(quant, element);
     if (quant->rule == MOXIE_RULE_UE8M0)
         return round_scale(quant->scale, mox_power_of_two_up(scale < FLT_MIN ? FLT_MIN : (float)scale));

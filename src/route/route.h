@@ -50,13 +50,6 @@ void mox_route_token(const moxie_routing *routing, int64_t experts, int64_t top_
 void mox_route_simulate(const moxie_routing *routing, int64_t experts, int64_t top_k, int64_t token, int32_t *ids,
                         float *weights);
 
-/* 1 / (1 + e^-x), never through an overflow. */
-static inline float mox_route_sigmoid(float x)
-{
-    const float e = expf(-fabsf(x));
-    return x >= 0 ? 1.0f / (1.0f + e) : e / (1.0f + e);
-}
-
 uint32_t mox_pack_choice(int32_t id, float weight);
 void mox_unpack_choice(uint32_t packed, int32_t *id, float *weight);
 

@@ -8,6 +8,7 @@
  */
 #include "cpu/dense/dense.h"
 
+#include "base/shared_math.h"
 #include "base/sizes.h"
 
 #define LANES       16
@@ -58,7 +59,7 @@ static void multiply_block(void *context, int64_t task, int32_t worker)
             float v = dot(args->weight + n * args->cols, args->x_scratch + t * args->cols, args->cols);
             if (args->bias != NULL)
                 v += args->bias[n];
-            args->out[t * args->rows + n] = args->logistic ? 1.0f / (1.0f + expf(-v)) : v;
+            args->out[t * args->rows + n] = args->logistic ? 1.0f / (1.0f + mox_exp(-v)) : v;
         }
 }
 

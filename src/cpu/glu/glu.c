@@ -5,8 +5,6 @@
  */
 #include "cpu/glu/glu.h"
 
-#include <math.h>
-
 #include "base/sizes.h"
 
 #define MOX_GLU(id, isa_, exactness_, layout_)                                                                         \
@@ -44,27 +42,6 @@ bool mox_glu_admit(const moxie_activation *activation, mox_refusal *why)
     default:
         return mox_refuse(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
     }
-}
-
-/* ---- parameters ---------------------------------------------------------------------------------- */
-
-static float or_default(float value, float fallback)
-{
-    return value != 0.0f ? value : fallback;
-}
-
-mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t expert)
-{
-    const bool known = expert >= 0;
-    const float alpha = known && a->expert_alpha != NULL ? a->expert_alpha[expert] : a->alpha;
-    const float beta = known && a->expert_beta != NULL ? a->expert_beta[expert] : a->beta;
-    const bool limited = known && a->expert_limit != NULL;
-    return (mox_glu_parameters) {
-        .alpha = or_default(alpha, a->kind == MOXIE_ACT_SITU ? 4.0f : 1.0f),
-        .beta = beta,
-        .gate_limit = or_default(limited ? a->expert_limit[expert] : a->gate_limit, INFINITY),
-        .up_limit = or_default(limited ? a->expert_limit[expert] : a->up_limit, INFINITY),
-    };
 }
 
 /* ---- rows of h ----------------------------------------------------------------------------------- */

@@ -11,13 +11,8 @@
 #ifndef MOX_CPU_GLU_H
 #define MOX_CPU_GLU_H
 
+#include "cpu/glu/glu_tile.h"
 #include "cpu/kernel.h"
-
-/* h has gate and up. */
-static inline bool mox_glu_is_gated(int32_t kind)
-{
-    return kind < MOXIE_ACT_SILU_NO_MUL;
-}
 
 typedef struct mox_glu_args {
     const moxie_activation *activation;
@@ -29,29 +24,6 @@ typedef struct mox_glu_args {
     int32_t interleaved; /* h holds g0,u0,g1,u1,... instead of [gate I | up I] */
     float *out;          /* [pairs, I]; may not overlap h */
 } mox_glu_args;
-
-/* What the formulas read, of one expert. Limits are +inf where there are none. */
-typedef struct mox_glu_parameters {
-    float alpha, beta, gate_limit, up_limit;
-} mox_glu_parameters;
-
-/* `expert` < 0: only the scalars. Zero means the default in the arrays too. Immutable. */
-mox_glu_parameters mox_glu_resolve(const moxie_activation *activation, int64_t expert);
-
-#define MOX_GLU_TILE 16
-
-/* out[r][i] = act(gate[r][i], up[r][i]), i < 16; rows lie `stride` and `out_stride` floats apart. Any alignment; out
- * may not overlap the others. `up` is not read when `kind` is ungated. */
-typedef struct mox_glu_tile {
-    int32_t kind; /* moxie_act_kind that admit() took */
-    mox_glu_parameters parameters;
-    int64_t rows;
-    const float *gate, *up;
-    int64_t stride;
-    float *out;
-    int64_t out_stride;
-} mox_glu_tile;
-typedef void (*mox_glu_tile_fn)(const mox_glu_tile *tile);
 
 typedef struct mox_glu_row {
     mox_kernel base;

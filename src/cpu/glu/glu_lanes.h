@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * glu_lanes.h - family glu for a register of neighbours at once, in the compiler's vector types: every file that
- * includes it gets code for its own instruction set, and all of them the same bits.
+ * includes it gets code for its own instruction set, and all of them the same bits; so does the CUDA kernel, whose
+ * vectors are a class of one number.
  *
  *     out[r][i] = act(gate[r][i], up[r][i])        i < 16, formulas in moxie.h
  *
@@ -23,8 +24,9 @@
 #ifndef MOX_CPU_GLU_LANES_H
 #define MOX_CPU_GLU_LANES_H
 
-#include "cpu/glu/glu.h"
+#include "cpu/glu/glu_tile.h"
 
+#ifndef MOX_GLU_LANES /* CUDA brings its own, of one lane */
 #define MOX_GLU_INLINE static inline __attribute__((always_inline))
 
 /* As many neighbours as one register of this file's instruction set holds. */
@@ -39,12 +41,14 @@ typedef float mox_lanes __attribute__((vector_size(4 * MOX_GLU_LANES)));
 /* The same at any address. (A memcpy goes through two halves and waits for them.) */
 typedef float mox_lanes_anywhere __attribute__((vector_size(4 * MOX_GLU_LANES), aligned(4), may_alias));
 typedef int32_t mox_lane_ints __attribute__((vector_size(4 * MOX_GLU_LANES)));
+#endif
 
 /* ---- functions ----------------------------------------------------------------------------------- */
 
 MOX_GLU_INLINE mox_lanes mox_lane_all(float x)
 {
-    return (mox_lanes) { 0 } + x;
+    const mox_lanes none = { 0 };
+    return none + x;
 }
 
 /* Where `mask` is -1 instead of 0, `yes`. */
@@ -71,7 +75,9 @@ MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
 
 /* A chain of 30 dependent operations fills the scheduler long before it fills the arithmetic units, so the long
  * functions take several registers at once and the steps of all stand side by side. */
+#ifndef MOX_GLU_PACK
 #define MOX_GLU_PACK 2
+#endif
 typedef struct mox_lane_pack {
     mox_lanes v[MOX_GLU_PACK];
 } mox_lane_pack;

@@ -2,6 +2,7 @@
  *
  * glu_scalar.c - family glu, in the baseline's vectors: what the compiler makes of glu_lanes.h with this file's flags.
  */
+#include "cpu/glu/glu.h"
 #include "cpu/glu/glu_lanes.h"
 
 void mox_glu_scalar_tile(const mox_glu_tile *tile)

@@ -7,6 +7,8 @@
 
 #include "cuda/cuda_table.h"
 
+_Static_assert(offsetof(mox_record_header, flags) == MOX_CUDA_HEADER_FLAGS, "kernels read the flags of a record");
+
 #define MOX_CUDA_ROW(family_, id, needs_, exactness_, layout_, sum_, fuses_, operand_)                                 \
     {                                                                                                                  \
         .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = layout_ },             \

@@ -19,6 +19,8 @@
 #include "cuda/cuda_operand.h"
 #include "cuda/glu/cuda_glu_args.h"
 
+#define MOX_CUDA_HEADER_FLAGS 40 /* where a record's header has its flags: mox_record_header */
+
 /* Sections of one matrix of a rowmajor record: byte offsets from the record's start, 0 where absent. */
 typedef struct mox_cuda_matrix {
     int64_t rows, cols;
@@ -33,7 +35,8 @@ typedef struct mox_cuda_expert_gemm_args {
     int32_t gated;      /* W13 is two matrices; out rows are [gate I | up I] */
     int64_t hidden, intermediate;
     moxie_quant weight, act;
-    moxie_dtype dtype; /* of activations that are not quantized */
+    int32_t element_bits; /* of weight.element */
+    moxie_dtype dtype;    /* of activations that are not quantized */
     int32_t has_bias;
 
     const uint8_t *records;

@@ -11,12 +11,16 @@
 
 #include <moxie/moxie.h>
 
+/* Pairs that one warp counts and places; the scratch has a line of counts for each. */
+#define MOX_CUDA_PERMUTE_CHUNK 256
+
 typedef struct mox_cuda_permute_args {
     const int32_t *ids; /* [T,K] */
     int64_t tokens, top_k, experts, slots;
     const int32_t *slot_of; /* [E] */
     int64_t *offsets, *pair_at, *position;
     int64_t *token_of; /* [T*K] */
+    int32_t *counts;   /* scratch [ceil(T*K / MOX_CUDA_PERMUTE_CHUNK), slots] */
     /* NULL where nothing reads them: */
     const float *weights;                    /* [T,K] */
     float *row_weight;                       /* [T*K] */

@@ -10,6 +10,7 @@
 
 typedef struct mox_cuda_quant_act_args {
     moxie_quant quant;
+    int32_t rule;  /* mox_act_quant_rule(&quant) when it quantizes */
     const void *x; /* [*, cols] contiguous */
     moxie_dtype x_dtype;
     moxie_dtype round_to; /* type that an unquantized operand is rounded to; F32: not at all */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * glu_tile.h - what glu_lanes.h computes: the parameters of one expert's activation and a tile of numbers. Compiled by
+ * the host and by CUDA kernels (base/shared.h).
+ */
+#ifndef MOX_CPU_GLU_TILE_H
+#define MOX_CPU_GLU_TILE_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#include <moxie/moxie.h>
+
+#include "base/shared.h"
+
+/* h has gate and up. */
+MOX_SHARED bool mox_glu_is_gated(int32_t kind)
+{
+    return kind < MOXIE_ACT_SILU_NO_MUL;
+}
+
+/* What the formulas read, of one expert. Limits are +inf where there are none. */
+typedef struct mox_glu_parameters {
+    float alpha, beta, gate_limit, up_limit;
+} mox_glu_parameters;
+
+MOX_SHARED float mox_glu_or_default(float value, float fallback)
+{
+    return value != 0.0f ? value : fallback;
+}
+
+/* `expert` < 0: only the scalars. Zero means the default in the arrays too. Immutable. */
+MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t expert)
+{
+    const bool known = expert >= 0, limited = known && a->expert_limit != NULL;
+    const float alpha = known && a->expert_alpha != NULL ? a->expert_alpha[expert] : a->alpha;
+    const float beta = known && a->expert_beta != NULL ? a->expert_beta[expert] : a->beta;
+    const float gate_limit = limited ? a->expert_limit[expert] : a->gate_limit;
+    const float up_limit = limited ? a->expert_limit[expert] : a->up_limit;
+    const mox_glu_parameters p = {
+        mox_glu_or_default(alpha, a->kind == MOXIE_ACT_SITU ? 4.0f : 1.0f),
+        beta,
+        mox_glu_or_default(gate_limit, INFINITY),
+        mox_glu_or_default(up_limit, INFINITY),
+    };
+    return p;
+}
+
+#define MOX_GLU_TILE 16
+
+/* out[r][i] = act(gate[r][i], up[r][i]), i < 16; rows lie `stride` and `out_stride` floats apart. Any alignment; out
+ * may not overlap the others. `up` is not read when `kind` is ungated. */
+typedef struct mox_glu_tile {
+    int32_t kind; /* moxie_act_kind that admit() took */
+    mox_glu_parameters parameters;
+    int64_t rows;
+    const float *gate, *up;
+    int64_t stride;
+    float *out;
+    int64_t out_stride;
+} mox_glu_tile;
+typedef void (*mox_glu_tile_fn)(const mox_glu_tile *tile);
+
+#endif

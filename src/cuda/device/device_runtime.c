@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device_runtime.c - the launch table's host part: devices, memory, streams, events, graphs, timers, each a thin
+ * wrapper that turns the runtime's failures into words. Part of libmoxie_cuda.
+ *
+ * The runtime is linked statically and finds the driver itself, so this library loads on a machine without one; then
+ * every call here says so.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/device/device_error.h"
+
+/* ---- failures -------------------------------------------------------------------------------------- */
+
+moxie_status mox_cuda_status(cudaError_t code, const char *what, moxie_error *error)
+{
+    if (code == cudaSuccess)
+        return MOXIE_OK;
+    cudaGetLastError(); /* else the next launch would be blamed for it */
+    const moxie_status status =
+        code == cudaErrorMemoryAllocation ? MOXIE_ERR_MEMORY
+        : code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver || code == cudaErrorNoKernelImageForDevice
+            ? MOXIE_ERR_UNSUPPORTED
+            : MOXIE_ERR_IO;
+    return mox_fail(status, error, "CUDA: %s: %s (%s)", what, cudaGetErrorString(code), cudaGetErrorName(code));
+}
+
+moxie_status mox_cuda_launched(const char *kernel, moxie_error *error)
+{
+    return mox_cuda_status(cudaGetLastError(), kernel, error);
+}
+
+/* ---- devices --------------------------------------------------------------------------------------- */
+
+static moxie_status count(int32_t *out, moxie_error *error)
+{
+    int devices = 0;
+    MOX_TRY(mox_cuda_status(cudaGetDeviceCount(&devices), "looking for devices", error));
+    *out = devices;
+    return MOXIE_OK;
+}
+
+static moxie_status attribute(enum cudaDeviceAttr which, int32_t device, int *out, moxie_error *error)
+{
+    return mox_cuda_status(cudaDeviceGetAttribute(out, which, device), "reading a device's attributes", error);
+}
+
+static moxie_status features(int32_t device, mox_cuda_features *out, moxie_error *error)
+{
+    struct cudaDeviceProp properties;
+    int major, minor, multiprocessors, shared, l2;
+    MOX_TRY(attribute(cudaDevAttrComputeCapabilityMajor, device, &major, error));
+    MOX_TRY(attribute(cudaDevAttrComputeCapabilityMinor, device, &minor, error));
+    MOX_TRY(attribute(cudaDevAttrMultiProcessorCount, device, &multiprocessors, error));
+    MOX_TRY(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device, &shared, error));
+    MOX_TRY(attribute(cudaDevAttrL2CacheSize, device, &l2, error));
+    MOX_TRY(mox_cuda_status(cudaGetDeviceProperties(&properties, device), "reading a device's properties", error));
+    mox_cuda_features f = { .sm = 10 * major + minor,
+                            .multiprocessors = multiprocessors,
+                            .shared_bytes = shared,
+                            .l2_bytes = (uint64_t)l2,
+                            .memory_bytes = properties.totalGlobalMem };
+    snprintf(f.name, sizeof f.name, "%.63s", properties.name);
+    *out = f;
+    return MOXIE_OK;
+}
+
+static moxie_status use(int32_t device, moxie_error *error)
+{
+    return mox_cuda_status(cudaSetDevice(device), "choosing a device", error);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
+{
+    void *memory = NULL;
+    const cudaError_t code = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        size_t left = 0, all = 0;
+        cudaMemGetInfo(&left, &all);
+        return mox_fail(MOXIE_ERR_MEMORY, error,
+                        "CUDA: %llu bytes of device memory were asked for, %llu of %llu are free",
+                        (unsigned long long)bytes, (unsigned long long)left, (unsigned long long)all);
+    }
+    MOX_TRY(mox_cuda_status(code, "allocating device memory", error));
+    *out = memory;
+    return MOXIE_OK;
+}
+
+static void release(void *memory)
+{
+    cudaFree(memory);
+}
+
+static moxie_status allocate_pinned(uint64_t bytes, void **out, moxie_error *error)
+{
+    void *memory = NULL;
+    MOX_TRY(mox_cuda_status(cudaMallocHost(&memory, bytes > 0 ? bytes : 1), "allocating pinned host memory", error));
+    *out = memory;
+    return MOXIE_OK;
+}
+
+static void release_pinned(void *memory)
+{
+    cudaFreeHost(memory);
+}
+
+static moxie_status copy(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
+{
+    if (bytes == 0)
+        return MOXIE_OK;
+    return mox_cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream), "copying", error);
+}
+
+static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
+{
+    if (bytes == 0)
+        return MOXIE_OK;
+    return mox_cuda_status(cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream), "filling memory", error);
+}
+
+/* ---- order ------------------------------------------------------------------------------------------ */
+
+static moxie_status stream_create(mox_cuda_stream *out, moxie_error *error)
+{
+    cudaStream_t stream;
+    MOX_TRY(mox_cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream", error));
+    *out = stream;
+    return MOXIE_OK;
+}
+
+static void stream_destroy(mox_cuda_stream stream)
+{
+    if (stream != NULL)
+        cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static moxie_status stream_wait(mox_cuda_stream stream, moxie_error *error)
+{
+    return mox_cuda_status(cudaStreamSynchronize((cudaStream_t)stream), "waiting for a stream", error);
+}
+
+static moxie_status event_create(mox_cuda_event *out, moxie_error *error)
+{
+    cudaEvent_t event;
+    MOX_TRY(mox_cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event", error));
+    *out = event;
+    return MOXIE_OK;
+}
+
+static void event_destroy(mox_cuda_event event)
+{
+    if (event != NULL)
+        cudaEventDestroy((cudaEvent_t)event);
+}
+
+static moxie_status event_record(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error)
+{
+    return mox_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "recording an event", error);
+}
+
+static moxie_status event_wait(mox_cuda_event event, moxie_error *error)
+{
+    return mox_cuda_status(cudaEventSynchronize((cudaEvent_t)event), "waiting for an event", error);
+}
+
+/* ---- graphs ----------------------------------------------------------------------------------------- */
+
+static moxie_status capture_begin(mox_cuda_stream stream, moxie_error *error)
+{
+    return mox_cuda_status(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal),
+                           "beginning to capture a graph", error);
+}
+
+static moxie_status capture_end(mox_cuda_stream stream, void **graph, moxie_error *error)
+{
+    cudaGraph_t captured = NULL;
+    cudaGraphExec_t ready = NULL;
+    MOX_TRY(mox_cuda_status(cudaStreamEndCapture((cudaStream_t)stream, &captured), "capturing a graph", error));
+    const cudaError_t code = cudaGraphInstantiate(&ready, captured, 0);
+    cudaGraphDestroy(captured);
+    MOX_TRY(mox_cuda_status(code, "making a graph ready", error));
+    *graph = ready;
+    return MOXIE_OK;
+}
+
+static moxie_status graph_launch(void *graph, mox_cuda_stream stream, moxie_error *error)
+{
+    return mox_cuda_status(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream), "launching a graph", error);
+}
+
+static void graph_destroy(void *graph)
+{
+    if (graph != NULL)
+        cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------- */
+
+/* A timer is two events, allocated by the runtime; the pair itself lives in a pool of a few. */
+typedef struct timer {
+    cudaEvent_t start, stop;
+    bool used;
+} timer;
+static timer timers[16];
+
+static moxie_status timer_create(void **out, moxie_error *error)
+{
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
+        if (!timers[i].used) {
+            MOX_TRY(mox_cuda_status(cudaEventCreate(&timers[i].start), "creating a timer", error));
+            const moxie_status status = mox_cuda_status(cudaEventCreate(&timers[i].stop), "creating a timer", error);
+            if (status != MOXIE_OK) {
+                cudaEventDestroy(timers[i].start);
+                return status;
+            }
+            timers[i].used = true;
+            *out = &timers[i];
+            return MOXIE_OK;
+        }
+    return mox_fail(MOXIE_ERR_MEMORY, error, "CUDA: all 16 timers are in use: destroy one");
+}
+
+static void timer_destroy(void *object)
+{
+    timer *t = object;
+    if (t == NULL)
+        return;
+    cudaEventDestroy(t->start);
+    cudaEventDestroy(t->stop);
+    t->used = false;
+}
+
+static moxie_status timer_start(void *object, mox_cuda_stream stream, moxie_error *error)
+{
+    return mox_cuda_status(cudaEventRecord(((timer *)object)->start, (cudaStream_t)stream), "starting a timer", error);
+}
+
+static moxie_status timer_stop(void *object, mox_cuda_stream stream, float *milliseconds, moxie_error *error)
+{
+    timer *t = object;
+    MOX_TRY(mox_cuda_status(cudaEventRecord(t->stop, (cudaStream_t)stream), "stopping a timer", error));
+    MOX_TRY(mox_cuda_status(cudaEventSynchronize(t->stop), "waiting for a timer", error));
+    return mox_cuda_status(cudaEventElapsedTime(milliseconds, t->start, t->stop), "reading a timer", error);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------- */
+
+#define MOX_STRING(x)  MOX_STRING_(x)
+#define MOX_STRING_(x) #x
+
+#define MOX_CUDA_ROW(family, id, ...) [MOX_CUDA_AT_##family##_##id] = mox_cuda_##family##_##id##_launch,
+static const mox_cuda_table table = {
+    .version = MOX_CUDA_TABLE_VERSION,
+    .bytes = sizeof(mox_cuda_table),
+    .built = "CUDA " MOX_STRING(CUDART_VERSION) ", " MOX_CUDA_ARCHITECTURES,
+    .count = count,
+    .features = features,
+    .use = use,
+    .allocate = allocate,
+    .release = release,
+    .allocate_pinned = allocate_pinned,
+    .release_pinned = release_pinned,
+    .copy = copy,
+    .fill = fill,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wait = stream_wait,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
+    .timer_create = timer_create,
+    .timer_destroy = timer_destroy,
+    .timer_start = timer_start,
+    .timer_stop = timer_stop,
+    .dense = {
+#include "cuda/dense/cuda_dense.def"
+    },
+    .topk = {
+#include "cuda/topk/cuda_topk.def"
+    },
+    .permute = {
+#include "cuda/permute/cuda_permute.def"
+    },
+    .quant_act = {
+#include "cuda/quant_act/cuda_quant_act.def"
+    },
+    .expert_gemm = {
+#include "cuda/expert_gemm/cuda_expert_gemm.def"
+    },
+    .glu = {
+#include "cuda/glu/cuda_glu.def"
+    },
+    .combine = {
+#include "cuda/combine/cuda_combine.def"
+    },
+};
+#undef MOX_CUDA_ROW
+
+__attribute__((visibility("default"))) const mox_cuda_table *mox_cuda_table_get(void)
+{
+    return &table;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * simple_tile.cuh - what the simple rows of expert_gemm share: which tile a block has, its operands in shared memory chunk
+ * by chunk, where segments begin, how a code becomes a number, and the end of a sum.
+ *
+ *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      how many, only the device knows: blocks past the
+ *                each for every 64 rows of every matrix             last return
+ *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits
+ */
+#ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
+#define MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
+
+#include "cuda/device/device_format.cuh"
+#include "cuda/expert_gemm/cuda_expert_gemm_args.h"
+
+namespace mox_simple {
+
+enum {
+    LANES = 16,
+    THREADS = 256,
+    ROWS = 4,
+    PAIRS = 4,
+    TILE_ROWS = THREADS / LANES * ROWS,
+    CHUNK = 512, /* MOX_SEGMENT */
+    WORDS = CHUNK / 32
+};
+static const unsigned ALL = 0xffffffffu;
+
+enum Source { SOURCE_TABLE, SOURCE_F16, SOURCE_BF16, SOURCE_F32 };
+
+/* In shared memory. `act` also holds the finished sums at the end. */
+struct chunk {
+    float act[PAIRS][CHUNK];
+    int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
+    uint32_t begins[WORDS];
+    int64_t operand_row[PAIRS]; /* -1 past the last pair */
+    int64_t slot, pair;
+    int32_t pairs;
+};
+
+/* A thread's view: its half-warp's rows. */
+struct tile {
+    mox_cuda_matrix matrix;
+    const uint8_t *record;
+    const uint8_t *codes[ROWS]; /* of row r; rows past the last repeat it */
+    int64_t row[ROWS];
+    int64_t tile_row;  /* of the matrix: the block's first */
+    int64_t column;    /* of out: where tile_row goes */
+    int32_t first_row; /* of the block: this half-warp's first */
+    int32_t bits;
+    bool ordered, act_grouped, weight_grouped, has_zero;
+    float scale[ROWS]; /* of the present segment */
+};
+
+/* ---- which tile ------------------------------------------------------------------------------------- */
+
+static inline int64_t row_tiles(const mox_cuda_expert_gemm_args &args)
+{
+    const int64_t rows = args.projection == 0 ? args.intermediate : args.hidden;
+    return (args.projection == 0 && args.gated ? 2 : 1) * ((rows + TILE_ROWS - 1) / TILE_ROWS);
+}
+
+/* Blocks to launch: as many tiles of pairs as any routing can need. */
+static inline int64_t most_tiles(const mox_cuda_expert_gemm_args &args)
+{
+    const int64_t full = args.max_pairs / PAIRS, slots = args.max_pairs < args.slots ? args.max_pairs : args.slots;
+    return (full + slots) * row_tiles(args);
+}
+
+/* By the first warp: the slot of pair tile `wanted`; false past the last tile. */
+static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, int64_t wanted, chunk *c)
+{
+    const int lane = threadIdx.x;
+    for (int64_t base = 0; base < args.slots; base += 32) {
+        const int64_t slot = base + lane;
+        const int64_t first = slot < args.slots ? args.offsets[slot] : 0;
+        const int64_t pairs = slot < args.slots ? args.offsets[slot + 1] - first : 0;
+        const int64_t mine = (pairs + PAIRS - 1) / PAIRS;
+        int64_t before = mine; /* inclusive, then exclusive */
+        for (int step = 1; step < 32; step *= 2) {
+            const int64_t other = __shfl_up_sync(ALL, before, step);
+            before += lane >= step ? other : 0;
+        }
+        const int64_t all = __shfl_sync(ALL, before, 31);
+        before -= mine;
+        if (wanted < all) {
+            if (wanted >= before && wanted < before + mine) {
+                const int64_t skip = (wanted - before) * PAIRS;
+                c->slot = slot;
+                c->pair = first + skip;
+                c->pairs = static_cast<int32_t>(pairs - skip < PAIRS ? pairs - skip : PAIRS);
+            }
+            __syncwarp();
+            return true;
+        }
+        wanted -= all;
+    }
+    return false;
+}
+
+/* Fills `t` and what of `c` lasts for the whole tile. False for blocks without one. */
+static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, tile *t, chunk *c, float *table)
+{
+    const int64_t tiles = (args.matrix[0].rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t per_pairs = (args.projection == 0 && args.gated ? 2 : 1) * tiles;
+    const int64_t wanted = blockIdx.x / per_pairs, place = blockIdx.x % per_pairs;
+    __shared__ bool found;
+    if (threadIdx.x < 32) {
+        const bool here = find_pairs(args, wanted, c);
+        if (threadIdx.x == 0)
+            found = here;
+    }
+    if (args.table != nullptr)
+        table[threadIdx.x] = args.table[threadIdx.x];
+    __syncthreads();
+    if (!found)
+        return false;
+    if (threadIdx.x < PAIRS) {
+        const int64_t p = c->pair + threadIdx.x;
+        const bool real = static_cast<int32_t>(threadIdx.x) < c->pairs;
+        c->operand_row[threadIdx.x] = !real ? -1 : args.operand_row != nullptr ? args.operand_row[p] : p;
+    }
+    t->matrix = args.matrix[place / tiles];
+    t->record = args.records + c->slot * args.record_bytes;
+    t->tile_row = place % tiles * TILE_ROWS;
+    t->column = place / tiles * t->matrix.rows + t->tile_row;
+    t->first_row = static_cast<int32_t>(threadIdx.x / LANES) * ROWS;
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t row = t->tile_row + t->first_row + r;
+        t->row[r] = row < t->matrix.rows ? row : t->matrix.rows - 1;
+        t->codes[r] = t->record + t->matrix.codes + t->row[r] * t->matrix.row_bytes;
+    }
+    const uint32_t flags = *reinterpret_cast<const uint32_t *>(t->record + MOX_CUDA_HEADER_FLAGS);
+    t->ordered = (flags & t->matrix.order_flag) != 0;
+    t->weight_grouped = t->matrix.scale != 0 && t->matrix.scale_cols > 1;
+    t->act_grouped = args.a.scales != nullptr && args.a.scale_cols > 1;
+    t->has_zero = t->matrix.zero != 0;
+    t->bits = args.element_bits;
+    __syncthreads();
+    return true;
+}
+
+/* ---- a chunk ---------------------------------------------------------------------------------------- */
+
+/* Columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
+static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, bool cuts,
+                                        chunk *c)
+{
+    const int64_t left = t.matrix.cols - k;
+    const int count = static_cast<int>(left < CHUNK ? left : CHUNK);
+    const int32_t *visit = reinterpret_cast<const int32_t *>(t.record + t.matrix.visit);
+    const int32_t *group = reinterpret_cast<const int32_t *>(t.record + t.matrix.group_index);
+    __syncthreads(); /* the previous chunk is done with */
+    for (int i = threadIdx.x; i < CHUNK; i += THREADS) {
+        bool begins = false;
+        if (i < count) {
+            const int64_t column = t.ordered ? visit[k + i] : k + i;
+            const int64_t wg = t.ordered ? group[column] : column / t.matrix.group_cols, ag = column / args.a.group_cols;
+            begins = k + i == 0 || (cuts && i == 0);
+            if (!begins) {
+                const int64_t last = t.ordered ? visit[k + i - 1] : k + i - 1;
+                begins = (t.ordered ? group[last] : last / t.matrix.group_cols) != wg || last / args.a.group_cols != ag;
+            }
+            c->column[i] = static_cast<int32_t>(column);
+            c->weight_group[i] = static_cast<int32_t>(wg);
+            c->act_group[i] = static_cast<int32_t>(ag);
+        }
+        const uint32_t word = __ballot_sync(ALL, begins);
+        if (threadIdx.x % 32 == 0)
+            c->begins[i / 32] = word;
+    }
+    __syncthreads();
+    const float *values = static_cast<const float *>(args.a.values);
+    for (int p = 0; p < PAIRS; p++)
+        for (int i = threadIdx.x; i < count; i += THREADS)
+            c->act[p][i] = c->operand_row[p] >= 0 ? values[c->operand_row[p] * args.a.stride + c->column[i]] : 0.0f;
+    __syncthreads();
+    return count;
+}
+
+static __device__ inline bool begins(const chunk &c, int i)
+{
+    return c.begins[i / 32] >> (i % 32) & 1;
+}
+
+/* Where the segment that holds column `first` ends: the next beginning after it, or `count`. */
+static __device__ inline int segment_end(const chunk &c, int first, int count)
+{
+    int word = (first + 1) / 32;
+    if (word >= WORDS)
+        return count;
+    uint32_t bits = c.begins[word] & (ALL << ((first + 1) % 32));
+    while (bits == 0 && ++word < WORDS)
+        bits = c.begins[word];
+    const int end = word < WORDS ? word * 32 + __ffs(static_cast<int>(bits)) - 1 : count;
+    return end < count ? end : count;
+}
+
+/* Scales and zero points of this half-warp's rows in the segment's weight group. */
+static __device__ inline void open_segment(const mox_cuda_expert_gemm_args &args, tile *t, const chunk &c, int first,
+                                           float *zero)
+{
+    const int32_t g = c.weight_group[first];
+    const float *zeros = reinterpret_cast<const float *>(t->record + t->matrix.zero);
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t at = t->row[r] / t->matrix.group_rows * t->matrix.scale_cols + g;
+        t->scale[r] =
+            t->weight_grouped ? mox_device_load(args.weight.scale, t->record + t->matrix.scale, at) : 1.0f;
+        zero[r] = t->has_zero ? zeros[at] : 0.0f;
+    }
+}
+
+static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, const chunk &c, int p, int group)
+{
+    return c.operand_row[p] >= 0 ? args.a.scales[c.operand_row[p] * args.a.scale_cols + group] : 0.0f;
+}
+
+/* ---- codes ------------------------------------------------------------------------------------------ */
+
+/* Element i of a dense row. Up to 8 bits by table; a code may lie across two bytes, and only bytes that hold bits of it are
+ * read. */
+template <Source SOURCE>
+static __device__ inline float fetch(const uint8_t *row, int32_t i, const float *table, int32_t bits)
+{
+    if (SOURCE == SOURCE_F32)
+        return reinterpret_cast<const float *>(row)[i];
+    if (SOURCE == SOURCE_F16 || SOURCE == SOURCE_BF16) {
+        const uint32_t code = row[2 * i] | static_cast<uint32_t>(row[2 * i + 1]) << 8;
+        return SOURCE == SOURCE_F16 ? mox_f16_decode(code) : mox_bf16_decode(code);
+    }
+    if (bits == 8)
+        return table[row[i]];
+    if (bits == 4)
+        return table[row[i >> 1] >> (i & 1) * 4 & 15];
+    const int64_t first = static_cast<int64_t>(i) * bits;
+    const int shift = static_cast<int>(first & 7);
+    uint32_t word = row[first >> 3];
+    if (shift + bits > 8)
+        word |= static_cast<uint32_t>(row[(first >> 3) + 1]) << 8;
+    return table[word >> shift & ((1u << bits) - 1)];
+}
+
+/* ---- the end of a sum ------------------------------------------------------------------------------- */
+
+static __device__ inline float with_global(float value, int32_t kind, float global)
+{
+    return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
+}
+
+/* Row-constant scales, globals, bias, in this order; sums lie in c->act[pair][row of the block]. */
+static __device__ inline void finish(const mox_cuda_expert_gemm_args &args, const tile &t, chunk *c)
+{
+    __syncthreads();
+    const float *globals = reinterpret_cast<const float *>(t.record + t.matrix.global);
+    const float *biases = reinterpret_cast<const float *>(t.record + t.matrix.bias);
+    for (int i = threadIdx.x; i < c->pairs * TILE_ROWS; i += THREADS) {
+        const int p = i / TILE_ROWS, r = i % TILE_ROWS;
+        const int64_t n = t.tile_row + r, row = c->operand_row[p];
+        if (n >= t.matrix.rows)
+            continue;
+        float sum = c->act[p][r];
+        if (args.a.scales != nullptr && !t.act_grouped)
+            sum *= args.a.scales[row * args.a.scale_cols];
+        if (t.matrix.scale != 0 && !t.weight_grouped)
+            sum *= mox_device_load(args.weight.scale, t.record + t.matrix.scale,
+                                   n / t.matrix.group_rows * t.matrix.scale_cols);
+        if (args.a.global != nullptr)
+            sum = with_global(sum, args.a.global_kind, args.a.global[row]);
+        if (t.matrix.global != 0)
+            sum = with_global(sum, args.weight.global, globals[n]);
+        if (t.matrix.bias != 0)
+            sum += biases[n];
+        args.out[(c->pair + p) * args.n_out + t.column + r] = sum;
+    }
+}
+
+} /* namespace mox_simple */
+
+#endif

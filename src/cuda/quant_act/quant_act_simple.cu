@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant_act_simple.cu - rows of activations to operands by the host's rules (act_rules.h), codes and scales to the bit.
+ *
+ *     whole batch (dynamic per-tensor rules):  amax over all rows, by a maximum of bit patterns, whose order is no matter
+ *     a block a row:  x -> f32 -> (* row weight, rounded to x's dtype) -> groups -> scale, codes -> operand
+ *
+ * A team of threads takes a group: a warp when groups are short, the block when they are long. A maximum has no order
+ * that could change bits.
+ */
+#include "cuda/device/device_error.h"
+#include "cuda/device/device_format.cuh"
+#include "quant/act_rules.h"
+
+enum { LANES = 32, THREADS = 256, WARPS = THREADS / LANES, LONG_GROUP = 1024 };
+static const unsigned ALL = 0xffffffffu;
+
+/* What the launcher works out from the quant, which only the host can look up. */
+struct job {
+    mox_cuda_quant_act_args args;
+    bool quantized, by_block, integer, whole_batch;
+    mox_act_rule rule;
+};
+
+static __device__ int64_t rows_of(const mox_cuda_quant_act_args &args)
+{
+    return args.rows != nullptr ? *args.rows : args.max_rows;
+}
+
+/* x[row, k], weighed. */
+static __device__ float number(const mox_cuda_quant_act_args &args, int64_t row, int64_t k)
+{
+    const int64_t from = args.source != nullptr ? args.source[row] : row;
+    const float x = mox_device_load(args.x_dtype, args.x, from * args.cols + k);
+    return args.row_weight != nullptr ? mox_device_round_to(args.x_dtype, x * args.row_weight[row]) : x;
+}
+
+static __device__ float warp_max(float x)
+{
+    for (int step = LANES / 2; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ALL, x, step));
+    return x;
+}
+
+static __device__ float block_max(float x)
+{
+    __shared__ float of_warp[WARPS];
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    x = warp_max(x);
+    __syncthreads();
+    if (lane == 0)
+        of_warp[warp] = x;
+    __syncthreads();
+    return warp_max(lane < WARPS ? of_warp[lane] : 0.0f);
+}
+
+/* ---- the whole batch -------------------------------------------------------------------------------- */
+
+static __global__ void clear_kernel(uint32_t *amax)
+{
+    *amax = 0;
+}
+
+static __global__ void amax_kernel(mox_cuda_quant_act_args args)
+{
+    const int64_t row = blockIdx.x;
+    if (row >= rows_of(args))
+        return;
+    float amax = 0;
+    for (int64_t k = threadIdx.x; k < args.cols; k += THREADS)
+        amax = mox_act_larger(amax, number(args, row, k));
+    amax = block_max(amax);
+    if (threadIdx.x == 0) /* bits of numbers that are not negative order as the numbers do */
+        atomicMax(args.amax, mox_float_bits(mox_act_finite(amax)));
+}
+
+/* ---- a row ------------------------------------------------------------------------------------------ */
+
+static __device__ void store(const mox_cuda_quant_act_args &args, int64_t row, int64_t k, uint8_t code)
+{
+    const int64_t at = row * args.out.stride + k;
+    if (args.out.kind == MOX_CUDA_OPERAND_CODES)
+        static_cast<uint8_t *>(args.out.values)[at] = code;
+    else
+        static_cast<float *>(args.out.values)[at] = args.table[code];
+}
+
+static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int thread, int threads)
+{
+    const mox_cuda_quant_act_args &args = j.args;
+    const int64_t first = g * args.out.group_cols;
+    const int64_t end = first + args.out.group_cols < args.cols ? first + args.out.group_cols : args.cols;
+    float amax = 0;
+    for (int64_t k = first + thread; !j.whole_batch && k < end; k += threads)
+        amax = mox_act_larger(amax, number(args, row, k));
+    amax = j.by_block ? block_max(amax) : warp_max(amax);
+    const mox_act_input input = { .scale_rule = args.quant.rule,
+                                  .global = args.quant.global,
+                                  .largest = mox_device_largest(args.quant.element),
+                                  .given = args.row_given != nullptr ? args.row_given[row] : args.given,
+                                  .batch_amax = args.amax != nullptr ? mox_float_of(*args.amax) : 0.0f,
+                                  .amax = mox_act_finite(amax) };
+    const mox_act_step step = mox_act_step_of(j.rule, &input);
+    for (int64_t k = first + thread; k < end; k += threads) {
+        const float x = mox_act_scaled(&step, number(args, row, k));
+        store(args, row, k,
+              j.integer ? mox_act_int8_code(x, args.quant.rounding)
+                        : static_cast<uint8_t>(mox_device_encode(args.quant.element, mox_act_clamp(x, input.largest))));
+    }
+    if (thread == 0) {
+        args.out.scales[row * args.out.scale_cols + g] = step.scale;
+        if (args.out.global != nullptr && g == 0)
+            args.out.global[row] = input.given;
+    }
+}
+
+static __device__ void pass_row(const mox_cuda_quant_act_args &args, int64_t row)
+{
+    for (int64_t k = threadIdx.x; k < args.cols; k += THREADS) {
+        const float x = mox_device_round_to(args.round_to, number(args, row, k));
+        if (args.out.kind == MOX_CUDA_OPERAND_NATIVE)
+            mox_device_store(args.out.dtype, args.out.values, row * args.out.stride + k, x);
+        else
+            static_cast<float *>(args.out.values)[row * args.out.stride + k] = x;
+    }
+}
+
+static __device__ void pad_row(const mox_cuda_quant_act_args &args, int64_t row)
+{
+    for (int64_t k = args.cols + threadIdx.x; k < args.out.stride; k += THREADS) {
+        if (args.out.kind == MOX_CUDA_OPERAND_CODES)
+            static_cast<uint8_t *>(args.out.values)[row * args.out.stride + k] = 0;
+        else if (args.out.kind == MOX_CUDA_OPERAND_F32)
+            static_cast<float *>(args.out.values)[row * args.out.stride + k] = 0.0f;
+    }
+}
+
+static __global__ void quant_act_kernel(job j)
+{
+    const int64_t row = blockIdx.x;
+    if (row >= rows_of(j.args))
+        return;
+    if (!j.quantized)
+        pass_row(j.args, row);
+    else if (j.by_block)
+        for (int64_t g = 0; g < j.args.out.scale_cols; g++)
+            quantize_group(j, row, g, threadIdx.x, THREADS);
+    else
+        for (int64_t g = threadIdx.x / LANES; g < j.args.out.scale_cols; g += WARPS)
+            quantize_group(j, row, g, threadIdx.x % LANES, LANES);
+    pad_row(j.args, row);
+}
+
+moxie_status mox_cuda_quant_act_simple_launch(const mox_cuda_quant_act_args *args, mox_cuda_stream stream,
+                                              moxie_error *error)
+{
+    cudaStream_t s = static_cast<cudaStream_t>(stream);
+    const unsigned rows = static_cast<unsigned>(args->max_rows);
+    if (rows == 0)
+        return MOXIE_OK;
+    if (args->amax != nullptr) {
+        clear_kernel<<<1, 1, 0, s>>>(args->amax);
+        amax_kernel<<<rows, THREADS, 0, s>>>(*args);
+    }
+    const job j = { .args = *args,
+                    .quantized = args->out.scale_cols > 0,
+                    .by_block = args->out.group_cols >= LONG_GROUP,
+                    .integer = args->out.integer != 0,
+                    .whole_batch = args->amax != nullptr,
+                    .rule = static_cast<mox_act_rule>(args->rule) };
+    quant_act_kernel<<<rows, THREADS, 0, s>>>(j);
+    return mox_cuda_launched("quant_act simple", error);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * route_rules.h - the arithmetic of routing (rules in route.h), shared by host and device: what order keys have, what a
+ * score is, what a choice weighs. fp32 throughout, each step one IEEE operation; sums run in index order (over experts)
+ * or slot order (over choices). NaN is looked at in one place, the key: everything after it only has to keep a NaN from
+ * being counted.
+ *
+ *     softmax         exp(x - m) / sum, m the largest
+ *     sigmoid         1 / (1 + exp(-x)) for x >= 0, exp(x) / (1 + exp(x)) below: keeps tiny values
+ *     sqrt(softplus)  sqrt(max(x, 0) + log1p(exp(-|x|)))
+ *     norm            v / (sum + eps) and the like; a weight of 0 stays 0, over a sum of 0 too
+ */
+#ifndef MOX_ROUTE_ROUTE_RULES_H
+#define MOX_ROUTE_ROUTE_RULES_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#include <moxie/moxie.h>
+
+#include "base/shared_math.h"
+#include "format/bf16.h"
+
+MOX_SHARED float mox_route_round_bf16(float x)
+{
+    return mox_bf16_decode(mox_bf16_narrow(x));
+}
+
+/* Descending, NaN last; false for equals, so that the lower index, which comes first, stays first. */
+MOX_SHARED bool mox_route_ranks_before(float a, float b)
+{
+    return a > b || (isnan(b) && !isnan(a));
+}
+
+/* The `count` best of keys [n], descending, ties to the lower index. */
+MOX_SHARED void mox_route_select_best(const float *keys, int64_t n, int64_t count, int32_t *best)
+{
+    int64_t held = 0;
+    for (int64_t e = 0; e < n; e++) {
+        if (held == count && !mox_route_ranks_before(keys[e], keys[best[count - 1]]))
+            continue;
+        int64_t at = held < count ? held++ : count - 1;
+        for (; at > 0 && mox_route_ranks_before(keys[e], keys[best[at - 1]]); at--)
+            best[at] = best[at - 1];
+        best[at] = (int32_t)e;
+    }
+}
+
+/* ---- scores --------------------------------------------------------------------------------------- */
+
+/* 1 / (1 + e^-x), never through an overflow. */
+MOX_SHARED float mox_route_sigmoid(float x)
+{
+    const float e = mox_exp(-fabsf(x));
+    return x >= 0 ? 1.0f / (1.0f + e) : e / (1.0f + e);
+}
+
+/* Of one logit by itself; a softmax looks at all of them afterwards. */
+MOX_SHARED float mox_route_score(int32_t kind, float x)
+{
+    if (kind == MOXIE_SCORE_SIGMOID)
+        return mox_route_sigmoid(x);
+    if (kind == MOXIE_SCORE_SQRTSOFTPLUS)
+        return sqrtf((x < 0 ? 0 : x) + mox_log1p(mox_exp(-fabsf(x))));
+    return x;
+}
+
+/* exp(x - largest); equal infinities count as a difference of 0. */
+MOX_SHARED float mox_route_exp_below(float x, float largest)
+{
+    return x == largest ? 1.0f : mox_exp(x - largest);
+}
+
+/* In place; NaN entries stay NaN and count for nothing. */
+MOX_SHARED void mox_route_softmax(float *x, int64_t n)
+{
+    float largest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] > largest)
+            largest = x[i];
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = mox_route_exp_below(x[i], largest);
+        if (!isnan(x[i]))
+            sum += x[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= sum;
+}
+
+/* ---- selection ------------------------------------------------------------------------------------ */
+
+/* Sum of the two largest numbers among `keys`, or the largest; of one number that number, of none NaN. */
+MOX_SHARED float mox_route_group_score(int32_t kind, const float *keys, int64_t size)
+{
+    float first = NAN, second = NAN;
+    for (int64_t i = 0; i < size; i++) {
+        if (mox_route_ranks_before(keys[i], first)) {
+            second = first;
+            first = keys[i];
+        } else if (mox_route_ranks_before(keys[i], second)) {
+            second = keys[i];
+        }
+    }
+    return kind == MOXIE_GROUP_MAX || isnan(second) ? first : first + second;
+}
+
+/* ---- weights -------------------------------------------------------------------------------------- */
+
+/* What each choice weighs by itself; 0 where there is no expert or its key is NaN. */
+MOX_SHARED void mox_route_weigh(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits,
+                                const float *scores, const float *keys, const int32_t *ids, float *weights)
+{
+    for (int64_t j = 0; j < top_k; j++) {
+        const int32_t e = ids[j];
+        if (e < 0 || e >= experts || isnan(keys[e]))
+            weights[j] = NAN;
+        else if (routing->weight == MOXIE_WEIGHT_SCORE)
+            weights[j] = scores[e];
+        else
+            weights[j] = logits[e];
+    }
+    if (routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED)
+        mox_route_softmax(weights, top_k);
+    for (int64_t j = 0; j < top_k; j++) {
+        if (isnan(weights[j]))
+            weights[j] = 0;
+        else if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)
+            weights[j] = mox_route_sigmoid(weights[j]);
+    }
+}
+
+/* The weight of expert `best` in a softmax over the logits within the jitter of it, `gone` (-1: none) left out. */
+MOX_SHARED float mox_route_sparsemixer_weight(const float *logits, int64_t experts, float jitter, int32_t best,
+                                              int32_t gone)
+{
+    const float largest = logits[best];
+    float sum = 0;
+    if (isnan(largest))
+        return 0;
+    for (int64_t e = 0; e < experts; e++) {
+        const float z = logits[e], magnitude = fabsf(z);
+        const float factor = magnitude > largest ? magnitude : largest;
+        /* 0 / 0 and inf / inf are NaN and no more than the jitter: such a logit is not masked. */
+        if (e != gone && !isnan(z) && !((largest - z) / factor > 2.0f * jitter))
+            sum += mox_route_exp_below(z, largest);
+    }
+    return 1.0f / sum;
+}
+
+MOX_SHARED float mox_route_denominator(const moxie_routing *routing, float sum)
+{
+    const float eps = routing->norm_eps != 0 ? routing->norm_eps : 1e-20f;
+    switch (routing->norm) {
+    case MOXIE_NORM_SUM_PLUS_EPS: return sum + eps;
+    case MOXIE_NORM_SUM: return sum;
+    case MOXIE_NORM_MAX_SUM_EPS: return sum > eps ? sum : eps;
+    case MOXIE_NORM_SUM_OR_ONE: return sum > 0 ? sum : 1.0f;
+    default: return 1.0f;
+    }
+}
+
+/* Norm, scale, per-expert scale, in this order. */
+MOX_SHARED void mox_route_finish(const moxie_routing *routing, int64_t experts, int64_t top_k, const int32_t *ids,
+                                 float *weights)
+{
+    const float scale = routing->scale != 0 ? routing->scale : 1.0f;
+    float sum = 0;
+    for (int64_t j = 0; j < top_k; j++)
+        sum += weights[j];
+    const float divisor = mox_route_denominator(routing, sum);
+    for (int64_t j = 0; j < top_k; j++) {
+        const bool exists = ids[j] >= 0 && ids[j] < experts;
+        if (weights[j] != 0)
+            weights[j] = weights[j] / divisor * scale;
+        if (routing->per_expert_scale && exists)
+            weights[j] *= routing->per_expert_scale[ids[j]];
+        if (routing->round_weights_bf16)
+            weights[j] = mox_route_round_bf16(weights[j]);
+    }
+}
+
+#endif
