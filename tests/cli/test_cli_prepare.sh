@@ -111,6 +111,50 @@ if [ "$(id -u)" != 0 ]; then
     expect 3 "small" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/small/out"
 fi
 
+# An interrupted undo is gone on with; a layer that is damaged, or of other weights, is made again.
+interrupted_undo() {
+    rm -rf "$tmp/going" "$tmp/going.partial"
+    cp -r "$tmp/back" "$tmp/going.partial"
+    rm "$tmp/going.partial/model.safetensors.index.json"
+}
+same_as_back() {
+    expect 0 "$1" "$moxie" prepare --undo "$tmp/made" -o "$tmp/going"
+    for layer in "$tmp"/back/layer-*; do
+        cmp "$layer" "$tmp/going/$(basename "$layer")" || fail "$1: going on made other bytes"
+    done
+    [ ! -e "$tmp/going/layer-00007.safetensors" ] || fail "another run's layer stays"
+    [ ! -e "$tmp/going.partial" ] || fail "undo leaves its working directory"
+}
+interrupted_undo
+same_as_back "2 of them before"
+interrupted_undo
+rm "$tmp/going.partial/layer-00002.safetensors"
+cp "$tmp/back/layer-00001.safetensors" "$tmp/going.partial/layer-00007.safetensors"
+same_as_back "1 of them before"
+interrupted_undo
+printf '\125\252' | dd of="$tmp/going.partial/layer-00001.safetensors" bs=1 seek=90000 conv=notrunc 2>/dev/null
+same_as_back "1 of them before"
+interrupted_undo
+cp "$tmp/back/layer-00002.safetensors" "$tmp/going.partial/layer-00001.safetensors"
+same_as_back "1 of them before"
+interrupted_undo
+cp "$tmp/made/moxie_prepare.json" "$tmp/going.partial"
+expect 3 "what a preparation left" "$moxie" prepare --undo "$tmp/made" -o "$tmp/going"
+
+# The same, of a preparation: here the last expert of the last layer is another than it was.
+cp -r "$tmp/model" "$tmp/other"
+last=$(ls "$tmp"/other/*.safetensors | tail -1)
+"$moxie" prepare --undo "$tmp/made" -o "$tmp/known" >/dev/null
+at=$(grep -aob 'layers.2.mlp.experts.7.down_proj.weight_packed' "$last" | head -1 | cut -d: -f1)
+[ -n "$at" ] || fail "no last expert in $last"
+data=$(($(od -An -t u8 -N 8 "$last") + 8))
+offset=$(tail -c +"$((at + 1))" "$last" | head -c 300 | tr -d '\0' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/;q')
+printf '\125\252\125' | dd of="$last" bs=1 seek="$((data + offset + 5))" conv=notrunc 2>/dev/null
+cp -r "$tmp/made" "$tmp/newer.partial"
+expect 0 "1 of them before" "$moxie" prepare "$tmp/other" --layout trtllm-mxint4 -o "$tmp/newer"
+expect 0 "2 layers whole" "$moxie" prepare --verify "$tmp/newer"
+cmp -s "$tmp/made/layer-00002.safetensors" "$tmp/newer/layer-00002.safetensors" && fail "a layer of other weights was kept"
+
 # What another preparation left is not gone on with.
 mkdir "$tmp/mixed.partial"
 cp "$tmp/ep1/moxie_prepare.json" "$tmp/ep1/config.json" "$tmp/mixed.partial"

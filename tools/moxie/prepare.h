@@ -92,6 +92,19 @@ uint64_t prepare_source_expert_bytes(const prepare_source *source, const moxie_e
 /* [[name, dtype, [shape], pieces], ...] as text, for a file's metadata; free() it. */
 char *prepare_source_text(const prepare_source *source);
 
+/* ---- one expert's bytes to a file (prepare_put.c) --------------------------------------------------- */
+
+typedef struct prepare_piece {
+    int64_t tensor, piece; /* as moxie_sealed_writer_put takes them */
+    const void *data;
+} prepare_piece;
+enum { PREPARE_PIECES = 128 };
+
+/* Writes the pieces and hashes the spans, on the executor's threads. */
+moxie_status prepare_put(moxie_sealed_writer *writer, const prepare_piece *pieces, int64_t count,
+                         const prepare_span *spans, int n_spans, uint64_t *hash, const moxie_executor *executor,
+                         moxie_error *error);
+
 /* ---- one layer (prepare_layer.c) -------------------------------------------------------------------- */
 
 /* "DIR/layer-00003.safetensors"; `buffer` has PATH_MAX bytes. */
@@ -114,6 +127,8 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
 
 /* `out` is absent or an empty directory. */
 moxie_status prepare_check_out(const char *out, moxie_error *error);
+/* After a failure: what is finished stays, and is gone on with; a directory without it goes. */
+void prepare_leave(const char *partial, const prepare_report *report);
 moxie_status prepare_all(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                          prepare_report *report, moxie_error *error);
 
@@ -132,8 +147,8 @@ moxie_status prepare_index_write(const char *dir, const prepare_how *how, const 
                                  moxie_error *error);
 /* Every tensor of the layers' files is in the index, and nothing else. */
 moxie_status prepare_index_check(const char *dir, const prepare_how *how, moxie_error *error);
-/* Removes what an interrupted run left under way. */
-void prepare_directory_clean(const char *dir);
+/* Opens `dir` and holds it against a second run; removes what an interrupted run left under way. Close *fd. */
+moxie_status prepare_directory_hold(const char *dir, int *fd, moxie_error *error);
 /* Removes what this program writes into such a directory, and the directory if nothing else is in it. */
 void prepare_directory_remove(const char *dir);
 /* Writes `object` beside the path and renames it. Takes the reference. */

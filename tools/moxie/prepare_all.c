@@ -11,11 +11,9 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,12 +88,9 @@ static moxie_status open_partial(const prepare_options *options, const prepare_h
         prepare_directory_remove(partial); /* interrupted before its manifest was there */
     if (!described && mkdir(partial, 0777) != 0)
         return cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
-    *fd = open(partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) != 0)
-        return cli_error(MOXIE_ERR_IO, error, partial, "%s: is another `moxie prepare` at work there?",
-                         strerror(errno));
-    prepare_directory_clean(partial);
-    moxie_status status = described ? MOXIE_OK : prepare_configs_copy(options->dir, partial, error);
+    moxie_status status = prepare_directory_hold(partial, fd, error);
+    if (status == MOXIE_OK && !described)
+        status = prepare_configs_copy(options->dir, partial, error);
     if (status == MOXIE_OK && !described)
         status = prepare_manifest_write(partial, how, options->dir, error);
     return status;
@@ -116,6 +111,15 @@ static moxie_status make_layers(const prepare_options *options, const prepare_ho
     }
     progress->what = "prepare";
     return status;
+}
+
+void prepare_leave(const char *partial, const prepare_report *report)
+{
+    if (report->made + report->kept == 0)
+        prepare_directory_remove(partial);
+    else
+        fprintf(stderr, "moxie prepare: %lld finished layers stay in %s; run the same again to go on\n",
+                (long long)(report->made + report->kept), partial);
 }
 
 moxie_status prepare_all(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
@@ -141,11 +145,8 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
         status = prepare_index_write(partial, &how, &report->source_hash, error);
     if (status == MOXIE_OK && (fsync(fd) != 0 || rename(partial, options->out) != 0))
         status = cli_error(MOXIE_ERR_IO, error, options->out, "cannot be put in place: %s", strerror(errno));
-    if (status != MOXIE_OK && fd >= 0 && report->made + report->kept == 0)
-        prepare_directory_remove(partial);
-    else if (status != MOXIE_OK && fd >= 0)
-        fprintf(stderr, "moxie prepare: %lld finished layers stay in %s; run the same again to go on\n",
-                (long long)(report->made + report->kept), partial);
+    if (status != MOXIE_OK && fd >= 0)
+        prepare_leave(partial, report);
     if (fd >= 0)
         close(fd);
     prepare_how_free(&how);

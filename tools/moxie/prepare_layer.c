@@ -176,8 +176,28 @@ static void describe(const prepare_how *how, const moxie_preparation *preparatio
     add_pair(p, "moxie.source", prepare_source_text(source));
 }
 
-/* A whole file that was made in the same way of tensors of the same form; its experts' hashes go to `hashes`. */
-static bool is_made(const char *path, const pairs *p, const char *prefix, uint64_t *hashes)
+/* What the file keeps of the checkpoint is still there as it was. */
+static bool has_kept(const moxie_tensor_file *file, const prepare_source *source)
+{
+    bool same = true;
+    for (int64_t i = 0; same && i < source->count; i++) {
+        const prepare_tensor *t = &source->tensors[i];
+        moxie_tensor kept;
+        moxie_error error;
+        char name[400];
+        if (t->pieces > 0)
+            continue;
+        snprintf(name, sizeof name, "%s%s", PREPARE_SOURCE, t->name);
+        same = moxie_tensor_file_find(file, name, &kept, &error) == MOXIE_OK &&
+               !memcmp(kept.data, t->view.data, (size_t)t->bytes);
+    }
+    return same;
+}
+
+/* A whole file that was made in the same way of tensors of the same form, and of the same tensors where it keeps them;
+ * its experts' hashes go to `hashes`. */
+static bool is_made(const char *path, const pairs *p, const char *prefix, const prepare_source *source,
+                    uint64_t *hashes)
 {
     moxie_tensor_file *file = NULL;
     moxie_error error;
@@ -191,6 +211,7 @@ static bool is_made(const char *path, const pairs *p, const char *prefix, uint64
         same = value && !strcmp(value, p->items[2 * i + 1]);
     }
     same = same && moxie_tensor_file_check_seal(file, &error) == MOXIE_OK;
+    same = same && has_kept(file, source);
     snprintf(name, sizeof name, "%s%s", prefix, PREPARE_EXPERT_HASH);
     same = same && moxie_tensor_file_find(file, name, &tensor, &error) == MOXIE_OK;
     if (same)
@@ -275,13 +296,15 @@ static moxie_status put_expert(layer_work *w, int32_t slot, const moxie_executor
 {
     const moxie_expert *expert = &w->weights->experts[w->info.experts[slot]];
     prepare_span spans[PREPARE_SPANS];
+    prepare_piece pieces[PREPARE_PIECES];
     moxie_status status = moxie_preparation_pack(w->preparation, expert, w->tensors, executor, error);
     if (status != MOXIE_OK)
         return status;
-    w->hashes[slot] = prepare_span_hash(spans, prepare_source_spans(&w->source, expert, spans));
+    for (int32_t i = 0; i < w->info.n_tensors; i++)
+        pieces[i] = (prepare_piece) { i, slot, w->tensors[i] };
+    status = prepare_put(w->writer, pieces, w->info.n_tensors, spans, prepare_source_spans(&w->source, expert, spans),
+                         &w->hashes[slot], executor, error);
     let_go(w->weights, expert);
-    for (int32_t i = 0; status == MOXIE_OK && i < w->info.n_tensors; i++)
-        status = moxie_sealed_writer_put(w->writer, i, slot, w->tensors[i], error);
     if (status == MOXIE_OK)
         status = moxie_sealed_writer_put(w->writer, w->info.n_tensors, slot, &w->hashes[slot], error);
     return status;
@@ -318,6 +341,9 @@ static moxie_status begin(layer_work *w, const moxie_model *model, const moxie_m
     moxie_status status = prepare_plan(&w->options->how, loaded, &w->preparation, error);
     if (status == MOXIE_OK)
         status = moxie_preparation_get_info(w->preparation, &w->info, error);
+    if (status == MOXIE_OK && w->info.n_tensors > PREPARE_PIECES)
+        status = cli_error(MOXIE_ERR_UNSUPPORTED, error, "", "%s makes more than %d tensors of an expert",
+                           w->info.layout, PREPARE_PIECES);
     if (status == MOXIE_OK)
         status = moxie_model_expert_prefix(model, layer, w->prefix, sizeof w->prefix, error);
     if (status == MOXIE_OK)
@@ -331,14 +357,17 @@ static moxie_status begin(layer_work *w, const moxie_model *model, const moxie_m
     return status;
 }
 
-/* The file that is there was made of this checkpoint: its first expert still has the hash it had. */
+/* The file that is there was made of this checkpoint: every expert still has the hash it had. */
 static bool is_of_source(const layer_work *w)
 {
-    const moxie_expert *expert = &w->weights->experts[w->info.experts[0]];
-    prepare_span spans[PREPARE_SPANS];
-    const int count = prepare_source_spans(&w->source, expert, spans);
-    const bool same = prepare_span_hash(spans, count) == w->hashes[0];
-    let_go(w->weights, expert);
+    bool same = true;
+    for (int32_t s = 0; same && s < w->info.n_experts; s++) {
+        const moxie_expert *expert = &w->weights->experts[w->info.experts[s]];
+        prepare_span spans[PREPARE_SPANS];
+        const int count = prepare_source_spans(&w->source, expert, spans);
+        same = prepare_span_hash(spans, count) == w->hashes[s];
+        let_go(w->weights, expert);
+    }
     return same;
 }
 
@@ -373,7 +402,7 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
     moxie_status status = moxie_model_load_layer(model, layer, &loaded, error);
     if (status == MOXIE_OK)
         status = begin(&w, model, loaded, layer, error);
-    if (status == MOXIE_OK && !(is_made(path, &w.pairs, w.prefix, w.hashes) && is_of_source(&w))) {
+    if (status == MOXIE_OK && !(is_made(path, &w.pairs, w.prefix, &w.source, w.hashes) && is_of_source(&w))) {
         made = true;
         status = write_layer(&w, path, executor, progress, error);
     }

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -289,9 +290,13 @@ static void remove_files(const char *dir, bool (*which)(const char *name))
         closedir(listing);
 }
 
-void prepare_directory_clean(const char *dir)
+moxie_status prepare_directory_hold(const char *dir, int *fd, moxie_error *error)
 {
+    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) != 0)
+        return cli_error(MOXIE_ERR_IO, error, dir, "%s: is another `moxie prepare` at work there?", strerror(errno));
     remove_files(dir, is_under_way);
+    return MOXIE_OK;
 }
 
 void prepare_directory_remove(const char *dir)

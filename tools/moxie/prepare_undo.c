@@ -5,10 +5,12 @@
  *     for each layer, for each expert:   unpack every rank's share through the views -> same hash as the checkpoint's?
  *                                        -> its pieces to the file -> their memory let go
  *
+ * A run that was interrupted is gone on with: layers whose experts all have their hashes are kept.
  * Shares of several ranks are given as several directories; together they must hold every expert whole.
  */
 #include "prepare.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -135,15 +137,18 @@ static moxie_status undo_expert(undo_work *w, int64_t expert, const moxie_execut
     if (status != MOXIE_OK)
         return status;
     prepare_span spans[PREPARE_SPANS];
+    prepare_piece pieces[PREPARE_SPANS];
+    uint64_t hash = 0;
     const int count = prepare_source_spans(&w->source, &views, spans);
-    if (prepare_span_hash(spans, count) != want)
+    for (int i = 0; i < count; i++)
+        pieces[i] = (prepare_piece) { spans[i].tensor, spans[i].piece, spans[i].data };
+    status = prepare_put(w->writer, pieces, count, spans, count, &hash, executor, error);
+    for (int i = 0; i < count; i++)
+        let_go_piece(&spans[i]);
+    if (status == MOXIE_OK && hash != want)
         return cli_error(MOXIE_ERR_MISMATCH, error, w->ranks->dirs[0],
                          "expert %lld does not come back as it was: its hash differs from the checkpoint's",
                          (long long)expert);
-    for (int i = 0; status == MOXIE_OK && i < count; i++) {
-        status = moxie_sealed_writer_put(w->writer, spans[i].tensor, spans[i].piece, spans[i].data, error);
-        let_go_piece(&spans[i]);
-    }
     return status;
 }
 
@@ -171,6 +176,20 @@ static moxie_status open_restored(undo_work *w, const char *path, moxie_error *e
     return status;
 }
 
+static moxie_status write_restored(undo_work *w, const moxie_weights *weights, const char *path,
+                                   const moxie_executor *executor, cli_progress *progress, moxie_error *error)
+{
+    moxie_status status = open_restored(w, path, error);
+    for (int64_t e = 0; status == MOXIE_OK && e < weights->n_experts; e++) {
+        status = undo_expert(w, e, executor, error);
+        cli_progress_show(progress, (uint64_t)e + 1, (uint64_t)weights->n_experts);
+    }
+    if (status == MOXIE_OK)
+        return moxie_sealed_writer_finish(w->writer, error);
+    moxie_sealed_writer_abandon(w->writer);
+    return status;
+}
+
 /* The pieces that the files recorded are those that the views show. */
 static moxie_status check_pieces(const undo_work *w, moxie_error *error)
 {
@@ -182,6 +201,62 @@ static moxie_status check_pieces(const undo_work *w, moxie_error *error)
                 : cli_error(MOXIE_ERR_MISMATCH, error, w->ranks->dirs[0],
                             "its layers were cut into other pieces than this version of moxie (%s) finds",
                             moxie_version());
+}
+
+/* ---- going on ----------------------------------------------------------------------------------------- */
+
+/* The hash of an expert in a restored file, whose tensors are the source's. */
+static uint64_t restored_hash(const undo_work *w, const moxie_tensor_file *file, const moxie_expert *views)
+{
+    prepare_span spans[PREPARE_SPANS];
+    const int count = prepare_source_spans(&w->source, views, spans);
+    for (int i = 0; i < count; i++) {
+        const char *name;
+        moxie_tensor tensor;
+        if (moxie_tensor_file_at(file, spans[i].tensor, &name, &tensor) != MOXIE_OK)
+            return 0;
+        spans[i].data = (unsigned char *)tensor.data + (uint64_t)spans[i].piece * spans[i].bytes;
+    }
+    const uint64_t hash = prepare_span_hash(spans, count);
+    for (int i = 0; i < count; i++)
+        moxie_tensor_file_let_go(file, spans[i].data, spans[i].bytes);
+    return hash;
+}
+
+/* Names, types, shapes, and the bytes of what was kept. */
+static bool has_tensors(const undo_work *w, const moxie_tensor_file *file)
+{
+    const prepare_back *b = &w->backs[0];
+    bool same = moxie_tensor_file_count(file) == b->count;
+    for (int64_t i = 0; same && i < b->count; i++) {
+        const moxie_tensor *want = &b->tensors[i].tensor;
+        const char *name;
+        moxie_tensor found;
+        same = moxie_tensor_file_at(file, i, &name, &found) == MOXIE_OK && !strcmp(name, b->tensors[i].name) &&
+               found.dtype == want->dtype && found.rank == want->rank &&
+               !memcmp(found.shape, want->shape, (size_t)want->rank * sizeof *want->shape) &&
+               (b->pieces[i] > 0 || !memcmp(found.data, want->data, (size_t)w->source.tensors[i].bytes));
+    }
+    return same;
+}
+
+/* A whole file, of which every expert has the hash that it had in the checkpoint. */
+static bool is_restored(const undo_work *w, const moxie_weights *weights, const char *path)
+{
+    moxie_tensor_file *file = NULL;
+    moxie_error error;
+    if (access(path, F_OK) != 0 || moxie_tensor_file_open(path, 0, &file, &error) != MOXIE_OK)
+        return false;
+    bool same = moxie_tensor_file_check_seal(file, &error) == MOXIE_OK && has_tensors(w, file);
+    for (int64_t e = 0; same && e < weights->n_experts; e++) {
+        int r = 0;
+        while (slot_of(&w->backs[r], e) < 0 && r + 1 < w->ranks->count)
+            r++;
+        const int32_t slot = slot_of(&w->backs[r], e);
+        same = slot >= 0 && restored_hash(w, file, &weights->experts[e]) == prepare_back_hash(&w->backs[r], slot);
+    }
+    moxie_tensor_file_close(file);
+    return same;
 }
 
 static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, const moxie_executor *executor,
@@ -199,18 +274,13 @@ static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, c
         status = check_pieces(&w, error);
     if (status == MOXIE_OK)
         w.tensors = calloc(128, sizeof *w.tensors);
-    if (status == MOXIE_OK)
-        status = open_restored(&w, prepare_layer_path(out, layer, path), error);
-    for (int64_t e = 0; status == MOXIE_OK && e < weights->n_experts; e++) {
-        status = undo_expert(&w, e, executor, error);
-        report->bytes += status == MOXIE_OK ? prepare_source_expert_bytes(&w.source, &weights->experts[e]) : 0;
-        cli_progress_show(progress, (uint64_t)e + 1, (uint64_t)weights->n_experts);
-    }
-    if (status == MOXIE_OK)
-        status = moxie_sealed_writer_finish(w.writer, error);
-    else
-        moxie_sealed_writer_abandon(w.writer);
-    report->made += status == MOXIE_OK;
+    const bool kept = status == MOXIE_OK && is_restored(&w, weights, prepare_layer_path(out, layer, path));
+    if (status == MOXIE_OK && !kept)
+        status = write_restored(&w, weights, path, executor, progress, error);
+    for (int64_t e = 0; status == MOXIE_OK && e < weights->n_experts; e++)
+        report->bytes += prepare_source_expert_bytes(&w.source, &weights->experts[e]);
+    report->kept += kept;
+    report->made += status == MOXIE_OK && !kept;
     free(w.tensors);
     prepare_source_free(&w.source);
     for (int i = r->count - 1; w.backs && i >= 0; i--)
@@ -219,33 +289,67 @@ static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, c
     return status;
 }
 
+static bool has_layer(const prepare_how *how, long long layer)
+{
+    for (int64_t i = 0; i < how->n_layers; i++)
+        if (how->layers[i] == layer)
+            return true;
+    return false;
+}
+
+/* Layers that this run does not make are another's. */
+static void remove_other_layers(const char *dir, const prepare_how *how)
+{
+    DIR *listing = opendir(dir);
+    long long layer;
+    for (const struct dirent *entry; listing && (entry = readdir(listing));)
+        if (sscanf(entry->d_name, "layer-%lld.safetensors", &layer) == 1 && !has_layer(how, layer))
+            unlinkat(dirfd(listing), entry->d_name, 0);
+    if (listing)
+        closedir(listing);
+}
+
+/* OUT.partial, new, or one that such a run left. */
+static moxie_status open_partial(const ranks *r, const char *partial, int *fd, moxie_error *error)
+{
+    char path[PATH_MAX + sizeof PREPARE_MANIFEST];
+    snprintf(path, sizeof path, "%s/%s", partial, PREPARE_MANIFEST);
+    if (access(path, F_OK) == 0)
+        return cli_error(MOXIE_ERR_IO, error, partial,
+                         "it is what a preparation left when it was interrupted: run that again, or remove it");
+    const bool going_on = access(partial, F_OK) == 0 && prepare_configs_equal(r->dirs[0], partial);
+    if (!going_on)
+        prepare_directory_remove(partial);
+    if (!going_on && mkdir(partial, 0777) != 0)
+        return cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
+    moxie_status status = prepare_directory_hold(partial, fd, error);
+    if (status == MOXIE_OK && going_on)
+        remove_other_layers(partial, &r->how[0]);
+    return status == MOXIE_OK && !going_on ? prepare_configs_copy(r->dirs[0], partial, error) : status;
+}
+
 moxie_status prepare_undo(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                           prepare_report *report, moxie_error *error)
 {
     char partial[PATH_MAX];
     ranks r;
+    int fd = -1;
     snprintf(partial, sizeof partial, "%s%s", options->out, PREPARE_PARTIAL);
     moxie_status status = read_ranks(options, &r, error);
     if (status == MOXIE_OK)
         status = prepare_check_out(options->out, error);
-    if (status == MOXIE_OK) {
-        prepare_directory_remove(partial); /* of a run that was interrupted: from the start */
-        if (mkdir(partial, 0777) != 0)
-            status = cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
-    }
-    if (status != MOXIE_OK) {
-        free_ranks(&r);
-        return status;
-    }
-    status = prepare_configs_copy(r.dirs[0], partial, error);
+    if (status == MOXIE_OK)
+        status = open_partial(&r, partial, &fd, error);
     for (int64_t i = 0; status == MOXIE_OK && i < r.how[0].n_layers; i++)
         status = undo_layer(&r, r.how[0].layers[i], partial, executor, progress, report, error);
     if (status == MOXIE_OK)
         status = prepare_index_write(partial, &r.how[0], NULL, error);
-    if (status == MOXIE_OK && rename(partial, options->out) != 0)
+    if (status == MOXIE_OK && (fsync(fd) != 0 || rename(partial, options->out) != 0))
         status = cli_error(MOXIE_ERR_IO, error, options->out, "cannot be put in place: %s", strerror(errno));
-    if (status != MOXIE_OK)
-        prepare_directory_remove(partial);
+    if (status != MOXIE_OK && fd >= 0)
+        prepare_leave(partial, report);
+    if (fd >= 0)
+        close(fd);
     free_ranks(&r);
     return status;
 }
