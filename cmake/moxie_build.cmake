@@ -62,6 +62,9 @@ function(moxie_isa_flags)
     if(MOXIE_FUZZ)
         set(plain ";-O1;-g0;-fno-sanitize=all")
     endif()
+    # Compilers tuned for any processor move pointers to vector registers when they run out of others, and back through
+    # a port that decoding needs: a tenth of the AMX rows' time.
+    set(tune "-mtune=sapphirerapids")
     foreach(source ${ARGN})
         if(source MATCHES "_avx2\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c${plain}")
@@ -69,13 +72,13 @@ function(moxie_isa_flags)
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni${plain}")
         elseif(source MATCHES "_avx512\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl${plain}")
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;${tune}${plain}")
         elseif(source MATCHES "_avx512_([a-z0-9]+)\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1}${plain}")
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1};${tune}${plain}")
         elseif(source MATCHES "_amx\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512vnni;-mavx512bf16;-mavx512fp16;-mamx-tile;-mamx-bf16;-mamx-int8${plain}")
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512vnni;-mavx512bf16;-mavx512fp16;-mamx-tile;-mamx-bf16;-mamx-int8;${tune}${plain}")
         endif()
     endforeach()
 endfunction()

@@ -8,8 +8,9 @@
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
  *     "i32"    segment: C = the exact integer, rounded to f32
  *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
- *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16. Scales so
- * large or small that the products leave the normal numbers of bf16 may be handled in any way within the bound.
+ *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16: E4M3 at 2^-16
+ * of the product, which ends as a factor of the sum. Scales so large or small that the products leave the normal
+ * numbers of bf16 may be handled in any way within the bound.
  *
  * with w = code - zero point, all in f32, subnormal operands and results zero. Then, subnormals and all,
  *
@@ -57,6 +58,7 @@ typedef struct referee_row {
     float w[REFEREE_COLS], sw[REFEREE_COLS]; /* by column, by weight group */
     float a[REFEREE_COLS], sa[REFEREE_COLS]; /* by column, by activation group */
     bool has_sw, has_sa;
+    float end;                           /* of the sum, in the place of sw */
     bool unclaimed;                      /* by the sum: nothing is said of its bits */
     int64_t cols, weight_cols, act_cols; /* columns of a group */
 } referee_row;
@@ -71,6 +73,7 @@ static inline void referee_codes(const gemm_problem *p, const moxie_matrix *m, i
     row->weight_cols = mox_group_cols(q, p->cols);
     row->has_sw = m->scale.data != NULL;
     row->unclaimed = false;
+    row->end = 1.0f;
     for (int64_t k = 0; k < padded; k++) {
         const int64_t g = mox_min_i64(k, p->cols - 1) / row->weight_cols;
         const double zero = m->zero.data != NULL ? mox_grid_value(&m->zero, n / gr, g) + (double)m->zero_add : 0.0;
@@ -88,9 +91,10 @@ static inline void referee_fold(const moxie_quant *q, referee_row *row)
     const bool by_16 = row->weight_cols == 16 && row->cols > 16;
     if (!row->has_sw || (q->scale != MOXIE_F8_E8M0 && !(q->scale == MOXIE_F8_E4M3 && by_16)))
         return;
+    row->end = q->scale == MOXIE_F8_E4M3 ? 0x1p16f : 1.0f;
     for (int64_t k = 0; k < mox_ceil_div(row->cols, 32) * 32; k++) {
         const float sw = row->sw[mox_min_i64(k, row->cols - 1) / row->weight_cols];
-        row->w[k] *= sw;
+        row->w[k] *= sw / row->end;
         row->unclaimed = row->unclaimed || sw < 0x1p-100f || sw > 0x1p100f;
     }
     row->has_sw = false;
@@ -177,10 +181,10 @@ static inline float referee_sum_row(referee_sum kind, const referee_row *row)
         const int64_t end = referee_segment_end(row, k);
         float c = kind == REFEREE_I32 ? referee_segment_i32(row, k, end) : referee_segment_fma32(row, k, end);
         if (!row->has_sa && !row->has_sw)
-            return c;
+            return row->end == 1.0f ? c : referee_flushed(c * row->end);
         if (row->has_sa)
             c = referee_flushed(c * referee_flushed(row->sa[k / row->act_cols]));
-        sum = referee_fma(c, row->has_sw ? row->sw[k / row->weight_cols] : 1.0f, sum);
+        sum = referee_fma(c, row->has_sw ? row->sw[k / row->weight_cols] : row->end, sum);
         k = end;
     }
     return sum;

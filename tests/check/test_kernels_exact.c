@@ -10,8 +10,8 @@
  *     far       normal times a power of two at the ends of f32
  *     special   some zeros, negative zeros, subnormals; now and then a NaN or an infinity
  *
- * A row has steps of all kinds, or of one. Sums are compared with the referee's by bytes, for every row of "fma32" that
- * this machine runs: those that use AVX-VNNI without it as well.
+ * A row has steps of all kinds, or of one. Sums are compared with the referee's by bytes, for every row of "fma32" and,
+ * of activations rounded to bf16, "fold32" that this machine runs: those that use AVX-VNNI without it as well.
  */
 #include "gemm_referee.h"
 
@@ -114,7 +114,7 @@ static void compare(const mox_expert_gemm_row *row, const gemm_problem *p, const
 {
     check_buffers buffers = { .count = 0 };
     const float *out = gemm_run(row, p, &mox_executor_serial, &buffers);
-    const float *want = referee_product(REFEREE_FMA32, p, &buffers);
+    const float *want = referee_product(referee_sum_of(row), p, &buffers);
     for (int64_t i = 0; i < p->pairs * p->n_out; i++)
         if (!referee_agrees(out[i], want[i])) {
             char what[512];
@@ -137,12 +137,12 @@ static bool set_avx_vnni(bool have)
     return had;
 }
 
-static int64_t check_rows(const gemm_problem *p)
+static int64_t check_rows(referee_sum sum, const gemm_problem *p)
 {
     int64_t products = 0;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
-        if (referee_sum_of(row) != REFEREE_FMA32 || !gemm_admitted(row, p))
+        if (referee_sum_of(row) != sum || !gemm_admitted(row, p))
             continue;
         compare(row, p, "");
         products++;
@@ -153,6 +153,16 @@ static int64_t check_rows(const gemm_problem *p)
         set_avx_vnni(true);
     }
     return products;
+}
+
+/* Rows of "fold32" take what bf16 can hold. */
+static void round_rows(gemm_problem *p)
+{
+    for (int64_t r = 0; r < p->operand.rows; r++)
+        for (int64_t k = 0; k < p->cols; k++) {
+            float *x = &p->operand.values[r * p->operand.stride + k];
+            *x = mox_round_to(MOXIE_BF16, *x);
+        }
 }
 
 /* Few columns make sums in which a single wrong step shows; rows of weights are one panel or more. */
@@ -177,13 +187,15 @@ static void steps_at_the_edge(void **state)
             gemm_problem_make(&p, &rng, weight, &test_act_quants[0], size);
             for (int64_t r = 0; r < p.operand.rows; r++)
                 fill_row(&rng, p.operand.values + r * p.operand.stride, p.cols);
-            products += check_rows(&p);
+            products += check_rows(REFEREE_FMA32, &p);
+            round_rows(&p);
+            products += check_rows(REFEREE_FOLD32, &p);
             gemm_problem_free(&p);
         }
     }
     print_message("%lld products\n", (long long)products);
     if (products == 0) {
-        print_message("no kernel of sum fma32 runs on this machine, or under MOXIE_MAX_ISA\n");
+        print_message("no kernel of sum fma32 or fold32 runs on this machine, or under MOXIE_MAX_ISA\n");
         skip();
     }
 }

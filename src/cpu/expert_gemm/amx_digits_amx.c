@@ -85,7 +85,7 @@ MOX_KERNEL_INLINE void add_step(mox_amx_form f, int R, int D, const mox_amx_job 
         else if (f.zeros)
             points[p] = floats_of(from->zero + group);
         if (f.fold == MOX_AMX_FOLD_E8M0)
-            scale[p] = powers_of(from->exponent + group);
+            scale[p] = powers_of(from->folded + group);
     }
     if (D > 0)
         mox_zmm_multiply(f.zeros, R, D, rule->counts, codes, zeros, digits, t);
@@ -106,11 +106,11 @@ MOX_KERNEL_INLINE void add_step(mox_amx_form f, int R, int D, const mox_amx_job 
 MOX_KERNEL_INLINE void drain(int R, const mox_amx_job *j, int64_t segment, const sums *c)
 {
     for (int p = 0; p < 2; p++) {
-        const __m512 scale = mox_amx_scale_of(false, j, &j->panel[p], segment);
+        const __m512 scale = mox_amx_end_of(j, &j->panel[p], segment).scale;
         for (int r = 0; r < R; r++) {
             float *sum = j->c + r * 2 * MOX_PANEL_ROWS + p * MOX_PANEL_ROWS;
-            _mm512_store_ps(sum, _mm512_fmadd_ps(c->of[r][p], scale,
-                                                 segment == 0 ? mox_amx_nothing(false, j) : _mm512_load_ps(sum)));
+            _mm512_store_ps(
+                sum, _mm512_fmadd_ps(c->of[r][p], scale, segment == 0 ? mox_amx_nothing(j) : _mm512_load_ps(sum)));
         }
     }
 }

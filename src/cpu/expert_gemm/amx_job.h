@@ -6,7 +6,7 @@
  *     mox_amx_stream   a panel: codes, scales, and where its decoded lines lie
  *     mox_amx_job      both panels, the activations, segments
  *
- *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same | digits |
+ *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same | digits | raised rows |
  *
  * For files compiled with AMX bf16, AVX-512 VBMI and FP16.
  */
@@ -17,8 +17,10 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 enum {
+    MOX_AMX_LINE = 64,         /* bytes of a pair line, and of a step of a row of activations */
     MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
     MOX_AMX_RING = 4,          /* steps of lines that are kept when a panel is decoded as it goes by */
+    MOX_AMX_CHUNK = 4,         /* steps that are decoded together where rows are many and segments short */
     MOX_AMX_TILE = 256,        /* numbers of a C tile */
     MOX_AMX_NARROW = 8,        /* rows of the narrow way */
     MOX_AMX_SQUARE_STEPS = 4,  /* of a segment that the square way is worth while for */
@@ -31,6 +33,12 @@ typedef enum mox_amx_way { MOX_AMX_WAY_NARROW, MOX_AMX_WAY_TALL, MOX_AMX_WAY_SQU
 
 /* What becomes of a scale: it ends a segment, or is folded into lines. */
 typedef enum mox_amx_folding { MOX_AMX_DRAINED, MOX_AMX_FOLD_E8M0, MOX_AMX_FOLD_E4M3 } mox_amx_folding;
+
+/* f4_e2m1 times E4M3 is exact in f16 and has at most 6 significant bits, 2^-10 to 2688. Moved to where bf16 has them,
+ * its exponent as it is, that is 2^-112 of the value, and zero stays zero. Activations are raised by 2^RAISE for it, if
+ * all of them stay finite; products are then 2^-16 of what they should be. */
+enum { MOX_AMX_RAISE = 96 };
+#define MOX_AMX_E4M3_END 0x1p16f
 
 /* Formats of one order differ in their tables only; `like` stands for all of them in the code. */
 typedef struct mox_amx_form {
@@ -45,8 +53,8 @@ typedef struct mox_amx_stream {
                                     this one's steps from `steps` on */
     const uint8_t *next_scales;  /* of that panel */
     const uint8_t *zero;         /* [groups][16] or NULL */
-    const uint8_t *exponent;     /* [groups][16] E8M0 when folded */
-    const float *scale;          /* [groups][16]; FOLD_E4M3: [groups][16][2] f16 */
+    const uint8_t *folded;       /* [groups][16] codes of scales that are folded */
+    const float *scale;          /* [groups][16] those that are not */
     uint8_t *lines;              /* [steps], or the ring; bf16: in the record */
     uint8_t least, most;         /* codes of folded scales, without their signs */
     bool wide;                   /* folded scales leave the range of the fast way */
@@ -65,17 +73,25 @@ typedef struct mox_amx_digits {
     mox_amx_found *found;
 } mox_amx_digits;
 
+/* Rows times 2^RAISE, in scratch: as the activations lie. */
+typedef enum mox_amx_raising { MOX_AMX_NOT_RAISED, MOX_AMX_RAISED, MOX_AMX_TOO_LARGE } mox_amx_raising;
+typedef struct mox_amx_raised {
+    uint8_t *rows;
+    mox_amx_raising *state;
+} mox_amx_raised;
+
 typedef struct mox_amx_job {
     const uint8_t *a;
     const float *a_scales; /* NULL: none */
     int64_t rows, a_scale_stride;
     mox_pair_tables tables;
-    __m512i halves; /* f4_e2m1 as f16, FOLD_E4M3 */
+    __m512i halves; /* upper bytes of f4_e2m1 as f16, four times over; the lower ones are zero */
     mox_amx_stream panel[2];
     int panels;
     int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
     int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
     int64_t segment_steps, segments;        /* of what is drained */
+    int64_t groups;                         /* of weights */
     int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
     uint64_t group_inverse;                 /* 2^40 / group_steps, rounded up */
     bool scaled;                            /* segments have scales of weights */
@@ -84,22 +100,21 @@ typedef struct mox_amx_job {
     float *buffer; /* [4][16][16] */
     float *c;      /* [rows][32] */
     mox_amx_digits digits;
+    mox_amx_raised raised;
 } mox_amx_job;
-
-/* The smallest normal bf16 is 2^-126: folded lines of f4_e2m1 are held at 2^-16 of their value (fold_e4m3). */
-#define MOX_AMX_E4M3_END 0x1p16f
 
 /* Everything that a product needs before it begins; `j` and what it points to are valid while the arguments are. */
 void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch);
 /* Of a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
-uint64_t mox_amx_scratch_bytes(int64_t steps, int64_t groups);
+uint64_t mox_amx_scratch_bytes(mox_amx_folding fold, int64_t steps, int64_t groups);
+
+/* FOLD_E4M3: exchanges the rows for raised ones. Where some would become infinite, all lines are to be made beforehand,
+ * at 2^-16 of their value, for rows as they are. */
+void mox_amx_raise(mox_amx_job *j);
 
 /* Lines of step s of panel p, its folded scales outside what the fast way can add to exponents. */
 void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_amx_folding fold, int64_t s,
                              uint8_t *to);
-
-/* Tiles of rows after the first, which find the lines decoded, whatever the format was. */
-void mox_amx_tall_again(const mox_amx_job *from, int p, int64_t row, int64_t rows);
 
 #endif

@@ -26,18 +26,23 @@ typedef struct scale_space {
     uint8_t *codes; /* [groups][16], for panels whose rows share a scale */
 } scale_space;
 
-static uint64_t lay_out(int64_t steps, int64_t groups, uint8_t *base, mox_amx_job *j, scale_space space[2])
+static uint64_t lay_out(mox_amx_folding fold, int64_t steps, int64_t groups, uint8_t *base, mox_amx_job *j,
+                        scale_space space[2])
 {
     uint64_t at = 0;
     j->buffer = carve(base, &at, 4 * MOX_AMX_TILE * sizeof(float));
     for (int p = 0; p < 2; p++) {
         space[p].scale = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
         space[p].codes = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS);
-        j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, MOX_AMX_RING) * MOX_AMX_LINES);
+        j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, 2 * MOX_AMX_CHUNK) * MOX_AMX_LINES);
     }
     j->digits.digits = carve(base, &at, (uint64_t)steps * MOX_AMX_DIGITS * MOX_AMX_DIGITS_BYTES);
     j->digits.kinds = carve(base, &at, (uint64_t)steps);
     j->digits.found = carve(base, &at, sizeof *j->digits.found);
+    if (fold == MOX_AMX_FOLD_E4M3) {
+        j->raised.state = carve(base, &at, sizeof *j->raised.state);
+        j->raised.rows = carve(base, &at, (uint64_t)steps * MOX_PANEL_BLOCK * MOX_AMX_LINE);
+    }
     return at;
 }
 
@@ -54,7 +59,7 @@ static void find_range(mox_amx_folding fold, int64_t count, mox_amx_stream *out)
     __m512i low = _mm512_set1_epi8(-1), high = _mm512_setzero_si512();
     for (int64_t i = 0; i < count; i += 64) {
         const __mmask64 there = count - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (count - i)) - 1;
-        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, out->exponent + i), magnitude);
+        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, out->folded + i), magnitude);
         low = _mm512_mask_min_epu8(low, there, low, code);
         high = _mm512_max_epu8(high, code);
     }
@@ -76,23 +81,6 @@ static bool is_wide(mox_amx_folding fold, const mox_amx_stream *of)
     return fold == MOX_AMX_FOLD_E4M3 ? of->most == 0x7f : of->least < 20 || of->most > 236;
 }
 
-/* Scales as f16 in both halves of each lane. The fields of E4M3 moved to those of f16 are 2^-8 of the value; the
- * product brings subnormals along. */
-static void halve_scales(const uint8_t *codes, int64_t groups, float *out)
-{
-    const __m256h shift = _mm256_castsi256_ph(_mm256_set1_epi16(0x5c00));
-    for (int64_t g = 0; g < groups; g++) {
-        const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(codes + g * MOX_PANEL_ROWS)));
-        const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
-        const __m256i value = _mm256_castph_si256(_mm256_mul_ph(_mm256_castsi256_ph(magnitude), shift));
-        /* 0xf8: a | (b & c) */
-        const __m256i half =
-            _mm256_ternarylogic_epi32(value, _mm256_slli_epi16(code, 8), _mm256_set1_epi16((short)0x8000), 0xf8);
-        const __m512i wide = _mm512_cvtepu16_epi32(half);
-        _mm512_store_si512(out + g * MOX_PANEL_ROWS, _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16)));
-    }
-}
-
 /* Rows whose largest weights are too large for bf16 are folded at a fraction of their value, however far their
  * exponents reach: what gets lost at the lower end is nothing beside the row's largest weight. */
 static void lower_rows(mox_amx_stream *out, int64_t groups)
@@ -100,7 +88,7 @@ static void lower_rows(mox_amx_stream *out, int64_t groups)
     for (int n = 0; n < MOX_PANEL_ROWS; n++) {
         int high = 0;
         for (int64_t g = 0; g < groups; g++) {
-            const int code = out->exponent[g * MOX_PANEL_ROWS + n];
+            const int code = out->folded[g * MOX_PANEL_ROWS + n];
             high = code != 255 && code > high ? code : high;
         }
         out->end[n] = high > 230 ? ldexpf(1.0f, high - 230) : 1.0f;
@@ -132,29 +120,29 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
         mox_panel_scales(m, weight->scale, panel, space->scale);
         return;
     }
-    out->exponent = spread(m, codes + m->scale_at, space->codes);
+    out->folded = spread(m, codes + m->scale_at, space->codes);
     find_range(fold, m->groups * MOX_PANEL_ROWS, out);
     out->wide = is_wide(fold, out);
-    if (fold == MOX_AMX_FOLD_E4M3)
-        halve_scales(out->exponent, m->groups, space->scale);
-    else if (out->wide)
+    if (fold == MOX_AMX_FOLD_E8M0 && out->wide)
         lower_rows(out, m->groups);
 }
 
+/* E4M3 in the fields of f16 is 2^-8 of its value, which the codes make up for. */
 static __m512i halves_of_e2m1(void)
 {
-    const float *values = mox_format_table(MOXIE_F4_E2M1);
-    const __m256i half = _mm512_cvtps_ph(_mm512_loadu_ps(values), _MM_FROUND_TO_NEAREST_INT);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(mox_format_table(MOXIE_F4_E2M1)), _mm512_set1_ps(256.0f));
+    const __m256i half = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_broadcast_i32x4(_mm256_cvtepi16_epi8(_mm256_srli_epi16(half, 8)));
 }
 
 /* Folded formats have one segment, or those of the activations' groups. */
-static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j, bool acts)
+static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j)
 {
     const bool one = j->segments == 1, large = j->segment_steps >= MOX_AMX_SQUARE_STEPS;
-    if ((fold != MOX_AMX_DRAINED && !acts) || one || (large && (acts || j->rows > MOX_AMX_NARROW)))
+    const bool folded = fold != MOX_AMX_DRAINED && j->a_scales == NULL;
+    if (folded || one || (large && j->rows > MOX_AMX_NARROW))
         return MOX_AMX_WAY_SQUARE;
-    return j->rows <= MOX_AMX_NARROW && !acts ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
+    return j->rows <= MOX_AMX_NARROW ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
 }
 
 void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
@@ -167,10 +155,11 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
                          .a_scale_stride = a->scale_stride,
                          .panels = panels,
                          .steps = m->steps,
+                         .groups = m->groups,
                          .step_bytes = (int64_t)m->step_bytes,
                          .scale_lines = (int64_t)(m->panel_bytes - m->scale_at) / 64,
                          .scaled = fold == MOX_AMX_DRAINED && m->scale_lanes > 0 };
-    lay_out(m->steps, m->groups, scratch, j, space);
+    lay_out(fold, m->steps, m->groups, scratch, j, space);
     j->c = c;
     j->group_steps = steps_of(m->group_cols, m->steps);
     j->group_inverse = ((UINT64_C(1) << 40) + (uint64_t)j->group_steps - 1) / (uint64_t)j->group_steps;
@@ -178,26 +167,57 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
     j->segment_steps = fold == MOX_AMX_DRAINED ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
     j->segments = mox_ceil_div(m->steps, j->segment_steps);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j->tables);
-    if (fold == MOX_AMX_FOLD_E4M3)
-        j->halves = halves_of_e2m1();
     for (int p = 0; p < panels; p++)
         open_stream(&j->panel[p], fold, m, weight, panel + p, panels, &space[p]);
-    const bool direct = weight->element == MOXIE_BF16, acts = a->scales != NULL;
-    j->way = way_of(fold, j, acts);
-    j->kept = acts || (fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide)));
-    const bool again = j->way == MOX_AMX_WAY_TALL && j->rows > 16;
-    j->lines_mask = direct || j->kept || again ? -1 : MOX_AMX_RING - 1;
+    const bool direct = weight->element == MOXIE_BF16;
+    j->way = way_of(fold, j);
+    j->kept = fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide));
+    if (fold == MOX_AMX_FOLD_E4M3)
+        j->halves = halves_of_e2m1();
+    if (fold == MOX_AMX_FOLD_E4M3 && !a->again)
+        *j->raised.state = MOX_AMX_NOT_RAISED;
+    const int64_t ring = j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK : MOX_AMX_RING;
+    j->lines_mask = direct || j->kept ? -1 : ring - 1;
     for (int p = 0; direct && p < panels; p++)
         j->panel[p].lines = (uint8_t *)(uintptr_t)j->panel[p].codes;
     if (panels == 1)
         j->panel[1] = j->panel[0];
 }
 
-uint64_t mox_amx_scratch_bytes(int64_t steps, int64_t groups)
+/* Numbers times 2^RAISE; subnormal ones as zero, as tiles take them. False when one of them does not stay finite. */
+static bool raise_line(const uint8_t *from, uint8_t *to)
+{
+    const __m512i exponent = _mm512_set1_epi16(0x7f80), lost = _mm512_set1_epi16((short)((255 - MOX_AMX_RAISE) << 7));
+    const __m512i x = _mm512_load_si512(from), of_x = _mm512_and_si512(x, exponent);
+    const __mmask32 normal = _mm512_test_epi16_mask(x, exponent), special = _mm512_cmpeq_epi16_mask(of_x, exponent);
+    const __m512i raised = _mm512_add_epi16(x, _mm512_set1_epi16(MOX_AMX_RAISE << 7));
+    const __m512i kept = _mm512_mask_mov_epi16(raised, special, x);
+    /* Zeros keep their sign. */
+    _mm512_store_si512(to,
+                       _mm512_mask_blend_epi16(normal, _mm512_and_si512(x, _mm512_set1_epi16((short)0x8000)), kept));
+    return (_mm512_cmpge_epu16_mask(of_x, lost) & ~special) == 0;
+}
+
+void mox_amx_raise(mox_amx_job *j)
+{
+    if (*j->raised.state == MOX_AMX_NOT_RAISED) {
+        bool fit = true;
+        for (int64_t i = 0; i < j->rows * j->steps; i++)
+            fit &= raise_line(j->a + i * MOX_AMX_LINE, j->raised.rows + i * MOX_AMX_LINE);
+        *j->raised.state = fit ? MOX_AMX_RAISED : MOX_AMX_TOO_LARGE;
+    }
+    j->kept = *j->raised.state == MOX_AMX_TOO_LARGE;
+    if (j->kept)
+        j->lines_mask = -1;
+    else
+        j->a = j->raised.rows;
+}
+
+uint64_t mox_amx_scratch_bytes(mox_amx_folding fold, int64_t steps, int64_t groups)
 {
     scale_space space[2];
     mox_amx_job unused;
-    return lay_out(steps, groups, NULL, &unused, space);
+    return lay_out(fold, steps, groups, NULL, &unused, space);
 }
 
 #endif

@@ -5,7 +5,7 @@
  *     codes -> mox_pairs_quarter() -> four lines of bf16 -> scale -> the ring or the kept lines -> tile
  *
  * Scales that leave codes exact in bf16 are folded: E8M0 by adding to exponents, E4M3 (of f4_e2m1) by an exact product
- * in f16. bf16 weights are lines already, and tiles load them from the record.
+ * in f16 (amx_job.h). bf16 weights are lines already, and tiles load them from the record.
  *
  * VPERMW is two operations here and VPSRLW shares a port with one of them, VPMULHUW does not: see docs/kernels-cpu.md
  * for the count.
@@ -19,16 +19,20 @@
 
 enum { MOX_AMX_AHEAD = 16 };
 
+/* 16 codes of scales, one in both halves of each lane: in their lower bytes, or the upper ones. */
+MOX_KERNEL_INLINE __m512i mox_amx_twice(const uint8_t *code, bool upper)
+{
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i words = _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16));
+    const __m512i none = _mm512_set1_epi16(upper ? 0x0080 : (short)0x8000);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)code)),
+                               _mm512_or_si512(upper ? _mm512_slli_epi16(words, 8) : words, none));
+}
+
 /* (exponent - 127) in the exponent field of both halves of each lane. */
 MOX_KERNEL_INLINE __m512i mox_amx_exponents(const uint8_t *code)
 {
-    const __m512i twice = _mm512_set_epi32((int)0x800f800f, (int)0x800e800e, (int)0x800d800d, (int)0x800c800c,
-                                           (int)0x800b800b, (int)0x800a800a, (int)0x80098009, (int)0x80088008,
-                                           (int)0x80078007, (int)0x80068006, (int)0x80058005, (int)0x80048004,
-                                           (int)0x80038003, (int)0x80028002, (int)0x80018001, (int)0x80008000);
-    const __m512i words =
-        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)code)), twice);
-    return _mm512_sub_epi16(_mm512_slli_epi16(words, 7), _mm512_set1_epi16(127 << 7));
+    return _mm512_sub_epi16(_mm512_slli_epi16(mox_amx_twice(code, false), 7), _mm512_set1_epi16(127 << 7));
 }
 
 /* Powers of two are added to the exponents of what is not zero, and of f8 not infinite or NaN. */
@@ -41,17 +45,26 @@ MOX_KERNEL_INLINE __m512i mox_amx_fold_e8m0(moxie_dtype like, __m512i pairs, __m
     return _mm512_mask_add_epi16(pairs, numbers, pairs, exponent);
 }
 
-/* f4_e2m1 as f16 times E4M3 as f16 is exact and has at most 6 significant bits, 2^-10 to 2688. Moved down 3 bits, its
- * 5 bits of exponent end those of bf16; setting the bits worth 96 makes that 2^-16 of the value, a normal number. */
-MOX_KERNEL_INLINE __m512i mox_amx_fold_e4m3(__m512i halves, __m512i scale)
+/* The fields of E4M3 in those of f16, 2^-8 of the value; subnormals are subnormal. */
+MOX_KERNEL_INLINE __m512i mox_amx_half_scales(const uint8_t *code)
 {
-    const __m512i product = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(halves), _mm512_castsi512_ph(scale)));
-    const __mmask32 nonzero = _mm512_test_epi16_mask(product, _mm512_set1_epi16(0x7fff));
-    const __m512i moved = _mm512_srai_epi16(product, 3);
-    /* 0xea: (a & b) | c */
-    const __m512i joined =
-        _mm512_ternarylogic_epi32(moved, _mm512_set1_epi16((short)0x8fff), _mm512_set1_epi16(0x3000), 0xea);
-    return _mm512_maskz_mov_epi16(nonzero, joined);
+    return _mm512_and_si512(_mm512_srai_epi16(mox_amx_twice(code, true), 1), _mm512_set1_epi16((short)0xbfff));
+}
+
+/* Four lines of f4_e2m1 times E4M3, at 2^-112 of the value: f16 is moved down 3 bits, so that its exponent ends bf16's.
+ * VPERMB sees the low 6 bits of a byte, so codes need no mask. */
+MOX_KERNEL_INLINE void mox_amx_halved_quarter(__m512i halves, const uint8_t *codes, __m512i scale, __m512i pairs[4])
+{
+    const __m512i words = _mm512_loadu_si512(codes);
+    const __m512i upper = _mm512_set1_epi16((short)0xff00), sign_and_rest = _mm512_set1_epi16((short)0x8fff);
+    const __m512i even = _mm512_permutexvar_epi8(words, halves);
+    const __m512i odd = _mm512_permutexvar_epi8(_mm512_srli_epi16(words, 4), halves);
+    const __m512i code[4] = { _mm512_slli_epi16(even, 8), _mm512_slli_epi16(odd, 8), _mm512_and_si512(even, upper),
+                              _mm512_and_si512(odd, upper) };
+    for (int i = 0; i < 4; i++) {
+        const __m512h product = _mm512_mul_ph(_mm512_castsi512_ph(code[i]), _mm512_castsi512_ph(scale));
+        pairs[i] = _mm512_and_si512(_mm512_srai_epi16(_mm512_castph_si512(product), 3), sign_and_rest);
+    }
 }
 
 /* s / group_steps, for up to 2^20 steps: a division would cost as much as a tile product. */
@@ -70,11 +83,11 @@ MOX_KERNEL_INLINE __m512i mox_amx_zeros_of(mox_amx_form f, const mox_amx_job *j,
 MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
                                                int64_t s, int q)
 {
-    if (f.fold == MOX_AMX_FOLD_E8M0)
-        return mox_amx_exponents(from->exponent + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
+    if (f.fold == MOX_AMX_DRAINED)
+        return _mm512_setzero_si512();
     if (f.fold == MOX_AMX_FOLD_E4M3)
-        return _mm512_load_si512(from->scale + (2 * s + q / 2) * MOX_PANEL_ROWS);
-    return _mm512_setzero_si512();
+        return mox_amx_half_scales(from->folded + (2 * s + q / 2) * MOX_PANEL_ROWS);
+    return mox_amx_exponents(from->folded + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
 }
 
 /* What the quarters of one step of a panel have in common. */
@@ -94,16 +107,16 @@ MOX_KERNEL_INLINE mox_amx_feed mox_amx_feed_of(mox_amx_form f, const mox_amx_job
 }
 
 /* Quarter q, its scale folded, to its lines. */
-MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_pair_tables *tables, const mox_amx_feed *feed,
-                                              int q)
+MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_amx_job *j, const mox_amx_feed *feed, int q)
 {
     __m512i pairs[4];
-    mox_pairs_quarter(f.like, f.zeros, tables, feed->codes, q, feed->zero, pairs);
+    if (f.fold == MOX_AMX_FOLD_E4M3)
+        mox_amx_halved_quarter(j->halves, feed->codes + q * 64, feed->scale, pairs);
+    else
+        mox_pairs_quarter(f.like, f.zeros, &j->tables, feed->codes, q, feed->zero, pairs);
     for (int i = 0; i < 4; i++) {
         if (f.fold == MOX_AMX_FOLD_E8M0)
             pairs[i] = mox_amx_fold_e8m0(f.like, pairs[i], feed->scale);
-        else if (f.fold == MOX_AMX_FOLD_E4M3)
-            pairs[i] = mox_amx_fold_e4m3(pairs[i], feed->scale);
         _mm512_store_si512(feed->to + (4 * q + i) * 64, pairs[i]);
     }
 }
@@ -114,26 +127,16 @@ MOX_KERNEL_INLINE bool mox_amx_is_direct(mox_amx_form f)
     return mox_pairs_order(f.like) == MOX_PANEL_PAIRS;
 }
 
-/* The tables that a form decodes by. */
-MOX_KERNEL_INLINE mox_pair_tables mox_amx_tables(mox_amx_form f, const mox_amx_job *j)
-{
-    mox_pair_tables tables = j->tables;
-    if (f.fold == MOX_AMX_FOLD_E4M3)
-        tables.t[0] = j->halves;
-    return tables;
-}
-
 /* Lines of step s of panel p. */
 MOX_KERNEL_INLINE void mox_amx_decode_lines(mox_amx_form f, const mox_amx_job *j, int p, int64_t s)
 {
     if (mox_amx_is_direct(f) || s >= j->steps)
         return;
-    const mox_pair_tables tables = mox_amx_tables(f, j);
     mox_amx_feed feed = mox_amx_feed_of(f, j, &j->panel[p], s);
     for (int q = 0; q < 4; q++) {
         if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
             feed.scale = mox_amx_folded_scale(f, j, &j->panel[p], s, q);
-        mox_amx_decode_quarter(f, &tables, &feed, q);
+        mox_amx_decode_quarter(f, j, &feed, q);
     }
 }
 

@@ -4,10 +4,10 @@
  *
  *     square    tiles of rows by two, panels by two, sums in c: long segments, hence all folded formats
  *     narrow    short segments, up to 8 rows: both panels at once, 2 x rows sums in registers
- *     tall      short segments: tiles of up to 16 rows, a panel at a time, 16 sums in registers
+ *     tall      short segments, more rows: tiles of 16 rows, a panel at a time, 16 sums in registers
  *     digits    weights of 4 bits, up to 3 rows: no tiles at all (amx_digits.h)
  *
- * Activations with scales per group of columns go square or tall, with all lines decoded beforehand.
+ * Panels whose folded scales are out of the fast way's range go square or tall, all lines decoded beforehand.
  */
 #ifndef MOX_CPU_AMX_MULTIPLY_H
 #define MOX_CPU_AMX_MULTIPLY_H
@@ -20,27 +20,33 @@
 MOX_KERNEL_INLINE void mox_amx_all_narrow(mox_amx_form f, const mox_amx_job *j)
 {
     mox_amx_configure((int)j->rows, (int)j->rows);
-    if (j->panels == 1)
-        mox_amx_narrow(f, MOX_AMX_NARROW, 1, j);
+    if (j->a_scales != NULL && j->panels == 1)
+        mox_amx_narrow(f, true, MOX_AMX_NARROW, 1, j);
+    else if (j->a_scales != NULL)
+        mox_amx_narrow(f, true, MOX_AMX_NARROW, 2, j);
+    else if (j->panels == 1)
+        mox_amx_narrow(f, false, MOX_AMX_NARROW, 1, j);
     else if (j->rows == 1)
-        mox_amx_narrow(f, 1, 2, j);
+        mox_amx_narrow(f, false, 1, 2, j);
     else if (j->rows <= 4)
-        mox_amx_narrow(f, 4, 2, j);
+        mox_amx_narrow(f, false, 4, 2, j);
     else
-        mox_amx_narrow(f, MOX_AMX_NARROW, 2, j);
+        mox_amx_narrow(f, false, MOX_AMX_NARROW, 2, j);
 }
 
-MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, bool decoded, const mox_amx_job *j)
+/* The first tile of rows decodes the chunk that follows. */
+MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, const mox_amx_job *j)
 {
-    for (int64_t row = 0; row < j->rows; row += 16) {
-        const int64_t rows = mox_min_i64(16, j->rows - row);
-        mox_amx_configure((int)rows, (int)rows);
-        for (int p = 0; p < j->panels; p++) {
-            if (row == 0 && !decoded)
-                mox_amx_tall(f, true, false, j, p, row, rows);
-            else
-                mox_amx_tall_again(j, p, row, rows);
-        }
+    const int64_t chunk = mox_amx_chunk(j);
+    mox_amx_configure(16, (int)mox_max_i64(1, j->rows % 16));
+    for (int p = 0; p < j->panels && !j->kept; p++)
+        for (int64_t s = 0; s < chunk * j->segment_steps; s++)
+            mox_amx_decode_step(f, j, p, s);
+    for (int64_t first = 0; first < j->segments; first += chunk) {
+        const int64_t last = mox_min_i64(first + chunk, j->segments);
+        for (int p = 0; p < j->panels && !j->kept; p++)
+            mox_amx_tall(f, true, j, p, 0, first, last);
+        mox_amx_tall_again(j, j->kept ? 0 : 16, first, last);
     }
 }
 
@@ -49,7 +55,7 @@ MOX_KERNEL_INLINE void mox_amx_decode_all(mox_amx_form f, const mox_amx_job *j)
 {
     for (int p = 0; p < j->panels; p++)
         for (int64_t s = 0; s < j->steps; s++) {
-            if (f.fold != MOX_AMX_DRAINED && j->panel[p].wide)
+            if (f.fold != MOX_AMX_DRAINED)
                 mox_amx_decode_any_wide(j, p, f.like, f.fold, s, j->panel[p].lines + s * MOX_AMX_LINES);
             else
                 mox_amx_decode_step(f, j, p, s);
@@ -64,11 +70,11 @@ MOX_KERNEL_INLINE void mox_amx_compute(mox_amx_form f, const mox_amx_job *from)
     if (j.way == MOX_AMX_WAY_SQUARE && j.kept)
         mox_amx_square_kept(from);
     else if (j.way == MOX_AMX_WAY_SQUARE)
-        mox_amx_all_square(f, true, false, from);
-    else if (j.way == MOX_AMX_WAY_NARROW)
+        mox_amx_all_square(f, true, from);
+    else if (j.way == MOX_AMX_WAY_NARROW && !j.kept)
         mox_amx_all_narrow(f, &j);
     else
-        mox_amx_all_tall(f, j.kept, &j);
+        mox_amx_all_tall(f, &j);
 }
 
 /* `digits`: few rows in integers. */
@@ -80,8 +86,11 @@ MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, bool digits, const mox_p
     mox_amx_prepare(&j, f.fold, m, weight, panel, panels, a, c, scratch);
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
-    if (!digits || !mox_amx_times_digits(f, &j, a, weight))
+    if (!digits || !mox_amx_times_digits(f, &j, a, weight)) {
+        if (f.fold == MOX_AMX_FOLD_E4M3 && !j.kept)
+            mox_amx_raise(&j);
         mox_amx_compute(f, &j);
+    }
     _tile_release();
     _mm_setcsr(mxcsr);
 }

@@ -4,7 +4,7 @@
  * tiles.
  *
  *     narrow    up to 8 rows: both panels at once, 2 x rows sums
- *     tall      tiles of up to 16 rows, a panel at a time, 16 sums
+ *     tall      more rows: CHUNK steps at a time, decoded once for all tiles of rows; 16 sums, between chunks in c
  *
  * C tiles alternate between two pairs, because a tile that is being stored holds up the next that is zeroed.
  */
@@ -17,31 +17,50 @@
 
 /* ---- the ends of segments ------------------------------------------------------------------------ */
 
-/* sum = fma(C * sa, sw, sum) */
-MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const mox_amx_job *j, const float *c, __m512 scale, int64_t row,
-                                         int64_t segment, __m512 sum)
+/* Of a segment: the weights' scales, and where the rows' are; NULL without those. */
+typedef struct mox_amx_end {
+    __m512 scale;
+    const float *acts; /* of row 0 */
+} mox_amx_end;
+
+/* Without scales of activations a segment is a group of weights. */
+MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx_stream *from, int64_t segment)
+{
+    mox_amx_end end = { _mm512_loadu_ps(from->end), NULL };
+    int64_t group = segment;
+    if (j->a_scales != NULL) {
+        end.acts = j->a_scales + segment * j->segment_steps / j->act_steps;
+        group = segment * j->segment_steps / j->group_steps;
+    }
+    if (j->scaled)
+        end.scale = _mm512_load_ps(from->scale + group * MOX_PANEL_ROWS);
+    return end;
+}
+
+/* sum = fma(C * sa, sw, sum). `acts` is a constant: every operation counts where segments are short. */
+MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end, int64_t row,
+                                         __m512 sum)
 {
     __m512 part = _mm512_load_ps(c);
     if (acts)
-        part = _mm512_mul_ps(
-            part, _mm512_set1_ps(j->a_scales[row * j->a_scale_stride + segment * j->segment_steps / j->act_steps]));
-    return _mm512_fmadd_ps(part, scale, sum);
+        part = _mm512_mul_ps(part, _mm512_set1_ps(end.acts[mox_min_i64(row, j->rows - 1) * j->a_scale_stride]));
+    return _mm512_fmadd_ps(part, end.scale, sum);
 }
 
-/* Without scales of activations a segment is a group of weights. */
-MOX_KERNEL_INLINE __m512 mox_amx_scale_of(bool acts, const mox_amx_job *j, const mox_amx_stream *from, int64_t segment)
+/* `rows` of them, in registers. */
+MOX_KERNEL_INLINE void mox_amx_drain_rows(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end, int64_t row,
+                                          int rows, __m512 *sum)
 {
-    if (!j->scaled)
-        return _mm512_loadu_ps(from->end);
-    const int64_t group = acts ? segment * j->segment_steps / j->group_steps : segment;
-    return _mm512_load_ps(from->scale + group * MOX_PANEL_ROWS);
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < rows; r++)
+        sum[r] = mox_amx_drained(acts, j, c + r * 16, end, row + r, sum[r]);
 }
 
 /* What the first segment is added to. A row of weights without scales, or with folded ones, ends as C itself: adding it
  * to -0 leaves its sign when it is zero. */
-MOX_KERNEL_INLINE __m512 mox_amx_nothing(bool acts, const mox_amx_job *j)
+MOX_KERNEL_INLINE __m512 mox_amx_nothing(const mox_amx_job *j)
 {
-    return _mm512_set1_ps(acts || j->scaled ? 0.0f : -0.0f);
+    return _mm512_set1_ps(j->a_scales != NULL || j->scaled ? 0.0f : -0.0f);
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
@@ -83,7 +102,7 @@ MOX_KERNEL_INLINE void mox_amx_narrow_zero(bool even, int P)
     }
 }
 
-MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool even, int R, int P, const mox_amx_job *j, int64_t segment,
+MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, const mox_amx_job *j, int64_t segment,
                                             __m512 sum[2][MOX_AMX_NARROW])
 {
     float *buffer = j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
@@ -98,14 +117,11 @@ MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool even, int R, int P, const mox_a
             _tile_stored(3, buffer + MOX_AMX_TILE, 64);
     }
     MOX_FENCE();
-    for (int p = 0; p < P; p++) {
-        const __m512 scale = mox_amx_scale_of(false, j, &j->panel[p], segment);
-        for (int r = 0; r < R; r++)
-            sum[p][r] = mox_amx_drained(false, j, buffer + p * MOX_AMX_TILE + r * 16, scale, r, segment, sum[p][r]);
-    }
+    for (int p = 0; p < P; p++)
+        mox_amx_drain_rows(acts, j, buffer + p * MOX_AMX_TILE, mox_amx_end_of(j, &j->panel[p], segment), 0, R, sum[p]);
 }
 
-MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool even, int R, int P, const mox_amx_job *j,
+MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool acts, bool even, int R, int P, const mox_amx_job *j,
                                               int64_t segment, __m512 sum[2][MOX_AMX_NARROW])
 {
     const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
@@ -115,11 +131,11 @@ MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool even, int R, 
         for (int p = 0; p < P; p++)
             mox_amx_decode_step(f, j, p, s + 1);
     }
-    mox_amx_narrow_drain(even, R, P, j, segment, sum);
+    mox_amx_narrow_drain(acts, even, R, P, j, segment, sum);
 }
 
 /* R: rows of the sums kept, at least the rows there are. */
-MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, int R, int P, const mox_amx_job *j)
+MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, bool acts, int R, int P, const mox_amx_job *j)
 {
     __m512 sum[2][MOX_AMX_NARROW];
     for (int p = 0; p < P; p++)
@@ -128,9 +144,9 @@ MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, int R, int P, const mox_am
     for (int p = 0; p < P; p++)
         mox_amx_decode_step(f, j, p, 0);
     for (int64_t segment = 0; segment < j->segments; segment += 2) {
-        mox_amx_narrow_segment(f, true, R, P, j, segment, sum);
+        mox_amx_narrow_segment(f, acts, true, R, P, j, segment, sum);
         if (segment + 1 < j->segments)
-            mox_amx_narrow_segment(f, false, R, P, j, segment + 1, sum);
+            mox_amx_narrow_segment(f, acts, false, R, P, j, segment + 1, sum);
     }
     for (int r = 0; r < R; r++)
         for (int p = 0; p < P && r < j->rows; p++)
@@ -139,70 +155,124 @@ MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, int R, int P, const mox_am
 
 /* ---- tall ---------------------------------------------------------------------------------------- */
 
-MOX_KERNEL_INLINE void mox_amx_tall_step(bool even, const uint8_t *a, const uint8_t *b)
+/* Segments of a chunk. */
+MOX_KERNEL_INLINE int64_t mox_amx_chunk(const mox_amx_job *j)
+{
+    return mox_max_i64(1, MOX_AMX_CHUNK / j->segment_steps);
+}
+
+/* C tiles 0, 1 are of full tiles of rows, 2, 3 of the last one; their numbers are constants. */
+
+MOX_KERNEL_INLINE void mox_amx_tall_begin(int tile)
+{
+    switch (tile) {
+    case 0: _tile_zero(0); break;
+    case 1: _tile_zero(1); break;
+    case 2: _tile_zero(2); break;
+    default: _tile_zero(3); break;
+    }
+}
+
+MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const uint8_t *lines)
 {
     MOX_FENCE();
-    if (even) {
-        _tile_loadd(4, a, 64);
-        _tile_loadd(5, b, 64);
-        _tile_dpbf16ps(0, 4, 5);
-    } else {
-        _tile_loadd(7, a, 64);
-        _tile_loadd(6, b, 64);
-        _tile_dpbf16ps(2, 7, 6);
+    if (tile < 2)
+        _tile_loadd(4, rows, 64);
+    else
+        _tile_loadd(7, rows, 64);
+    if (tile % 2 == 0)
+        _tile_loadd(5, lines, 64);
+    else
+        _tile_loadd(6, lines, 64);
+    switch (tile) {
+    case 0: _tile_dpbf16ps(0, 4, 5); break;
+    case 1: _tile_dpbf16ps(1, 4, 6); break;
+    case 2: _tile_dpbf16ps(2, 7, 5); break;
+    default: _tile_dpbf16ps(3, 7, 6); break;
     }
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_tall_drain(bool even, bool acts, const mox_amx_job *j, int p, int64_t row,
-                                          int64_t segment, __m512 sum[16])
+MOX_KERNEL_INLINE void mox_amx_tall_store(int tile, float *to)
 {
-    float *buffer = j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
     MOX_FENCE();
-    if (even)
-        _tile_stored(0, buffer, 64);
-    else
-        _tile_stored(2, buffer, 64);
-    MOX_FENCE();
-    const __m512 scale = mox_amx_scale_of(acts, j, &j->panel[p], segment);
-    for (int r = 0; r < 16; r++)
-        sum[r] = mox_amx_drained(acts, j, buffer + r * 16, scale, mox_min_i64(row + r, j->rows - 1), segment, sum[r]);
-}
-
-MOX_KERNEL_INLINE void mox_amx_tall_segment(mox_amx_form f, bool even, bool first, bool acts, const mox_amx_job *j,
-                                            int p, int64_t row, int64_t tile_rows, int64_t segment, const uint8_t *a,
-                                            __m512 sum[16])
-{
-    const int64_t s0 = segment * j->segment_steps, s1 = mox_min_i64(s0 + j->segment_steps, j->steps);
-    if (even)
-        _tile_zero(0);
-    else
-        _tile_zero(2);
-    for (int64_t s = s0; s < s1; s++) {
-        mox_amx_tall_step(even, a + s * tile_rows * 64, mox_amx_lines_of(j, p, s));
-        if (first)
-            mox_amx_decode_step(f, j, p, s + 1);
+    switch (tile) {
+    case 0: _tile_stored(0, to, 64); break;
+    case 1: _tile_stored(1, to, 64); break;
+    case 2: _tile_stored(2, to, 64); break;
+    default: _tile_stored(3, to, 64); break;
     }
-    mox_amx_tall_drain(even, acts, j, p, row, segment, sum);
+    MOX_FENCE();
 }
 
-/* Rows [row, row + tile_rows) of panel p. The first tile of rows decodes. */
-MOX_KERNEL_INLINE void mox_amx_tall(mox_amx_form f, bool first, bool acts, const mox_amx_job *j, int p, int64_t row,
-                                    int64_t tile_rows)
+MOX_KERNEL_INLINE void mox_amx_tall_multiply(mox_amx_form f, bool decode, int tile, const mox_amx_job *j, int p,
+                                             const uint8_t *a, int64_t tile_rows, int64_t segment)
 {
-    const uint8_t *a = j->a + row * j->steps * 64;
+    const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
+    mox_amx_tall_begin(tile);
+    for (int64_t s = first; s < last; s++) {
+        mox_amx_tall_step(tile, a + s * tile_rows * MOX_AMX_LINE, mox_amx_lines_of(j, p, s));
+        if (decode)
+            mox_amx_decode_step(f, j, p, s + mox_amx_chunk(j) * j->segment_steps);
+    }
+}
+
+MOX_KERNEL_INLINE float *mox_amx_tall_buffer(const mox_amx_job *j, int64_t segment)
+{
+    return j->buffer + (segment & 3) * MOX_AMX_TILE;
+}
+
+/* A segment's tile is stored after the product of the next, and read back one later: so neither waits. */
+MOX_KERNEL_INLINE void mox_amx_tall_stage(mox_amx_form f, bool decode, int tile, const mox_amx_job *j, int p,
+                                          int64_t row, int64_t tile_rows, int64_t segment, int64_t first, int64_t last,
+                                          __m512 sum[16])
+{
+    if (segment < last)
+        mox_amx_tall_multiply(f, decode, tile, j, p, j->a + row * j->steps * MOX_AMX_LINE, tile_rows, segment);
+    if (segment > first && segment <= last)
+        mox_amx_tall_store(tile ^ 1, mox_amx_tall_buffer(j, segment - 1));
+    if (segment <= first + 1)
+        return;
+    const float *c = mox_amx_tall_buffer(j, segment - 2);
+    const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment - 2);
+    if (end.acts != NULL)
+        mox_amx_drain_rows(true, j, c, end, row, 16, sum);
+    else
+        mox_amx_drain_rows(false, j, c, end, row, 16, sum);
+}
+
+MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_form f, bool decode, bool full, const mox_amx_job *j, int p,
+                                         int64_t row, int64_t tile_rows, int64_t first, int64_t last)
+{
+    float *c = j->c + row * 32 + p * 16;
     __m512 sum[16];
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < 16; r++)
-        sum[r] = _mm512_setzero_ps();
-    if (first)
-        mox_amx_decode_step(f, j, p, 0);
-    for (int64_t segment = 0; segment < j->segments; segment += 2) {
-        mox_amx_tall_segment(f, true, first, acts, j, p, row, tile_rows, segment, a, sum);
-        if (segment + 1 < j->segments)
-            mox_amx_tall_segment(f, false, first, acts, j, p, row, tile_rows, segment + 1, a, sum);
+        sum[r] = first > 0 && (full || r < tile_rows) ? _mm512_load_ps(c + r * 32) : _mm512_setzero_ps();
+    for (int64_t segment = first; segment < last + 2; segment += 2) {
+        mox_amx_tall_stage(f, decode, full ? 0 : 2, j, p, row, tile_rows, segment, first, last, sum);
+        if (segment < last + 1)
+            mox_amx_tall_stage(f, decode, full ? 1 : 3, j, p, row, tile_rows, segment + 1, first, last, sum);
     }
-    for (int r = 0; r < 16 && r < tile_rows; r++)
-        _mm512_store_ps(j->c + (row + r) * 32 + p * 16, sum[r]);
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < 16; r++)
+        if (full || r < tile_rows)
+            _mm512_store_ps(c + r * 32, sum[r]);
 }
+
+/* Segments [first, last) of panel p times a tile of rows, from decoded lines; the sums so far are in c. `decode`: the
+ * chunk that follows, step by step. */
+MOX_KERNEL_INLINE void mox_amx_tall(mox_amx_form f, bool decode, const mox_amx_job *j, int p, int64_t row,
+                                    int64_t first, int64_t last)
+{
+    const int64_t rows = mox_min_i64(16, j->rows - row);
+    if (rows == 16)
+        mox_amx_tall_tile(f, decode, true, j, p, row, rows, first, last);
+    else
+        mox_amx_tall_tile(f, decode, false, j, p, row, rows, first, last);
+}
+
+/* Of all tiles of rows from `row` on, both panels. */
+void mox_amx_tall_again(const mox_amx_job *from, int64_t row, int64_t first, int64_t last);
 
 #endif

@@ -41,14 +41,15 @@ MOX_KERNEL_INLINE void mox_amx_decode_wide(mox_amx_form f, const mox_amx_job *j,
 {
     for (int q = 0; q < 4; q++) {
         __m512i pairs[4];
-        const int64_t group = f.fold == MOX_AMX_FOLD_E4M3 ? 2 * s + q / 2 : mox_amx_group_of(j, s);
+        /* Half of the last step may have no group; what lies there may be NaN. */
+        const int64_t group =
+            f.fold == MOX_AMX_FOLD_E4M3 ? mox_min_i64(2 * s + q / 2, j->groups - 1) : mox_amx_group_of(j, s);
         __m512 scale;
         if (f.fold == MOX_AMX_FOLD_E4M3)
-            scale = _mm512_mul_ps(mox_amx_e4m3_row(from->exponent + group * MOX_PANEL_ROWS),
+            scale = _mm512_mul_ps(mox_amx_e4m3_row(from->folded + group * MOX_PANEL_ROWS),
                                   _mm512_set1_ps(1 / MOX_AMX_E4M3_END));
         else
-            scale =
-                _mm512_div_ps(mox_amx_e8m0_row(from->exponent + group * MOX_PANEL_ROWS), _mm512_loadu_ps(from->end));
+            scale = _mm512_div_ps(mox_amx_e8m0_row(from->folded + group * MOX_PANEL_ROWS), _mm512_loadu_ps(from->end));
         mox_pairs_quarter(f.like, false, &j->tables, from->codes + s * j->step_bytes, q, mox_pairs_no_zeros(f.like),
                           pairs);
         for (int i = 0; i < 4; i++)
@@ -71,24 +72,24 @@ void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_
         mox_amx_decode_wide((mox_amx_form) { MOXIE_F8_E4M3, false, MOX_AMX_FOLD_E8M0 }, j, from, s, to);
 }
 
-/* ---- decoded lines ------------------------------------------------------------------------------- */
+/* ---- tall ---------------------------------------------------------------------------------------- */
 
-/* Tiles of rows after the first find the lines decoded, whatever the format was. The jobs are copied, so that the
- * compiler keeps their fields in registers across fences. */
-void mox_amx_tall_again(const mox_amx_job *from, int p, int64_t row, int64_t rows)
+/* The job is copied, so that the compiler keeps its fields in registers across fences. */
+void mox_amx_tall_again(const mox_amx_job *from, int64_t row, int64_t first, int64_t last)
 {
     const mox_amx_job j = *from;
     const mox_amx_form none = { MOXIE_BF16, false, MOX_AMX_DRAINED };
-    if (j.a_scales != NULL)
-        mox_amx_tall(none, false, true, &j, p, row, rows);
-    else
-        mox_amx_tall(none, false, false, &j, p, row, rows);
+    for (; row < j.rows; row += 16)
+        for (int p = 0; p < j.panels; p++)
+            mox_amx_tall(none, false, &j, p, row, first, last);
 }
+
+/* ---- square -------------------------------------------------------------------------------------- */
 
 void mox_amx_square_kept(const mox_amx_job *j)
 {
     const mox_amx_form none = { MOXIE_BF16, false, MOX_AMX_DRAINED };
-    mox_amx_all_square(none, false, j->a_scales != NULL, j);
+    mox_amx_all_square(none, false, j);
 }
 
 #endif

@@ -28,8 +28,7 @@ typedef struct mox_amx_tiles {
 
 /* Quarter `at` of those that a step decodes; of bf16, which needs no decoding, what is to come is fetched.
  */
-MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, const mox_pair_tables *tables, int at,
-                                     int64_t s, mox_amx_feed *feed)
+MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int at, int64_t s, mox_amx_feed *feed)
 {
     const int p = at / 4, q = at % 4;
     if (q == 0)
@@ -40,12 +39,12 @@ MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, const
         *feed = mox_amx_feed_of(f, j, &j->panel[p], s);
     else if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
         feed->scale = mox_amx_folded_scale(f, j, &j->panel[p], s, q);
-    mox_amx_decode_quarter(f, tables, feed, q);
+    mox_amx_decode_quarter(f, j, feed, q);
 }
 
 /* A step, and when `decode` step `ahead` of both panels: a part of their quarters after each of the 2 R products. */
-MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, const mox_amx_job *j,
-                                           const mox_pair_tables *tables, mox_amx_tiles t, int64_t ahead)
+MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, const mox_amx_job *j, mox_amx_tiles t,
+                                           int64_t ahead)
 {
     const int each = decode ? 4 / R : 0;
     mox_amx_feed feed;
@@ -68,7 +67,7 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, c
         MOX_FENCE();
         MOX_KERNEL_UNROLL
         for (int at = product * each; at < (product + 1) * each; at++)
-            mox_amx_share(f, j, tables, at, ahead, &feed);
+            mox_amx_share(f, j, at, ahead, &feed);
     }
     MOX_FENCE();
 }
@@ -81,7 +80,7 @@ MOX_KERNEL_INLINE mox_amx_stream mox_amx_stream_of(const mox_amx_stream *from)
                               .next = from->next,
                               .next_scales = from->next_scales,
                               .zero = from->zero,
-                              .exponent = from->exponent,
+                              .folded = from->folded,
                               .scale = from->scale,
                               .lines = from->lines };
 }
@@ -103,7 +102,6 @@ MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, 
                                             int64_t high, int64_t low, int64_t s, int64_t last)
 {
     const mox_amx_job j = mox_amx_part_of(from);
-    const mox_pair_tables tables = mox_amx_tables(f, &j);
     mox_amx_tiles t = { .a0 = from->a + (row * j.steps + s * high) * 64 };
     t.a1 = from->a + ((row + high) * j.steps + s * low) * 64;
     const int64_t decoding = decode ? mox_min_i64(last, j.steps - MOX_AMX_LEAD) : s;
@@ -112,24 +110,34 @@ MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, 
         t.b0 = j.panel[0].lines + at;
         t.b1 = j.panel[1].lines + at;
         if (s < decoding)
-            mox_amx_square_step(f, R, decode, &j, &tables, t, s + MOX_AMX_LEAD);
+            mox_amx_square_step(f, R, decode, &j, t, s + MOX_AMX_LEAD);
         else
-            mox_amx_square_step(f, R, false, &j, &tables, t, 0);
+            mox_amx_square_step(f, R, false, &j, t, 0);
     }
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, const mox_amx_job *j, int p, int64_t row, int64_t rows,
-                                          const float *tile, int64_t segment)
+                                          const float *tile, int64_t segment, mox_amx_end end)
 {
-    const __m512 scale = mox_amx_scale_of(acts, j, &j->panel[p], segment);
     for (int64_t r = 0; r < rows; r++) {
         float *c = j->c + (row + r) * 32 + p * 16;
-        const __m512 before = segment == 0 ? mox_amx_nothing(acts, j) : _mm512_load_ps(c);
-        _mm512_store_ps(c, mox_amx_drained(acts, j, tile + r * 16, scale, row + r, segment, before));
+        const __m512 before = segment == 0 ? mox_amx_nothing(j) : _mm512_load_ps(c);
+        _mm512_store_ps(c, mox_amx_drained(acts, j, tile + r * 16, end, row + r, before));
     }
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_drain(bool acts, const mox_amx_job *j, int64_t row, int64_t high, int64_t low,
+/* One C tile of panel p. */
+MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t row, int64_t rows, const float *tile,
+                                          int64_t segment)
+{
+    const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment);
+    if (end.acts != NULL)
+        mox_amx_square_add(true, j, p, row, rows, tile, segment, end);
+    else
+        mox_amx_square_add(false, j, p, row, rows, tile, segment, end);
+}
+
+MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, int64_t row, int64_t high, int64_t low,
                                             int64_t segment)
 {
     float *buffer = j->buffer;
@@ -142,14 +150,14 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(bool acts, const mox_amx_job *j, int
     }
     MOX_FENCE();
     for (int p = 0; p < j->panels; p++) {
-        mox_amx_square_add(acts, j, p, row, high, buffer + p * MOX_AMX_TILE, segment);
-        mox_amx_square_add(acts, j, p, row + high, low, buffer + (2 + p) * MOX_AMX_TILE, segment);
+        mox_amx_square_end(j, p, row, high, buffer + p * MOX_AMX_TILE, segment);
+        mox_amx_square_end(j, p, row + high, low, buffer + (2 + p) * MOX_AMX_TILE, segment);
     }
 }
 
 /* One pair of row tiles along all segments. The last panel of an odd number is multiplied twice. */
-MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, bool acts, const mox_amx_job *j, int64_t row,
-                                      int64_t high, int64_t low)
+MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx_job *j, int64_t row, int64_t high,
+                                      int64_t low)
 {
     for (int64_t s = 0; decode && s < MOX_AMX_LEAD; s++)
         for (int p = 0; p < 2; p++)
@@ -164,20 +172,20 @@ MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, bool acts, co
             mox_amx_square_steps(f, 2, decode, j, row, high, low, s, last);
         else
             mox_amx_square_steps(f, 1, decode, j, row, high, low, s, last);
-        mox_amx_square_drain(acts, j, row, high, low, segment);
+        mox_amx_square_drain(j, row, high, low, segment);
     }
 }
 
 /* `decode`: lines are made as the product goes, or fetched, once, where the record holds them. */
-MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, bool acts, const mox_amx_job *j)
+MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, const mox_amx_job *j)
 {
     for (int64_t row = 0; row < j->rows; row += 32) {
         const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
         mox_amx_configure((int)high, low > 0 ? (int)low : 1);
         if (mox_amx_is_direct(f) && row > 0)
-            mox_amx_square(f, false, acts, j, row, high, low);
+            mox_amx_square(f, false, j, row, high, low);
         else
-            mox_amx_square(f, decode, acts, j, row, high, low);
+            mox_amx_square(f, decode, j, row, high, low);
     }
 }
 

@@ -77,10 +77,15 @@ static bool takes_operand(const mox_expert_gemm_problem *problem, mox_refusal *w
     return true;
 }
 
-/* What the row does with the scales of a problem. */
-static mox_panel_multiply_fn form_of(size_t i, const moxie_quant *weight, int64_t group_cols, int64_t groups)
+static bool is_by_16(const moxie_quant *weight, int64_t cols)
 {
-    const bool by_16 = groups > 1 && group_cols < MOX_PANEL_STEP;
+    return mox_scale_cols(weight, cols) > 1 && mox_group_cols(weight, cols) < MOX_PANEL_STEP;
+}
+
+/* What the row does with the scales of a problem. */
+static mox_panel_multiply_fn form_of(size_t i, const moxie_quant *weight, int64_t cols)
+{
+    const bool by_16 = is_by_16(weight, cols);
     if (weight->scale == MOXIE_F8_E8M0 && formats[i].e8m0 != NULL)
         return by_16 ? NULL : formats[i].e8m0;
     if (weight->scale == MOXIE_F8_E4M3 && by_16)
@@ -101,7 +106,7 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
     mox_panel_multiply_fn found = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i].element == weight->element && formats[i].zeros == (weight->has_zero != 0))
-            found = form_of(i, weight, mox_group_cols(weight, cols), mox_scale_cols(weight, cols));
+            found = form_of(i, weight, cols);
     if (found == NULL)
         mox_refuse(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
                    "decodes to bf16, and has no form for %s%s in these groups", mox_quant_dtype_name(weight->element),
@@ -112,7 +117,9 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
 uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = problem_cols(problem);
-    return mox_amx_scratch_bytes(mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(problem->weight, cols));
+    /* Of the foldings only this one asks for more. */
+    const mox_amx_folding fold = is_by_16(problem->weight, cols) ? MOX_AMX_FOLD_E4M3 : MOX_AMX_DRAINED;
+    return mox_amx_scratch_bytes(fold, mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(problem->weight, cols));
 }
 
 #else

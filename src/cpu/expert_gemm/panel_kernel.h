@@ -14,7 +14,8 @@
  * int8 weights C is an exact int32, rounded once to fp32.
  *
  * Arithmetic "fold32" differs in one thing: scales that leave every code exact in bf16 (E8M0; E4M3 of f4_e2m1 in
- * groups of 16) are multiplied into the codes first, and end no segment.
+ * groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16 of their
+ * value, and the sum ends times 2^16.
  *
  * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
  *
