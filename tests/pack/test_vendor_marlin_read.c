@@ -149,6 +149,8 @@ static const reader readers[] = {
     { "marlin-gptq-int8-channel", "int4 words channel", "qweight", "scales", true, false, u4_value, f16_scale, 1,
       false },
     { "marlin-mxfp4", "mxfp4", "weight", "weight_scale", false, true, fp4_as_bf16, e8m0_scale, 0x1p126, false },
+    { "marlin-ct-fp8", "int4 words g32", "weight_packed", "weight_scale", true, false, s4m_value, bf16_scale, 1,
+      false },
     { "marlin-mxfp4-fp8", "mxfp4", "weight", "weight_scale", true, false, fp4_as_e4m3, e8m0_scale, 1, false },
     { "marlin-nvfp4-bf16", "nvfp4 multiply", "weight", "weight_scale", false, true, fp4_as_bf16, s0e5m3_bf16, 1, true },
     { "marlin-nvfp4-f16", "nvfp4 multiply", "weight", "weight_scale", false, true, fp4_as_f16, s0e5m3_f16, 1, true },
@@ -343,12 +345,36 @@ static void stored_zero_points_are_what_the_kernel_subtracts(void **state)
     test_expert_free(&expert);
 }
 
+/* INT8 activations: what the kernel subtracts, from what; its scales are rounded to int16. */
+static void zero_points_under_int8_are_in_order_of_columns(void **state)
+{
+    (void)state;
+    test_expert expert;
+    mox_record_shape shape;
+    test_packed p;
+    make_expert(&expert, "awq", MOXIE_DTYPE_NONE, &shape);
+    test_packed_make(&p, mox_vendor_by_name("marlin-awq-int8"), &shape, NULL, &expert.view, false);
+    const uint8_t *z = tensor_of(&p, 1, "qzeros");
+    for (int64_t n = 0; n < 256; n++)
+        for (int64_t k = 0; k < 128; k++) {
+            const int64_t at = k / 32 * 256 + scale_at(n, false, false);
+            const double zero = z[at / 2] >> at % 2 * 4 & 15;
+            const double code = field(tensor_of(&p, 1, "qweight"), k, n, 256, 4, true);
+            const moxie_matrix *m = &expert.view.down;
+            const double scale = mox_grid_value(&m->scale, n, k / 32);
+            assert_true((code - zero) * scale == mox_matrix_weight(m, &shape.w2, n, k));
+        }
+    unpack_expert(&p, &expert);
+    test_expert_free(&expert);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_read_the_checkpoints_weights),
         cmocka_unit_test(symmetric_gptq_is_read_without_its_zero_points),
         cmocka_unit_test(stored_zero_points_are_what_the_kernel_subtracts),
+        cmocka_unit_test(zero_points_under_int8_are_in_order_of_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

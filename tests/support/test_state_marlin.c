@@ -321,6 +321,45 @@ int test_state_marlin_gptq_int8(const mox_vendor_plan *plan, const moxie_expert 
     return n + 4;
 }
 
+/* GPTQ's tensors under compressed-tensors' names, which has neither biases nor zero points. */
+static int rename_ct(test_stated out[], int count)
+{
+    static const char *const names[][2] = { { "qweight", "weight_packed" }, { "scales", "weight_scale" } };
+    static const char *const whole[2][2][2] = {
+        { { "w13_weight_packed", "w2_weight_packed" }, { "w13_weight_scale", "w2_weight_scale" } },
+        { { NULL, NULL }, { "moxie.w13_weight_scale", "moxie.w2_weight_scale" } },
+    };
+    for (int i = 0; i < count; i++)
+        for (int n = 0; n < 2; n++)
+            if (strstr(out[i].name, names[n][0]) != NULL)
+                out[i].name = whole[out[i].name[0] == 'm'][n][strstr(out[i].name, "w2_") != NULL];
+    return count;
+}
+
+int test_state_marlin_ct_fp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    return rename_ct(out, test_state_marlin_gptq_fp8(plan, e, out));
+}
+
+int test_state_marlin_ct_int8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    return rename_ct(out, test_state_marlin_gptq_int8(plan, e, out));
+}
+
+int test_state_marlin_awq_int8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    int n = 0;
+    for (int i = test_state_marlin_gptq_int8(plan, e, out), j = 0; j < i; j++) {
+        if (strstr(out[j].name, "qzeros") != NULL) /* kept by GPTQ, here the kernel's */
+            test_array_free(&out[j].array);
+        else
+            out[n++] = out[j];
+    }
+    for (int i = 0; i < 2; i++)
+        out[n++] = (test_stated) { i ? "w2_qzeros" : "w13_qzeros", grouped(turn(zeros(plan, e, i))), 4 };
+    return n;
+}
+
 int test_state_moe_wna16(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     int n = 0;

@@ -9,6 +9,8 @@
  *     marlin-gptq-fp8           tiles, 8-bit act   times 512                none
  *     marlin-gptq-int8          tiles, 8-bit act   int16, a factor beside   none
  *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted          none
+ *     marlin-ct-fp8, -int8      as gptq's          as gptq's                none
+ *     marlin-awq-int8           tiles, 8-bit act   int16, a factor beside   permuted, words of N
  *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows
  *
  * Rows of w13 are gate's, then up's. Memory is drawn in docs/formats/marlin.md.
@@ -188,6 +190,68 @@ const mox_vendor_layout mox_vendor_marlin_gptq_int8_channel = {
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_single), SYMMETRIC_ZEROS,
                BIASES },
+};
+
+/* ---- the same of compressed-tensors and AWQ -------------------------------------------------------- */
+
+const mox_vendor_layout mox_vendor_marlin_ct_fp8 = {
+    .name = "marlin-ct-fp8",
+    .summary = "Marlin tiles of int4 for FP8 activations, scales times 512, under compressed-tensors' names",
+    .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16, input_dtype float8_e4m3fn",
+    .takes = { .elements = { MOXIE_U4B8 },
+               .scales = HALVES,
+               .group_cols = { 32, 64, 128, -1 },
+               .whole_groups = true,
+               .no_zeros = true,
+               .ungated = true },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4b8_to_s4m, &mox_order_marlin_a8),
+               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_times_512,
+                    &mox_order_marlin_single) },
+};
+
+const mox_vendor_layout mox_vendor_marlin_ct_int8 = {
+    .name = "marlin-ct-int8",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares, under compressed-tensors' names",
+    .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16, input_dtype int8",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 32, 64, 128 },
+               .whole_groups = true,
+               .no_zeros = true,
+               .ungated = true },
+    .surveys = true,
+    .holds = has_groups,
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
+               BOTH_DERIVED("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
+                            &mox_order_marlin_single),
+               BOTH_KEPT("weight_scale", MOX_VENDOR_SCALES, NULL) },
+    .constants = { { "w13_input_global_scale", input_factor_13, NULL },
+                   { "w2_input_global_scale", input_factor_2, NULL } },
+};
+
+const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
+    .name = "marlin-awq-int8",
+    .summary = "Marlin tiles of int4 with zero points for INT8 activations, scales as int16 shares",
+    .caller = "vLLM fused_marlin_moe, parameters of awq_marlin, input_dtype int8",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32 },
+               .whole_groups = true,
+               .zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .surveys = true,
+    .holds = has_groups,
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
+               BOTH_DERIVED("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
+                            &mox_order_marlin_single),
+               BOTH_KEPT("scales", MOX_VENDOR_SCALES, NULL),
+               BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_I32, &mox_code_zeros_plus, &mox_order_marlin_zeros_a8), BIASES },
+    .constants = { { "w13_input_global_scale", input_factor_13, NULL },
+                   { "w2_input_global_scale", input_factor_2, NULL } },
 };
 
 /* ---- moe_wna16 ------------------------------------------------------------------------------------ */

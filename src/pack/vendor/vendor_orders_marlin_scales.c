@@ -9,7 +9,8 @@
  *         single       2i + 8 (j / 2) + j % 2                         0 1 8 9 16 17 24 25 | 2 3 10 11 ..  runs of 32
  *         grouped_fp4  as grouped, columns 1 and 2 of every 4 exchanged
  *
- *     zeros [N][G]   ->  [G][N * bits / 32] words: grouped, then in every 8 columns 0 2 4 6 1 3 5 7
+ *     zeros [N][G]   ->  [G][N * bits / 32] words: grouped, then in every 8 columns 0 2 4 6 1 3 5 7; with 8-bit
+ *                        activations grouped only
  *     row pairs      ->  [N / 2][G] bytes: row 2i in the low nibbles, 2i + 1 in the high (moe_wna16's zero points)
  *
  * `grouped` is for more than one group: Marlin's kernel asks the same. With 8-bit activations always `single`.
@@ -178,10 +179,10 @@ const mox_vendor_order mox_order_marlin_bias = {
 /* ---- zero points ---------------------------------------------------------------------------------- */
 
 /* Row of the run whose zero point is nibble p of the result. */
-static inline int64_t zero_row(int64_t p)
+MOX_FLIP_INLINE int64_t zero_row(bool a8, int64_t p)
 {
     const int64_t i = p % 8;
-    return permuted(GROUPED, p / 8 * 8 + (i < 4 ? 2 * i : 2 * i - 7));
+    return permuted(GROUPED, a8 ? p : p / 8 * 8 + (i < 4 ? 2 * i : 2 * i - 7));
 }
 
 static inline uint32_t nibble(const uint8_t *row, int64_t i)
@@ -189,27 +190,51 @@ static inline uint32_t nibble(const uint8_t *row, int64_t i)
     return row[i / 2] >> i % 2 * 4 & 15u;
 }
 
-static void put_zeros(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
-                      uint8_t *tensor)
+MOX_FLIP_INLINE void put_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count,
+                                 const uint8_t *const *rows, uint8_t *tensor)
 {
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t p = 0; p < RUN; p += 2) {
-            const uint8_t *low = rows[r + zero_row(p)], *high = rows[r + zero_row(p + 1)];
+            const uint8_t *low = rows[r + zero_row(a8, p)], *high = rows[r + zero_row(a8, p + 1)];
             for (int64_t g = 0; g < m->cols; g++)
                 tensor[(g * m->rows + row + r + p) / 2] = (uint8_t)(nibble(low, g) | nibble(high, g) << 4);
         }
 }
 
-static void get_zeros(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
-                      const uint8_t *tensor)
+MOX_FLIP_INLINE void get_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                                 const uint8_t *tensor)
 {
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t p = 0; p < RUN; p++) {
-            uint8_t *to = rows[r + zero_row(p)];
+            uint8_t *to = rows[r + zero_row(a8, p)];
             memset(to, 0, (size_t)m->row_bytes);
             for (int64_t g = 0; g < m->cols; g++)
                 to[g / 2] |= (uint8_t)(nibble(tensor + (g * m->rows + row + r) / 2, p) << g % 2 * 4);
         }
+}
+
+static void put_zeros(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                      uint8_t *tensor)
+{
+    put_nibbles(false, m, row, count, rows, tensor);
+}
+
+static void get_zeros(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                      const uint8_t *tensor)
+{
+    get_nibbles(false, m, row, count, rows, tensor);
+}
+
+static void put_zeros_a8(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
+                         uint8_t *tensor)
+{
+    put_nibbles(true, m, row, count, rows, tensor);
+}
+
+static void get_zeros_a8(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+                         const uint8_t *tensor)
+{
+    get_nibbles(true, m, row, count, rows, tensor);
 }
 
 static int32_t zeros_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
@@ -226,6 +251,10 @@ static uint64_t nibbles(const mox_vendor_matrix *m)
 
 const mox_vendor_order mox_order_marlin_zeros = {
     .name = "marlin_zeros", RUNS, .shape = zeros_shape, .bytes = nibbles, .put = put_zeros, .get = get_zeros
+};
+
+const mox_vendor_order mox_order_marlin_zeros_a8 = {
+    .name = "marlin_zeros_a8", RUNS, .shape = zeros_shape, .bytes = nibbles, .put = put_zeros_a8, .get = get_zeros_a8
 };
 
 /* ---- row pairs ------------------------------------------------------------------------------------ */

@@ -67,7 +67,8 @@ extern const mox_vendor_code mox_code_i4_to_u4b8, mox_code_u4b8_to_s4m, mox_code
 extern const mox_vendor_code mox_code_times_512, mox_code_int8_scales, mox_code_fp8_scales_bf16,
     mox_code_fp8_scales_f16, mox_code_fp8_scales_plain, mox_code_e8m0_plus_6, mox_code_s0e5m3_bf16, mox_code_s0e5m3_f16;
 extern const mox_vendor_order mox_order_marlin, mox_order_marlin_a8, mox_order_marlin_scales, mox_order_marlin_single,
-    mox_order_marlin_fp4_scales, mox_order_marlin_bias, mox_order_marlin_zeros, mox_order_row_pairs;
+    mox_order_marlin_fp4_scales, mox_order_marlin_bias, mox_order_marlin_zeros, mox_order_marlin_zeros_a8,
+    mox_order_row_pairs;
 /* log2 of the factor f of NVFP4 scales, when `most` is the layer's largest. */
 int mox_marlin_nvfp4_shift(float most);
 
