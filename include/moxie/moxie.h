@@ -460,6 +460,10 @@ typedef struct moxie_options {
     const moxie_executor *executor; /* NULL: serial. Must outlive the plan */
     moxie_progress_fn progress;
     void *progress_user;
+    /* Of the cuda back end (moxie_cuda.h): which device, "0" (the default), "1", ...; explanations also take "sm_80",
+     * "sm_90" and "sm_100", which need no GPU. And where device memory comes from; NULL: the CUDA runtime. */
+    const char *device;
+    const struct moxie_cuda_allocator *device_memory;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
@@ -524,8 +528,9 @@ MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int3
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);
 
-/* What a run reads and writes; all host memory, contiguous rows. Either `ids` and `weights` are given
- * (chosen by the caller), or `logits`, or neither and the layer's router computes them. */
+/* What a run reads and writes; all host memory (for moxie_cuda_plan_run all device memory), contiguous rows. Either
+ * `ids` and `weights` are given (chosen by the caller), or `logits`, or neither and the layer's router computes them.
+ */
 typedef struct moxie_run_args {
     uint32_t struct_size;
     int64_t tokens;            /* T, 0 allowed */

@@ -225,6 +225,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
 {
     const mox_expert_pass *pass = c->pass;
     const mox_expert_rows *rows = &pass->side->rows;
+    const mox_cuda_expert_rows *cuda = &pass->side->cuda;
     const mox_operand *a = c->second ? &pass->a2 : &pass->a13;
     const float *out = c->second ? pass->y : pass->h;
     const int64_t n_out = c->second ? pass->side->shape.hidden : pass->side->n13;
@@ -232,8 +233,9 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
     const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
-    const double rounding = weight_rounding(&kernel->base, c->quant);
-    const bool flushes = mox_expert_gemm_flushes(kernel);
+    const mox_cuda_expert_gemm_row *on_device = c->second ? cuda->gemm2 : cuda->gemm13;
+    const double rounding = weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
+    const bool flushes = kernel != NULL && mox_expert_gemm_flushes(kernel); /* CUDA kernels keep subnormals */
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);

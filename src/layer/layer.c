@@ -61,14 +61,26 @@ static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
            mox_add_u64(*routed, layer->shared_bytes, all);
 }
 
+static void free_slab(moxie_layer *layer)
+{
+    if (mox_device_is_host(&layer->on.device))
+        mox_free_pages(layer->slab);
+    else
+        mox_device_release(&layer->on.device, layer->slab);
+    layer->slab = NULL;
+}
+
 /* One block for the records of the layouts that were chosen; the previous block, if any, goes. */
 static moxie_status allocate_slab(moxie_layer *layer, moxie_error *error)
 {
     uint64_t routed, all;
     if (!slab_bytes(layer, &routed, &all))
         return no_memory(&layer->config, error);
-    mox_free_pages(layer->slab);
-    layer->slab = mox_alloc_pages(all);
+    free_slab(layer);
+    if (!mox_device_is_host(&layer->on.device))
+        MOX_TRY(mox_device_allocate(&layer->on.device, all, "a layer's records", &layer->slab, error));
+    else
+        layer->slab = mox_alloc_pages(all);
     if (layer->slab == NULL)
         return no_memory(&layer->config, error);
     for (int32_t s = 0; s < layer->slots; s++)
@@ -134,7 +146,9 @@ static moxie_status allocate(moxie_layer *layer, moxie_error *error)
         ok = ok && allocate_dense(&layer->router, c->experts, c->router_width, c->router_has_bias != 0);
     if (layer->shared_layout != NULL && c->shared.has_gate)
         ok = ok && allocate_dense(&layer->shared_gate, 1, c->hidden, false);
-    return ok ? MOXIE_OK : no_memory(c, error);
+    if (!ok)
+        return no_memory(c, error);
+    return mox_device_is_host(&layer->on.device) ? MOXIE_OK : mox_device_layer_create(layer, error);
 }
 
 /* Which layouts the chosen kernels read; the choice itself is made again by each plan. */
@@ -142,7 +156,8 @@ static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *opti
 {
     mox_rows rows;
     mox_steps steps = { 0 };
-    const moxie_status status = mox_select(&layer->config, options, NULL, NULL, &rows, &steps, error);
+    const moxie_status status =
+        mox_select(&layer->config, options, &layer->on.device, NULL, NULL, &rows, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
     layer->routed_layout = rows.routed.layout;
@@ -163,7 +178,9 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     layer->config = checked;
     layer->routed_shape = mox_config_routed_shape(&checked);
     layer->shared_shape = mox_config_shared_shape(&checked);
-    moxie_status status = choose_layouts(layer, &read, error);
+    moxie_status status = mox_device_find(&read, false, &layer->on.device, error);
+    if (status == MOXIE_OK)
+        status = choose_layouts(layer, &read, error);
     if (status == MOXIE_OK)
         status = allocate(layer, error);
     if (status != MOXIE_OK) {
@@ -190,7 +207,8 @@ void mox_layer_destroy(moxie_layer *layer)
 {
     if (layer == NULL)
         return;
-    mox_free_pages(layer->slab);
+    free_slab(layer);
+    mox_device_layer_destroy(layer);
     mox_free(layer->records);
     mox_free(layer->slot_of);
     mox_free(layer->expert_of);
@@ -208,17 +226,41 @@ static moxie_status need_prepared(const moxie_layer *layer, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* `spare` holds a record that is fetched from the device; NULL when records can be read where they are. */
+static moxie_status verify_record(const moxie_layer *layer, const mox_layout *layout, const mox_record_shape *shape,
+                                  int64_t expert, const void *record, uint64_t bytes, void *spare, moxie_error *error)
+{
+    if (spare != NULL) {
+        MOX_TRY(mox_device_copy(&layer->on.device, spare, record, bytes, error));
+        record = spare;
+    }
+    return mox_record_verify(layout, shape, expert, record, error);
+}
+
+static moxie_status verify_all(const moxie_layer *layer, void *spare, moxie_error *error)
+{
+    for (int32_t s = 0; s < layer->slots; s++)
+        MOX_TRY(verify_record(layer, layer->routed_layout, &layer->routed_shape, layer->expert_of[s], layer->records[s],
+                              layer->record_bytes, spare, error));
+    if (layer->shared_layout == NULL)
+        return MOXIE_OK;
+    const moxie_status status = verify_record(layer, layer->shared_layout, &layer->shared_shape, -1,
+                                              layer->shared_record, layer->shared_bytes, spare, error);
+    return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
+}
+
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error)
 {
     MOX_TRY(need_prepared(layer, error));
-    for (int32_t s = 0; s < layer->slots; s++)
-        MOX_TRY(mox_record_verify(layer->routed_layout, &layer->routed_shape, layer->expert_of[s], layer->records[s],
-                                  error));
-    if (layer->shared_layout == NULL)
-        return MOXIE_OK;
-    const moxie_status status =
-        mox_record_verify(layer->shared_layout, &layer->shared_shape, -1, layer->shared_record, error);
-    return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
+    if (mox_device_is_host(&layer->on.device))
+        return verify_all(layer, NULL, error);
+    const uint64_t bytes = layer->record_bytes > layer->shared_bytes ? layer->record_bytes : layer->shared_bytes;
+    void *spare = mox_alloc_pages(bytes);
+    MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory to fetch a record of %llu bytes from the device",
+                (unsigned long long)bytes);
+    const moxie_status status = verify_all(layer, spare, error);
+    mox_free_pages(spare);
+    return status;
 }
 
 moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const void **data, uint64_t *bytes,

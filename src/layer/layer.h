@@ -6,12 +6,15 @@
  *     expert_of[s]: 0  1  4 ...              slot -> global expert
  *     slab:     | record of slot 0 | record of slot 1 | ... | the shared expert's record |      records[s] point in
  *
+ * Of a layer of the cuda back end the slab lies in device memory, and so do copies of all that kernels read (`on`).
+ *
  * In the flow: config -> select -> [layer] -> plan -> run. A layer is immutable while plans run on it;
  * prepare and update_expert have the layer to themselves.
  */
 #ifndef MOX_LAYER_LAYER_H
 #define MOX_LAYER_LAYER_H
 
+#include "layer/device_layer.h"
 #include "layer/select.h"
 
 /* The float that static activation quantization takes from the weights, of every expert. */
@@ -44,6 +47,7 @@ struct moxie_layer {
     float shared_given13, shared_given2;
     mox_dense_matrix router, shared_gate; /* weight NULL when absent */
     bool prepared;
+    mox_device_layer on; /* the device is the host's for the other back ends */
 };
 
 /* Bodies of the moxie_layer_ functions. */

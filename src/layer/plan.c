@@ -16,11 +16,13 @@ static void set_sides(moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
     plan->routed = (mox_expert_side) { .rows = plan->rows.routed,
+                                       .cuda = plan->rows.cuda.routed,
                                        .shape = mox_config_routed_shape(c),
                                        .a13 = c->a13,
                                        .a2 = c->a2,
                                        .activation = c->activation };
     plan->shared = (mox_expert_side) { .rows = plan->rows.shared,
+                                       .cuda = plan->rows.cuda.shared,
                                        .shape = mox_config_shared_shape(c),
                                        .a13 = c->shared.a13,
                                        .a2 = c->shared.a2,
@@ -33,7 +35,7 @@ static void set_fused(moxie_plan *plan, mox_expert_side *side)
     const moxie_dtype dtype = plan->config.dtype;
     const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
     const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
-    side->fused = side->rows.layout != NULL && side->rows.glu->tile != NULL &&
+    side->fused = side->rows.glu != NULL && side->rows.glu->tile != NULL &&
                   mox_fused_product_init(&side->first, side->rows.gemm13, &first) &&
                   mox_fused_product_init(&side->second, side->rows.gemm2, &second);
 }
@@ -46,6 +48,13 @@ static int64_t token_bytes(const moxie_plan *plan)
     return plan->config.top_k * (int64_t)pair;
 }
 
+/* Bytes that a token needs in a pass on a GPU: every stage of its pairs. */
+static int64_t device_token_bytes(const moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    return c->top_k * (2 * c->hidden + 4 * c->intermediate) * (int64_t)sizeof(float);
+}
+
 static void set_pass(moxie_plan *plan)
 {
     const bool shared = plan->shared.rows.layout != NULL;
@@ -53,6 +62,8 @@ static void set_pass(moxie_plan *plan)
     int64_t most = MOX_PASS_TOKENS;
     if (plan->routed.fused)
         most = mox_max_i64(most, MOX_PASS_BYTES / mox_max_i64(token_bytes(plan), 1));
+    if (!mox_device_is_host(&plan->device))
+        most = mox_max_i64(most, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
     plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, most);
 
     mox_expert_side *r = &plan->routed, *s = &plan->shared;
@@ -67,6 +78,24 @@ static void set_pass(moxie_plan *plan)
     s->n13 = s->shape.intermediate * (s->shape.gated ? 2 : 1);
 }
 
+/* A plan runs where its layer's records are. */
+static moxie_status find_device(moxie_plan *plan, const moxie_options *options, moxie_error *error)
+{
+    static const char *const names[] = { "the host's memory", "a device's memory" };
+    const moxie_layer *layer = plan->layer;
+    MOX_TRY(mox_device_find(options, layer == NULL, &plan->device, error));
+    if (layer == NULL)
+        return MOXIE_OK;
+    const bool wants = !mox_device_is_host(&plan->device), has = !mox_device_is_host(&layer->on.device);
+    MOX_FAIL_IF(
+        wants != has || plan->device.ordinal != layer->on.device.ordinal, MOXIE_ERR_MISMATCH, error,
+        "the plan is to run in %s (device %d), the layer's records are in %s (device %d): create the layer with "
+        "the options of the plan",
+        names[wants], (int)plan->device.ordinal, names[has], (int)layer->on.device.ordinal);
+    plan->device = layer->on.device;
+    return MOXIE_OK;
+}
+
 /* `layer` may be NULL. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
@@ -79,8 +108,10 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     plan->config = *config;
     plan->executor = *read.executor;
     plan->max_tokens = read.max_tokens;
-    moxie_status status = mox_select(config, &read, layer != NULL ? layer->routed_layout : NULL,
-                                     layer != NULL ? layer->shared_layout : NULL, &plan->rows, &plan->steps, error);
+    moxie_status status = find_device(plan, &read, error);
+    if (status == MOXIE_OK)
+        status = mox_select(config, &read, &plan->device, layer != NULL ? layer->routed_layout : NULL,
+                            layer != NULL ? layer->shared_layout : NULL, &plan->rows, &plan->steps, error);
     if (status == MOXIE_OK) {
         set_sides(plan);
         set_fused(plan, &plan->routed);

@@ -21,6 +21,8 @@
  * every pass reads the weights again. */
 #define MOX_PASS_TOKENS 256
 #define MOX_PASS_BYTES  (INT64_C(192) << 20)
+/* The same on a GPU, where device memory is the only limit. */
+#define MOX_DEVICE_PASS_BYTES (INT64_C(1) << 30)
 /* Tokens that one worker routes at a time. */
 #define MOX_ROUTE_TOKENS 32
 
@@ -51,11 +53,13 @@ typedef struct mox_workspace {
     uint64_t codes, row, gemm;
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;
     mox_expert_space routed, shared;
+    uint64_t counts, amax, shared_offsets; /* on a GPU: of permute, of quant_act, [2] */
 } mox_workspace;
 
 /* What a pass needs to know about one kind of expert, routed or shared. */
 typedef struct mox_expert_side {
     mox_expert_rows rows;
+    mox_cuda_expert_rows cuda;
     mox_record_shape shape;
     moxie_quant a13, a2;
     moxie_activation activation;
@@ -71,12 +75,18 @@ struct moxie_plan {
     const moxie_layer *layer; /* NULL: an explanation, it cannot run */
     moxie_layer_config config;
     moxie_executor executor;
+    mox_device device; /* the host's for the other back ends */
     int64_t max_tokens, pass_tokens;
     mox_rows rows;
     mox_expert_side routed, shared;
     mox_workspace space;
     mox_steps steps;
 };
+
+static inline bool mox_plan_has_shared_gate(const moxie_plan *plan)
+{
+    return plan->rows.shared_gate != NULL || plan->rows.cuda.shared_gate != NULL;
+}
 
 /* Bodies of the moxie_plan_ functions. */
 moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,

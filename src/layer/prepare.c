@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/executor.h"
+#include "base/log.h"
 #include "base/sizes.h"
 #include "layer/layer.h"
 #include "layer/struct_size.h"
@@ -32,7 +33,8 @@ typedef struct pack_batch {
     const int64_t *experts; /* [count] global indices; -1 is the shared expert */
     void *const *records;   /* [count] */
     int64_t count, parts, workers;
-    uint64_t *sums; /* [count, parts] */
+    uint64_t *sums;        /* [count, parts] */
+    mox_device_ring *ring; /* NULL: `records` is host memory */
     _Atomic bool failed;
 } pack_batch;
 
@@ -99,27 +101,61 @@ static moxie_status report_progress(const moxie_options *options, int64_t done, 
     return MOXIE_OK;
 }
 
-/* Packs `total` experts; `batch` says which, from the first. */
-static moxie_status pack_in_batches(pack_batch batch, int64_t total, const moxie_options *options, moxie_error *error)
+/* One batch into its records, or through the ring to the device. */
+static moxie_status fill(pack_batch *batch, void **buffers, const moxie_options *options, moxie_error *error)
 {
+    void *const *to = batch->records;
+    if (batch->ring == NULL)
+        return pack(batch, options->executor, error);
+    MOX_TRY(mox_device_ring_begin(batch->ring, buffers, error));
+    batch->records = buffers;
+    const moxie_status status = pack(batch, options->executor, error);
+    batch->records = to;
+    MOX_TRY(status);
+    return mox_device_ring_send(batch->ring, to, batch->count, error);
+}
+
+static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t at_once, int64_t total,
+                             const moxie_options *options, moxie_error *error)
+{
+    for (int64_t done = 0; done < total; done += batch->count) {
+        batch->count = mox_min_i64(at_once, total - done);
+        MOX_TRY(fill(batch, buffers, options, error));
+        let_go(batch);
+        batch->experts += batch->count;
+        batch->records += batch->count;
+        MOX_TRY(report_progress(options, done + batch->count, total, error));
+    }
+    return MOXIE_OK;
+}
+
+/* Packs `total` experts of `bytes` each; `batch` says which, from the first. */
+static moxie_status pack_in_batches(pack_batch batch, const mox_device *device, uint64_t bytes, int64_t total,
+                                    const moxie_options *options, moxie_error *error)
+{
+    mox_device_ring ring;
     batch.workers = options->executor->workers;
     batch.parts = mox_record_parts(batch.layout, batch.shape);
     const int64_t at_once = mox_min_i64(batch.workers, mox_ceil_div(PARTS_PER_WORKER * batch.workers, batch.parts));
     batch.sums = mox_calloc((uint64_t)(at_once * batch.parts), sizeof *batch.sums);
-    MOX_FAIL_IF(batch.sums == NULL, MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers",
-                (long long)batch.workers);
+    void **buffers = mox_calloc((uint64_t)at_once, sizeof *buffers);
     moxie_status status = MOXIE_OK;
-    for (int64_t done = 0; status == MOXIE_OK && done < total; done += batch.count) {
-        batch.count = mox_min_i64(at_once, total - done);
-        status = pack(&batch, options->executor, error);
-        if (status != MOXIE_OK)
-            break;
-        let_go(&batch);
-        batch.experts += batch.count;
-        batch.records += batch.count;
-        status = report_progress(options, done + batch.count, total, error);
+    if (batch.sums == NULL || buffers == NULL)
+        status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers", (long long)batch.workers);
+    if (status == MOXIE_OK && !mox_device_is_host(device)) {
+        status = mox_device_ring_open(&ring, device, bytes, at_once, error);
+        if (status == MOXIE_OK) {
+            mox_log(MOXIE_LOG_INFO, "%lld experts go to the device through %llu bytes of pinned memory",
+                    (long long)total, (unsigned long long)(2 * (uint64_t)at_once * bytes));
+            batch.ring = &ring;
+        }
     }
+    if (status == MOXIE_OK)
+        status = fill_all(&batch, buffers, at_once, total, options, error);
+    if (batch.ring != NULL)
+        status = mox_device_ring_close(&ring, status, error);
     mox_free(batch.sums);
+    mox_free(buffers);
     return status;
 }
 
@@ -131,7 +167,7 @@ static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights
                                .weights = weights,
                                .experts = layer->expert_of,
                                .records = layer->records };
-    return pack_in_batches(batch, layer->slots, options, error);
+    return pack_in_batches(batch, &layer->on.device, layer->record_bytes, layer->slots, options, error);
 }
 
 static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
@@ -145,7 +181,7 @@ static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights
                                .records = &layer->shared_record };
     moxie_options silent = *options;
     silent.progress = NULL;
-    const moxie_status status = pack_in_batches(batch, 1, &silent, error);
+    const moxie_status status = pack_in_batches(batch, &layer->on.device, layer->shared_bytes, 1, &silent, error);
     return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
 
@@ -204,6 +240,8 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(mox_layer_suit(layer, &w, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
+    if (!mox_device_is_host(&layer->on.device))
+        MOX_TRY(mox_device_layer_refresh(layer, error));
     layer->prepared = true;
     return MOXIE_OK;
 }
@@ -220,6 +258,12 @@ static moxie_status swap_given(moxie_layer *layer, int64_t expert, const moxie_e
         resolve_given(layer, NULL);
     }
     return status;
+}
+
+static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *record, moxie_error *error)
+{
+    MOX_TRY(mox_device_copy(&layer->on.device, layer->records[slot], record, layer->record_bytes, error));
+    return mox_device_layer_refresh(layer, error);
 }
 
 moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
@@ -239,8 +283,10 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     moxie_status status = mox_record_pack(layer->routed_layout, &layer->routed_shape, expert, weights, spare, error);
     if (status == MOXIE_OK)
         status = swap_given(layer, expert, weights, error);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK && mox_device_is_host(&layer->on.device))
         memcpy(layer->records[slot], spare, layer->record_bytes);
+    else if (status == MOXIE_OK)
+        status = send_update(layer, slot, spare, error);
     mox_free_pages(spare);
     return status;
 }

@@ -185,6 +185,8 @@ static moxie_status run_pass(mox_run *run, bool shared, bool combining, moxie_er
 moxie_status mox_plan_run(const moxie_plan *plan, const moxie_run_args *args, const mox_probe *probe,
                           moxie_error *error)
 {
+    if (!mox_device_is_host(&plan->device))
+        return mox_device_staged(plan, MOX_DEVICE_RUN, args, NULL, probe, error);
     mox_run run;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_CHOICE, &run, error));
     run.probe = probe;
@@ -200,6 +202,8 @@ moxie_status mox_plan_run(const moxie_plan *plan, const moxie_run_args *args, co
 
 moxie_status mox_plan_route(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
+    if (!mox_device_is_host(&plan->device))
+        return mox_device_staged(plan, MOX_DEVICE_ROUTE, args, NULL, NULL, error);
     mox_run run;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_LOGITS | MOX_NEEDS_IDS_OUT, &run, error));
     if (run.args.tokens > 0)
@@ -224,6 +228,8 @@ static void scatter(const mox_run *run, const float *y, float *rows)
 
 moxie_status mox_plan_experts(const moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error)
 {
+    if (!mox_device_is_host(&plan->device))
+        return mox_device_staged(plan, MOX_DEVICE_EXPERTS, args, rows, NULL, error);
     mox_run run;
     const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_HIDDEN | MOX_NEEDS_IDS | weights, &run, error));
@@ -237,6 +243,8 @@ moxie_status mox_plan_experts(const moxie_plan *plan, const moxie_run_args *args
 
 moxie_status mox_plan_combine(const moxie_plan *plan, const moxie_run_args *args, const float *rows, moxie_error *error)
 {
+    if (!mox_device_is_host(&plan->device))
+        return mox_device_staged(plan, MOX_DEVICE_COMBINE, args, (float *)(uintptr_t)rows, NULL, error);
     mox_run run;
     const uint32_t weights = plan->config.routing.on_input ? 0 : MOX_NEEDS_WEIGHTS;
     MOX_TRY(mox_run_begin(plan, args, MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS | weights, &run, error));

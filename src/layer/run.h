@@ -102,8 +102,25 @@ moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *co
 
 /* The chain of one kind of expert over one pass (run_experts.c). */
 moxie_status mox_run_experts(mox_run *run, mox_expert_pass *pass, moxie_error *error);
+/* The same on a GPU (run_cuda_experts.c); given scales where the pass has none by row. */
+moxie_status mox_device_experts(const mox_run *run, mox_expert_pass *pass, mox_cuda_stream stream, float given13,
+                                float given2, moxie_error *error);
 /* Tells the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
+
+/* The four calls on a GPU (run_cuda.c): pointers are the device's, the work is enqueued. The probe, if there is one, is
+ * called as soon as a stage is enqueued, with device pointers in `run` and `pass`, and pass->pairs an upper limit. */
+typedef enum mox_device_call {
+    MOX_DEVICE_RUN,
+    MOX_DEVICE_ROUTE,
+    MOX_DEVICE_EXPERTS,
+    MOX_DEVICE_COMBINE
+} mox_device_call;
+moxie_status mox_device_enqueue(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
+                                mox_cuda_stream stream, const mox_probe *probe, moxie_error *error);
+/* The same with pointers of the host (run_staged.c): copies in, runs, copies out, waits. Its probe sees the host. */
+moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
+                               const mox_probe *probe, moxie_error *error);
 
 /* Bodies of moxie_plan_run, _route, _experts and _combine; `probe` may be NULL. */
 moxie_status mox_plan_run(const moxie_plan *plan, const moxie_run_args *args, const mox_probe *probe,

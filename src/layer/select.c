@@ -17,17 +17,20 @@
 typedef struct selector {
     const moxie_layer_config *config;
     bool reference;
+    const mox_cuda_features *cuda; /* NULL: the host */
     mox_isa cap;
     moxie_mode mode;
     mox_steps *steps;
     moxie_error *error;
 } selector;
 
-/* One family: its rows as plain kernels, of either backend, and admit() with its problem behind a pointer. */
+/* One family: its rows as plain kernels, of each backend, and admit() with its problem behind a pointer. */
 typedef struct family {
     const mox_kernel *(*cpu_at)(int32_t i);
     const mox_kernel *(*ref_at)(int32_t i);
-    bool (*admit)(const mox_kernel *row, const void *problem, mox_refusal *why); /* NULL: takes every problem */
+    const mox_kernel *(*cuda_at)(int32_t i);
+    /* NULL: takes every problem */
+    bool (*admit)(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why);
 } family;
 
 #define MOX_FAMILY(name)                                                                                               \
@@ -39,47 +42,64 @@ typedef struct family {
     static const mox_kernel *name##_ref_at(int32_t i)                                                                  \
     {                                                                                                                  \
         return i == 0 ? &mox_ref_row_##name.base : NULL;                                                               \
+    }                                                                                                                  \
+    static const mox_kernel *name##_cuda_at(int32_t i)                                                                 \
+    {                                                                                                                  \
+        const mox_cuda_##name##_row *row = mox_cuda_##name##_at(i);                                                    \
+        return row != NULL ? &row->cuda.base : NULL;                                                                   \
     }
 #include "cpu/kernel_families.def"
 #undef MOX_FAMILY
 
-static bool admit_topk(const mox_kernel *row, const void *problem, mox_refusal *why)
+static bool admit_topk(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
     const moxie_layer_config *config = problem;
+    if (s->cuda != NULL)
+        return ((const mox_cuda_topk_row *)row)->admit(&config->routing, config->experts, config->top_k, why);
     return ((const mox_topk_row *)row)->admit(&config->routing, config->experts, config->top_k, why);
 }
 
-static bool admit_quant_act(const mox_kernel *row, const void *problem, mox_refusal *why)
+static bool admit_quant_act(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
+    if (s->cuda != NULL)
+        return ((const mox_cuda_quant_act_row *)row)->admit(problem, why);
     return ((const mox_quant_act_row *)row)->admit(problem, why);
 }
 
-static bool admit_expert_gemm(const mox_kernel *row, const void *problem, mox_refusal *why)
+static bool admit_expert_gemm(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
+    if (s->cuda != NULL)
+        return ((const mox_cuda_expert_gemm_row *)row)->admit(problem, s->cuda, why);
     return mox_expert_gemm_admit((const mox_expert_gemm_row *)row, problem, why);
 }
 
-static bool admit_glu(const mox_kernel *row, const void *problem, mox_refusal *why)
+static bool admit_glu(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
+    if (s->cuda != NULL)
+        return ((const mox_cuda_glu_row *)row)->admit(problem, why);
     return ((const mox_glu_row *)row)->admit(problem, why);
 }
 
-static const family dense_family = { dense_cpu_at, dense_ref_at, NULL };
-static const family topk_family = { topk_cpu_at, topk_ref_at, admit_topk };
-static const family permute_family = { permute_cpu_at, permute_ref_at, NULL };
-static const family quant_act_family = { quant_act_cpu_at, quant_act_ref_at, admit_quant_act };
-static const family gemm_family = { expert_gemm_cpu_at, expert_gemm_ref_at, admit_expert_gemm };
-static const family glu_family = { glu_cpu_at, glu_ref_at, admit_glu };
-static const family combine_family = { combine_cpu_at, combine_ref_at, NULL };
+static const family dense_family = { dense_cpu_at, dense_ref_at, dense_cuda_at, NULL };
+static const family topk_family = { topk_cpu_at, topk_ref_at, topk_cuda_at, admit_topk };
+static const family permute_family = { permute_cpu_at, permute_ref_at, permute_cuda_at, NULL };
+static const family quant_act_family = { quant_act_cpu_at, quant_act_ref_at, quant_act_cuda_at, admit_quant_act };
+static const family gemm_family = { expert_gemm_cpu_at, expert_gemm_ref_at, expert_gemm_cuda_at, admit_expert_gemm };
+static const family glu_family = { glu_cpu_at, glu_ref_at, glu_cuda_at, admit_glu };
+static const family combine_family = { combine_cpu_at, combine_ref_at, combine_cuda_at, NULL };
 
 static const mox_kernel *row_at(const selector *s, const family *f, int32_t i)
 {
+    if (s->cuda != NULL)
+        return f->cuda_at(i);
     return s->reference ? f->ref_at(i) : f->cpu_at(i);
 }
 
 static bool admits(const selector *s, const family *f, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
-    return mox_kernel_admit(row, s->cap, s->mode, why) && (f->admit == NULL || f->admit(row, problem, why));
+    const bool runs = s->cuda != NULL ? mox_cuda_kernel_admit((const mox_cuda_kernel *)row, s->cuda, s->mode, why)
+                                      : mox_kernel_admit(row, s->cap, s->mode, why);
+    return runs && (f->admit == NULL || f->admit(s, row, problem, why));
 }
 
 /* ---- steps -------------------------------------------------------------------------------------- */
@@ -108,15 +128,16 @@ static moxie_status add_step(selector *s, const mox_kernel *row, const char *rol
         MOX_FAIL_IF(reason == NULL || remedy == NULL, MOXIE_ERR_MEMORY, s->error,
                     "no memory for the reasons in a plan");
     }
-    s->steps->items[s->steps->count++] = (moxie_plan_step) { .family = row->family,
-                                                             .role = role,
-                                                             .kernel = row->name,
-                                                             .isa = mox_isa_name(row->isa),
-                                                             .layout = row->layout,
-                                                             .exactness = mox_exactness_name(row->exactness),
-                                                             .chosen = why == NULL,
-                                                             .reason = reason,
-                                                             .remedy = remedy };
+    s->steps->items[s->steps->count++] =
+        (moxie_plan_step) { .family = row->family,
+                            .role = role,
+                            .kernel = row->name,
+                            .isa = s->cuda != NULL ? mox_cuda_kernel_needs((const void *)row) : mox_isa_name(row->isa),
+                            .layout = row->layout,
+                            .exactness = mox_exactness_name(row->exactness),
+                            .chosen = why == NULL,
+                            .reason = reason,
+                            .remedy = remedy };
     return MOXIE_OK;
 }
 
@@ -240,31 +261,36 @@ static const char *act_remark(const moxie_quant *quant)
     return mox_act_quant_needs_amax(quant) ? "one scale for the whole batch: codes depend on all tokens of a run" : "";
 }
 
-static moxie_status choose_experts(selector *s, const expert_request *r, mox_expert_rows *out)
+/* The chosen rows of one kind of expert, of whatever backend. */
+typedef struct chosen_experts {
+    const mox_kernel *quant13, *gemm13, *glu, *quant2, *gemm2; /* glu and quant2: NULL when gemm13 does their work */
+} chosen_experts;
+
+typedef struct chosen {
+    const mox_kernel *router, *topk, *permute, *shared_gate, *combine;
+    chosen_experts routed, shared;
+} chosen;
+
+static moxie_status choose_experts(selector *s, const expert_request *r, chosen_experts *out)
 {
     gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype },
                                       { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype } },
                          .role = { r->role13, r->role2 },
                          .fixed = r->fixed };
-    const mox_kernel *quant13 = NULL, *gemm13 = NULL, *glu = NULL, *quant2 = NULL, *gemm2 = NULL;
     find_pair(s, &gemm);
     if (gemm.row[MOX_W13] < 0)
         return fail_gemm(s, &gemm);
-    MOX_TRY(choose(s, &quant_act_family, r->role13, &r->a13, act_remark(&r->a13), &quant13));
-    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &gemm13));
-    MOX_TRY(choose(s, &glu_family, r->role_glu, &r->activation, "", &glu));
-    MOX_TRY(choose(s, &quant_act_family, r->role2, &r->a2, act_remark(&r->a2), &quant2));
-    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W2, &gemm2));
-    *out = (mox_expert_rows) { .layout = mox_layout_by_name(gemm13->layout),
-                               .quant13 = (const mox_quant_act_row *)quant13,
-                               .gemm13 = (const mox_expert_gemm_row *)gemm13,
-                               .glu = (const mox_glu_row *)glu,
-                               .quant2 = (const mox_quant_act_row *)quant2,
-                               .gemm2 = (const mox_expert_gemm_row *)gemm2 };
-    return MOXIE_OK;
+    MOX_TRY(choose(s, &quant_act_family, r->role13, &r->a13, act_remark(&r->a13), &out->quant13));
+    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->gemm13));
+    const bool fuses = s->cuda != NULL && ((const mox_cuda_expert_gemm_row *)out->gemm13)->fuses & MOX_CUDA_FUSES_GLU;
+    if (!fuses) {
+        MOX_TRY(choose(s, &glu_family, r->role_glu, &r->activation, "", &out->glu));
+        MOX_TRY(choose(s, &quant_act_family, r->role2, &r->a2, act_remark(&r->a2), &out->quant2));
+    }
+    return add_gemm_steps(s, &gemm, MOX_W2, &out->gemm2);
 }
 
-static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_layout *shared, mox_rows *out)
+static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_layout *shared, chosen *out)
 {
     const moxie_layer_config *c = s->config;
     const expert_request routed_request = {
@@ -278,41 +304,89 @@ static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_
                                             "shared w13",
                                             "shared w2",
                                             "shared" };
-    const mox_kernel *row;
-    mox_rows rows = { 0 };
-    if (c->router_width > 0) {
-        MOX_TRY(choose(s, &dense_family, "router", NULL, "", &row));
-        rows.router = (const mox_dense_row *)row;
-    }
+    if (c->router_width > 0)
+        MOX_TRY(choose(s, &dense_family, "router", NULL, "", &out->router));
     char words[160];
     mox_routing_describe(&c->routing, c->experts, c->top_k, words, sizeof words);
     const char *routing = mox_arena_strndup(&s->steps->arena, words, strlen(words));
     MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the words of a plan");
-    MOX_TRY(choose(s, &topk_family, "", c, routing, &row));
-    rows.topk = (const mox_topk_row *)row;
-    MOX_TRY(choose(s, &permute_family, "", NULL, "", &row));
-    rows.permute = (const mox_permute_row *)row;
-    MOX_TRY(choose_experts(s, &routed_request, &rows.routed));
+    MOX_TRY(choose(s, &topk_family, "", c, routing, &out->topk));
+    MOX_TRY(choose(s, &permute_family, "", NULL, "", &out->permute));
+    MOX_TRY(choose_experts(s, &routed_request, &out->routed));
     if (mox_config_computes_shared(c))
-        MOX_TRY(choose_experts(s, &shared_request, &rows.shared));
-    if (mox_config_computes_shared(c) && c->shared.has_gate) {
-        MOX_TRY(choose(s, &dense_family, "shared gate", NULL, "", &row));
-        rows.shared_gate = (const mox_dense_row *)row;
-    }
-    MOX_TRY(choose(s, &combine_family, "", NULL, "", &row));
-    rows.combine = (const mox_combine_row *)row;
-    *out = rows;
-    return MOXIE_OK;
+        MOX_TRY(choose_experts(s, &shared_request, &out->shared));
+    if (mox_config_computes_shared(c) && c->shared.has_gate)
+        MOX_TRY(choose(s, &dense_family, "shared gate", NULL, "", &out->shared_gate));
+    return choose(s, &combine_family, "", NULL, "", &out->combine);
 }
 
-moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_layout *routed,
-                        const mox_layout *shared, mox_rows *out, mox_steps *steps, moxie_error *error)
+/* ---- rows of a backend's own types ----------------------------------------------------------------- */
+
+static mox_expert_rows host_experts(const chosen_experts *c)
+{
+    return (mox_expert_rows) { .quant13 = (const mox_quant_act_row *)c->quant13,
+                               .gemm13 = (const mox_expert_gemm_row *)c->gemm13,
+                               .glu = (const mox_glu_row *)c->glu,
+                               .quant2 = (const mox_quant_act_row *)c->quant2,
+                               .gemm2 = (const mox_expert_gemm_row *)c->gemm2 };
+}
+
+static mox_rows host_rows(const chosen *c)
+{
+    return (mox_rows) { .router = (const mox_dense_row *)c->router,
+                        .topk = (const mox_topk_row *)c->topk,
+                        .permute = (const mox_permute_row *)c->permute,
+                        .routed = host_experts(&c->routed),
+                        .shared = host_experts(&c->shared),
+                        .shared_gate = (const mox_dense_row *)c->shared_gate,
+                        .combine = (const mox_combine_row *)c->combine };
+}
+
+static mox_cuda_expert_rows cuda_experts(const chosen_experts *c)
+{
+    return (mox_cuda_expert_rows) { .quant13 = (const mox_cuda_quant_act_row *)c->quant13,
+                                    .gemm13 = (const mox_cuda_expert_gemm_row *)c->gemm13,
+                                    .glu = (const mox_cuda_glu_row *)c->glu,
+                                    .quant2 = (const mox_cuda_quant_act_row *)c->quant2,
+                                    .gemm2 = (const mox_cuda_expert_gemm_row *)c->gemm2 };
+}
+
+static mox_cuda_rows cuda_rows(const chosen *c)
+{
+    return (mox_cuda_rows) { .router = (const mox_cuda_dense_row *)c->router,
+                             .topk = (const mox_cuda_topk_row *)c->topk,
+                             .permute = (const mox_cuda_permute_row *)c->permute,
+                             .routed = cuda_experts(&c->routed),
+                             .shared = cuda_experts(&c->shared),
+                             .shared_gate = (const mox_cuda_dense_row *)c->shared_gate,
+                             .combine = (const mox_cuda_combine_row *)c->combine };
+}
+
+static const mox_layout *layout_of(const chosen_experts *c)
+{
+    return c->gemm13 != NULL ? mox_layout_by_name(c->gemm13->layout) : NULL;
+}
+
+moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
+                        const mox_layout *routed, const mox_layout *shared, mox_rows *out, mox_steps *steps,
+                        moxie_error *error)
 {
     selector s = { .config = config,
                    .reference = options->backend == MOXIE_BACKEND_REF,
+                   .cuda = mox_device_is_host(device) ? NULL : &device->features,
                    .mode = (moxie_mode)options->mode,
                    .steps = steps,
                    .error = error };
+    chosen all = { 0 };
     MOX_TRY(mox_isa_from_name(options->isa, &s.cap, error));
-    return choose_all(&s, routed, shared, out);
+    MOX_TRY(choose_all(&s, routed, shared, &all));
+    mox_rows rows = { 0 };
+    if (s.cuda != NULL)
+        rows.cuda = cuda_rows(&all);
+    else
+        rows = host_rows(&all);
+    rows.routed.layout = layout_of(&all.routed);
+    rows.shared.layout = layout_of(&all.shared);
+    *out = rows;
+    return MOXIE_OK;
 }

@@ -2,17 +2,19 @@
  *
  * workspace.c - where each buffer of a run lies: a pure function of the plan.
  *
- * Every buffer begins on a cache line. Routed and shared experts that are not fused run one after the other, so the
- * buffers of the shared chain lie over those of the routed one; only the two results y live until combine.
+ * Every buffer begins on a cache line, on a GPU on MOX_DEVICE_ALIGN; the two lay out the same way, so that a copy of a
+ * GPU's workspace can be looked at as a host's. Routed and shared experts that are not fused run one after the other,
+ * so the buffers of the shared chain lie over those of the routed one; only the two results y live until combine.
  */
 #include "base/sizes.h"
+#include "cuda/permute/cuda_permute_args.h"
 #include "layer/plan.h"
 
 #define ALIGN 64
 
 /* Hands out offsets. `fits` turns false when a size leaves 64 bits, and stays so. */
 typedef struct carver {
-    uint64_t used, highest;
+    uint64_t used, highest, align;
     bool fits;
 } carver;
 
@@ -21,10 +23,16 @@ static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
     uint64_t bytes = 0, end = 0;
     const uint64_t at = c->used;
     c->fits = c->fits && mox_mul_u64((uint64_t)rows, (uint64_t)cols, &bytes) && mox_mul_u64(bytes, element, &bytes) &&
-              mox_align_u64(bytes, ALIGN, &bytes) && mox_add_u64(at, bytes, &end);
+              mox_align_u64(bytes, c->align, &bytes) && mox_add_u64(at, bytes, &end);
     c->used = end;
     c->highest = c->fits && end > c->highest ? end : c->highest;
     return at;
+}
+
+/* Workers that have scratch in the workspace: those of a device have it in registers. */
+static int64_t host_workers(const moxie_plan *plan)
+{
+    return mox_device_is_host(&plan->device) ? plan->executor.workers : 0;
 }
 
 static mox_operand_space carve_operand(carver *c, const moxie_quant *quant, int64_t rows, int64_t cols)
@@ -93,7 +101,7 @@ static void carve_fused_tasks(carver *c, moxie_plan *plan)
 static void carve_batch(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
-    const int64_t t = plan->max_tokens, workers = plan->executor.workers;
+    const int64_t t = plan->max_tokens, workers = host_workers(plan);
     mox_workspace *s = &plan->space;
     if (config->router_width > 0)
         s->logits = carve(c, t, config->experts, sizeof(float));
@@ -102,8 +110,8 @@ static void carve_batch(carver *c, moxie_plan *plan)
     s->topk_row = carve(c, workers, config->experts, sizeof(float));
     s->dense_x =
         carve(c, workers * MOX_ROUTE_TOKENS,
-              mox_max_i64(config->router_width, plan->rows.shared_gate != NULL ? config->hidden : 0), sizeof(float));
-    if (plan->rows.shared_gate != NULL)
+              mox_max_i64(config->router_width, mox_plan_has_shared_gate(plan) ? config->hidden : 0), sizeof(float));
+    if (mox_plan_has_shared_gate(plan))
         s->shared_weight = carve(c, t, 1, sizeof(float));
     if (config->routing.select == MOXIE_SELECT_CUSTOM)
         s->topk_logits = carve(c, t, config->experts, sizeof(float));
@@ -118,16 +126,42 @@ static uint64_t gemm_scratch(const mox_expert_side *side, moxie_dtype dtype)
     return a > b ? a : b;
 }
 
+static uint64_t device_gemm_scratch(const moxie_plan *plan, const mox_expert_side *side)
+{
+    const moxie_dtype dtype = plan->config.dtype;
+    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
+    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
+    const mox_cuda_features *f = &plan->device.features;
+    const int64_t slots = side == &plan->routed ? plan->config.experts : 1;
+    if (side->rows.layout == NULL)
+        return 0;
+    const uint64_t a = side->cuda.gemm13->scratch_bytes(&first, f, slots, side->max_pairs);
+    const uint64_t b = side->cuda.gemm2->scratch_bytes(&second, f, slots, side->max_pairs);
+    return a > b ? a : b;
+}
+
+static void carve_device(carver *c, moxie_plan *plan)
+{
+    mox_workspace *s = &plan->space;
+    const uint64_t routed = device_gemm_scratch(plan, &plan->routed), shared = device_gemm_scratch(plan, &plan->shared);
+    s->gemm = carve(c, 1, 1, routed > shared ? routed : shared);
+    s->counts =
+        carve(c, mox_ceil_div(plan->routed.max_pairs, MOX_CUDA_PERMUTE_CHUNK), plan->config.experts, sizeof(int32_t));
+    s->amax = carve(c, 1, 1, sizeof(uint32_t));
+    s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
+}
+
 static void carve_pass(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
-    const int64_t t = plan->pass_tokens, workers = plan->executor.workers, pairs = plan->routed.max_pairs;
+    const int64_t t = plan->pass_tokens, workers = host_workers(plan), pairs = plan->routed.max_pairs;
     const bool shared = plan->shared.rows.layout != NULL;
     mox_workspace *s = &plan->space;
     int64_t longest = mox_max_i64(config->hidden, config->intermediate);
-    uint64_t scratch = plan->routed.fused ? 0 : gemm_scratch(&plan->routed, config->dtype);
+    const bool host = mox_device_is_host(&plan->device);
+    uint64_t scratch = plan->routed.fused || !host ? 0 : gemm_scratch(&plan->routed, config->dtype);
     if (shared) {
-        const uint64_t other = plan->shared.fused ? 0 : gemm_scratch(&plan->shared, config->dtype);
+        const uint64_t other = plan->shared.fused || !host ? 0 : gemm_scratch(&plan->shared, config->dtype);
         longest = mox_max_i64(longest, config->shared.intermediate);
         scratch = other > scratch ? other : scratch;
     }
@@ -139,6 +173,8 @@ static void carve_pass(carver *c, moxie_plan *plan)
     s->codes = carve(c, workers, longest, 1);
     s->row = carve(c, workers, longest, sizeof(float));
     s->gemm = carve(c, workers, 1, scratch);
+    if (!host)
+        carve_device(c, plan);
     plan->routed.space.y = carve(c, pairs, config->hidden, sizeof(float));
     if (shared)
         plan->shared.space.y = carve(c, t, config->hidden, sizeof(float));
@@ -157,7 +193,8 @@ static void carve_pass(carver *c, moxie_plan *plan)
 
 moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
 {
-    carver c = { .fits = true };
+    const bool host = mox_device_is_host(&plan->device);
+    carver c = { .fits = true, .align = host ? ALIGN : MOX_DEVICE_ALIGN };
     carve_batch(&c, plan);
     carve_pass(&c, plan);
     MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,

@@ -119,7 +119,21 @@ typedef struct mox_rowmajor_record {
     mox_rowmajor_matrix gate, up, down; /* gate.codes NULL when ungated */
 } mox_rowmajor_record;
 
+/* The same as byte offsets from the record's start, 0 where absent: a function of the shape alone. group_index and
+ * visit count only in records whose flags have order_flag. */
+typedef struct mox_rowmajor_place {
+    int64_t rows, cols;
+    uint64_t codes, row_bytes, scale, zero, global, bias, group_index, visit;
+    uint32_t order_flag;
+    int64_t scale_rows, scale_cols, group_rows, group_cols;
+} mox_rowmajor_place;
+
+typedef struct mox_rowmajor_places {
+    mox_rowmajor_place gate, up, down; /* gate.rows 0 when ungated */
+} mox_rowmajor_places;
+
 extern const mox_layout mox_layout_rowmajor;
+void mox_rowmajor_locate(const mox_record_shape *shape, mox_rowmajor_places *out);
 /* Pointers to the sections of a sealed record. */
 void mox_rowmajor_open(const mox_record_shape *shape, const void *record, mox_rowmajor_record *out);
 /* The record as checkpoint-style views (nothing copied), for the oracle as a backend. */

@@ -321,6 +321,41 @@ void mox_rowmajor_open(const mox_record_shape *shape, const void *record, mox_ro
     }
 }
 
+static mox_rowmajor_place place_of(const projection *p, const sections *s)
+{
+    const moxie_quant *q = p->quant;
+    mox_rowmajor_place place = { .rows = p->rows, .cols = p->cols };
+    if (p->rows == 0)
+        return place;
+    place.codes = s->codes;
+    place.row_bytes = mox_dense_row_bytes(q->element, p->cols);
+    place.scale_rows = mox_scale_rows(q, p->rows);
+    place.scale_cols = mox_scale_cols(q, p->cols);
+    place.group_rows = mox_group_rows(q, p->rows);
+    place.group_cols = mox_group_cols(q, p->cols);
+    place.scale = q->scale != MOXIE_DTYPE_NONE ? s->scale : 0;
+    place.zero = q->has_zero ? s->zero : 0;
+    place.global = q->global != MOXIE_GLOBAL_NONE ? s->global : 0;
+    place.bias = p->bias ? s->bias : 0;
+    if (can_reorder(p)) {
+        place.order_flag = p->order_flag;
+        place.group_index = s->group_index;
+        place.visit = s->visit;
+    }
+    return place;
+}
+
+void mox_rowmajor_locate(const mox_record_shape *shape, mox_rowmajor_places *out)
+{
+    mox_rowmajor_place *const to[PROJECTIONS] = { &out->gate, &out->up, &out->down };
+    sections s[PROJECTIONS];
+    all_sections(shape, s);
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection p = projection_of(shape, i);
+        *to[i] = place_of(&p, &s[i]);
+    }
+}
+
 static moxie_grid float_view(const float *data, int64_t rows, int64_t cols)
 {
     return data != NULL ? mox_grid_dense(data, MOXIE_F32, rows, cols) : (moxie_grid) { 0 };

@@ -17,6 +17,7 @@
 
 #include <moxie/moxie.h>
 #include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_cuda.h>
 #include <moxie/moxie_scheme.h>
 
 enum {
@@ -106,7 +107,7 @@ typedef struct cli_layer_options {
     const char *dir; /* NULL: not given */
     int64_t layer;   /* -1: the first MoE layer */
     int32_t backend, mode, activations, threads;
-    const char *isa;
+    const char *isa, *device;
     int64_t tokens;
     moxie_dtype dtype; /* of the hidden states; NONE: the checkpoint's */
     bool json;         /* print one JSON object, no progress bar */

@@ -50,7 +50,7 @@ static moxie_activations_choice parse_activations(struct argp_state *state, cons
     return (moxie_activations_choice)parse_name(state, "--activations", text, names);
 }
 
-enum { OPT_LAYER = 1024, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS };
+enum { OPT_LAYER = 1024, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS, OPT_DEVICE };
 
 static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
@@ -58,6 +58,7 @@ static const struct argp_option layer_options[] = {
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
     { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 0 },
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
+    { "device", OPT_DEVICE, "N", 0, "GPU (default 0), for back end cuda; explain takes sm_80, sm_90, sm_100 too", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },
     { 0 },
 };
@@ -71,6 +72,11 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
     case OPT_THREADS: options->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_MODE: options->mode = parse_mode(state, arg); return 0;
     case OPT_ACTIVATIONS: options->activations = parse_activations(state, arg); return 0;
+    case OPT_DEVICE: options->device = arg; return 0;
+    case ARGP_KEY_END:
+        if (options->device && options->backend == MOXIE_BACKEND_AUTO)
+            options->backend = MOXIE_BACKEND_CUDA;
+        return 0;
     case 'j': options->json = true; return 0;
     case ARGP_KEY_ARG:
         if (options->dir)

@@ -187,6 +187,9 @@ static moxie_status check_plan(const bench *b, moxie_error *error)
     moxie_plan *plan = NULL;
     const moxie_status status = moxie_plan_explain(&b->model.config, &o, &plan, error);
     moxie_plan_destroy(plan);
+    if (status == MOXIE_OK && o.backend == MOXIE_BACKEND_CUDA)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                         "bench does not time GPUs yet: bench_cuda of the build folder does (scripts/gpu-check)");
     return status;
 }
 

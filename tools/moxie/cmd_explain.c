@@ -242,6 +242,7 @@ int cmd_explain(int argc, char **argv)
     plan_options.backend = args.layer.backend;
     plan_options.mode = args.layer.mode;
     plan_options.isa = args.layer.isa;
+    plan_options.device = args.layer.device;
     plan_options.max_tokens = args.layer.tokens;
     moxie_status status = find_config(&args, &layer, &error);
     if (status == MOXIE_OK)

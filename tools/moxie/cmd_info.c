@@ -9,7 +9,6 @@
  */
 #include "cli.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,14 +39,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG: argp_error(state, "info takes no argument"); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
-}
-
-static bool cuda_present(void)
-{
-    void *library = dlopen("libmoxie_cuda.so.0", RTLD_LAZY | RTLD_LOCAL);
-    if (library)
-        dlclose(library);
-    return library != NULL;
 }
 
 /* ---- features and kernels ------------------------------------------------------------------------ */
@@ -156,7 +147,70 @@ static void print_kernels(const moxie_machine *machine)
     cli_table_free(&table);
 }
 
-static void print_text(const moxie_machine *machine, bool cuda, const moxie_limits *limits)
+/* ---- CUDA ------------------------------------------------------------------------------------------ */
+
+static void print_devices(const moxie_cuda_info *cuda)
+{
+    moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
+    char memory[16], l2[16];
+    if (cuda->missing[0]) {
+        printf("back ends    ref, cpu; not cuda: %s\n", cuda->missing);
+        return;
+    }
+    printf("back ends    ref, cpu, cuda (%s: %s)\n", cuda->library, cuda->built);
+    for (int32_t i = 0; moxie_cuda_device_at(i, &device, NULL) == MOXIE_OK; i++)
+        printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, device.name, device.sm,
+               device.multiprocessors, cli_bytes(memory, device.memory_bytes), cli_bytes(l2, device.l2_bytes),
+               device.usable ? device.features : "too old, moxie needs sm_80");
+}
+
+static void print_cuda_kernels(void)
+{
+    static const char *const headings[] = { "family", "CUDA kernel", "needs", "layout", "class", "here" };
+    cli_table table;
+    moxie_kernel_info row;
+    int rows = 0;
+    cli_table_begin(&table, 6, headings);
+    for (; moxie_cuda_kernel_at(rows, &row); rows++) {
+        cli_table_add(&table, "%s", row.family);
+        cli_table_add(&table, "%s", row.name);
+        cli_table_add(&table, "%s", row.isa);
+        cli_table_add(&table, "%s", row.layout);
+        cli_table_add(&table, "%s", row.exactness);
+        cli_table_add(&table, "%s", row.runnable ? "yes" : "no");
+    }
+    cli_table_print(&table);
+    cli_table_free(&table);
+    printf("%d rows for CUDA\n", rows);
+}
+
+static json_t *json_devices(void)
+{
+    json_t *devices = json_array();
+    moxie_cuda_device d = MOXIE_CUDA_DEVICE_INIT;
+    for (int32_t i = 0; moxie_cuda_device_at(i, &d, NULL) == MOXIE_OK; i++)
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:i, s:i, s:b, s:I, s:I, s:I, s:s}", "name", d.name, "sm", (int)d.sm,
+                                        "multiprocessors", (int)d.multiprocessors, "usable", d.usable, "shared_bytes",
+                                        (json_int_t)d.shared_bytes, "l2_bytes", (json_int_t)d.l2_bytes, "memory_bytes",
+                                        (json_int_t)d.memory_bytes, "features", d.features));
+    return devices;
+}
+
+static json_t *json_cuda_kernels(void)
+{
+    json_t *kernels = json_array();
+    moxie_kernel_info row;
+    for (int i = 0; moxie_cuda_kernel_at(i, &row); i++)
+        json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel",
+                                                 row.name, "needs", row.isa, "layout", row.layout, "class",
+                                                 row.exactness, "runnable", row.runnable));
+    return kernels;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------- */
+
+static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda, const moxie_limits *limits)
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     printf("moxie        %s\n", moxie_version());
@@ -166,10 +220,13 @@ static void print_text(const moxie_machine *machine, bool cuda, const moxie_limi
     printf("AMX tiles    %s\n", machine->amx);
     print_names("features     ", features(machine, false), "none");
     print_names("capped       ", features(machine, true), "none");
-    printf("back ends    ref, cpu%s\n\n", cuda ? ", cuda" : "; cuda: libmoxie_cuda.so.0 was not found");
+    print_devices(cuda);
+    putchar('\n');
     print_families(machine);
     putchar('\n');
     print_kernels(machine);
+    putchar('\n');
+    print_cuda_kernels();
     putchar('\n');
     if (limits) {
         printf("limits of %d threads, %s:\n", limits->workers, limits->isa);
@@ -200,7 +257,7 @@ static json_t *json_families(const moxie_machine *machine)
     return families;
 }
 
-static void print_json(const moxie_machine *machine, bool cuda, const moxie_limits *limits)
+static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda, const moxie_limits *limits)
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     json_t *object = cli_json_begin("info");
@@ -214,7 +271,11 @@ static void print_json(const moxie_machine *machine, bool cuda, const moxie_limi
     json_object_set_new(object, "features", json_string(machine->features));
     json_object_set_new(object, "features_allowed", features(machine, false));
     json_object_set_new(object, "features_capped", features(machine, true));
-    json_object_set_new(object, "cuda", json_boolean(cuda));
+    json_object_set_new(object, "cuda", json_boolean(!cuda->missing[0]));
+    json_object_set_new(object, "cuda_library", json_string(cuda->library));
+    json_object_set_new(object, "cuda_missing", json_string(cuda->missing));
+    json_object_set_new(object, "cuda_devices", json_devices());
+    json_object_set_new(object, "cuda_kernels", json_cuda_kernels());
     json_object_set_new(object, "families", json_families(machine));
     json_object_set_new(object, "kernels", json_kernels(machine));
     json_object_set_new(object, "limits", limits ? cli_limits_json(limits) : json_null());
@@ -239,16 +300,19 @@ int cmd_info(int argc, char **argv)
 
     moxie_error error = { 0 };
     moxie_machine machine = MOXIE_MACHINE_INIT;
+    moxie_cuda_info cuda = MOXIE_CUDA_INFO_INIT;
     cli_limits limits;
     const bool wanted = args.measure || args.limits_file;
     moxie_status status = moxie_machine_info(&machine, &error);
+    if (status == MOXIE_OK)
+        status = moxie_cuda_get_info(&cuda, &error);
     if (status == MOXIE_OK && wanted)
         status = find_limits(&args, &limits, &error);
     if (status != MOXIE_OK)
         return cli_fail("info", args.json, status, &error);
     if (args.json)
-        print_json(&machine, cuda_present(), wanted ? &limits.found : NULL);
+        print_json(&machine, &cuda, wanted ? &limits.found : NULL);
     else
-        print_text(&machine, cuda_present(), wanted ? &limits.found : NULL);
+        print_text(&machine, &cuda, wanted ? &limits.found : NULL);
     return CLI_OK;
 }

@@ -20,7 +20,8 @@ static __device__ inline float mox_device_decode(moxie_dtype dtype, uint32_t cod
 {
     switch (dtype) {
 #define MOX_FORMAT(id, number, ...)                                                                                    \
-    case number: return mox_##id##_decode(code);
+    case number:                                                                                                       \
+        return mox_##id##_decode(code);
 #include "format/formats.def"
 #undef MOX_FORMAT
     default: return mox_f32_decode(MOX_F32_NAN);
@@ -32,7 +33,8 @@ static __device__ inline uint32_t mox_device_encode(moxie_dtype dtype, float val
 {
     switch (dtype) {
 #define MOX_FORMAT(id, number, ...)                                                                                    \
-    case number: return mox_##id##_encode(value);
+    case number:                                                                                                       \
+        return mox_##id##_encode(value);
 #include "format/formats.def"
 #undef MOX_FORMAT
     default: return 0;
@@ -43,7 +45,8 @@ static __device__ inline float mox_device_largest(moxie_dtype dtype)
 {
     switch (dtype) {
 #define MOX_FORMAT(id, number, name, bits, kind, max, ...)                                                             \
-    case number: return max;
+    case number:                                                                                                       \
+        return max;
 #include "format/formats.def"
 #undef MOX_FORMAT
     default: return 0.0f;

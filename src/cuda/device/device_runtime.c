@@ -38,7 +38,11 @@ moxie_status mox_cuda_launched(const char *kernel, moxie_error *error)
 static moxie_status count(int32_t *out, moxie_error *error)
 {
     int devices = 0;
-    MOX_TRY(mox_cuda_status(cudaGetDeviceCount(&devices), "looking for devices", error));
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    MOX_FAIL_IF(code == cudaErrorInsufficientDriver, MOXIE_ERR_UNSUPPORTED, error,
+                "CUDA: there is no NVIDIA driver here, or it is older than CUDA %d.%d", CUDART_VERSION / 1000,
+                CUDART_VERSION % 1000 / 10);
+    MOX_TRY(mox_cuda_status(code, "looking for devices", error));
     *out = devices;
     return MOXIE_OK;
 }

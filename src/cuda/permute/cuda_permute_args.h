@@ -19,8 +19,9 @@ typedef struct mox_cuda_permute_args {
     int64_t tokens, top_k, experts, slots;
     const int32_t *slot_of; /* [E] */
     int64_t *offsets, *pair_at, *position;
-    int64_t *token_of; /* [T*K] */
-    int32_t *counts;   /* scratch [ceil(T*K / MOX_CUDA_PERMUTE_CHUNK), slots] */
+    int64_t *shared_offsets; /* [2] becomes 0, T: the one slot of a shared expert; NULL: there is none */
+    int64_t *token_of;       /* [T*K] */
+    int32_t *counts;         /* scratch [ceil(T*K / MOX_CUDA_PERMUTE_CHUNK), slots] */
     /* NULL where nothing reads them: */
     const float *weights;                    /* [T,K] */
     float *row_weight;                       /* [T*K] */

@@ -61,6 +61,8 @@ static __global__ void scan_kernel(mox_cuda_permute_args args, int64_t chunks)
         args.offsets[slot + 1] = before[slot];
     if (slot == 0)
         args.offsets[0] = 0;
+    if (slot < 2 && args.shared_offsets != nullptr)
+        args.shared_offsets[slot] = slot == 0 ? 0 : args.tokens;
 }
 
 /* What later stages read of the pair at position p. */

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie_cuda.h - layers on NVIDIA GPUs: what was found, device memory from the caller, runs on the caller's stream.
+ *
+ * libmoxie links nothing of CUDA. When options.backend is MOXIE_BACKEND_CUDA it opens libmoxie_cuda.so: the file that
+ * MOXIE_CUDA_LIBRARY names, else the one beside libmoxie, else one on the loader's path. Without it, or without a
+ * driver, everything else works and these functions say why. GPUs from compute capability 8.0 on are used.
+ *
+ *     options.backend = MOXIE_BACKEND_CUDA   -> moxie_layer_create, moxie_layer_prepare: records go to device memory,
+ *                                               one expert after the other through pinned buffers
+ *                                            -> moxie_plan_create
+ *     moxie_cuda_plan_run(plan, args, stream)   device pointers; enqueues and returns; can be captured into a graph
+ *     moxie_plan_run(plan, args)                host pointers; copies in, runs, copies out, waits: for tools and tests
+ *
+ * A stream is a cudaStream_t as a void pointer, so that this header needs none of CUDA's; NULL is the default stream.
+ * moxie_layer_record gives a device address for such a layer.
+ */
+#ifndef MOXIE_CUDA_H
+#define MOXIE_CUDA_H
+
+#include <moxie/moxie.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where a layer's device memory comes from. Both are called with the layer's device current, on the thread that creates
+ * or destroys the layer. Memory is aligned to 256 bytes. */
+typedef struct moxie_cuda_allocator {
+    void *self;
+    void *(*allocate)(void *self, uint64_t bytes); /* NULL when there is none */
+    void (*release)(void *self, void *memory);
+} moxie_cuda_allocator;
+
+/* What the back end stands on. */
+typedef struct moxie_cuda_info {
+    uint32_t struct_size;
+    int32_t devices;   /* 0 without a library or a driver */
+    char library[256]; /* the file that was opened, "" without one */
+    char built[96];    /* its compiler and architectures */
+    char missing[512]; /* why there is no device; "" when there is one */
+} moxie_cuda_info;
+#define MOXIE_CUDA_INFO_INIT MOXIE_INIT(moxie_cuda_info)
+/* Fills `out`; that something is missing is no failure. Thread-safe. */
+MOXIE_API moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error);
+
+typedef struct moxie_cuda_device {
+    uint32_t struct_size;
+    int32_t sm; /* 10 * major + minor */
+    int32_t multiprocessors;
+    int32_t usable;                                /* 0: too old */
+    uint64_t shared_bytes, l2_bytes, memory_bytes; /* shared memory of a block, L2, device memory */
+    char name[64];
+    char features[96]; /* words that kernels ask for, space separated */
+} moxie_cuda_device;
+#define MOXIE_CUDA_DEVICE_INIT MOXIE_INIT(moxie_cuda_device)
+/* MOXIE_ERR_UNSUPPORTED past the last, or when there is none. Thread-safe. */
+MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_error *error);
+
+/* As moxie_plan_run, with every pointer of `args` in the memory of the layer's device, `workspace` aligned to 256
+ * bytes. Enqueues on `stream` and returns: it neither allocates nor waits, and what it enqueues depends on `args` and
+ * the plan alone, so that it may be captured into a graph and replayed with other contents of the same buffers. Makes
+ * the layer's device the calling thread's. Plans of one layer may run on several streams at once, each with its own
+ * workspace. */
+MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
+                                           moxie_error *error);
+
+/* Walks every CUDA kernel row; returns 0 past the last. `isa` names the features that it needs; `runnable`: on device
+ * 0. Immutable. */
+MOXIE_API int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOXIE_CUDA_H */

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_cuda.c - the functions of moxie_cuda.h: each checks its pointers and calls down.
+ */
+#include <moxie/moxie_cuda.h>
+
+#include <stdio.h>
+
+#include "cuda/cuda_kernel.h"
+#include "layer/run.h"
+#include "layer/struct_size.h"
+
+#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
+
+moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
+{
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, "moxie_cuda_info", error));
+    moxie_cuda_info info = { 0 };
+    moxie_error why = { 0 };
+    const mox_cuda_table *table;
+    moxie_status status = mox_cuda_open(&table, &why);
+    if (status == MOXIE_OK) {
+        snprintf(info.library, sizeof info.library, "%s", mox_cuda_library());
+        snprintf(info.built, sizeof info.built, "%s", table->built);
+        status = table->count(&info.devices, &why);
+        if (status == MOXIE_OK && info.devices == 0)
+            status = mox_fail(MOXIE_ERR_UNSUPPORTED, &why, "the driver knows no device");
+    }
+    if (status != MOXIE_OK)
+        snprintf(info.missing, sizeof info.missing, "%.*s", (int)sizeof info.missing - 1, why.text);
+    mox_struct_write(&info, out, sizeof info);
+    return MOXIE_OK;
+}
+
+moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_error *error)
+{
+    const mox_cuda_table *table;
+    mox_cuda_features f;
+    int32_t devices = 0;
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, "moxie_cuda_device", error));
+    MOX_TRY(mox_cuda_open(&table, error));
+    MOX_TRY(table->count(&devices, error));
+    MOX_FAIL_IF(index < 0 || index >= devices, MOXIE_ERR_UNSUPPORTED, error,
+                "CUDA device %d was asked for; this machine has %d", (int)index, (int)devices);
+    MOX_TRY(table->features(index, &f, error));
+    f.words = mox_cuda_words_of(f.sm);
+    moxie_cuda_device device = { .sm = f.sm,
+                                 .multiprocessors = f.multiprocessors,
+                                 .usable = (f.words & MOX_CUDA_MMA_BF16) != 0,
+                                 .shared_bytes = (uint64_t)f.shared_bytes,
+                                 .l2_bytes = f.l2_bytes,
+                                 .memory_bytes = f.memory_bytes };
+    snprintf(device.name, sizeof device.name, "%s", f.name);
+    mox_cuda_word_names(f.words, device.features, sizeof device.features);
+    mox_struct_write(&device, out, sizeof device);
+    return MOXIE_OK;
+}
+
+moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    return mox_device_enqueue(plan, MOX_DEVICE_RUN, args, NULL, stream, NULL, error);
+}
+
+int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)
+{
+    const mox_cuda_kernel *kernel = mox_cuda_kernel_at(index);
+    const mox_cuda_table *table;
+    mox_cuda_features device;
+    mox_refusal why;
+    if (kernel == NULL)
+        return 0;
+    const bool here = mox_cuda_open(&table, NULL) == MOXIE_OK && mox_cuda_device(table, 0, &device, NULL) == MOXIE_OK;
+    if (out != NULL)
+        *out = (moxie_kernel_info) { .family = kernel->base.family,
+                                     .name = kernel->base.name,
+                                     .isa = mox_cuda_kernel_needs(kernel),
+                                     .layout = kernel->base.layout,
+                                     .exactness = mox_exactness_name(kernel->base.exactness),
+                                     .runnable =
+                                         here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_THROUGHPUT, &why) };
+    return 1;
+}

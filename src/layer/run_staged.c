@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_staged.c - a run on a GPU for callers whose memory is the host's: tools, tests, checks. Copies arguments to the
+ * device, runs, copies results back and waits. It allocates, which moxie_cuda_plan_run does not.
+ *
+ *     ranges:   | hidden | logits | ids | ... | output | workspace |       one block of device memory
+ *
+ * A probe behind a stage looks at the host: after every stage the workspace comes back whole, to the caller's, which
+ * has the same layout; every pointer of the run is then the one at the same place of the host's memory.
+ */
+#include "base/sizes.h"
+#include "layer/run.h"
+#include "layer/struct_size.h"
+
+#define MAX_RANGES 12
+
+/* The same bytes on both sides. */
+typedef struct range {
+    void *host;
+    uint64_t bytes, at; /* in the block */
+    bool in, out;
+} range;
+
+typedef struct staged {
+    const moxie_plan *plan;
+    moxie_run_args host;
+    char *block;
+    uint64_t bytes;
+    range ranges[MAX_RANGES];
+    int count;
+    mox_cuda_stream stream;
+    const mox_probe *probe; /* the caller's */
+} staged;
+
+/* ---- ranges -------------------------------------------------------------------------------------------- */
+
+static void add(staged *s, const void *host, uint64_t bytes, bool in, bool out)
+{
+    if (host == NULL)
+        return;
+    s->ranges[s->count++] = (range) { (void *)(uintptr_t)host, bytes, s->bytes, in, out };
+    s->bytes += (bytes + MOX_DEVICE_ALIGN - 1) / MOX_DEVICE_ALIGN * MOX_DEVICE_ALIGN;
+}
+
+static void add_all(staged *s, mox_device_call call, float *rows)
+{
+    const moxie_layer_config *c = &s->plan->config;
+    const moxie_run_args *a = &s->host;
+    const uint64_t t = (uint64_t)a->tokens, element = (uint64_t)mox_dtype_bytes(c->dtype), k = (uint64_t)c->top_k;
+    const uint64_t e = (uint64_t)c->experts, h = (uint64_t)c->hidden;
+    const moxie_dtype logits = a->logits_dtype != MOXIE_DTYPE_NONE ? a->logits_dtype : MOXIE_F32;
+    add(s, a->hidden, t * h * element, true, false);
+    if (a->router_hidden != a->hidden)
+        add(s, a->router_hidden, t * (uint64_t)c->router_width * element, true, false);
+    add(s, a->logits, t * e * (uint64_t)mox_dtype_bytes(logits), true, false);
+    add(s, a->token_ids, t * sizeof *a->token_ids, true, false);
+    add(s, a->ids, t * k * sizeof *a->ids, true, false);
+    add(s, a->weights, t * k * sizeof *a->weights, true, false);
+    if (a->ids_out != a->ids)
+        add(s, a->ids_out, t * k * sizeof *a->ids_out, false, true);
+    if (a->weights_out != a->weights)
+        add(s, a->weights_out, t * k * sizeof *a->weights_out, false, true);
+    if ((const void *)a->logits_out != a->logits)
+        add(s, a->logits_out, t * e * sizeof *a->logits_out, false, a->ids == NULL);
+    add(s, a->output, t * h * element, false, true);
+    add(s, rows, t * k * h * sizeof *rows, call == MOX_DEVICE_COMBINE, call == MOX_DEVICE_EXPERTS);
+    add(s, a->workspace, s->plan->space.bytes, false, s->probe != NULL);
+}
+
+/* The device's address of a host pointer that begins a range. */
+static void *to_device(const staged *s, const void *host)
+{
+    for (int i = 0; i < s->count; i++)
+        if (s->ranges[i].host == host)
+            return s->block + s->ranges[i].at;
+    return NULL;
+}
+
+/* The host's address of any device pointer into a range; NULL for others. */
+static void *to_host(const staged *s, const void *device)
+{
+    const uintptr_t at = (uintptr_t)device - (uintptr_t)s->block;
+    for (int i = 0; i < s->count && device != NULL; i++)
+        if (at >= s->ranges[i].at && at - s->ranges[i].at < s->ranges[i].bytes)
+            return (char *)s->ranges[i].host + (at - s->ranges[i].at);
+    return NULL;
+}
+
+static moxie_status copy(const staged *s, bool in, moxie_error *error)
+{
+    const mox_cuda_table *table = s->plan->device.table;
+    for (int i = 0; i < s->count; i++) {
+        const range *r = &s->ranges[i];
+        if (in && r->in)
+            MOX_TRY(table->copy(s->block + r->at, r->host, r->bytes, s->stream, error));
+        else if (!in && r->out)
+            MOX_TRY(table->copy(r->host, s->block + r->at, r->bytes, s->stream, error));
+    }
+    return table->stream_wait(s->stream, error);
+}
+
+/* ---- the probe ----------------------------------------------------------------------------------------- */
+
+static mox_operand operand_on_host(const staged *s, const mox_operand *on_device, int64_t rows)
+{
+    mox_operand o = *on_device;
+    o.rows = rows;
+    o.values = to_host(s, o.values);
+    o.scales = to_host(s, o.scales);
+    o.global = to_host(s, o.global);
+    return o;
+}
+
+static mox_run run_on_host(const staged *s, const mox_run *on_device)
+{
+    mox_run run = *on_device;
+    run.args = s->host;
+    run.space = s->host.workspace;
+    run.probe = s->probe;
+    run.logits = to_host(s, run.logits);
+    run.ids = to_host(s, run.ids);
+    run.weights = to_host(s, run.weights);
+    run.permutation.offsets = to_host(s, run.permutation.offsets);
+    run.permutation.pair_at = to_host(s, run.permutation.pair_at);
+    run.permutation.position = to_host(s, run.permutation.position);
+    run.y = to_host(s, run.y);
+    run.shared_y = to_host(s, run.shared_y);
+    run.shared_weight = to_host(s, run.shared_weight);
+    return run;
+}
+
+static mox_expert_pass pass_on_host(const staged *s, const mox_expert_pass *on_device)
+{
+    mox_expert_pass pass = *on_device;
+    pass.offsets = to_host(s, pass.offsets);
+    pass.pairs = pass.offsets[pass.slots];
+    pass.expert_of = pass.expert_of != NULL ? s->plan->layer->expert_of : NULL;
+    pass.rows13 = pass.source != NULL ? pass.pairs : pass.rows13;
+    pass.x = to_host(s, pass.x);
+    pass.source = to_host(s, pass.source);
+    pass.operand_row = to_host(s, pass.operand_row);
+    pass.row_weight = to_host(s, pass.row_weight);
+    pass.given13 = to_host(s, pass.given13);
+    pass.given2 = to_host(s, pass.given2);
+    pass.a13 = operand_on_host(s, &pass.a13, pass.rows13);
+    pass.a2 = operand_on_host(s, &pass.a2, pass.pairs);
+    pass.h = to_host(s, pass.h);
+    pass.act = to_host(s, pass.act);
+    pass.y = to_host(s, pass.y);
+    return pass;
+}
+
+static moxie_status bring_back(void *user, const mox_run *on_device, mox_stage stage,
+                               const mox_expert_pass *pass_on_device, moxie_error *error)
+{
+    const staged *s = user;
+    mox_expert_pass pass;
+    MOX_TRY(copy(s, false, error));
+    const mox_run run = run_on_host(s, on_device);
+    if (pass_on_device != NULL) {
+        pass = pass_on_host(s, pass_on_device);
+        if (pass.pairs == 0)
+            return MOXIE_OK;
+    }
+    return s->probe->after(s->probe->user, &run, stage, pass_on_device != NULL ? &pass : NULL, error);
+}
+
+/* ---- the call ------------------------------------------------------------------------------------------ */
+
+static moxie_status run(staged *s, mox_device_call call, float *rows, moxie_error *error)
+{
+    const mox_probe looking = { s, NULL, bring_back };
+    moxie_run_args args = s->host;
+    args.hidden = to_device(s, args.hidden);
+    args.router_hidden = to_device(s, args.router_hidden);
+    args.logits = to_device(s, args.logits);
+    args.token_ids = to_device(s, args.token_ids);
+    args.ids = to_device(s, args.ids);
+    args.weights = to_device(s, args.weights);
+    args.output = to_device(s, args.output);
+    args.ids_out = to_device(s, args.ids_out);
+    args.weights_out = to_device(s, args.weights_out);
+    args.logits_out = to_device(s, args.logits_out);
+    args.workspace = to_device(s, args.workspace);
+    MOX_TRY(copy(s, true, error));
+    MOX_TRY(mox_device_enqueue(s->plan, call, &args, to_device(s, rows), s->stream, s->probe != NULL ? &looking : NULL,
+                               error));
+    return copy(s, false, error);
+}
+
+moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
+                               const mox_probe *probe, moxie_error *error)
+{
+    staged s = { .plan = plan, .probe = probe };
+    mox_run checked;
+    void *block = NULL;
+    MOX_TRY(mox_run_begin(plan, args, 0, &checked, error)); /* sizes and the workspace; the rest is checked below */
+    s.host = checked.args;
+    add_all(&s, call, rows);
+    MOX_TRY(mox_device_allocate(&plan->device, s.bytes, "a run's arguments and workspace", &block, error));
+    s.block = block;
+    moxie_status status = plan->device.table->stream_create(&s.stream, error);
+    if (status == MOXIE_OK)
+        status = run(&s, call, rows, error);
+    plan->device.table->stream_destroy(s.stream);
+    mox_device_release(&plan->device, block);
+    return status;
+}

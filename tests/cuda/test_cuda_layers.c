@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_layers.c - layers of the cuda back end above the launch table, without a GPU: random layers through
+ * prepare, plan, run and the oracle; what a run enqueues; failures at every call; caller's memory; runs on the wrong
+ * side.
+ *
+ * MOXIE_TEST_CONFIGS says how many random layers (default 150); MOXIE_TEST_SEED repeats one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include <moxie/moxie_cuda.h>
+
+#include "base/memory.h"
+#include "test_cuda_table.h"
+#include "test_layer.h"
+
+static int begin(void **state)
+{
+    (void)state;
+    test_cuda_begin();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    test_cuda_end();
+    return 0;
+}
+
+static moxie_options cuda_options(const test_layer *layer)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.max_tokens = layer->args.tokens + (layer->args.tokens == 0);
+    return options;
+}
+
+/* ---- random layers ------------------------------------------------------------------------------------- */
+
+/* NULL, or what is wrong. */
+static const char *check_layer(test_layer *layer, moxie_error *error)
+{
+    const moxie_options options = cuda_options(layer);
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    moxie_status status = moxie_layer_create(&layer->config, &options, &built, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(built, &layer->weights, &options, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_verify(built, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(built, &options, &plan, error);
+    if (status == MOXIE_OK) {
+        test_layer_workspace(layer, plan);
+        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, error);
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    if (status != MOXIE_OK)
+        return error->text;
+    for (int s = 0; s < report.n_stages; s++)
+        if (!(report.stages[s].worst_ratio <= 1))
+            return report.stages[s].stage;
+    return NULL;
+}
+
+static void random_layers(void **state)
+{
+    (void)state;
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150);
+    const uint64_t first = test_seed(501);
+    const test_layer_limits limits = { .tokens = -1, .largest = 90 };
+    int wrong = 0, refused = 0;
+    for (int64_t i = 0; i < configs && wrong < 5; i++) {
+        test_rng rng = { first + (uint64_t)i };
+        test_layer layer;
+        moxie_error error = { 0 };
+        test_layer_make(&layer, &rng, &limits);
+        const bool custom = layer.config.routing.select == MOXIE_SELECT_CUSTOM;
+        const char *what = check_layer(&layer, &error);
+        if (custom && what != NULL && strstr(what, "custom routing callback") != NULL) {
+            refused++;
+        } else if (what != NULL || custom) {
+            print_error("%s\n  %s\nrepeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", layer.text,
+                        what != NULL ? what : "a callback was taken",
+                        (unsigned long long)first + (unsigned long long)i);
+            wrong++;
+        }
+        test_layer_free(&layer);
+    }
+    assert_int_equal(wrong, 0);
+    assert_true(configs < 50 || refused > 0);
+}
+
+/* ---- one layer ----------------------------------------------------------------------------------------- */
+
+/* A layer with a router, whatever else. */
+static void make_routed(test_layer *layer, uint64_t seed)
+{
+    const test_layer_limits limits = { .tokens = 6, .largest = 40, .plain_routing = true, .plain_acts = true };
+    for (;; seed++) {
+        test_rng rng = { seed };
+        test_layer_make(layer, &rng, &limits);
+        if (layer->config.router_width > 0 && layer->args.ids == NULL && layer->args.logits == NULL &&
+            layer->config.shared.intermediate == 0)
+            return;
+        test_layer_free(layer);
+    }
+}
+
+static void enqueues_and_returns(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    make_routed(&layer, 7000);
+    const moxie_options options = cuda_options(&layer);
+    test_layer_build(&layer, &options, &built, &plan);
+    test_layer_workspace(&layer, plan);
+    moxie_run_args args = layer.args;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    args.ids_out = NULL;
+    args.weights_out = NULL;
+    args.logits_out = NULL;
+    const uint64_t before = mox_alloc_count();
+    const int device_before = test_cuda_allocations();
+    test_cuda_clear();
+    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_string_equal(test_cuda_log(), "dense topk permute quant_act expert_gemm glu quant_act expert_gemm combine ");
+    assert_int_equal(mox_alloc_count(), before);
+    assert_int_equal(test_cuda_allocations(), device_before);
+
+    /* The host's way around gives the same bytes. */
+    const size_t bytes = test_layer_output_bytes(&layer);
+    void *first = malloc(bytes + 1);
+    memcpy(first, args.output, bytes);
+    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    assert_memory_equal(first, layer.args.output, bytes);
+    free(first);
+    free(args.workspace);
+    test_layer_close(&layer, built, plan);
+}
+
+static void failures_come_through(void **state)
+{
+    (void)state;
+    test_layer layer;
+    make_routed(&layer, 9000);
+    const moxie_options options = cuda_options(&layer);
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        moxie_layer *built = NULL;
+        moxie_plan *plan = NULL;
+        moxie_error error = { 0 };
+        assert_true(n < 500);
+        test_cuda_fail_at(n);
+        moxie_status status = moxie_layer_create(&layer.config, &options, &built, &error);
+        if (status == MOXIE_OK)
+            status = moxie_layer_prepare(built, &layer.weights, &options, &error);
+        if (status == MOXIE_OK)
+            status = moxie_plan_create(built, &options, &plan, &error);
+        if (status == MOXIE_OK) {
+            test_layer_workspace(&layer, plan);
+            status = moxie_plan_run(plan, &layer.args, &error);
+        }
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+        if (reached)
+            assert_non_null(strstr(error.text, "told to fail"));
+        moxie_plan_destroy(plan);
+        moxie_layer_destroy(built);
+    }
+    test_layer_free(&layer);
+}
+
+/* ---- the caller's memory, the wrong side --------------------------------------------------------------- */
+
+static int given, taken;
+
+static void *give(void *self, uint64_t bytes)
+{
+    assert_ptr_equal(self, &given);
+    given++;
+    return aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256);
+}
+
+static void take(void *self, void *memory)
+{
+    assert_ptr_equal(self, &given);
+    taken++;
+    free(memory);
+}
+
+static void caller_gives_memory(void **state)
+{
+    (void)state;
+    const moxie_cuda_allocator allocator = { &given, give, take };
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    make_routed(&layer, 11000);
+    moxie_options options = cuda_options(&layer);
+    options.device_memory = &allocator;
+    const int pinned = 1, before = test_cuda_allocations();
+    test_layer_build(&layer, &options, &built, &plan);
+    assert_int_equal(test_cuda_allocations() - before, pinned); /* the ring alone */
+    assert_true(given > 0);
+    test_layer_workspace(&layer, plan);
+    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    test_layer_close(&layer, built, plan);
+    assert_int_equal(given, taken);
+}
+
+static void wrong_side(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan, *other = NULL;
+    moxie_error error = { 0 };
+    make_routed(&layer, 13000);
+    moxie_options options = cuda_options(&layer);
+    options.backend = MOXIE_BACKEND_CPU;
+    test_layer_build(&layer, &options, &built, &plan);
+    test_layer_workspace(&layer, plan);
+    assert_int_equal(moxie_cuda_plan_run(plan, &layer.args, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "runs on the host"));
+    options.backend = MOXIE_BACKEND_CUDA;
+    assert_int_equal(moxie_plan_create(built, &options, &other, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "records are in the host's memory"));
+    test_layer_close(&layer, built, plan);
+}
+
+static void presets_explain(void **state)
+{
+    (void)state;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_plan *plan = NULL;
+    moxie_layer *built = NULL;
+    moxie_error error = { 0 };
+    test_layer layer;
+    make_routed(&layer, 15000);
+    mox_cuda_replace(NULL); /* presets need no table */
+    options.backend = MOXIE_BACKEND_CUDA;
+    static const char *const names[] = { "sm_80", "sm_90", "sm_100" };
+    for (int i = 0; i < 3; i++) {
+        options.device = names[i];
+        assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
+        const moxie_plan_step *last = moxie_plan_step_at(plan, moxie_plan_step_count(plan) - 1);
+        assert_string_equal(last->family, "combine");
+        assert_string_equal(last->isa, "cuda");
+        assert_true(moxie_plan_workspace_bytes(plan) > 0);
+        moxie_plan_destroy(plan);
+        assert_int_equal(moxie_layer_create(&layer.config, &options, &built, &error), MOXIE_ERR_ARGUMENT);
+        assert_non_null(strstr(error.text, "only explains plans"));
+    }
+    options.device = "sm_9000";
+    assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "sm_80, sm_90, sm_100"));
+    options.backend = MOXIE_BACKEND_CPU;
+    assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "not cuda"));
+    test_layer_free(&layer);
+    test_cuda_begin();
+}
+
+static void words_of_devices(void **state)
+{
+    (void)state;
+    char names[96];
+    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(75), names, sizeof names), "");
+    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(80), names, sizeof names), "mma_bf16");
+    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(89), names, sizeof names), "mma_bf16 mma_fp8");
+    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(90), names, sizeof names),
+                        "mma_bf16 mma_fp8 bulk_copy dependent wgmma");
+    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(100), names, sizeof names),
+                        "mma_bf16 mma_fp8 bulk_copy dependent");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(random_layers, begin, end),
+        cmocka_unit_test_setup_teardown(enqueues_and_returns, begin, end),
+        cmocka_unit_test_setup_teardown(failures_come_through, begin, end),
+        cmocka_unit_test_setup_teardown(caller_gives_memory, begin, end),
+        cmocka_unit_test_setup_teardown(wrong_side, begin, end),
+        cmocka_unit_test_setup_teardown(presets_explain, begin, end),
+        cmocka_unit_test(words_of_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_table.c - the launch table without a GPU (test_cuda_table.h). Products are summed in double, straight from
+ * the sections that the arguments name; the other stages call what defines them on the host.
+ */
+#include "test_cuda_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/glu/glu.h"
+#include "cpu/quant_act/quant_act.h"
+#include "route/route.h"
+#include "test_support.h"
+
+static mox_cuda_features device;
+static char log_text[1 << 16];
+static size_t log_used;
+static int calls, fail_at, allocations, alive;
+static bool failed;
+
+/* ---- recording ----------------------------------------------------------------------------------------- */
+
+static moxie_status record(const char *name, moxie_error *error)
+{
+    const size_t length = strlen(name);
+    if (log_used + length + 2 < sizeof log_text) {
+        memcpy(log_text + log_used, name, length);
+        log_used += length;
+        log_text[log_used++] = ' ';
+        log_text[log_used] = '\0';
+    }
+    failed = fail_at != 0 && ++calls == fail_at;
+    MOX_FAIL_IF(failed, MOXIE_ERR_IO, error, "the table was told to fail at this %s", name);
+    return MOXIE_OK;
+}
+
+const char *test_cuda_log(void)
+{
+    return log_text;
+}
+
+void test_cuda_clear(void)
+{
+    log_used = 0;
+    log_text[0] = '\0';
+}
+
+bool test_cuda_fail_at(int n)
+{
+    const bool did = calls >= fail_at && fail_at != 0;
+    calls = 0;
+    fail_at = n;
+    return did;
+}
+
+int test_cuda_allocations(void)
+{
+    return allocations;
+}
+
+/* ---- device -------------------------------------------------------------------------------------------- */
+
+static moxie_status count(int32_t *out, moxie_error *error)
+{
+    (void)error;
+    *out = 1;
+    return MOXIE_OK;
+}
+
+static moxie_status features(int32_t ordinal, mox_cuda_features *out, moxie_error *error)
+{
+    (void)ordinal, (void)error;
+    *out = device;
+    return MOXIE_OK;
+}
+
+static moxie_status use(int32_t ordinal, moxie_error *error)
+{
+    (void)error;
+    assert_int_equal(ordinal, 0);
+    return MOXIE_OK;
+}
+
+/* Sizes lie before the memory, in a line of their own. */
+static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
+{
+    MOX_TRY(record("allocate", error));
+    char *block = aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256 + 256);
+    assert_non_null(block);
+    memset(block, 0xee, (size_t)(bytes + 511) / 256 * 256 + 256); /* device memory holds anything */
+    memcpy(block, &bytes, sizeof bytes);
+    allocations++;
+    alive++;
+    *out = block + 256;
+    return MOXIE_OK;
+}
+
+static void release(void *memory)
+{
+    uint64_t bytes;
+    if (memory == NULL)
+        return;
+    char *block = (char *)memory - 256;
+    memcpy(&bytes, block, sizeof bytes);
+    for (uint64_t i = bytes; i < (bytes + 255) / 256 * 256; i++)
+        assert_int_equal(((uint8_t *)memory)[i], 0xee); /* nothing wrote past the end */
+    free(block);
+    alive--;
+}
+
+static moxie_status copy(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("copy", error));
+    if (bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+    return MOXIE_OK;
+}
+
+static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("fill", error));
+    memset(to, byte, (size_t)bytes);
+    return MOXIE_OK;
+}
+
+static moxie_status create(void **out, moxie_error *error)
+{
+    static char object;
+    MOX_TRY(record("create", error));
+    alive++;
+    *out = &object;
+    return MOXIE_OK;
+}
+
+static void destroy(void *object)
+{
+    alive -= object != NULL;
+}
+
+static moxie_status wait_for(void *object, moxie_error *error)
+{
+    (void)object;
+    return record("wait", error);
+}
+
+static moxie_status event_record(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)event, (void)stream, (void)error;
+    return MOXIE_OK;
+}
+
+/* ---- routing ------------------------------------------------------------------------------------------- */
+
+static moxie_status dense(const mox_cuda_dense_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("dense", error));
+    const int64_t bytes = mox_dtype_bytes(a->x_dtype);
+    for (int64_t t = 0; t < a->tokens; t++)
+        for (int64_t n = 0; n < a->rows; n++) {
+            double sum = a->bias != NULL ? (double)a->bias[n] : 0;
+            for (int64_t k = 0; k < a->cols; k++)
+                sum += (double)a->weight[n * a->cols + k] *
+                       (double)mox_load(a->x_dtype, (const char *)a->x + (t * a->cols + k) * bytes);
+            a->out[t * a->rows + n] = (float)(a->logistic ? 1 / (1 + exp(-sum)) : sum);
+        }
+    return MOXIE_OK;
+}
+
+static moxie_status topk(const mox_cuda_topk_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("topk", error));
+    const int64_t bytes = mox_dtype_bytes(a->logits_dtype);
+    float logits[MOXIE_MAX_EXPERTS];
+    for (int64_t t = 0; t < a->tokens; t++) {
+        mox_widen(a->logits_dtype, (const char *)a->logits + t * a->experts * bytes, logits, a->experts);
+        mox_route_token(&a->routing, a->experts, a->top_k, logits, t, a->token_ids != NULL ? a->token_ids[t] : 0,
+                        a->ids + t * a->top_k, a->weights + t * a->top_k);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status permute(const mox_cuda_permute_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("permute", error));
+    mox_permutation out = { a->offsets, a->pair_at, a->position };
+    mox_permute(a->ids, a->tokens, a->top_k, a->experts, a->slot_of, a->slots, &out);
+    memset(a->counts, 0, /* a chunk's line of counts is the kernel's to use */
+           (size_t)((a->tokens * a->top_k + MOX_CUDA_PERMUTE_CHUNK - 1) / MOX_CUDA_PERMUTE_CHUNK * a->slots) * 4);
+    if (a->shared_offsets != NULL) {
+        a->shared_offsets[0] = 0;
+        a->shared_offsets[1] = a->tokens;
+    }
+    for (int64_t s = 0; s < a->slots; s++)
+        for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++) {
+            a->token_of[p] = a->pair_at[p] / a->top_k;
+            if (a->row_weight != NULL)
+                a->row_weight[p] = a->weights[a->pair_at[p]];
+            if (a->given13 != NULL)
+                a->given13[p] = a->slot_given13[s];
+            if (a->given2 != NULL)
+                a->given2[p] = a->slot_given2[s];
+        }
+    return MOXIE_OK;
+}
+
+/* ---- experts ------------------------------------------------------------------------------------------- */
+
+static float number(const mox_cuda_quant_act_args *a, int64_t row, int64_t k)
+{
+    const int64_t from = a->source != NULL ? a->source[row] : row;
+    const float x = mox_load(a->x_dtype, (const char *)a->x + (from * a->cols + k) * mox_dtype_bytes(a->x_dtype));
+    return a->row_weight != NULL ? mox_round_to(a->x_dtype, x * a->row_weight[row]) : x;
+}
+
+static void quantize_row(const mox_cuda_quant_act_args *a, int64_t row, float amax, float *x, uint8_t *codes)
+{
+    const mox_cuda_operand *o = &a->out;
+    float *values = (float *)o->values + row * o->stride;
+    const mox_act_quantizer quantizer = { .quant = &a->quant,
+                                          .given = a->row_given != NULL ? a->row_given[row] : a->given,
+                                          .amax = amax };
+    for (int64_t k = 0; k < a->cols; k++) {
+        x[k] = number(a, row, k);
+        values[k] = mox_round_to(a->round_to, x[k]);
+    }
+    for (int64_t k = a->cols; k < o->stride; k++)
+        values[k] = 0;
+    if (o->scale_cols == 0)
+        return;
+    mox_act_quant_row(&quantizer, x, a->cols, codes, o->scales + row * o->scale_cols);
+    for (int64_t k = 0; k < a->cols; k++)
+        values[k] = a->table[codes[k]];
+    if (o->global != NULL)
+        o->global[row] = quantizer.given;
+}
+
+static moxie_status quant_act(const mox_cuda_quant_act_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("quant_act", error));
+    const int64_t rows = a->rows != NULL ? *a->rows : a->max_rows;
+    float *x = calloc((size_t)a->cols + 1, sizeof *x), amax = 0;
+    uint8_t *codes = calloc((size_t)a->cols + 1, 1);
+    assert_true(rows <= a->max_rows && a->out.kind == MOX_CUDA_OPERAND_F32);
+    for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
+        for (int64_t k = 0; k < a->cols; k++)
+            x[k] = number(a, r, k);
+        amax = fmaxf(amax, mox_amax(x, a->cols));
+    }
+    for (int64_t r = 0; r < rows; r++)
+        quantize_row(a, r, amax, x, codes);
+    free(x);
+    free(codes);
+    return MOXIE_OK;
+}
+
+/* The exact weight of one matrix of one record, without its global. */
+static double weight(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
+                     int64_t k)
+{
+    uint32_t flags;
+    memcpy(&flags, record + MOX_CUDA_HEADER_FLAGS, sizeof flags);
+    const uint8_t *row = record + m->codes + (uint64_t)n * m->row_bytes;
+    uint32_t code = 0;
+    for (int32_t bit = 0; bit < a->element_bits; bit++) {
+        const int64_t at = k * a->element_bits + bit;
+        code |= (uint32_t)(row[at / 8] >> at % 8 & 1) << bit;
+    }
+    const int32_t *group = (const int32_t *)(const void *)(record + m->group_index);
+    const int64_t g = flags & m->order_flag ? group[k] : k / m->group_cols;
+    const int64_t scale = n / m->group_rows * m->scale_cols + g;
+    double w = (double)mox_format_decode(a->weight.element, code);
+    if (m->zero != 0)
+        w -= (double)((const float *)(const void *)(record + m->zero))[scale];
+    if (m->scale != 0)
+        w *= (double)mox_load(a->weight.scale, record + m->scale + scale * mox_dtype_bytes(a->weight.scale));
+    return w;
+}
+
+static double with_global(double value, int32_t kind, double global)
+{
+    return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
+}
+
+static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
+                 int64_t row)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < m->cols; k++) {
+        double x = (double)((const float *)a->a.values)[row * a->a.stride + k];
+        if (a->a.scales != NULL)
+            x *= (double)a->a.scales[row * a->a.scale_cols + k / a->a.group_cols];
+        sum += weight(a, m, record, n, k) * x;
+    }
+    if (a->a.global != NULL)
+        sum = with_global(sum, a->a.global_kind, (double)a->a.global[row]);
+    if (m->global != 0)
+        sum = with_global(sum, a->weight.global, (double)((const float *)(const void *)(record + m->global))[n]);
+    if (m->bias != 0)
+        sum += (double)((const float *)(const void *)(record + m->bias))[n];
+    return (float)sum;
+}
+
+static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("expert_gemm", error));
+    const int matrices = a->projection == 0 && a->gated ? 2 : 1;
+    assert_true(a->offsets[a->slots] <= a->max_pairs);
+    for (int64_t s = 0; s < a->slots; s++)
+        for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++)
+            for (int i = 0; i < matrices; i++)
+                for (int64_t n = 0; n < a->matrix[i].rows; n++)
+                    a->out[p * a->n_out + i * a->matrix[i].rows + n] =
+                        dot(a, &a->matrix[i], a->records + (uint64_t)s * a->record_bytes, n,
+                            a->operand_row != NULL ? a->operand_row[p] : p);
+    return MOXIE_OK;
+}
+
+static moxie_status glu(const mox_cuda_glu_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("glu", error));
+    const mox_glu_args args = { .activation = &a->activation,
+                                .slots = a->slots,
+                                .offsets = a->offsets,
+                                .expert_of = a->expert_of,
+                                .h = a->h,
+                                .intermediate = a->intermediate,
+                                .out = a->out };
+    mox_glu_scalar_run(&args, &mox_executor_serial);
+    return MOXIE_OK;
+}
+
+static moxie_status combine(const mox_cuda_combine_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("combine", error));
+    for (int64_t t = 0; t < a->tokens; t++)
+        for (int64_t i = 0; i < a->hidden; i++) {
+            float sum = 0;
+            for (int64_t j = t * a->top_k; j < (t + 1) * a->top_k; j++) {
+                const int64_t row = a->position != NULL                        ? a->position[j]
+                                    : a->ids[j] >= 0 && a->ids[j] < a->experts ? j
+                                                                               : -1;
+                if (row >= 0)
+                    sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * a->y[row * a->hidden + i];
+            }
+            if (a->shared != NULL)
+                sum = sum + (a->shared_weight != NULL ? a->shared_weight[t] : 1.0f) * a->shared[t * a->hidden + i];
+            mox_narrow(a->out_dtype, &sum, (char *)a->out + (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype), 1);
+        }
+    return MOXIE_OK;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------- */
+
+static mox_cuda_table table = {
+    .version = MOX_CUDA_TABLE_VERSION,
+    .bytes = sizeof table,
+    .built = "a table of the tests",
+    .count = count,
+    .features = features,
+    .use = use,
+    .allocate = allocate,
+    .release = release,
+    .allocate_pinned = allocate,
+    .release_pinned = release,
+    .copy = copy,
+    .fill = fill,
+    .stream_create = create,
+    .stream_destroy = destroy,
+    .stream_wait = wait_for,
+    .event_create = create,
+    .event_destroy = destroy,
+    .event_record = event_record,
+    .event_wait = wait_for,
+};
+
+void test_cuda_set_device(const char *preset)
+{
+    assert_true(mox_cuda_preset(preset, &device));
+}
+
+void test_cuda_begin(void)
+{
+    for (int i = 0; i < MOX_CUDA_ROWS_dense; i++)
+        table.dense[i] = dense;
+    for (int i = 0; i < MOX_CUDA_ROWS_topk; i++)
+        table.topk[i] = topk;
+    for (int i = 0; i < MOX_CUDA_ROWS_permute; i++)
+        table.permute[i] = permute;
+    for (int i = 0; i < MOX_CUDA_ROWS_quant_act; i++)
+        table.quant_act[i] = quant_act;
+    for (int i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
+        table.expert_gemm[i] = expert_gemm;
+    for (int i = 0; i < MOX_CUDA_ROWS_glu; i++)
+        table.glu[i] = glu;
+    for (int i = 0; i < MOX_CUDA_ROWS_combine; i++)
+        table.combine[i] = combine;
+    test_cuda_set_device("sm_80");
+    test_cuda_clear();
+    test_cuda_fail_at(0);
+    mox_cuda_replace(&table);
+}
+
+void test_cuda_end(void)
+{
+    mox_cuda_replace(NULL);
+    assert_int_equal(alive, 0);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_table.h - a launch table without a GPU: it records what is asked of it, keeps "device" memory on the host
+ * between guards, and computes every stage in plain C, so that everything above the table can be tested where there is
+ * no GPU.
+ *
+ *     test_cuda_begin();                   from now on the cuda back end is this table
+ *     ... moxie_layer_create with MOXIE_BACKEND_CUDA ...
+ *     test_cuda_log()                      "permute quant_act expert_gemm glu ..." since test_cuda_clear()
+ *     test_cuda_end();                     fails the test when device memory, streams or events are left
+ */
+#ifndef TEST_CUDA_TABLE_H
+#define TEST_CUDA_TABLE_H
+
+#include "cuda/cuda_loader.h"
+
+void test_cuda_begin(void);
+void test_cuda_end(void);
+/* What its one device is. */
+void test_cuda_set_device(const char *preset);
+
+/* Names of launches, copies ("copy") and waits ("wait"), space separated. */
+const char *test_cuda_log(void);
+void test_cuda_clear(void);
+/* The n-th call from now on that can fail fails (1: the next); 0: none. Returns whether the last one did. */
+bool test_cuda_fail_at(int n);
+/* Device allocations so far. */
+int test_cuda_allocations(void);
+
+#endif
