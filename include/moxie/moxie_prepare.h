@@ -72,7 +72,7 @@ typedef struct moxie_preparation_options {
 /* Chooses nothing and packs nothing yet. Of `config` are read: experts, hidden, intermediate, activation, w13, w2, a13,
  * a2, bias13, bias2 and ep_size, ep_rank, ep_map (this rank's share of the experts). `example`: any expert of the
  * layer, for what a configuration leaves open (dtypes of zero points and biases, words); its views are only read here.
- * MOXIE_ERR_ARGUMENT for an unknown layout lists the names; MOXIE_ERR_UNSUPPORTED says which rule of the layout is
+ * MOXIE_ERR_ARGUMENT for an unknown layout lists names like it; MOXIE_ERR_UNSUPPORTED says which rule of the layout is
  * broken, on which rank, and the nearest shape or number of ranks that would do. */
 MOXIE_API moxie_status moxie_preparation_create(const moxie_layer_config *config,
                                                 const moxie_preparation_options *options, const moxie_expert *example,

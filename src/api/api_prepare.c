@@ -51,13 +51,44 @@ int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
     return 1;
 }
 
+/* Length of a name's first word: "trtllm" of "trtllm-mxint4". */
+static size_t first_word(const char *name)
+{
+    return strcspn(name, "-");
+}
+
+static bool same_word(const char *a, const char *b)
+{
+    return first_word(a) == first_word(b) && !strncmp(a, b, first_word(a));
+}
+
+/* Names that begin with the same word, since all would be too many for one text; or else all first words. */
+static void list_names(const char *name, char *names, size_t size)
+{
+    bool any = false;
+    for (int32_t i = 0; mox_vendor_at(i); i++)
+        any = any || same_word(name, mox_vendor_at(i)->name);
+    for (int32_t i = 0; mox_vendor_at(i); i++) {
+        const char *next = mox_vendor_at(i)->name, *comma = names[0] ? ", " : "";
+        const size_t at = strlen(names);
+        bool known = false;
+        for (int32_t before = 0; before < i; before++)
+            known = known || same_word(next, mox_vendor_at(before)->name);
+        if (any && same_word(name, next))
+            snprintf(names + at, size - at, "%s%s", comma, next);
+        else if (!any && !known)
+            snprintf(names + at, size - at, "%s%.*s-...", comma, (int)first_word(next), next);
+    }
+}
+
 static moxie_status find_layout(const char *name, const mox_vendor_layout **out, moxie_error *error)
 {
-    char names[512] = "", shown[80];
+    char names[400] = "", shown[80];
     *out = name ? mox_vendor_by_name(name) : NULL;
-    for (int32_t i = 0; !*out && mox_vendor_at(i); i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", mox_vendor_at(i)->name);
-    MOX_FAIL_IF(!*out, MOXIE_ERR_ARGUMENT, error, "there is no layout \"%s\"; there are: %s",
+    if (!*out)
+        list_names(name ? name : "", names, sizeof names);
+    MOX_FAIL_IF(!*out, MOXIE_ERR_ARGUMENT, error,
+                "there is no layout \"%s\"; there are: %s (`moxie prepare --list` shows all)",
                 mox_escape(shown, sizeof shown, name ? name : ""), names);
     return MOXIE_OK;
 }
