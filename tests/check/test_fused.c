@@ -282,21 +282,25 @@ static void on_executor(const fused_problem *f, const moxie_executor *executor, 
     free_result(&r);
 }
 
-static void on_any_executor(const fused_problem *f, const moxie_executor *pool, const result *want)
+/* One in `step` of the executors, others each turn. */
+static void on_any_executor(const fused_problem *f, const moxie_executor *pool, const result *want, int64_t turn,
+                            int64_t step)
 {
     static const int32_t workers[] = { 1, 2, 3, 5, 8, 64 };
-    for (size_t i = 0; i < sizeof workers / sizeof workers[0]; i++)
-        for (test_order order = TEST_IN_TURN; order <= TEST_LATE_THREADS; order++) {
-            test_executor own;
-            test_executor_init(&own, workers[i], order);
-            if (order <= TEST_BACKWARDS || workers[i] <= 8)
-                on_executor(f, &own.executor, want);
-        }
+    enum { ORDERS = TEST_LATE_THREADS + 1, EXECUTORS = (int)(sizeof workers / sizeof workers[0]) * ORDERS };
+    for (int64_t i = turn % step; i < EXECUTORS; i += step) {
+        const test_order order = (test_order)(i % ORDERS);
+        test_executor own;
+        test_executor_init(&own, workers[i / ORDERS], order);
+        if (order <= TEST_BACKWARDS || workers[i / ORDERS] <= 8)
+            on_executor(f, &own.executor, want);
+    }
     on_executor(f, pool, want);
 }
 
 /* False when the row does not take both products. */
-static bool check_row(fused_problem *f, const mox_expert_gemm_row *row, const moxie_executor *pool)
+static bool check_row(fused_problem *f, const mox_expert_gemm_row *row, const moxie_executor *pool, int64_t turn,
+                      int64_t step)
 {
     const mox_expert_gemm_problem first = fused_product_problem(f, MOX_W13), second = fused_product_problem(f, MOX_W2);
     mox_refusal why;
@@ -313,7 +317,7 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_row *row, const mo
     run_fused(f, &mox_executor_serial, true, &got);
     same_results(f, &got, &want, true);
     free_result(&got);
-    on_any_executor(f, pool, &want);
+    on_any_executor(f, pool, &want, turn, step);
     free_result(&want);
     return true;
 }
@@ -322,6 +326,7 @@ static void fused_and_step_by_step(void **state)
 {
     (void)state;
     int64_t checked = 0;
+    const int64_t step = test_one_in(12, "executors for each setting");
     moxie_executor *pool = check_pool();
     if (!test_emulated())
         alarm(600); /* a run that waits for ever ends the test */
@@ -329,7 +334,7 @@ static void fused_and_step_by_step(void **state)
         fused_problem f;
         fused_set_up(&f, &fused_settings[i]);
         for (int32_t r = 0; mox_expert_gemm_at(r) != NULL; r++)
-            checked += check_row(&f, mox_expert_gemm_at(r), pool);
+            checked += check_row(&f, mox_expert_gemm_at(r), pool, i, step);
         fused_tear_down(&f);
     }
     alarm(0);

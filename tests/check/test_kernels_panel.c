@@ -26,7 +26,8 @@ typedef struct bench {
     mox_panel_matrix matrix;
     int64_t panel;
     int panels;
-    float *want[REFEREE_SUMS]; /* by sum: [MOX_PANEL_BLOCK, WIDTH] */
+    int64_t most;              /* rows that are asked for */
+    float *want[REFEREE_SUMS]; /* by sum: [most, WIDTH] */
 } bench;
 
 /* ---- operands --------------------------------------------------------------------------------------------- */
@@ -138,13 +139,13 @@ static const float *wanted(bench *b, referee_sum sum)
         return b->want[sum];
     const gemm_problem *p = &b->problem;
     referee_row *row = malloc(sizeof *row);
-    float *want = calloc(MOX_PANEL_BLOCK * WIDTH, sizeof *want);
+    float *want = calloc((size_t)b->most * WIDTH, sizeof *want);
     for (int j = 0; j < b->panels; j++) {
         int64_t start;
         const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
         for (int64_t n = 0; n < mox_min_i64(LANES, matrix->codes.rows - start); n++) {
             referee_weights(sum, p, matrix, start + n, row);
-            for (int64_t r = 0; r < MOX_PANEL_BLOCK; r++) {
+            for (int64_t r = 0; r < b->most; r++) {
                 referee_acts(p, gemm_operand_row(p, b->first + r), row);
                 want[r * WIDTH + j * LANES + n] = referee_sum_row(sum, row);
             }
@@ -215,17 +216,18 @@ static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11
                                       25, 28, 29, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 95, 111, 112, 113, 127, 128 };
 enum { COUNTS = sizeof row_counts / sizeof row_counts[0] };
 
-/* All row counts, or some; returns how many calls that were. */
-static int64_t check_panels(bench *b, int64_t panel, int panels, uint64_t skip)
+/* One in `step` of the row counts from the first one on; returns how many calls that were. */
+static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, int64_t step)
 {
     int64_t calls = 0;
     b->panel = panel;
     b->panels = panels;
+    b->most = row_counts[first + (COUNTS - 1 - first) / step * step];
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
         if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
-        for (uint64_t n = skip; n < COUNTS; n += skip + 1, calls++)
+        for (int64_t n = first; n < COUNTS; n += step, calls++)
             multiply(row, b, row_counts[n]);
     }
     forget(b);
@@ -248,13 +250,15 @@ static bool open_bench(bench *b)
     return true;
 }
 
-static int64_t check_bench(bench *b, test_rng *rng)
+/* `fewer`: one in so many of the calls. */
+static int64_t check_bench(bench *b, test_rng *rng, int64_t fewer)
 {
     if (!open_bench(b))
         return 0;
-    int64_t calls = check_panels(b, b->matrix.count - 1, 1, 2);
+    const int64_t one = 3 * fewer, two = test_range(rng, 1, 3) * fewer;
+    int64_t calls = check_panels(b, b->matrix.count - 1, 1, test_range(rng, 0, one - 1), one);
     if (b->matrix.count >= 2)
-        calls += check_panels(b, (int64_t)test_below(rng, (uint64_t)b->matrix.count / 2) * 2, 2, test_below(rng, 3));
+        calls += check_panels(b, test_range(rng, 0, b->matrix.count / 2 - 1) * 2, 2, test_range(rng, 0, two - 1), two);
     return calls;
 }
 
@@ -268,15 +272,17 @@ static void every_format_and_row_count(void **state)
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
+    const int64_t fewer = test_one_in(8, "numbers of rows for each format");
+    const int64_t fewer_acts = test_one_in(4, "formats of activations for each of weights");
     int64_t calls = 0;
     for (int w = 0; w < test_weight_quant_count; w++)
-        for (int64_t i = 0; i < configs * test_act_quant_count; i++) {
+        for (int64_t i = w % fewer_acts; i < configs * test_act_quant_count; i += fewer_acts) {
             const gemm_size size = { .rows = check_size(&rng, 65),
                                      .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])],
                                      .most = MOX_PANEL_BLOCK };
             bench b = { .slot = 0 };
             gemm_problem_make(&b.problem, &rng, &test_weight_quants[w], &test_act_quants[i / configs], size);
-            calls += check_bench(&b, &rng);
+            calls += check_bench(&b, &rng, fewer);
             gemm_problem_free(&b.problem);
         }
     print_message("%lld calls\n", (long long)calls);
@@ -343,11 +349,12 @@ static int64_t check_few_rows(bench *b)
     int64_t calls = 0;
     b->panel = 0;
     b->panels = 2;
+    b->most = 4;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
         if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
-        for (int64_t rows = 1; rows <= 4; rows++, calls++)
+        for (int64_t rows = 1; rows <= b->most; rows++, calls++)
             multiply(row, b, rows);
     }
     forget(b);

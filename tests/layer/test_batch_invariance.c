@@ -52,6 +52,7 @@ enum { QUANTIZED = sizeof quantized / sizeof quantized[0] };
 /* One layer, its tokens again and again in a row, and what each of the first ALONE gives by itself. */
 typedef struct subject {
     test_layer t;
+    int64_t turn;    /* number of the pair of formats */
     size_t row;      /* bytes of a token's hidden state, and of its output */
     uint8_t *hidden; /* [MOST + ALONE] */
     int32_t *ids;    /* [MOST + ALONE, TOP_K] */
@@ -79,10 +80,11 @@ static small_spec spec_of(const test_weight_quant *weight, const test_act_quant 
                           .choice = SMALL_IDS };
 }
 
-static void make_subject(subject *s, const small_spec *spec)
+static void make_subject(subject *s, const small_spec *spec, int64_t turn)
 {
     test_rng rng = { test_seed(7600) };
     memset(s, 0, sizeof *s);
+    s->turn = turn;
     small_layer_make(&s->t, &rng, spec);
     s->row = (size_t)(spec->hidden * mox_dtype_bytes(spec->dtype));
     s->hidden = malloc((MOST + ALONE) * s->row);
@@ -167,17 +169,26 @@ static void check_batch(const subject *s, const planned *p, int64_t tokens, cons
 static const int64_t some_sizes[] = { 1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 130 };
 static const int64_t large_sizes[] = { 257, 512, MOST };
 
+enum {
+    SOME_SIZES = sizeof some_sizes / sizeof some_sizes[0],
+    LARGE_SIZES = sizeof large_sizes / sizeof large_sizes[0]
+};
+
+/* One in so many of the sizes, and of the numbers of workers. */
+static int64_t fewer_sizes = 1, fewer_workers = 1;
+
 static void check_sizes(const subject *s, const planned *p, const char *isa, bool every)
 {
-    for (size_t i = 0; !every && i < sizeof some_sizes / sizeof some_sizes[0]; i++)
+    const int64_t first = s->turn % fewer_sizes;
+    for (int64_t i = first; !every && i < SOME_SIZES; i += fewer_sizes)
         check_batch(s, p, some_sizes[i], isa, "one pass");
-    for (int64_t tokens = 1; every && tokens <= ALONE; tokens++)
+    for (int64_t tokens = 1 + first; every && tokens <= ALONE; tokens += fewer_sizes)
         check_batch(s, p, tokens, isa, "one pass");
-    for (size_t i = 0; every && i < sizeof large_sizes / sizeof large_sizes[0]; i++)
+    for (int64_t i = first; every && i < LARGE_SIZES; i += fewer_sizes)
         check_batch(s, p, large_sizes[i], isa, "one pass");
-    const int64_t pass = p->plan->pass_tokens;
-    p->plan->pass_tokens = pass < 200 ? pass : 200; /* the workspace is for more */
-    check_batch(s, p, MOST, isa, "passes of 200");
+    const int64_t pass = p->plan->pass_tokens, most = fewer_sizes > 1 ? 83 : 200;
+    p->plan->pass_tokens = pass < most ? pass : most; /* the workspace is for more */
+    check_batch(s, p, fewer_sizes > 1 ? 2 * most + 1 : MOST, isa, "several passes");
     p->plan->pass_tokens = pass;
 }
 
@@ -185,13 +196,13 @@ static void check_workers(const subject *s, const moxie_layer *layer, const char
 {
     static const int32_t workers[] = { 1, 2, 3, 5, 8 };
     static const int64_t sizes[] = { 1, 8, 33, 130, 257 };
-    for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++) {
+    for (int64_t w = s->turn % fewer_workers; w < (int64_t)(sizeof workers / sizeof workers[0]); w += fewer_workers) {
         char where[64];
         test_executor executor;
         test_executor_init(&executor, workers[w], TEST_THREADS);
         planned p = make_plan(layer, isa, &executor.executor);
         snprintf(where, sizeof where, "%d workers", (int)workers[w]);
-        for (size_t i = every ? 0 : w % 2; i < sizeof sizes / sizeof sizes[0]; i += every ? 1 : 2)
+        for (size_t i = every ? 0 : (size_t)w % 2; i < sizeof sizes / sizeof sizes[0]; i += every ? 1 : 2)
             check_batch(s, &p, sizes[i], isa, where);
         free_plan(&p);
     }
@@ -280,12 +291,12 @@ static void check_class(subject *s, given *all, int i, bool thorough)
     moxie_layer_destroy(layer);
 }
 
-static void check_pair(const small_spec *spec, bool thorough)
+static void check_pair(const small_spec *spec, int64_t turn, bool thorough)
 {
     given all[ISAS];
     subject s;
     memset(all, 0, sizeof all);
-    make_subject(&s, spec);
+    make_subject(&s, spec, turn);
     for (int i = 0; i < ISAS; i++)
         if (isas[i] == NULL || differs_from_best(isas[i]))
             check_class(&s, all, i, thorough);
@@ -300,7 +311,7 @@ static void every_weight_format(void **state)
     const bool thorough = test_env("MOXIE_TEST_LONG", 0) != 0;
     for (int w = 0; w < test_weight_quant_count; w++) {
         const small_spec spec = spec_of(&test_weight_quants[w], test_act_quant_named("none"), w);
-        check_pair(&spec, thorough);
+        check_pair(&spec, w, thorough);
     }
 }
 
@@ -311,7 +322,7 @@ static void quantized_activations(void **state)
     for (int i = 0; i < QUANTIZED; i++) {
         const small_spec spec =
             spec_of(test_weight_quant_named(quantized[i].weight), test_act_quant_named(quantized[i].act), i);
-        check_pair(&spec, thorough);
+        check_pair(&spec, i, thorough);
     }
 }
 
@@ -322,8 +333,8 @@ static void every_pair_of_formats(void **state)
     for (int w = 0; w < test_weight_quant_count; w++)
         for (int a = 1; a < test_act_quant_count; a++)
             if (!mox_act_quant_needs_amax(&test_act_quants[a].quant)) {
-                const small_spec spec = spec_of(&test_weight_quants[w], &test_act_quants[a], number++);
-                check_pair(&spec, true);
+                const small_spec spec = spec_of(&test_weight_quants[w], &test_act_quants[a], number);
+                check_pair(&spec, number++, true);
             }
 }
 
@@ -333,6 +344,8 @@ int main(void)
                                         cmocka_unit_test(quantized_activations) };
     const struct CMUnitTest all[] = { cmocka_unit_test(every_weight_format), cmocka_unit_test(quantized_activations),
                                       cmocka_unit_test(every_pair_of_formats) };
+    fewer_sizes = test_one_in(20, "sizes of a batch for each format");
+    fewer_workers = test_one_in(5, "numbers of workers for each format");
     return test_env("MOXIE_TEST_LONG", 0) != 0 ? cmocka_run_group_tests(all, NULL, NULL)
                                                : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *
 static void random_layers(void **state)
 {
     (void)state;
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500);
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500 / test_one_in(10, "layers"));
     const uint64_t first = test_seed(20250);
     const test_layer_limits limits = { .tokens = -1 };
     moxie_executor *pool = NULL;

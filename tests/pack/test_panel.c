@@ -196,13 +196,14 @@ static bool can_pack(moxie_dtype element, test_packing packing)
     }
 }
 
-static void check_packings(test_rng *rng, const moxie_quant *quant)
+/* One in `step` packings, others each turn. */
+static void check_packings(test_rng *rng, const moxie_quant *quant, int64_t turn, int64_t step)
 {
     static const float to_add[] = { 0.0f, 1.0f };
     char name[160], text[128];
     for (test_packing packing = TEST_DENSE; packing <= TEST_ROW_PAIRS; packing++) {
         test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
-        if (!can_pack(quant->element, packing))
+        if (!can_pack(quant->element, packing) || (turn + packing) % step != 0)
             continue;
         if (quant->has_zero)
             which.zero_add = PICK(rng, to_add);
@@ -221,6 +222,8 @@ static void every_quant(void **state)
     const uint64_t seed = test_seed(1);
     test_rng rng = { seed };
     print_message("seed %llu\n", (unsigned long long)seed);
+    const int64_t step = test_one_in(5, "packings of each quantization");
+    int64_t turn = 0;
     for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++)
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++)
             for (size_t g = 0; g < sizeof group_cols / sizeof group_cols[0]; g++) {
@@ -233,10 +236,10 @@ static void every_quant(void **state)
                                       .global = (int32_t)test_below(&rng, 3) };
                 if (group_cols[g] == 16 && !narrow)
                     continue;
-                check_packings(&rng, &quant);
+                check_packings(&rng, &quant, turn++, step);
                 quant.group_rows = 1;
                 quant.has_zero = integer && narrow;
-                check_packings(&rng, &quant);
+                check_packings(&rng, &quant, turn++, step);
             }
 }
 
@@ -244,9 +247,10 @@ static void unscaled_floats(void **state)
 {
     (void)state;
     test_rng rng = { 2 };
+    const int64_t step = test_one_in(5, "packings of each size");
     for (int i = 0; i < 20; i++) {
-        check_packings(&rng, &(moxie_quant) { .element = MOXIE_BF16 });
-        check_packings(&rng, &(moxie_quant) { .element = MOXIE_F16 });
+        check_packings(&rng, &(moxie_quant) { .element = MOXIE_BF16 }, i, step);
+        check_packings(&rng, &(moxie_quant) { .element = MOXIE_F16 }, i, step);
     }
 }
 
@@ -255,9 +259,10 @@ static void real_sizes(void **state)
 {
     (void)state;
     test_rng rng = { 3 };
+    const int64_t fewer = test_one_in(4, "columns");
     char reason[256];
     for (int q = 0; q < test_weight_quant_count; q++) {
-        const test_expert_spec spec = { .hidden = 2880,
+        const test_expert_spec spec = { .hidden = 2880 / fewer,
                                         .intermediate = 65,
                                         .gated = q % 2 == 0,
                                         .bias13 = true,

@@ -54,6 +54,24 @@ bool test_emulated(void)
     return getenv("MOXIE_EMULATOR") != NULL;
 }
 
+int64_t test_one_in(int64_t most, const char *what)
+{
+    if (!test_emulated() || test_env("MOXIE_TEST_WHOLE", 0) != 0)
+        return 1;
+    print_message("emulated: one in %lld %s\n", (long long)most, what);
+    return most;
+}
+
+bool test_name_is_new(test_names *names, const char *name)
+{
+    for (int i = 0; i < names->count; i++)
+        if (strcmp(names->name[i], name) == 0)
+            return false;
+    assert_true(names->count < (int)(sizeof names->name / sizeof names->name[0]));
+    names->name[names->count++] = name;
+    return true;
+}
+
 static size_t page_round(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

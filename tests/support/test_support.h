@@ -41,6 +41,17 @@ int64_t test_env(const char *name, int64_t fallback);
 
 /* Whether an emulator runs this program: its seconds say nothing, and its own limits are not the library's. */
 bool test_emulated(void);
+/* 1; in an emulator, where each number of a vector is a call, `most`, and the test says that of `what` it takes one in
+ * so many. A test that steps by it begins at turns, so that over its formats and shapes it still takes all.
+ * MOXIE_TEST_WHOLE=1 gives 1 everywhere. */
+int64_t test_one_in(int64_t most, const char *what);
+
+/* Names that were met. True when `name`, which stays valid, is a new one. */
+typedef struct test_names {
+    const char *name[256];
+    int count;
+} test_names;
+bool test_name_is_new(test_names *names, const char *name);
 
 /* Memory with an inaccessible page directly behind its end: `bytes` usable. */
 void *test_guarded(size_t bytes);
