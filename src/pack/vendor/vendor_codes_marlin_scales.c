@@ -44,10 +44,43 @@ static void take_some(const mox_vendor_code *c, const uint8_t *in, int64_t n, fl
         round_some(c->to, some, n);
 }
 
+/* 16-bit scales that keep their dtype, zeros or normal before and after: the factor's exponent is added to theirs. */
+static bool only_exponents(const mox_vendor_code *c, const uint8_t *in, int64_t count)
+{
+    if (c->of != c->to || c->of == MOXIE_F32)
+        return false;
+    const int mantissa = c->of == MOXIE_F16 ? 10 : 7, most_exponent = c->of == MOXIE_F16 ? 31 : 255;
+    const uint16_t past = (uint16_t)((most_exponent - ilogbf(c->factor)) << mantissa);
+    uint16_t most = 0, least = UINT16_MAX; /* least: of what is not zero, less one */
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t code;
+        memcpy(&code, in + 2 * i, sizeof code);
+        const uint16_t magnitude = code & 0x7fff, less = (uint16_t)(magnitude - 1);
+        most = magnitude > most ? magnitude : most;
+        least = less < least ? less : least;
+    }
+    return most < past && least >= (1 << mantissa) - 1;
+}
+
+static void add_exponents(const mox_vendor_code *c, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const uint16_t add = (uint16_t)(ilogbf(c->factor) << (c->of == MOXIE_F16 ? 10 : 7));
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t code;
+        memcpy(&code, in + 2 * i, sizeof code);
+        code = (uint16_t)(code + ((code & 0x7fff) != 0 ? add : 0));
+        memcpy(out + 2 * i, &code, sizeof code);
+    }
+}
+
 static void scale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const mox_vendor_code *c = context->code;
     float some[SOME];
+    if (only_exponents(c, in, count)) {
+        add_exponents(c, in, count, out);
+        return;
+    }
     for (int64_t i = 0; i < count; i += SOME) {
         const int64_t n = mox_min_i64(SOME, count - i);
         take_some(c, in + i * mox_dtype_bytes(c->of), n, some);
@@ -76,6 +109,8 @@ static const char *refuse_floats(const mox_vendor_context *context, const uint8_
     const mox_vendor_code *c = context->code;
     float value[SOME], some[SOME];
     bool large = false, small = false;
+    if (only_exponents(c, in, count))
+        return NULL;
     for (int64_t i = 0; i < count; i += SOME) {
         const int64_t n = mox_min_i64(SOME, count - i);
         mox_widen(c->of, in + i * mox_dtype_bytes(c->of), value, n);
@@ -125,7 +160,8 @@ const mox_vendor_code mox_code_times_512 = { TIMES_512(MOXIE_F16), .otherwise = 
 
 /* ---- INT8 activations ----------------------------------------------------------------------------- */
 
-/* Every step rounds to the scales' dtype, as it does in the target's preparation. */
+/* The quotient, at most 1, is rounded to the scales' dtype, as it is in the target's preparation; times 4096 it is
+ * exact in either dtype. */
 static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const moxie_dtype dtype = context->code->of;
@@ -139,7 +175,6 @@ static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in,
         round_some(dtype, some, n);
         for (int64_t j = 0; j < n; j++)
             some[j] *= 4096;
-        round_some(dtype, some, n);
         for (int64_t j = 0; j < n; j++) { /* 1.5 * 2^23 leaves whole numbers, ties to even */
             const int16_t scale = (int16_t)(int32_t)(some[j] + 0x1.8p23f - 0x1.8p23f);
             memcpy(out + 2 * (i + j), &scale, sizeof scale);
