@@ -5,212 +5,14 @@
  *     operand | scales | c | scratch | record       each ends at an inaccessible page of its own
  *
  * One panel and two, every number of rows around tiles of 4, 8, 16 and 32, up to MOX_PANEL_BLOCK. The sums are compared
- * with the referee's, byte for byte; MXCSR and the tile unit must be as they were. The operand is arranged here, from
- * the drawing in panel_operand.h, and compared with what the library's own functions make.
+ * with the referee's, byte for byte; MXCSR and the tile unit must be as they were; and all of it again as if the
+ * processor had nothing beside its class. One call is panel_bench.h.
  */
-#include "cpu/expert_gemm/panel_operand.h"
-#include "gemm_referee.h"
-#include "test_cpu_state.h"
+#include "panel_bench.h"
 
 #if defined(__x86_64__)
 #include "cpu/expert_gemm/amx_tiles.h"
 #endif
-
-enum { LANES = MOX_PANEL_ROWS, WIDTH = 2 * LANES };
-
-/* The expert with MOX_PANEL_BLOCK pairs, and what the referee says of some of its panels. */
-typedef struct bench {
-    gemm_problem problem;
-    int slot;
-    int64_t first; /* pair */
-    mox_panel_matrix matrix;
-    int64_t panel;
-    int panels;
-    int64_t most;              /* rows that are asked for */
-    float *want[REFEREE_SUMS]; /* by sum: [most, WIDTH] */
-} bench;
-
-/* ---- operands --------------------------------------------------------------------------------------------- */
-
-/* The number that stands in the operand: with its scale where that is folded. */
-static float value_at(const gemm_problem *p, int64_t r, int64_t k)
-{
-    const mox_operand *a = &p->operand;
-    const float value = a->values[r * a->stride + k];
-    return referee_folds(p) ? value * a->scales[r * a->scale_cols + k / a->group_cols] : value;
-}
-
-static uint16_t high_half(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
-/* Row r of `rows`; `values` [cols]. Everything was zeroed. */
-static void put_row(mox_operand_kind kind, uint8_t *data, int64_t rows, int64_t cols, int64_t r, const float *values)
-{
-    const int64_t width = kind == MOX_OPERAND_I8 ? 64 : 32, steps = (cols + width - 1) / width;
-    if (kind == MOX_OPERAND_F32) {
-        memcpy(data + r * steps * 128, values, (size_t)cols * sizeof *values);
-        return;
-    }
-    const int64_t tile = r / 16, held = rows - tile * 16 < 16 ? rows - tile * 16 : 16;
-    for (int64_t k = 0; k < cols; k++) {
-        uint8_t *line = data + tile * 16 * steps * 64 + (k / width * held + r % 16) * 64;
-        const uint16_t half = high_half(values[k]);
-        if (kind == MOX_OPERAND_BF16)
-            memcpy(line + k % 32 * 2, &half, sizeof half);
-        else
-            line[k % 64] = (uint8_t)(int8_t)values[k];
-    }
-}
-
-/* The library's functions put every row where the drawing says, and read it back. */
-static void check_operand(mox_operand_kind kind, const uint8_t *data, int64_t rows, int64_t cols, const gemm_problem *p,
-                          int64_t first)
-{
-    check_buffers buffers = { .count = 0 };
-    const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, cols);
-    uint8_t *made = check_buffer(&buffers, bytes);
-    float *values = check_buffer(&buffers, (size_t)cols * sizeof *values);
-    float *back = check_buffer(&buffers, (size_t)cols * sizeof *back);
-    uint16_t *halves = check_buffer(&buffers, (size_t)cols * sizeof *halves);
-    for (int twice = 0; twice < (kind == MOX_OPERAND_BF16 ? 2 : 1); twice++) {
-        memset(made, 0xff, bytes);
-        for (int64_t r = 0; r < rows; r++) {
-            for (int64_t k = 0; k < cols; k++) {
-                values[k] = value_at(p, gemm_operand_row(p, first + r), k);
-                halves[k] = high_half(values[k]);
-            }
-            if (twice)
-                mox_operand_put_bf16(made, rows, cols, r, halves);
-            else
-                mox_operand_put(kind, made, rows, cols, r, values);
-            mox_operand_get(kind, made, rows, cols, r, back);
-            assert_memory_equal(values, back, (size_t)cols * sizeof *values);
-        }
-        assert_memory_equal(made, data, bytes);
-    }
-    check_buffers_free(&buffers);
-}
-
-static mox_panel_rows arrange(const bench *b, mox_operand_kind kind, int64_t rows, check_buffers *buffers)
-{
-    const gemm_problem *p = &b->problem;
-    const mox_operand *a = &p->operand;
-    const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, p->cols);
-    uint8_t *data = check_buffer(buffers, bytes);
-    float *values = check_buffer(buffers, (size_t)p->cols * sizeof *values);
-    mox_panel_rows out = { .rows = rows, .data = data };
-    memset(data, 0, bytes);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t k = 0; k < p->cols; k++)
-            values[k] = value_at(p, gemm_operand_row(p, b->first + r), k);
-        put_row(kind, data, rows, p->cols, r, values);
-    }
-    if (a->scales == NULL || referee_folds(p) || a->scale_cols == 1)
-        return out;
-    out.scale_stride = a->scale_cols + rows % 3;
-    out.group_cols = a->group_cols;
-    float *scales = check_buffer(buffers, (size_t)(rows * out.scale_stride) * sizeof *scales);
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(scales + r * out.scale_stride, a->scales + gemm_operand_row(p, b->first + r) * a->scale_cols,
-               (size_t)a->scale_cols * sizeof *scales);
-    out.scales = scales;
-    return out;
-}
-
-/* ---- the referee ------------------------------------------------------------------------------------------ */
-
-/* The matrix of the checkpoint and the first of its rows that a panel holds. */
-static const moxie_matrix *panel_rows_of(const bench *b, int64_t panel, int64_t *row)
-{
-    const moxie_matrix *matrix[2];
-    int64_t column[2];
-    const int count = gemm_matrices(&b->problem, b->slot, matrix, column);
-    *row = panel / count * LANES;
-    return matrix[panel % count];
-}
-
-static const float *wanted(bench *b, referee_sum sum)
-{
-    if (b->want[sum] != NULL)
-        return b->want[sum];
-    const gemm_problem *p = &b->problem;
-    referee_row *row = malloc(sizeof *row);
-    float *want = calloc((size_t)b->most * WIDTH, sizeof *want);
-    for (int j = 0; j < b->panels; j++) {
-        int64_t start;
-        const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
-        for (int64_t n = 0; n < mox_min_i64(LANES, matrix->codes.rows - start); n++) {
-            referee_weights(sum, p, matrix, start + n, row);
-            for (int64_t r = 0; r < b->most; r++) {
-                referee_acts(p, gemm_operand_row(p, b->first + r), row);
-                want[r * WIDTH + j * LANES + n] = referee_sum_row(sum, row);
-            }
-        }
-    }
-    free(row);
-    return b->want[sum] = want;
-}
-
-static void forget(bench *b)
-{
-    for (int i = 0; i < REFEREE_SUMS; i++) {
-        free(b->want[i]);
-        b->want[i] = NULL;
-    }
-}
-
-static void compare_sums(const mox_expert_gemm_row *row, bench *b, const float *c, int64_t rows)
-{
-    const float *want = wanted(b, referee_sum_of(row));
-    for (int j = 0; j < b->panels; j++) {
-        int64_t start;
-        const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t n = 0; n < mox_min_i64(LANES, matrix->codes.rows - start); n++) {
-                const int64_t i = r * WIDTH + j * LANES + n;
-                if (referee_agrees(c[i], want[i]))
-                    continue;
-                char what[512];
-                gemm_describe(&b->problem, what, sizeof what);
-                fail_msg("%s, %s: %lld rows, panels %lld + %d, row %lld lane %lld of panel %d is %a, not %a",
-                         row->base.name, what, (long long)rows, (long long)b->panel, b->panels, (long long)r,
-                         (long long)n, j, (double)c[i], (double)want[i]);
-            }
-    }
-}
-
-/* ---- one call --------------------------------------------------------------------------------------------- */
-
-static void multiply(const mox_expert_gemm_row *row, bench *b, int64_t rows)
-{
-    const gemm_problem *p = &b->problem;
-    mox_refusal why;
-    check_buffers buffers = { .count = 0 };
-    const mox_panel_multiply_fn function = row->bind(&p->asked, &why);
-    mox_panel_rows a = arrange(b, row->operand, rows, &buffers);
-    float *c = check_buffer(&buffers, (size_t)(rows * WIDTH) * sizeof *c);
-    void *scratch = check_buffer(&buffers, row->scratch_bytes(&p->asked));
-    if (rows % 7 == 0 || rows == 1)
-        check_operand(row->operand, a.data, rows, p->cols, p, b->first);
-    /* Few rows twice: what is derived from them stays in scratch. */
-    for (int again = 0; again <= (rows <= 4); again++) {
-        a.again = again;
-        const test_cpu_state before = test_cpu_state_now();
-        function(&b->matrix, p->asked.weight, b->panel, b->panels, &a, c, scratch);
-        const test_cpu_state after = test_cpu_state_now();
-        if (after.control != before.control || after.tiles != 0)
-            fail_msg("%s leaves MXCSR %#x, which was %#x, and tiles %u", row->base.name, after.control, before.control,
-                     after.tiles);
-        if (referee_sum_of(row) != REFEREE_NONE)
-            compare_sums(row, b, c, rows);
-        memset(c, 0xff, (size_t)(rows * WIDTH) * sizeof *c);
-    }
-    check_buffers_free(&buffers);
-}
 
 static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 15, 16,  17,  18,  23,  24,
                                       25, 28, 29, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 95, 111, 112, 113, 127, 128 };
@@ -262,18 +64,15 @@ static int64_t check_bench(bench *b, test_rng *rng, int64_t fewer)
     return calls;
 }
 
-static void every_format_and_row_count(void **state)
+/* Returns the number of calls. One in `fewer` of the numbers of rows, in `fewer_acts` of the activations for a format.
+ */
+static int64_t check_formats(uint64_t seed, int64_t configs, int64_t fewer, int64_t fewer_acts)
 {
-    (void)state;
     static const int64_t cols[] = {
         1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 127, 128, 129, 160, 191, 257, 320
     };
-    const uint64_t seed = test_seed(23);
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
-    const int64_t fewer = test_one_in(8, "numbers of rows for each format");
-    const int64_t fewer_acts = test_one_in(4, "formats of activations for each of weights");
     int64_t calls = 0;
     for (int w = 0; w < test_weight_quant_count; w++)
         for (int64_t i = w % fewer_acts; i < configs * test_act_quant_count; i += fewer_acts) {
@@ -286,10 +85,51 @@ static void every_format_and_row_count(void **state)
             gemm_problem_free(&b.problem);
         }
     print_message("%lld calls\n", (long long)calls);
-    if (calls == 0) {
+    return calls;
+}
+
+static void every_format_and_row_count(void **state)
+{
+    (void)state;
+    const int64_t fewer = test_one_in(8, "numbers of rows for each format");
+    const int64_t fewer_acts = test_one_in(4, "formats of activations for each of weights");
+    if (check_formats(test_seed(23), test_env("MOXIE_TEST_CONFIGS", 1), fewer, fewer_acts) == 0) {
         print_message("no panel kernel runs on this machine, or under MOXIE_MAX_ISA\n");
         skip();
     }
+}
+
+/* As on the first processors with AVX-512, and on those with AVX2 alone: of what rows ask for beside their class there
+ * is nothing. No row that cannot do without is admitted, and the others have forms for it. */
+static void class_alone(void **state)
+{
+    (void)state;
+    mox_cpu_features *cpu = (mox_cpu_features *)(uintptr_t)mox_cpu();
+    const mox_cpu_features before = *cpu;
+    if (cpu->allowed < MOX_ISA_AVX2) {
+        print_message("no class here that is less with less\n");
+        skip();
+    }
+    if (cpu->best > MOX_ISA_AVX512)
+        cpu->best = MOX_ISA_AVX512;
+    cpu->allowed = cpu->allowed < cpu->best ? cpu->allowed : cpu->best;
+    cpu->avx_vnni = cpu->avx512_vnni = cpu->avx512_vbmi = cpu->avx512_bf16 = cpu->avx512_fp16 = false;
+    cpu->amx_tile = cpu->amx_bf16 = cpu->amx_int8 = cpu->amx_fp16 = false;
+    const int64_t calls = check_formats(test_seed(31), 1, 8, 4);
+    gemm_problem p;
+    test_rng rng = { test_seed(32) };
+    gemm_problem_make(&p, &rng, test_weight_quant_named("int8 per channel"), test_act_quant_named("int8 token"),
+                      (gemm_size) { .rows = 16, .cols = 64 });
+    mox_refusal why = { .reason = "" };
+    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
+        if (strcmp(mox_expert_gemm_at(i)->base.name, "avx512_vnni") == 0) {
+            assert_false(check_admit(&mox_expert_gemm_at(i)->base, &why) &&
+                         mox_expert_gemm_admit(mox_expert_gemm_at(i), &p.asked, &why));
+            assert_true(cpu->allowed < MOX_ISA_AVX512 || strstr(why.reason, "VNNI") != NULL);
+        }
+    gemm_problem_free(&p);
+    *cpu = before;
+    assert_true(calls > 0);
 }
 
 /* ---- 4 bits times few rows --------------------------------------------------------------------------------- */
@@ -416,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_and_row_count),
+        cmocka_unit_test(class_alone),
         cmocka_unit_test(every_kind_of_step),
         cmocka_unit_test(tiles_can_be_seen),
     };
