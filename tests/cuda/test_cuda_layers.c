@@ -179,6 +179,43 @@ static void failures_come_through(void **state)
     test_layer_free(&layer);
 }
 
+/* Simulated choices depend on a token's place in the batch, however the host cuts it up to route it. */
+static void simulated_choices_agree(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 100, .largest = 20 };
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    uint64_t seed = 17000;
+    for (;; seed++) {
+        test_rng rng = { seed };
+        test_layer_make(&layer, &rng, &limits);
+        if (layer.config.routing.select == MOXIE_SELECT_SIM_UNIFORM && layer.args.ids == NULL)
+            break;
+        test_layer_free(&layer);
+    }
+    int32_t *ids[2];
+    const size_t count = 100 * (size_t)layer.config.top_k;
+    moxie_run_args args = layer.args;
+    args.weights_out = test_layer_own(&layer, count * sizeof(float));
+    for (int side = 0; side < 2; side++) {
+        moxie_options options = cuda_options(&layer);
+        options.backend = side == 0 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_CUDA;
+        test_layer_build(&layer, &options, &built, &plan);
+        test_layer_workspace(&layer, plan);
+        args.workspace = layer.args.workspace;
+        args.workspace_bytes = layer.args.workspace_bytes;
+        args.ids_out = ids[side] = test_layer_own(&layer, count * sizeof(int32_t));
+        assert_ok(moxie_plan_route(plan, &args, &error), &error);
+        moxie_plan_destroy(plan);
+        moxie_layer_destroy(built);
+    }
+    assert_memory_equal(ids[0], ids[1], count * sizeof(int32_t));
+    test_layer_free(&layer);
+}
+
 /* ---- the caller's memory, the wrong side --------------------------------------------------------------- */
 
 static int given, taken;
@@ -290,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_layers, begin, end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, begin, end),
         cmocka_unit_test_setup_teardown(failures_come_through, begin, end),
+        cmocka_unit_test_setup_teardown(simulated_choices_agree, begin, end),
         cmocka_unit_test_setup_teardown(caller_gives_memory, begin, end),
         cmocka_unit_test_setup_teardown(wrong_side, begin, end),
         cmocka_unit_test_setup_teardown(presets_explain, begin, end),

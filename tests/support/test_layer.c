@@ -323,6 +323,8 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     c->dtype = any_float(rng);
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
+    if (limits->top_k > 0)
+        c->top_k = limits->top_k;
     c->hidden = any_size(rng, limits);
     c->intermediate = any_size(rng, limits);
     c->router_width = one_in(rng, 3) ? 0 : one_in(rng, 4) ? any_size(rng, limits) : c->hidden;

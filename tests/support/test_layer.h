@@ -15,6 +15,7 @@
 typedef struct test_layer_limits {
     int64_t tokens;     /* exactly so many; -1: random */
     int64_t experts;    /* exactly; 0: random */
+    int64_t top_k;      /* exactly; 0: random */
     int64_t largest;    /* of hidden, intermediate, router_width; 0: 300, mostly far less */
     bool plain_routing; /* no callback, no simulated strategy: routing depends on the token alone */
     bool plain_acts;    /* no activation rule that looks at the whole batch */

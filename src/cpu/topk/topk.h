@@ -13,6 +13,7 @@
 typedef struct mox_topk_args {
     const moxie_routing *routing;
     int64_t tokens, experts, top_k;
+    int64_t first;      /* index in the batch of the first of these tokens: simulated strategies draw from it */
     const void *logits; /* [T,E] */
     moxie_dtype logits_dtype;
     const int32_t *token_ids; /* [T] or NULL */

@@ -11,7 +11,7 @@ static void route_one(void *context, int64_t token, int32_t worker)
     const int64_t bytes = mox_dtype_bytes(args->logits_dtype);
     float *row = args->row_scratch + (int64_t)worker * args->experts;
     mox_widen(args->logits_dtype, (const uint8_t *)args->logits + token * args->experts * bytes, row, args->experts);
-    mox_route_token(args->routing, args->experts, args->top_k, row, token,
+    mox_route_token(args->routing, args->experts, args->top_k, row, args->first + token,
                     args->token_ids != NULL ? args->token_ids[token] : 0, args->ids + token * args->top_k,
                     args->weights + token * args->top_k);
 }

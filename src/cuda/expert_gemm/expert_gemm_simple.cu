@@ -30,7 +30,7 @@ struct float_sums {
     float part[ROWS][PAIRS], total[ROWS][PAIRS];
 };
 
-template <Source SOURCE, bool EXACT>
+template <Source SOURCE, bool EXACT, bool STAGED>
 static __device__ void multiply(const tile &t, const chunk &c, const float *table, int first, int end, int lane,
                                 const float *zero, float_sums *sums)
 {
@@ -38,7 +38,7 @@ static __device__ void multiply(const tile &t, const chunk &c, const float *tabl
     for (int i = first + lane; i < end; i += LANES) {
         float w[ROWS], a[PAIRS];
         for (int r = 0; r < ROWS; r++)
-            w[r] = fetch<SOURCE>(t.codes[r], c.column[i], table, t.bits) - zero[r];
+            w[r] = weight<SOURCE, STAGED>(t, c, table, r, i) - zero[r];
         for (int p = 0; p < PAIRS; p++)
             a[p] = c.act[p][i];
         for (int r = 0; r < ROWS; r++)
@@ -78,7 +78,10 @@ static __global__ void __launch_bounds__(THREADS) simple_any_kernel(const mox_cu
             float zero[ROWS];
             end = segment_end(c, first, count);
             open_segment(args, &t, c, first, zero);
-            multiply<SOURCE, EXACT>(t, c, table, first, end, lane, zero, &sums);
+            if (has_table(SOURCE) && t.staged)
+                multiply<SOURCE, EXACT, true>(t, c, table, first, end, lane, zero, &sums);
+            else
+                multiply<SOURCE, EXACT, false>(t, c, table, first, end, lane, zero, &sums);
             close_segment(args, t, c, first, &sums);
         }
     }
@@ -101,14 +104,14 @@ struct int_sums {
     float total[ROWS][PAIRS];
 };
 
-template <Source SOURCE>
+template <Source SOURCE, bool STAGED>
 static __device__ void multiply_int(const tile &t, const chunk &c, const float *table, int first, int end, int lane,
                                     int_sums *sums)
 {
     for (int i = first + lane; i < end; i += LANES) {
         int32_t w[ROWS], a[PAIRS];
         for (int r = 0; r < ROWS; r++)
-            w[r] = static_cast<int32_t>(fetch<SOURCE>(t.codes[r], c.column[i], table, t.bits));
+            w[r] = static_cast<int32_t>(weight<SOURCE, STAGED>(t, c, table, r, i));
         for (int p = 0; p < PAIRS; p++) {
             a[p] = static_cast<int32_t>(c.act[p][i]);
             sums->acts[p] += a[p];
@@ -171,7 +174,10 @@ static __global__ void __launch_bounds__(THREADS) simple_int_kernel(const mox_cu
                 open_segment(args, &t, c, first, zero);
                 act_group = c.act_group[first];
             }
-            multiply_int<SOURCE>(t, c, table, first, end, lane, &sums);
+            if (t.staged)
+                multiply_int<SOURCE, true>(t, c, table, first, end, lane, &sums);
+            else
+                multiply_int<SOURCE, false>(t, c, table, first, end, lane, &sums);
         }
     }
     if (t.matrix.cols > 0)
@@ -205,18 +211,25 @@ moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_a
 {
     /* Products with f32 activations or with fractional zero points are not exact; those of 16-bit numbers may underflow. */
     const bool exact = (args->act.element != MOXIE_DTYPE_NONE || args->dtype != MOXIE_F32) && !args->weight.has_zero;
-    kernel_fn kernel = exact ? simple_any_kernel<SOURCE_TABLE, true> : simple_any_kernel<SOURCE_TABLE, false>;
-    switch (args->weight.element) {
-    case MOXIE_F32: kernel = simple_any_kernel<SOURCE_F32, false>; break;
-    case MOXIE_F16: kernel = simple_any_kernel<SOURCE_F16, false>; break;
-    case MOXIE_BF16: kernel = simple_any_kernel<SOURCE_BF16, false>; break;
-    default: break;
-    }
+    kernel_fn kernel = exact ? simple_any_kernel<SOURCE_BITS, true> : simple_any_kernel<SOURCE_BITS, false>;
+    if (args->element_bits == 4)
+        kernel = exact ? simple_any_kernel<SOURCE_BITS4, true> : simple_any_kernel<SOURCE_BITS4, false>;
+    else if (args->element_bits == 8)
+        kernel = exact ? simple_any_kernel<SOURCE_BITS8, true> : simple_any_kernel<SOURCE_BITS8, false>;
+    else if (args->weight.element == MOXIE_F32)
+        kernel = simple_any_kernel<SOURCE_F32, false>;
+    else if (args->weight.element == MOXIE_F16)
+        kernel = simple_any_kernel<SOURCE_F16, false>;
+    else if (args->weight.element == MOXIE_BF16)
+        kernel = simple_any_kernel<SOURCE_BF16, false>;
     return launch(kernel, args, stream, "expert_gemm simple_any", error);
 }
 
 moxie_status mox_cuda_expert_gemm_simple_int_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                                                     moxie_error *error)
 {
-    return launch(simple_int_kernel<SOURCE_TABLE>, args, stream, "expert_gemm simple_int", error);
+    kernel_fn kernel = args->element_bits == 4   ? simple_int_kernel<SOURCE_BITS4>
+                       : args->element_bits == 8 ? simple_int_kernel<SOURCE_BITS8>
+                                                 : simple_int_kernel<SOURCE_BITS>;
+    return launch(kernel, args, stream, "expert_gemm simple_int", error);
 }

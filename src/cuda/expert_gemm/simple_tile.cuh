@@ -5,7 +5,8 @@
  *
  *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      how many, only the device knows: blocks past the
  *                each for every 64 rows of every matrix             last return
- *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits
+ *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits; and, when
+ *                that is the natural order, the tile's codes of up to 8 bits, so that memory is waited for once a chunk
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
@@ -22,14 +23,23 @@ enum {
     PAIRS = 4,
     TILE_ROWS = THREADS / LANES * ROWS,
     CHUNK = 512, /* MOX_SEGMENT */
-    WORDS = CHUNK / 32
+    WORDS = CHUNK / 32,
+    CODE_LINE = CHUNK + 4 /* bytes; the odd word keeps the rows of two half-warps in different banks */
 };
 static const unsigned ALL = 0xffffffffu;
 
-enum Source { SOURCE_TABLE, SOURCE_F16, SOURCE_BF16, SOURCE_F32 };
+/* How elements lie and become numbers; those of up to 8 bits by table. A constant of every kernel: a branch for each
+ * element would keep loads from overlapping. */
+enum Source { SOURCE_BITS4, SOURCE_BITS8, SOURCE_BITS, SOURCE_F16, SOURCE_BF16, SOURCE_F32 };
+
+static constexpr __device__ bool has_table(Source source)
+{
+    return source <= SOURCE_BITS;
+}
 
 /* In shared memory. `act` also holds the finished sums at the end. */
 struct chunk {
+    uint32_t codes[TILE_ROWS][CODE_LINE / 4];
     float act[PAIRS][CHUNK];
     int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
     uint32_t begins[WORDS];
@@ -43,13 +53,13 @@ struct tile {
     mox_cuda_matrix matrix;
     const uint8_t *record;
     const uint8_t *codes[ROWS]; /* of row r; rows past the last repeat it */
-    int64_t row[ROWS];
     int64_t tile_row;  /* of the matrix: the block's first */
     int64_t column;    /* of out: where tile_row goes */
     int32_t first_row; /* of the block: this half-warp's first */
     int32_t bits;
-    bool ordered, act_grouped, weight_grouped, has_zero;
-    float scale[ROWS]; /* of the present segment */
+    bool ordered, staged, act_grouped, weight_grouped, has_zero;
+    uint32_t scale_row[ROWS]; /* of the scales and zero points of row r: the index of its first */
+    float scale[ROWS];       /* of the present segment */
 };
 
 /* ---- which tile ------------------------------------------------------------------------------------- */
@@ -127,8 +137,9 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     t->first_row = static_cast<int32_t>(threadIdx.x / LANES) * ROWS;
     for (int r = 0; r < ROWS; r++) {
         const int64_t row = t->tile_row + t->first_row + r;
-        t->row[r] = row < t->matrix.rows ? row : t->matrix.rows - 1;
-        t->codes[r] = t->record + t->matrix.codes + t->row[r] * t->matrix.row_bytes;
+        const int64_t real = row < t->matrix.rows ? row : t->matrix.rows - 1;
+        t->codes[r] = t->record + t->matrix.codes + real * t->matrix.row_bytes;
+        t->scale_row[r] = static_cast<uint32_t>(real / t->matrix.group_rows * t->matrix.scale_cols);
     }
     const uint32_t flags = *reinterpret_cast<const uint32_t *>(t->record + MOX_CUDA_HEADER_FLAGS);
     t->ordered = (flags & t->matrix.order_flag) != 0;
@@ -136,11 +147,29 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     t->act_grouped = args.a.scales != nullptr && args.a.scale_cols > 1;
     t->has_zero = t->matrix.zero != 0;
     t->bits = args.element_bits;
+    t->staged = !t->ordered && t->bits <= 8;
     __syncthreads();
     return true;
 }
 
 /* ---- a chunk ---------------------------------------------------------------------------------------- */
+
+/* This half-warp's rows of codes, columns k .. k + count - 1: whole words where rows begin on them. */
+static __device__ inline void load_codes(const tile &t, int64_t k, int count, chunk *c)
+{
+    const int lane = threadIdx.x % LANES, bytes = (count * t.bits + 7) / 8;
+    const int64_t from = k * t.bits / 8; /* a chunk begins on a word */
+    const bool whole = t.matrix.row_bytes % 4 == 0;
+    for (int r = 0; r < ROWS; r++) {
+        const uint8_t *row = t.codes[r] + from;
+        uint32_t *line = c->codes[t.first_row + r];
+#pragma unroll 4
+        for (int i = lane; whole && i < (bytes + 3) / 4; i += LANES)
+            line[i] = reinterpret_cast<const uint32_t *>(row)[i];
+        for (int i = lane; !whole && i < bytes; i += LANES)
+            reinterpret_cast<uint8_t *>(line)[i] = row[i];
+    }
+}
 
 /* Columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
 static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, bool cuts,
@@ -150,20 +179,24 @@ static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, c
     const int count = static_cast<int>(left < CHUNK ? left : CHUNK);
     const int32_t *visit = reinterpret_cast<const int32_t *>(t.record + t.matrix.visit);
     const int32_t *group = reinterpret_cast<const int32_t *>(t.record + t.matrix.group_index);
+    const int32_t weight_cols = static_cast<int32_t>(t.matrix.group_cols);
+    const int32_t act_cols = static_cast<int32_t>(args.a.group_cols);
     __syncthreads(); /* the previous chunk is done with */
+    if (t.staged)
+        load_codes(t, k, count, c);
     for (int i = threadIdx.x; i < CHUNK; i += THREADS) {
         bool begins = false;
         if (i < count) {
-            const int64_t column = t.ordered ? visit[k + i] : k + i;
-            const int64_t wg = t.ordered ? group[column] : column / t.matrix.group_cols, ag = column / args.a.group_cols;
-            begins = k + i == 0 || (cuts && i == 0);
+            const int32_t at = static_cast<int32_t>(k) + i, column = t.ordered ? visit[at] : at;
+            const int32_t wg = t.ordered ? group[column] : column / weight_cols, ag = column / act_cols;
+            begins = at == 0 || (cuts && i == 0);
             if (!begins) {
-                const int64_t last = t.ordered ? visit[k + i - 1] : k + i - 1;
-                begins = (t.ordered ? group[last] : last / t.matrix.group_cols) != wg || last / args.a.group_cols != ag;
+                const int32_t last = t.ordered ? visit[at - 1] : at - 1;
+                begins = (t.ordered ? group[last] : last / weight_cols) != wg || last / act_cols != ag;
             }
-            c->column[i] = static_cast<int32_t>(column);
-            c->weight_group[i] = static_cast<int32_t>(wg);
-            c->act_group[i] = static_cast<int32_t>(ag);
+            c->column[i] = column;
+            c->weight_group[i] = wg;
+            c->act_group[i] = ag;
         }
         const uint32_t word = __ballot_sync(ALL, begins);
         if (threadIdx.x % 32 == 0)
@@ -203,7 +236,7 @@ static __device__ inline void open_segment(const mox_cuda_expert_gemm_args &args
     const int32_t g = c.weight_group[first];
     const float *zeros = reinterpret_cast<const float *>(t->record + t->matrix.zero);
     for (int r = 0; r < ROWS; r++) {
-        const int64_t at = t->row[r] / t->matrix.group_rows * t->matrix.scale_cols + g;
+        const uint32_t at = t->scale_row[r] + g;
         t->scale[r] =
             t->weight_grouped ? mox_device_load(args.weight.scale, t->record + t->matrix.scale, at) : 1.0f;
         zero[r] = t->has_zero ? zeros[at] : 0.0f;
@@ -228,9 +261,9 @@ static __device__ inline float fetch(const uint8_t *row, int32_t i, const float 
         const uint32_t code = row[2 * i] | static_cast<uint32_t>(row[2 * i + 1]) << 8;
         return SOURCE == SOURCE_F16 ? mox_f16_decode(code) : mox_bf16_decode(code);
     }
-    if (bits == 8)
+    if (SOURCE == SOURCE_BITS8)
         return table[row[i]];
-    if (bits == 4)
+    if (SOURCE == SOURCE_BITS4)
         return table[row[i >> 1] >> (i & 1) * 4 & 15];
     const int64_t first = static_cast<int64_t>(i) * bits;
     const int shift = static_cast<int>(first & 7);
@@ -238,6 +271,15 @@ static __device__ inline float fetch(const uint8_t *row, int32_t i, const float 
     if (shift + bits > 8)
         word |= static_cast<uint32_t>(row[(first >> 3) + 1]) << 8;
     return table[word >> shift & ((1u << bits) - 1)];
+}
+
+/* The weight of row r in column i of the chunk. */
+template <Source SOURCE, bool STAGED>
+static __device__ inline float weight(const tile &t, const chunk &c, const float *table, int r, int i)
+{
+    if (STAGED)
+        return fetch<SOURCE>(reinterpret_cast<const uint8_t *>(c.codes[t.first_row + r]), i, table, t.bits);
+    return fetch<SOURCE>(t.codes[r], c.column[i], table, t.bits);
 }
 
 /* ---- the end of a sum ------------------------------------------------------------------------------- */

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_kernels.c - every CUDA row on a GPU, through random layers of every kind:
+ *
+ *     stages    what each stage leaves, byte by byte, against the host's scalar rows (NaN is NaN, whatever its payload)
+ *     oracle    every stage within its bound of double precision (moxie_plan_check)
+ *
+ * Device memory lies between guards and begins as NaN. MOXIE_TEST_CONFIGS says how many layers (default 200) and
+ * MOXIE_TEST_SEED where to begin. Skipped without a GPU.
+ */
+#include <math.h>
+
+#include "device_support.h"
+#include "layer/run.h"
+
+static const mox_cuda_table *table;
+
+/* ---- stages -------------------------------------------------------------------------------------------- */
+
+/* All that a run leaves: arrays of 4-byte numbers, one after the other. */
+typedef struct trail {
+    struct {
+        mox_stage stage;
+        const char *what;
+        int64_t count;
+        bool is_float;
+        uint32_t *numbers;
+    } items[128];
+    int count;
+} trail;
+
+static void keep(trail *t, mox_stage stage, const char *what, const void *numbers, int64_t count, bool is_float)
+{
+    if (numbers == NULL || count == 0)
+        return;
+    assert_true(t->count < 128);
+    uint32_t *copy = malloc((size_t)count * 4);
+    memcpy(copy, numbers, (size_t)count * 4);
+    t->items[t->count].stage = stage;
+    t->items[t->count].what = what;
+    t->items[t->count].count = count;
+    t->items[t->count].is_float = is_float;
+    t->items[t->count++].numbers = copy;
+}
+
+static void keep_operand(trail *t, mox_stage stage, const mox_operand *a)
+{
+    keep(t, stage, "values", a->values, a->rows * a->stride, true);
+    keep(t, stage, "scales", a->scales, a->rows * a->scale_cols, true);
+    keep(t, stage, "globals", a->global, a->rows, true);
+}
+
+static moxie_status after(void *user, const mox_run *run, mox_stage stage, const mox_expert_pass *pass,
+                          moxie_error *error)
+{
+    trail *t = user;
+    const moxie_layer_config *c = &run->plan->config;
+    const int64_t choices = run->args.tokens * c->top_k;
+    (void)error;
+    switch (stage) {
+    case MOX_STAGE_ROUTER: keep(t, stage, "logits", run->logits, run->args.tokens * c->experts, true); break;
+    case MOX_STAGE_TOPK:
+        keep(t, stage, "ids", run->ids, choices, false);
+        keep(t, stage, "weights", run->weights, choices, true);
+        break;
+    case MOX_STAGE_QUANT13: keep_operand(t, stage, &pass->a13); break;
+    case MOX_STAGE_GEMM13: keep(t, stage, "h", pass->h, pass->pairs * pass->side->n13, true); break;
+    case MOX_STAGE_GLU: keep(t, stage, "act", pass->act, pass->pairs * pass->side->shape.intermediate, true); break;
+    case MOX_STAGE_QUANT2: keep_operand(t, stage, &pass->a2); break;
+    case MOX_STAGE_GEMM2: keep(t, stage, "y", pass->y, pass->pairs * pass->side->shape.hidden, true); break;
+    case MOX_STAGE_SHARED_GATE: keep(t, stage, "weights", run->shared_weight, run->tokens, true); break;
+    case MOX_STAGE_COMBINE:
+        keep(t, stage, "position", run->permutation.position, 2 * run->tokens * c->top_k, false);
+        break;
+    }
+    return MOXIE_OK;
+}
+
+static bool is_nan(uint32_t bits)
+{
+    return (bits & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* True when they agree; says where not. */
+static bool same_trail(const trail *host, const trail *device)
+{
+    static const char *const names[] = { "router", "topk",  "quant13",     "gemm13", "glu",
+                                         "quant2", "gemm2", "shared gate", "combine" };
+    if (host->count != device->count) {
+        print_error("  the host left %d arrays, the device %d\n", host->count, device->count);
+        return false;
+    }
+    for (int i = 0; i < host->count; i++)
+        for (int64_t n = 0; n < host->items[i].count; n++) {
+            const uint32_t a = host->items[i].numbers[n], b = device->items[i].numbers[n];
+            float x, y;
+            if (a == b || (host->items[i].is_float && is_nan(a) && is_nan(b)))
+                continue;
+            memcpy(&x, &a, 4);
+            memcpy(&y, &b, 4);
+            print_error("  %s, %s, number %lld of %lld: host %.9g (%08x), device %.9g (%08x)\n",
+                        names[host->items[i].stage], host->items[i].what, (long long)n, (long long)host->items[i].count,
+                        (double)x, a, (double)y, b);
+            return false;
+        }
+    return true;
+}
+
+static void forget(trail *t)
+{
+    while (t->count > 0)
+        free(t->items[--t->count].numbers);
+}
+
+/* Runs the layer by `options` and keeps what it leaves. False, with the reason printed, when it cannot. */
+static bool leave(test_layer *layer, const moxie_options *options, trail *t)
+{
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    const mox_probe probe = { t, NULL, after };
+    moxie_status status = moxie_layer_create(&layer->config, options, &built, &error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(built, &layer->weights, options, &error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(built, options, &plan, &error);
+    if (status == MOXIE_OK) {
+        test_layer_workspace(layer, plan);
+        status = mox_plan_run(plan, &layer->args, &probe, &error);
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    if (status != MOXIE_OK)
+        print_error("  %s\n", error.text);
+    return status == MOXIE_OK;
+}
+
+static bool stages_agree(test_layer *layer, device_guards *guards)
+{
+    static trail host, device;
+    const size_t bytes = test_layer_output_bytes(layer);
+    const moxie_cuda_allocator allocator = device_guarded(guards);
+    moxie_options on_host = device_options(layer->args.tokens), on_device = on_host;
+    on_host.backend = MOXIE_BACKEND_CPU;
+    on_host.isa = "scalar";
+    on_device.device_memory = &allocator;
+    char *output = malloc(bytes + 1);
+    bool good = leave(layer, &on_host, &host);
+    memcpy(output, layer->args.output, bytes);
+    memset(layer->args.output, 0x5a, bytes);
+    good = good && leave(layer, &on_device, &device) && same_trail(&host, &device);
+    if (good && memcmp(output, layer->args.output, bytes) != 0) {
+        print_error("  the outputs differ\n");
+        good = false;
+    }
+    if (guards->broken > 0)
+        print_error("  %d bytes of guards were written\n", guards->broken);
+    free(output);
+    forget(&host);
+    forget(&device);
+    return good && guards->broken == 0;
+}
+
+/* ---- the oracle ---------------------------------------------------------------------------------------- */
+
+static bool within_bounds(test_layer *layer, device_guards *guards)
+{
+    (void)guards;
+    const moxie_options options = device_options(layer->args.tokens);
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    moxie_status status = moxie_layer_create(&layer->config, &options, &built, &error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(built, &layer->weights, &options, &error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_verify(built, &error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(built, &options, &plan, &error);
+    if (status == MOXIE_OK) {
+        test_layer_workspace(layer, plan);
+        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, &error);
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    if (status != MOXIE_OK)
+        print_error("  %s\n", error.text);
+    for (int s = 0; s < report.n_stages; s++)
+        if (!(report.stages[s].worst_ratio <= 1))
+            print_error("  %s: worst %g: got %.9g want %.9g bound %g\n", report.stages[s].stage,
+                        report.stages[s].worst_ratio, report.stages[s].got, report.stages[s].want,
+                        report.stages[s].bound);
+    return status == MOXIE_OK && report.worst_ratio <= 1;
+}
+
+/* ---- random layers ------------------------------------------------------------------------------------- */
+
+/* Each check of a stage looks at one pass, and the host's are short. */
+static bool fits_one_pass(const test_layer *layer)
+{
+    return layer->config.routing.select != MOXIE_SELECT_CUSTOM && layer->args.tokens <= MOX_PASS_TOKENS;
+}
+
+static bool fits(const test_layer *layer)
+{
+    return layer->config.routing.select != MOXIE_SELECT_CUSTOM;
+}
+
+static void walk(uint64_t first, bool (*takes)(const test_layer *layer),
+                 bool (*check)(test_layer *layer, device_guards *guards))
+{
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 200);
+    const test_layer_limits limits = { .tokens = -1 };
+    device_guards guards = { .table = table };
+    int64_t wrong = 0, run = 0;
+    for (int64_t i = 0; i < configs && wrong < 5; i++) {
+        test_rng rng = { first + (uint64_t)i };
+        test_layer layer;
+        test_layer_make(&layer, &rng, &limits);
+        if (takes(&layer)) {
+            run++;
+            guards.broken = 0;
+            if (!check(&layer, &guards)) {
+                print_error("%s\nrepeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", layer.text,
+                            (unsigned long long)(first + (uint64_t)i));
+                wrong++;
+            }
+        }
+        test_layer_free(&layer);
+    }
+    print_message("%lld layers\n", (long long)run);
+    assert_int_equal(wrong, 0);
+}
+
+static void stages_are_the_hosts(void **state)
+{
+    (void)state;
+    walk(test_seed(40000), fits_one_pass, stages_agree);
+}
+
+static void stages_are_within_bounds(void **state)
+{
+    (void)state;
+    walk(test_seed(80000), fits, within_bounds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_are_the_hosts),
+        cmocka_unit_test(stages_are_within_bounds),
+    };
+    table = device_or_skip();
+    return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}

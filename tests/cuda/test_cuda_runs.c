@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_runs.c - whole runs on a GPU: bytes that do not depend on the batch, the run or the neighbours; graphs that
+ * are captured once and replayed with other contents; two streams at once; the edges of sizes and of routing; weights
+ * of more than 2^31 elements. Skipped without a GPU.
+ */
+#include "device_support.h"
+
+static const mox_cuda_table *table;
+
+/* The output of the first `tokens` tokens, through the host's way. */
+static void run_tokens(device_case *c, int64_t tokens, void *to)
+{
+    moxie_error error = { 0 };
+    moxie_run_args args = c->layer.args;
+    args.tokens = tokens;
+    memset(args.output, 0x5a, test_layer_output_bytes(&c->layer));
+    assert_ok(moxie_plan_run(c->plan, &args, &error), &error);
+    memcpy(to, args.output, test_layer_output_bytes(&c->layer));
+}
+
+static size_t row_bytes(const device_case *c)
+{
+    return (size_t)(c->layer.config.hidden * mox_dtype_bytes(c->layer.config.dtype));
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------- */
+
+static void prefixes_agree(device_case *c, const int64_t *tokens, int count)
+{
+    const size_t bytes = test_layer_output_bytes(&c->layer);
+    char *all = malloc(bytes + 1), *some = malloc(bytes + 1);
+    run_tokens(c, c->layer.args.tokens, all);
+    run_tokens(c, c->layer.args.tokens, some);
+    if (memcmp(all, some, bytes) != 0)
+        fail_msg("%s: two runs differ", c->layer.text);
+    for (int i = 0; i < count; i++) {
+        run_tokens(c, tokens[i], some);
+        if (memcmp(all, some, (size_t)tokens[i] * row_bytes(c)) != 0)
+            fail_msg("%s: the first %lld tokens alone give other bytes", c->layer.text, (long long)tokens[i]);
+    }
+    free(all);
+    free(some);
+}
+
+static void batches_do_not_matter(void **state)
+{
+    (void)state;
+    int64_t every[65];
+    const int64_t some[] = { 1, 63, 64, 65, 127, 129, 1000, 2047, 4095 };
+    const test_layer_limits small = { .tokens = 65, .largest = 200, .plain_acts = true };
+    const test_layer_limits large = { .tokens = 4096, .largest = 130, .plain_acts = true };
+    device_case c;
+    for (int i = 0; i < 65; i++)
+        every[i] = i + 1;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        device_case_make(&c, table, 300 + seed, &small);
+        prefixes_agree(&c, every, 65);
+        device_case_close(&c);
+    }
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        device_case_make(&c, table, 400 + seed, &large);
+        prefixes_agree(&c, some, sizeof some / sizeof some[0]);
+        device_case_close(&c);
+    }
+}
+
+/* ---- graphs and streams ---------------------------------------------------------------------------------- */
+
+static void graph_replays(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 40, .largest = 150, .plain_acts = true };
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        device_case c;
+        device_args d;
+        moxie_error error = { 0 };
+        void *stream, *graph;
+        device_case_make(&c, table, 500 + seed, &limits);
+        device_args_make(&c, &d);
+        const size_t bytes = (size_t)d.output_bytes;
+        char *got = malloc(bytes + 1), *want = malloc(bytes + 1);
+        assert_ok(table->stream_create(&stream, &error), &error);
+        assert_ok(table->capture_begin(stream, &error), &error);
+        assert_ok(moxie_cuda_plan_run(c.plan, &d.args, stream, &error), &error);
+        assert_ok(table->capture_end(stream, &graph, &error), &error);
+        for (int round = 0; round < 3; round++) {
+            /* Other hidden states, hence another routing where the layer routes: rows the other way around. */
+            const size_t row = row_bytes(&c);
+            char *hidden = (char *)(uintptr_t)c.layer.args.hidden, *spare = malloc(row);
+            for (int64_t t = 0; t < c.layer.args.tokens / 2; t++) {
+                char *a = hidden + (size_t)t * row, *b = hidden + (size_t)(c.layer.args.tokens - 1 - t) * row;
+                memcpy(spare, a, row);
+                memcpy(a, b, row);
+                memcpy(b, spare, row);
+            }
+            free(spare);
+            run_tokens(&c, c.layer.args.tokens, want);
+            assert_ok(table->copy((void *)(uintptr_t)d.args.hidden, hidden, bytes, stream, &error), &error);
+            assert_ok(table->fill(d.args.output, 0x5a, bytes, stream, &error), &error);
+            assert_ok(table->graph_launch(graph, stream, &error), &error);
+            device_output(table, &d, stream, got);
+            if (memcmp(got, want, bytes) != 0)
+                fail_msg("%s: replay %d gives other bytes", c.layer.text, round);
+        }
+        free(got);
+        free(want);
+        table->graph_destroy(graph);
+        table->stream_destroy(stream);
+        device_args_free(table, &d);
+        device_case_close(&c);
+    }
+}
+
+static void two_streams(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 64, .largest = 300, .plain_acts = true };
+    device_case c;
+    device_args d[2];
+    void *stream[2];
+    moxie_error error = { 0 };
+    moxie_plan *second;
+    device_case_make(&c, table, 600, &limits);
+    const moxie_options options = device_options(64);
+    assert_ok(moxie_plan_create(c.built, &options, &second, &error), &error);
+    moxie_plan *const plans[2] = { c.plan, second };
+    const size_t bytes = test_layer_output_bytes(&c.layer);
+    char *want = malloc(bytes + 1), *got = malloc(bytes + 1);
+    run_tokens(&c, 64, want);
+    for (int i = 0; i < 2; i++) {
+        device_args_make(&c, &d[i]);
+        assert_ok(table->stream_create(&stream[i], &error), &error);
+    }
+    for (int round = 0; round < 20; round++)
+        for (int i = 0; i < 2; i++)
+            assert_ok(moxie_cuda_plan_run(plans[i], &d[i].args, stream[i], &error), &error);
+    for (int i = 0; i < 2; i++) {
+        device_output(table, &d[i], stream[i], got);
+        assert_memory_equal(got, want, bytes);
+        table->stream_destroy(stream[i]);
+        device_args_free(table, &d[i]);
+    }
+    free(want);
+    free(got);
+    moxie_plan_destroy(second);
+    device_case_close(&c);
+}
+
+/* ---- edges ---------------------------------------------------------------------------------------------- */
+
+static void check_case(device_case *c)
+{
+    moxie_error error = { 0 };
+    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    assert_ok(moxie_plan_check(c->plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
+    if (!(report.worst_ratio <= 1))
+        fail_msg("%s: past the bound by %g", c->layer.text, report.worst_ratio);
+}
+
+static void edges_of_routing(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 50, .largest = 80, .plain_acts = true, .no_parallel = true };
+    for (int kind = 0; kind < 4; kind++) {
+        device_case c;
+        device_case_make(&c, table, 700 + (uint64_t)kind, &limits);
+        const int64_t choices = 50 * c.layer.config.top_k;
+        int32_t *ids = test_layer_own(&c.layer, (size_t)choices * sizeof *ids);
+        float *weights = test_layer_own(&c.layer, (size_t)choices * sizeof *weights);
+        for (int64_t i = 0; i < choices; i++) {
+            const int32_t last = (int32_t)c.layer.config.experts - 1;
+            ids[i] = kind == 0 ? last : kind == 1 ? -1 : kind == 2 ? (i % 3 == 0 ? last : INT32_MAX) : (int32_t)-i;
+            weights[i] = 0.5f;
+        }
+        c.layer.args.ids = ids;
+        c.layer.args.weights = weights;
+        check_case(&c);
+        c.layer.args.tokens = 0;
+        assert_int_equal(moxie_plan_run(c.plan, &c.layer.args, NULL), MOXIE_OK);
+        c.layer.args.tokens = 50;
+        device_case_close(&c);
+    }
+}
+
+static void most_experts(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 33, .experts = 1024, .top_k = 32, .largest = 40, .plain_acts = true };
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        device_case c;
+        device_case_make(&c, table, 800 + seed, &limits);
+        check_case(&c);
+        device_case_close(&c);
+    }
+}
+
+/* 210 experts of 3 x 2048 x 2048 MXFP4 codes: 2.6 thousand million elements, all experts alike, so whichever computes a
+ * token gives the same bytes. */
+static void many_elements(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 210, SIZE = 2048, TOKENS = EXPERTS };
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    moxie_weights weights = MOXIE_WEIGHTS_INIT;
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    moxie_error error = { 0 };
+    const moxie_quant mxfp4 = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    config.dtype = MOXIE_BF16;
+    config.experts = EXPERTS;
+    config.top_k = 1;
+    config.hidden = config.intermediate = SIZE;
+    config.w13 = config.w2 = mxfp4;
+    static uint8_t codes[SIZE * SIZE / 2], scales[SIZE * SIZE / 32];
+    static uint16_t hidden[TOKENS * SIZE], output[TOKENS * SIZE];
+    static int32_t ids[TOKENS];
+    static float ones[TOKENS];
+    static moxie_expert experts[EXPERTS];
+    test_rng rng = { 4242 };
+    for (size_t i = 0; i < sizeof codes; i++)
+        codes[i] = (uint8_t)test_below(&rng, 256);
+    memset(scales, 122, sizeof scales);
+    const moxie_matrix matrix = { .codes = mox_grid_dense(codes, MOXIE_F4_E2M1, SIZE, SIZE),
+                                  .scale = mox_grid_dense(scales, MOXIE_F8_E8M0, SIZE, SIZE / 32) };
+    for (int e = 0; e < EXPERTS; e++)
+        experts[e] = (moxie_expert) { .gate = matrix, .up = matrix, .down = matrix };
+    weights.n_experts = EXPERTS;
+    weights.experts = experts;
+    for (int t = 0; t < TOKENS; t++) {
+        ids[t] = t;
+        ones[t] = 1;
+        for (int k = 0; k < SIZE; k++)
+            hidden[t * SIZE + k] = t > 0 ? hidden[k] : (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng));
+    }
+    moxie_layer *layer;
+    moxie_plan *plan;
+    const moxie_options options = device_options(TOKENS);
+    assert_ok(moxie_layer_create(&config, &options, &layer, &error), &error);
+    assert_ok(moxie_layer_prepare(layer, &weights, &options, &error), &error);
+    assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
+    args.tokens = TOKENS;
+    args.hidden = hidden;
+    args.ids = ids;
+    args.weights = ones;
+    args.output = output;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    assert_ok(moxie_plan_run(plan, &args, &error), &error);
+    for (int t = 1; t < TOKENS; t++)
+        assert_memory_equal(output, output + t * SIZE, SIZE * sizeof *output);
+    assert_true(output[0] != output[1] || output[1] != output[2]);
+    free(args.workspace);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_do_not_matter), cmocka_unit_test(graph_replays), cmocka_unit_test(two_streams),
+        cmocka_unit_test(edges_of_routing),      cmocka_unit_test(most_experts),  cmocka_unit_test(many_elements),
+    };
+    table = device_or_skip();
+    return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
