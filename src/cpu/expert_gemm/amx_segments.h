@@ -74,16 +74,16 @@ MOX_KERNEL_INLINE void mox_amx_narrow_step(bool even, int P, const uint8_t *a, c
         _tile_loadd(5, b0, 64);
         _tile_dpbf16ps(0, 4, 5);
         if (P == 2) {
-            _tile_loadd(6, b1, 64);
-            _tile_dpbf16ps(1, 4, 6);
+            _tile_loadd(5, b1, 64);
+            _tile_dpbf16ps(1, 4, 5);
         }
     } else {
-        _tile_loadd(7, a, 64);
+        _tile_loadd(4, a, 64);
         _tile_loadd(5, b0, 64);
-        _tile_dpbf16ps(2, 7, 5);
+        _tile_dpbf16ps(2, 4, 5);
         if (P == 2) {
-            _tile_loadd(6, b1, 64);
-            _tile_dpbf16ps(3, 7, 6);
+            _tile_loadd(5, b1, 64);
+            _tile_dpbf16ps(3, 4, 5);
         }
     }
     MOX_FENCE();
@@ -180,15 +180,12 @@ MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const ui
         _tile_loadd(4, rows, 64);
     else
         _tile_loadd(7, rows, 64);
-    if (tile % 2 == 0)
-        _tile_loadd(5, lines, 64);
-    else
-        _tile_loadd(6, lines, 64);
+    _tile_loadd(5, lines, 64);
     switch (tile) {
     case 0: _tile_dpbf16ps(0, 4, 5); break;
-    case 1: _tile_dpbf16ps(1, 4, 6); break;
+    case 1: _tile_dpbf16ps(1, 4, 5); break;
     case 2: _tile_dpbf16ps(2, 7, 5); break;
-    default: _tile_dpbf16ps(3, 7, 6); break;
+    default: _tile_dpbf16ps(3, 7, 5); break;
     }
     MOX_FENCE();
 }

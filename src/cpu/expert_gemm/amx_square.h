@@ -2,7 +2,7 @@
  *
  * amx_square.h - row amx_bf16 where segments are long: two tiles of rows by two panels, four C tiles at once.
  *
- *              B 0 (5)   B 1 (6)
+ *              B 0 (5)   B 1 (5)
  *     A 0 (4) |  C 0    |  C 1   |
  *     A 1 (7) |  C 2    |  C 3   |
  *
@@ -53,16 +53,17 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, c
         MOX_FENCE();
         if (product == 0) {
             _tile_loadd(4, t.a0, 64);
+            if (R == 2)
+                _tile_loadd(7, t.a1, 64);
             _tile_loadd(5, t.b0, 64);
             _tile_dpbf16ps(0, 4, 5);
+        } else if (product == R) {
+            _tile_loadd(5, t.b1, 64);
+            _tile_dpbf16ps(1, 4, 5);
         } else if (product == 1) {
-            _tile_loadd(6, t.b1, 64);
-            _tile_dpbf16ps(1, 4, 6);
-        } else if (product == 2) {
-            _tile_loadd(7, t.a1, 64);
             _tile_dpbf16ps(2, 7, 5);
         } else {
-            _tile_dpbf16ps(3, 7, 6);
+            _tile_dpbf16ps(3, 7, 5);
         }
         MOX_FENCE();
         MOX_KERNEL_UNROLL
@@ -166,12 +167,13 @@ MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx
         const int64_t s = segment * j->segment_steps, last = mox_min_i64(s + j->segment_steps, j->steps);
         _tile_zero(0);
         _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        if (low > 0)
+        if (low > 0) {
+            _tile_zero(2);
+            _tile_zero(3);
             mox_amx_square_steps(f, 2, decode, j, row, high, low, s, last);
-        else
+        } else {
             mox_amx_square_steps(f, 1, decode, j, row, high, low, s, last);
+        }
         mox_amx_square_drain(j, row, high, low, segment);
     }
 }

@@ -61,15 +61,15 @@ static void step(const uint8_t *a0, const uint8_t *a1, const uint8_t *b0, const 
     _tile_loadd(4, a0, 64);
     _tile_loadd(5, b0, 64);
     _tile_dpbssd(0, 4, 5);
-    if (b1 != NULL) {
-        _tile_loadd(6, b1, 64);
-        _tile_dpbssd(1, 4, 6);
-    }
     if (a1 != NULL) {
         _tile_loadd(7, a1, 64);
         _tile_dpbssd(2, 7, 5);
-        if (b1 != NULL)
-            _tile_dpbssd(3, 7, 6);
+    }
+    if (b1 != NULL) {
+        _tile_loadd(5, b1, 64);
+        _tile_dpbssd(1, 4, 5);
+        if (a1 != NULL)
+            _tile_dpbssd(3, 7, 5);
     }
     MOX_FENCE();
 }
@@ -125,8 +125,10 @@ static void square(const job *j, int64_t row, int64_t high, int64_t low)
         const int64_t s0 = segment * j->segment_steps, s1 = mox_min_i64(s0 + j->segment_steps, j->steps);
         _tile_zero(0);
         _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        if (low > 0) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
         for (int64_t s = s0; s < s1; s++) {
             if (row == 0)
                 prefetch(j, s);
