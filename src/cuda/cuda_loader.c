@@ -30,12 +30,12 @@ static const mox_cuda_table *table_of(void *handle)
     }
     memcpy(&get, &symbol, sizeof get); /* C has no cast from object to function pointers */
     const mox_cuda_table *table = get();
-    if (table->version == MOX_CUDA_TABLE_VERSION && table->bytes == sizeof *table)
+    if (table->version == MOX_CUDA_TABLE_VERSION && table->bytes == sizeof *table + MOX_CUDA_ARGS_BYTES)
         return table;
     mox_fail(MOXIE_ERR_UNSUPPORTED, &failure,
              "%s has launch table %u of %u bytes, this libmoxie needs %u of %u: install both from one build", library,
              (unsigned)table->version, (unsigned)table->bytes, (unsigned)MOX_CUDA_TABLE_VERSION,
-             (unsigned)sizeof *table);
+             (unsigned)(sizeof *table + MOX_CUDA_ARGS_BYTES));
     return NULL;
 }
 

@@ -72,8 +72,14 @@ enum {
 };
 #undef MOX_CUDA_ROW
 
+/* All argument structs together: what two builds must agree about besides the table itself. */
+#define MOX_CUDA_ARGS_BYTES                                                                                            \
+    (sizeof(mox_cuda_dense_args) + sizeof(mox_cuda_topk_args) + sizeof(mox_cuda_permute_args) +                        \
+     sizeof(mox_cuda_quant_act_args) + sizeof(mox_cuda_expert_gemm_args) + sizeof(mox_cuda_glu_args) +                 \
+     sizeof(mox_cuda_combine_args) + sizeof(mox_cuda_features))
+
 typedef struct mox_cuda_table {
-    uint32_t version, bytes; /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) */
+    uint32_t version, bytes; /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
     const char *built;       /* compiler and architectures, for `moxie info` */
 
     /* ---- devices -------------------------------------------------------------------------------- */

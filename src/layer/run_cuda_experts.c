@@ -162,6 +162,7 @@ static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projecti
         .record_bytes = routed ? layer->record_bytes : layer->shared_bytes,
         .slots = pass->slots,
         .table = mox_device_layer_table(layer_of(c), weight->element),
+        .scale_table = mox_device_layer_table(layer_of(c), weight->scale),
         .offsets = pass->offsets,
         .max_pairs = pass->pairs,
         .operand_row = first ? pass->operand_row : NULL,

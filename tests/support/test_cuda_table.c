@@ -363,7 +363,7 @@ static moxie_status combine(const mox_cuda_combine_args *a, mox_cuda_stream stre
 
 static mox_cuda_table table = {
     .version = MOX_CUDA_TABLE_VERSION,
-    .bytes = sizeof table,
+    .bytes = sizeof table + MOX_CUDA_ARGS_BYTES,
     .built = "a table of the tests",
     .count = count,
     .features = features,

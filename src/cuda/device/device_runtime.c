@@ -261,7 +261,7 @@ static moxie_status timer_stop(void *object, mox_cuda_stream stream, float *mill
 #define MOX_CUDA_ROW(family, id, ...) [MOX_CUDA_AT_##family##_##id] = mox_cuda_##family##_##id##_launch,
 static const mox_cuda_table table = {
     .version = MOX_CUDA_TABLE_VERSION,
-    .bytes = sizeof(mox_cuda_table),
+    .bytes = sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES,
     .built = "CUDA " MOX_STRING(CUDART_VERSION) ", " MOX_CUDA_ARCHITECTURES,
     .count = count,
     .features = features,

@@ -45,6 +45,7 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 
+    const float *scale_table;   /* the same of weight.scale */
     const int64_t *offsets;     /* [slots+1] */
     int64_t max_pairs;          /* at most so many pairs: T * K of this pass */
     const int64_t *operand_row; /* [pairs] row of the operand; NULL: identity */

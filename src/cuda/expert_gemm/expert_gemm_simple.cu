@@ -63,7 +63,7 @@ static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, cons
 }
 
 template <Source SOURCE, bool EXACT>
-static __global__ void __launch_bounds__(THREADS) simple_any_kernel(const mox_cuda_expert_gemm_args args)
+static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
     __shared__ chunk c;
     __shared__ float table[256];
@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(THREADS) simple_any_kernel(const mox_cu
         return;
     const int lane = threadIdx.x % LANES;
     float_sums sums = {};
-    for (int64_t k = 0; k < t.matrix.cols; k += CHUNK) {
+    for (int64_t k = 0; k < t.matrix->cols; k += CHUNK) {
         const int count = load_chunk(args, t, k, true, &c);
         for (int first = 0, end; first < count; first = end) {
             float zero[ROWS];
@@ -153,7 +153,7 @@ static __device__ void close_group(const mox_cuda_expert_gemm_args &args, const 
 }
 
 template <Source SOURCE>
-static __global__ void __launch_bounds__(THREADS) simple_int_kernel(const mox_cuda_expert_gemm_args args)
+static __global__ void __launch_bounds__(THREADS, 2) simple_int_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
     __shared__ chunk c;
     __shared__ float table[256];
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(THREADS) simple_int_kernel(const mox_cu
     int_sums sums = {};
     float zero[ROWS] = {};
     int act_group = 0;
-    for (int64_t k = 0; k < t.matrix.cols; k += CHUNK) {
+    for (int64_t k = 0; k < t.matrix->cols; k += CHUNK) {
         const int count = load_chunk(args, t, k, false, &c);
         for (int first = 0, end; first < count; first = end) {
             end = segment_end(c, first, count);
@@ -180,7 +180,7 @@ static __global__ void __launch_bounds__(THREADS) simple_int_kernel(const mox_cu
                 multiply_int<SOURCE, false>(t, c, table, first, end, lane, &sums);
         }
     }
-    if (t.matrix.cols > 0)
+    if (t.matrix->cols > 0)
         close_group(args, t, c, act_group, zero, &sums);
     __syncthreads();
     if (lane == 0)

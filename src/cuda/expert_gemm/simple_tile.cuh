@@ -50,7 +50,7 @@ struct chunk {
 
 /* A thread's view: its half-warp's rows. */
 struct tile {
-    mox_cuda_matrix matrix;
+    const mox_cuda_matrix *matrix; /* in the arguments */
     const uint8_t *record;
     const uint8_t *codes[ROWS]; /* of row r; rows past the last repeat it */
     int64_t tile_row;  /* of the matrix: the block's first */
@@ -130,22 +130,22 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
         const bool real = static_cast<int32_t>(threadIdx.x) < c->pairs;
         c->operand_row[threadIdx.x] = !real ? -1 : args.operand_row != nullptr ? args.operand_row[p] : p;
     }
-    t->matrix = args.matrix[place / tiles];
+    t->matrix = &args.matrix[place / tiles];
     t->record = args.records + c->slot * args.record_bytes;
     t->tile_row = place % tiles * TILE_ROWS;
-    t->column = place / tiles * t->matrix.rows + t->tile_row;
+    t->column = place / tiles * t->matrix->rows + t->tile_row;
     t->first_row = static_cast<int32_t>(threadIdx.x / LANES) * ROWS;
     for (int r = 0; r < ROWS; r++) {
         const int64_t row = t->tile_row + t->first_row + r;
-        const int64_t real = row < t->matrix.rows ? row : t->matrix.rows - 1;
-        t->codes[r] = t->record + t->matrix.codes + real * t->matrix.row_bytes;
-        t->scale_row[r] = static_cast<uint32_t>(real / t->matrix.group_rows * t->matrix.scale_cols);
+        const int64_t real = row < t->matrix->rows ? row : t->matrix->rows - 1;
+        t->codes[r] = t->record + t->matrix->codes + real * t->matrix->row_bytes;
+        t->scale_row[r] = static_cast<uint32_t>(real / t->matrix->group_rows * t->matrix->scale_cols);
     }
     const uint32_t flags = *reinterpret_cast<const uint32_t *>(t->record + MOX_CUDA_HEADER_FLAGS);
-    t->ordered = (flags & t->matrix.order_flag) != 0;
-    t->weight_grouped = t->matrix.scale != 0 && t->matrix.scale_cols > 1;
+    t->ordered = (flags & t->matrix->order_flag) != 0;
+    t->weight_grouped = t->matrix->scale != 0 && t->matrix->scale_cols > 1;
     t->act_grouped = args.a.scales != nullptr && args.a.scale_cols > 1;
-    t->has_zero = t->matrix.zero != 0;
+    t->has_zero = t->matrix->zero != 0;
     t->bits = args.element_bits;
     t->staged = !t->ordered && t->bits <= 8;
     __syncthreads();
@@ -154,32 +154,62 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
 
 /* ---- a chunk ---------------------------------------------------------------------------------------- */
 
-/* This half-warp's rows of codes, columns k .. k + count - 1: whole words where rows begin on them. */
+/* This half-warp's rows of codes, columns k .. k + count - 1. Every load is under way before the first is waited for: by
+ * 16 bytes where rows begin on them, else byte by byte. */
 static __device__ inline void load_codes(const tile &t, int64_t k, int count, chunk *c)
 {
     const int lane = threadIdx.x % LANES, bytes = (count * t.bits + 7) / 8;
-    const int64_t from = k * t.bits / 8; /* a chunk begins on a word */
-    const bool whole = t.matrix.row_bytes % 4 == 0;
-    for (int r = 0; r < ROWS; r++) {
-        const uint8_t *row = t.codes[r] + from;
-        uint32_t *line = c->codes[t.first_row + r];
-#pragma unroll 4
-        for (int i = lane; whole && i < (bytes + 3) / 4; i += LANES)
-            line[i] = reinterpret_cast<const uint32_t *>(row)[i];
-        for (int i = lane; !whole && i < bytes; i += LANES)
-            reinterpret_cast<uint8_t *>(line)[i] = row[i];
+    const int64_t from = k * t.bits / 8; /* a multiple of 16, since a chunk is 512 columns */
+    if (t.matrix->row_bytes % 16 == 0) {
+        const int parts = CHUNK / 16 / LANES;
+        uint4 held[ROWS][parts];
+        for (int r = 0; r < ROWS; r++)
+            for (int j = 0; j < parts; j++)
+                if ((lane + j * LANES) * 16 < bytes)
+                    held[r][j] = reinterpret_cast<const uint4 *>(t.codes[r] + from)[lane + j * LANES];
+        for (int r = 0; r < ROWS; r++)
+            for (int j = 0; j < parts; j++)
+                if ((lane + j * LANES) * 16 < bytes) {
+                    uint32_t *line = c->codes[t.first_row + r] + 4 * (lane + j * LANES);
+                    line[0] = held[r][j].x;
+                    line[1] = held[r][j].y;
+                    line[2] = held[r][j].z;
+                    line[3] = held[r][j].w;
+                }
+        return;
     }
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll 8
+        for (int i = lane; i < bytes; i += LANES)
+            reinterpret_cast<uint8_t *>(c->codes[t.first_row + r])[i] = t.codes[r][from + i];
+}
+
+/* Operands of the chunk's columns, by threads two columns each, all loads under way at once. */
+static __device__ inline void load_acts(const mox_cuda_expert_gemm_args &args, int count, chunk *c)
+{
+    const int each = CHUNK / THREADS;
+    const float *values = static_cast<const float *>(args.a.values);
+    float held[PAIRS][each];
+    for (int p = 0; p < PAIRS; p++)
+        for (int j = 0; j < each; j++) {
+            const int i = static_cast<int>(threadIdx.x) + j * THREADS;
+            const bool real = i < count && c->operand_row[p] >= 0;
+            held[p][j] = real ? values[c->operand_row[p] * args.a.stride + c->column[i]] : 0.0f;
+        }
+    for (int p = 0; p < PAIRS; p++)
+        for (int j = 0; j < each; j++)
+            c->act[p][threadIdx.x + j * THREADS] = held[p][j];
 }
 
 /* Columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
 static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, bool cuts,
                                         chunk *c)
 {
-    const int64_t left = t.matrix.cols - k;
+    const int64_t left = t.matrix->cols - k;
     const int count = static_cast<int>(left < CHUNK ? left : CHUNK);
-    const int32_t *visit = reinterpret_cast<const int32_t *>(t.record + t.matrix.visit);
-    const int32_t *group = reinterpret_cast<const int32_t *>(t.record + t.matrix.group_index);
-    const int32_t weight_cols = static_cast<int32_t>(t.matrix.group_cols);
+    const int32_t *visit = reinterpret_cast<const int32_t *>(t.record + t.matrix->visit);
+    const int32_t *group = reinterpret_cast<const int32_t *>(t.record + t.matrix->group_index);
+    const int32_t weight_cols = static_cast<int32_t>(t.matrix->group_cols);
     const int32_t act_cols = static_cast<int32_t>(args.a.group_cols);
     __syncthreads(); /* the previous chunk is done with */
     if (t.staged)
@@ -203,10 +233,7 @@ static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, c
             c->begins[i / 32] = word;
     }
     __syncthreads();
-    const float *values = static_cast<const float *>(args.a.values);
-    for (int p = 0; p < PAIRS; p++)
-        for (int i = threadIdx.x; i < count; i += THREADS)
-            c->act[p][i] = c->operand_row[p] >= 0 ? values[c->operand_row[p] * args.a.stride + c->column[i]] : 0.0f;
+    load_acts(args, count, c);
     __syncthreads();
     return count;
 }
@@ -229,16 +256,23 @@ static __device__ inline int segment_end(const chunk &c, int first, int count)
     return end < count ? end : count;
 }
 
+/* Scale `at` of the matrix; those of 8 bits by table, which is shorter than taking them apart. */
+static __device__ inline float scale_at(const mox_cuda_expert_gemm_args &args, const uint8_t *scales, uint32_t at)
+{
+    if (args.scale_table != nullptr)
+        return args.scale_table[scales[at]];
+    return mox_device_load(args.weight.scale, scales, at);
+}
+
 /* Scales and zero points of this half-warp's rows in the segment's weight group. */
 static __device__ inline void open_segment(const mox_cuda_expert_gemm_args &args, tile *t, const chunk &c, int first,
                                            float *zero)
 {
     const int32_t g = c.weight_group[first];
-    const float *zeros = reinterpret_cast<const float *>(t->record + t->matrix.zero);
+    const float *zeros = reinterpret_cast<const float *>(t->record + t->matrix->zero);
     for (int r = 0; r < ROWS; r++) {
         const uint32_t at = t->scale_row[r] + g;
-        t->scale[r] =
-            t->weight_grouped ? mox_device_load(args.weight.scale, t->record + t->matrix.scale, at) : 1.0f;
+        t->scale[r] = t->weight_grouped ? scale_at(args, t->record + t->matrix->scale, at) : 1.0f;
         zero[r] = t->has_zero ? zeros[at] : 0.0f;
     }
 }
@@ -293,24 +327,24 @@ static __device__ inline float with_global(float value, int32_t kind, float glob
 static __device__ inline void finish(const mox_cuda_expert_gemm_args &args, const tile &t, chunk *c)
 {
     __syncthreads();
-    const float *globals = reinterpret_cast<const float *>(t.record + t.matrix.global);
-    const float *biases = reinterpret_cast<const float *>(t.record + t.matrix.bias);
+    const float *globals = reinterpret_cast<const float *>(t.record + t.matrix->global);
+    const float *biases = reinterpret_cast<const float *>(t.record + t.matrix->bias);
     for (int i = threadIdx.x; i < c->pairs * TILE_ROWS; i += THREADS) {
         const int p = i / TILE_ROWS, r = i % TILE_ROWS;
         const int64_t n = t.tile_row + r, row = c->operand_row[p];
-        if (n >= t.matrix.rows)
+        if (n >= t.matrix->rows)
             continue;
         float sum = c->act[p][r];
         if (args.a.scales != nullptr && !t.act_grouped)
             sum *= args.a.scales[row * args.a.scale_cols];
-        if (t.matrix.scale != 0 && !t.weight_grouped)
-            sum *= mox_device_load(args.weight.scale, t.record + t.matrix.scale,
-                                   n / t.matrix.group_rows * t.matrix.scale_cols);
+        if (t.matrix->scale != 0 && !t.weight_grouped)
+            sum *= mox_device_load(args.weight.scale, t.record + t.matrix->scale,
+                                   n / t.matrix->group_rows * t.matrix->scale_cols);
         if (args.a.global != nullptr)
             sum = with_global(sum, args.a.global_kind, args.a.global[row]);
-        if (t.matrix.global != 0)
+        if (t.matrix->global != 0)
             sum = with_global(sum, args.weight.global, globals[n]);
-        if (t.matrix.bias != 0)
+        if (t.matrix->bias != 0)
             sum += biases[n];
         args.out[(c->pair + p) * args.n_out + t.column + r] = sum;
     }
