@@ -4,8 +4,8 @@
  *
  *     form       sizes and offsets, a pure function of the shape
  *     refuse     what has no form
- *     tiles      codes in blocks of 16 rows of a matrix and one chunk's columns; scales; rows
- *     parts      what is packed at once: some tiles of one product, with its last tile its rows
+ *     tiles      codes in blocks of 16 rows of a matrix and one chunk's columns; scales; and what stands behind all
+ * tiles parts      what is packed at once: some tiles of one product, with its last tile its rows
  *
  * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper.
  */
@@ -50,10 +50,12 @@ static bool advance(uint64_t *at, uint64_t count, uint64_t size)
     return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_HOPPER_ALIGN, at);
 }
 
-static uint64_t chunk_bytes_of(const product *p, int64_t rows)
+/* False when it does not fit 64 bits. */
+static bool tile_bytes_of(const mox_hopper_matrix *m, int64_t rows, uint64_t *bytes)
 {
-    const bool bytes = mox_dtype_bits(p->quant->element) == 8;
-    return (uint64_t)rows * WIDTH + (bytes ? (uint64_t)(rows / GROUP) * sizeof(float) : 0);
+    const uint64_t scales = m->has_tile_scales ? (uint64_t)(rows / GROUP) * sizeof(float) : 0;
+    return mox_mul_u64((uint64_t)m->chunks, (uint64_t)rows * WIDTH + scales, bytes) &&
+           mox_align_u64(*bytes, MOX_HOPPER_ALIGN, bytes);
 }
 
 /* False when the product does not fit 64 bits behind `start`. */
@@ -72,15 +74,15 @@ static bool measure(const product *p, uint64_t start, mox_hopper_matrix *m)
                                .chunk_cols = (int32_t)chunk_cols,
                                .last_rows = last_rows,
                                .gated = p->gated,
-                               .has_chunk_scales = mox_dtype_bits(p->quant->element) == 8,
-                               .chunk_bytes = chunk_bytes_of(p, MOX_HOPPER_TILE_ROWS),
-                               .last_chunk_bytes = chunk_bytes_of(p, last_rows) };
-    uint64_t at = start, tile;
-    if (!mox_align_u64(at, MOX_HOPPER_ALIGN, &at) || !mox_mul_u64((uint64_t)m->chunks, m->chunk_bytes, &tile))
+                               .has_tile_scales = mox_dtype_bits(p->quant->element) == 8,
+                               .chunk_bytes = MOX_HOPPER_TILE_ROWS * WIDTH };
+    uint64_t at = start, last, before;
+    if (!mox_align_u64(at, MOX_HOPPER_ALIGN, &at) || !tile_bytes_of(m, MOX_HOPPER_TILE_ROWS, &m->tile_bytes) ||
+        !tile_bytes_of(m, last_rows, &last))
         return false;
     m->tiles_at = at;
-    if (m->tiles > 0 && (!mox_mul_u64((uint64_t)(m->tiles - 1), tile, &tile) || !mox_add_u64(at, tile, &at) ||
-                         !advance(&at, (uint64_t)m->chunks, m->last_chunk_bytes)))
+    if (m->tiles > 0 && (!mox_mul_u64((uint64_t)(m->tiles - 1), m->tile_bytes, &before) ||
+                         !mox_add_u64(at, before, &at) || !mox_add_u64(at, last, &at)))
         return false;
     const uint64_t padded = (uint64_t)m->tiles * MOX_HOPPER_TILE_ROWS;
     m->row_scale_at = has_row_scales(p) ? at : 0;
@@ -191,12 +193,18 @@ static int64_t tile_rows(const mox_hopper_matrix *m, int64_t tile)
 
 static uint64_t tile_at(const mox_hopper_matrix *m, int64_t tile)
 {
-    return m->tiles_at + (uint64_t)tile * (uint64_t)m->chunks * m->chunk_bytes;
+    return m->tiles_at + (uint64_t)tile * m->tile_bytes;
 }
 
-static uint64_t chunk_bytes(const mox_hopper_matrix *m, int64_t tile)
+static uint64_t chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk)
 {
-    return tile == m->tiles - 1 ? m->last_chunk_bytes : m->chunk_bytes;
+    return (uint64_t)(chunk * tile_rows(m, tile)) * WIDTH;
+}
+
+/* The scale of 8 rows from row n of a tile, for a chunk. */
+static uint64_t scale_at(const mox_hopper_matrix *m, int64_t tile, int64_t n, int64_t chunk)
+{
+    return chunk_at(m, tile, m->chunks) + (uint64_t)(chunk * tile_rows(m, tile) / GROUP + n / GROUP) * sizeof(float);
 }
 
 /* Where 16 bytes of row n of a chunk lie. */
@@ -227,7 +235,7 @@ static void pack_codes(const mox_hopper_matrix *m, const moxie_matrix *const *fr
             (void)half_of(m, first + n, &row);
             const int64_t second = n + (m->gated ? 2 * GROUP : GROUP);
             for (int64_t c = 0; c < m->chunks; c++) {
-                uint8_t *chunk = to + (uint64_t)c * chunk_bytes(m, tile);
+                uint8_t *chunk = to + chunk_at(m, tile, c);
                 const uint8_t *rows = row >= m->rows ? NULL
                                                      : mox_tile_read(&from[half]->codes, row, c * m->chunk_cols,
                                                                      m->chunk_cols, &store, &stride);
@@ -257,11 +265,16 @@ static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_
 {
     const int64_t rows = tile_rows(m, tile), first = tile * MOX_HOPPER_TILE_ROWS;
     pack_codes(m, from, tile, to);
-    for (int64_t c = 0; m->has_chunk_scales && c < m->chunks; c++)
+    if (!m->has_tile_scales)
+        return;
+    uint64_t end = 0;
+    for (int64_t c = 0; c < m->chunks; c++)
         for (int64_t n = 0; n < rows; n += GROUP) {
             const float scale = chunk_scale(m, p, from, first + n, c * m->chunk_cols);
-            memcpy(to + (uint64_t)c * chunk_bytes(m, tile) + rows * WIDTH + n / GROUP * 4, &scale, sizeof scale);
+            memcpy(to + scale_at(m, tile, n, c), &scale, sizeof scale);
         }
+    (void)tile_bytes_of(m, rows, &end);
+    memset(to + scale_at(m, tile, 0, m->chunks), 0, end - scale_at(m, tile, 0, m->chunks));
 }
 
 /* Scales or biases [rows or 1], to the f32s of product rows. */
@@ -283,7 +296,7 @@ static void unpack_codes(const mox_hopper_matrix *m, const uint8_t *record, int 
                 const int64_t n = product_row(m, half, row + i), tile = n / MOX_HOPPER_TILE_ROWS;
                 if (tile >= m->tiles)
                     break;
-                const uint8_t *chunk = record + tile_at(m, tile) + (uint64_t)c * chunk_bytes(m, tile);
+                const uint8_t *chunk = record + tile_at(m, tile) + chunk_at(m, tile, c);
                 for (int64_t q = 0; q < WIDTH / PIECE && n % MOX_HOPPER_TILE_ROWS < tile_rows(m, tile); q++)
                     memcpy(rows + i * WIDTH + q * PIECE, chunk + piece_at(n % MOX_HOPPER_TILE_ROWS, q), PIECE);
             }
@@ -295,8 +308,7 @@ static float stored_scale(const mox_hopper_matrix *m, const uint8_t *record, int
 {
     const int64_t tile = n / MOX_HOPPER_TILE_ROWS, at = n % MOX_HOPPER_TILE_ROWS;
     float scale;
-    const uint8_t *chunk = record + tile_at(m, tile) + (uint64_t)(k / m->chunk_cols) * chunk_bytes(m, tile);
-    memcpy(&scale, chunk + tile_rows(m, tile) * WIDTH + at / GROUP * 4, sizeof scale);
+    memcpy(&scale, record + tile_at(m, tile) + scale_at(m, tile, at, k / m->chunk_cols), sizeof scale);
     return scale;
 }
 
@@ -317,8 +329,7 @@ static void unpack_scales(const mox_hopper_matrix *m, const product *p, const ui
 
 static int64_t tiles_per_part(const mox_hopper_matrix *m)
 {
-    const uint64_t tile = (uint64_t)m->chunks * m->chunk_bytes;
-    return tile > 0 ? mox_max_i64((int64_t)(MOX_RECORD_PART / tile), 1) : 1;
+    return m->tile_bytes > 0 ? mox_max_i64((int64_t)(MOX_RECORD_PART / m->tile_bytes), 1) : 1;
 }
 
 static int64_t parts_of(const mox_hopper_matrix *m)
@@ -361,8 +372,10 @@ static void zero_between(uint8_t *record, uint64_t from, uint64_t to)
 /* What stands behind the last tile of a product. */
 static void pack_tail(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, uint8_t *record)
 {
-    const uint64_t codes = m->tiles > 0 ? (uint64_t)m->chunks * m->last_chunk_bytes : 0;
-    zero_between(record, tile_at(m, mox_max_i64(m->tiles - 1, 0)) + codes, m->end);
+    uint64_t last = 0;
+    if (m->tiles > 0)
+        (void)tile_bytes_of(m, m->last_rows, &last);
+    zero_between(record, tile_at(m, mox_max_i64(m->tiles - 1, 0)) + last, m->end);
     const moxie_grid *const scale[] = { &from[0]->scale, &from[m->gated]->scale };
     const moxie_grid *const bias[] = { &from[0]->bias, &from[m->gated]->bias };
     if (m->row_scale_at != 0)

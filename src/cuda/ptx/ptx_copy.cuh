@@ -6,8 +6,8 @@
  *     bulk      one thread, any multiple of 16 bytes of contiguous memory; signals an mbarrier by bytes
  *     cp.async  every thread 16 or 4 bytes, completes in groups that the issuing thread waits for
  *
- * What cp.async wrote was written by the generic proxy: before the copy engine or wgmma reads it, the thread that waited
- * for it passes mox_fence_async_proxy() (ptx_sync.cuh).
+ * What cp.async wrote was written by the generic proxy: a thread that waited for it passes mox_fence_async_proxy()
+ * (ptx_sync.cuh) before its wgmma reads it.
  */
 #ifndef MOX_CUDA_PTX_COPY_CUH
 #define MOX_CUDA_PTX_COPY_CUH
@@ -39,6 +39,12 @@ __device__ __forceinline__ void mox_copy16(uint32_t shared, const void *global, 
 __device__ __forceinline__ void mox_copy4(uint32_t shared, const void *global, uint32_t valid)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
+}
+
+/* Arrives at `barrier` when all of this thread's copies so far have. One of the arrivals that it was set up for. */
+__device__ __forceinline__ void mox_copy_arrive(uint64_t *barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(mox_shared_address(barrier)) : "memory");
 }
 
 /* Ends this thread's group of copies. */

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block, and the launchers.
+ *
+ *     offsets of all slots -> entries of those that have tokens, with their token tiles counted
+ */
+#include "cuda/expert_gemm/sm90_ring.cuh"
+#include "cuda/ptx/ptx_sync.cuh"
+
+namespace {
+
+constexpr int THREADS = 1024, WARPS = THREADS / 32;
+
+/* Inclusive sums of three numbers over the block, in the order of its threads. */
+__device__ int3 sum_before(int3 v, int3 *warps)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int d = 1; d < 32; d *= 2) {
+        const int x = __shfl_up_sync(~0u, v.x, d), y = __shfl_up_sync(~0u, v.y, d), z = __shfl_up_sync(~0u, v.z, d);
+        v.x += lane >= d ? x : 0;
+        v.y += lane >= d ? y : 0;
+        v.z += lane >= d ? z : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        warps[warp] = v;
+    __syncthreads();
+    for (int w = 0; w < warp; w++) {
+        v.x += warps[w].x;
+        v.y += warps[w].y;
+        v.z += warps[w].z;
+    }
+    return v;
+}
+
+__global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
+{
+    __shared__ int3 warps[WARPS], total;
+    mox_grid_release();
+    mox_grid_wait();
+    mox_sm90_entry *entries = (mox_sm90_entry *)(args.list + 1);
+    for (int64_t i = threadIdx.x; i < args.word_count; i += THREADS)
+        args.words[i] = 0;
+    int3 before = { 0, 0, 0 };
+    for (int64_t base = 0; base < args.slots; base += THREADS) {
+        const int64_t slot = base + threadIdx.x;
+        const int64_t pair = slot < args.slots ? args.offsets[slot] : 0;
+        const int tokens = slot < args.slots ? (int)(args.offsets[slot + 1] - pair) : 0;
+        const int3 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7 };
+        const int3 sum = sum_before(mine, warps);
+        if (tokens > 0)
+            entries[before.x + sum.x - 1] = { (int)slot, (int)pair, tokens, before.y + sum.y - mine.y,
+                                              before.z + sum.z - mine.z };
+        if (threadIdx.x == THREADS - 1)
+            total = sum;
+        __syncthreads();
+        before.x += total.x;
+        before.y += total.y;
+        before.z += total.z;
+    }
+    if (threadIdx.x == 0) {
+        entries[before.x] = { 0, 0, 0, before.y, before.z };
+        *args.list = { before.x, args.most, { 0, 0 } };
+    }
+}
+
+/* A block eight rows of a token tile, a warp one: 128 bytes, a chunk, are 8 lanes. */
+__global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_gather_args args)
+{
+    mox_grid_wait();
+    mox_grid_release();
+    const mox_sm90_entry *entries = (const mox_sm90_entry *)(args.list + 1);
+    const int row = blockIdx.x * 8, lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
+    if (row >= entries[args.list->count].row)
+        return;
+    int low = 0, size = args.list->count;
+    while (size > 1) {
+        const int step = (size + 31) / 32, at = low + lane * step;
+        const bool before = lane * step < size && entries[at].row <= row;
+        const int found = __popc(__ballot_sync(~0u, before)) - 1;
+        low += found * step;
+        size = min(step, size - found * step);
+    }
+    const mox_sm90_entry entry = entries[low];
+    const int tiles = entries[low + 1].first - entry.first, each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    const int local = row - entry.row, tile = local / each, i = local % each + eighth;
+    const int columns = min(each, entry.tokens - tile * each), rows = (columns + 7) & ~7;
+    if (i >= columns)
+        return;
+    const int pair = entry.pair + tile * each + i;
+    const int64_t from_row = args.a_row != nullptr ? args.a_row[pair] : pair, first = entry.row + tile * each;
+    const uint8_t *from = args.a + from_row * args.a_stride;
+    uint8_t *to = args.to + first * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+    for (int k = lane / 8; k < args.chunks; k += 4) {
+        const int column = k * 128 + lane % 8 * 16;
+        uint32_t words[4] = { 0, 0, 0, 0 };
+        if (column + 16 <= args.a_bytes) {
+            const uint4 v = *(const uint4 *)(from + column);
+            words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+        } else {
+#pragma unroll
+            for (int b = 0; b < 16; b++)
+                words[b / 4] |= column + b < args.a_bytes ? (uint32_t)from[column + b] << b % 4 * 8 : 0;
+        }
+        *(uint4 *)(to + (int64_t)k * rows * 128) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    for (int k = lane; args.a_scale != nullptr && k < args.chunks; k += 32)
+        args.to_scale[first * args.chunks + k * rows + i] =
+            args.a_scale[from_row * args.a_scale_stride + k * args.a_scale_step];
+}
+
+cudaLaunchConfig_t config_of(int blocks, int threads, uint32_t shared, void *stream, cudaLaunchAttribute *attribute,
+                             int dependent)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = (cudaStream_t)stream;
+    attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute->val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = attribute;
+    config.numAttrs = dependent ? 1 : 0;
+    return config;
+}
+
+} // namespace
+
+uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, uint32_t *stage_bytes)
+{
+    const uint32_t front = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
+                                                      mox_sm90_tokens_at<MOX_SM90_BF16>;
+    const uint32_t around = MOX_SM90_FRONT + MOX_SM90_GROUPS * MOX_SM90_STAGING;
+    *stage_bytes = front + (uint32_t)most * 128;
+    *stages = (int32_t)min((MOX_SM90_SHARED - around) / *stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
+    return around + (uint32_t)*stages * *stage_bytes;
+}
+
+int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
+{
+    cudaLaunchAttribute attribute;
+    const cudaLaunchConfig_t config = config_of(1, THREADS, 0, stream, &attribute, dependent);
+    return cudaLaunchKernelEx(&config, make_list, *args);
+}
+
+int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
+{
+    cudaLaunchAttribute attribute;
+    const int blocks = (int)((args->max_rows + 7) / 8);
+    const cudaLaunchConfig_t config = config_of(blocks, 256, 0, stream, &attribute, dependent);
+    return cudaLaunchKernelEx(&config, gather, *args);
+}
+
+int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
+                         void *stream)
+{
+    const mox_sm90_kernel kernel = element == MOX_SM90_BF16  ? mox_sm90_kernel_bf16() :
+                                   element == MOX_SM90_F16 ? mox_sm90_kernel_f16() :
+                                                             mox_sm90_kernel_e4m3();
+    const uint32_t around = MOX_SM90_FRONT + MOX_SM90_GROUPS * MOX_SM90_STAGING;
+    const uint32_t shared = around + (uint32_t)args->stages * args->stage_bytes;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error != cudaSuccess)
+        return error;
+    cudaLaunchAttribute attribute;
+    const cudaLaunchConfig_t config = config_of(blocks, MOX_SM90_THREADS, shared, stream, &attribute, dependent);
+    return cudaLaunchKernelEx(&config, kernel, *args);
+}

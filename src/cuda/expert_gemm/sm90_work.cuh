@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_work.cuh - which runs of chunks a block computes, in which order (the cut is described in sm90_args.h).
+ *
+ *     jobs      0 ........................ rounds x blocks | rest
+ *               block b: b, b + blocks, ...                | chunks [rest x b / blocks, rest x (b + 1) / blocks)
+ *
+ * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of the
+ * rest; the end of a job that the block before began. Only the last waits, and only for a lower block.
+ */
+#ifndef MOX_CUDA_SM90_WORK_CUH
+#define MOX_CUDA_SM90_WORK_CUH
+
+#include "cuda/expert_gemm/sm90_ring.cuh"
+
+struct mox_sm90_work {
+    const mox_sm90_entry *entries;
+    int32_t count;
+    int64_t rounds, rest_job; /* jobs before the rest */
+    int64_t begin, end;       /* this block's chunks of the rest */
+    int64_t head;             /* where the job that it only begins starts; `end` when there is none */
+};
+
+__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args)
+{
+    mox_sm90_work w;
+    const int64_t blocks = gridDim.x, block = blockIdx.x;
+    w.entries = (const mox_sm90_entry *)(args.list + 1);
+    w.count = args.list->count;
+    const int64_t jobs = (int64_t)w.entries[w.count].first * args.tiles;
+    w.rounds = jobs / blocks > 1 ? jobs / blocks - 1 : 0;
+    w.rest_job = w.rounds * blocks;
+    const int64_t rest = (jobs - w.rest_job) * args.chunks, busy = rest < blocks ? rest : blocks;
+    w.begin = block < busy ? rest * block / busy : rest;
+    w.end = block < busy ? rest * (block + 1) / busy : rest;
+    const int64_t last = w.end - w.end % args.chunks;
+    w.head = last >= w.begin ? last : w.end;
+    return w;
+}
+
+/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a time. */
+__device__ __forceinline__ int mox_sm90_find(const mox_sm90_work &w, int column, int lane)
+{
+    int low = 0, size = w.count;
+    while (size > 1) {
+        const int step = (size + 31) / 32, at = low + lane * step;
+        const bool before = lane * step < size && w.entries[at].first <= column;
+        const int found = __popc(__ballot_sync(~0u, before)) - 1;
+        low += found * step;
+        size = min(step, size - found * step);
+    }
+    return low;
+}
+
+/* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
+__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                             int64_t job, int begin, int end, int lane)
+{
+    mox_sm90_piece p;
+    const int found = mox_sm90_find(w, (int)(job / args.tiles), lane);
+    const mox_sm90_entry entry = w.entries[found];
+    const int tiles = w.entries[found + 1].first - entry.first; /* of tokens */
+    const int local = (int)(job - (int64_t)entry.first * args.tiles), which = local % tiles;
+    const int each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    p.tile = local / tiles;
+    p.pair = entry.pair + which * each;
+    p.columns = max(min(each, entry.tokens - which * each), 0);
+    p.row = entry.row + which * each;
+    p.slot = entry.slot;
+    p.column = entry.first + which;
+    p.record = args.records + (uint64_t)entry.slot * args.record_bytes;
+    p.begin = begin;
+    p.end = end;
+    p.take = begin > 0 ? (int)blockIdx.x : -1;
+    p.give = end < args.chunks ? (int)blockIdx.x + 1 : -1;
+    return p;
+}
+
+/* Piece `n`; begin == end when there are no more. By a whole warp. */
+__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int64_t n,
+                                                            int lane)
+{
+    const int chunks = args.chunks;
+    const bool has_head = w.head < w.end;
+    if (has_head && n == 0)
+        return mox_sm90_piece_of(args, w, w.rest_job + w.head / chunks, 0, (int)(w.end - w.head), lane);
+    n -= has_head;
+    if (n < w.rounds)
+        return mox_sm90_piece_of(args, w, n * gridDim.x + blockIdx.x, 0, chunks, lane);
+    n -= w.rounds;
+    const int64_t whole = (w.begin + chunks - 1) / chunks, jobs = w.head / chunks - whole;
+    if (n < jobs)
+        return mox_sm90_piece_of(args, w, w.rest_job + whole + n, 0, chunks, lane);
+    n -= jobs > 0 ? jobs : 0;
+    const int64_t stop = min(w.head, whole * chunks);
+    if (n == 0 && w.begin < stop)
+        return mox_sm90_piece_of(args, w, w.rest_job + w.begin / chunks, (int)(w.begin % chunks),
+                                 (int)(stop - w.begin + w.begin % chunks), lane);
+    mox_sm90_piece none = {};
+    return none;
+}
+
+#endif
