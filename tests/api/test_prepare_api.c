@@ -372,7 +372,7 @@ static void refusals_name_rule_rank_and_remedy(void **state)
     moxie_preparation_options o = options_of("trtllm-mxint9", 0, 1);
     refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-mxint4");
     o = options_of(NULL, 0, 1);
-    refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-mxint4");
+    refuses(&even, &o, MOXIE_ERR_ARGUMENT, "trtllm-..., triton-...");
     o = options_of("trtllm-mxint4", 0, 1);
     refuses(&bf16, &o, MOXIE_ERR_UNSUPPORTED, "u4b8 or i4");
     refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "the nearest that would do: 768 or 1024");
