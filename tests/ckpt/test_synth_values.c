@@ -222,7 +222,8 @@ static void weights_come_back_with_the_format_s_error(void **state)
 {
     fixture *f = *state;
     const size_t count = sizeof expected_errors / sizeof expected_errors[0];
-    for (size_t i = 0; i < count; i++)
+    const size_t step = (size_t)test_one_in(4, "formats");
+    for (size_t i = 0; i < count; i += step)
         assert_error_of(f, "qwen3-30b-a3b", expected_errors[i].element_of, expected_errors[i].low,
                         expected_errors[i].high);
     /* Every row but the one that only stacks is in the list. */
