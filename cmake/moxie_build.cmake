@@ -57,8 +57,11 @@ function(moxie_isa_flags)
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         return()
     endif()
-    # Fuzz targets read files; instrumented kernels would only take clang minutes a file.
+    # Fuzz targets read files; instrumented kernels would only take clang minutes a file, and gcc, optimizing them, too.
     set(plain "")
+    if(MOXIE_SANITIZE)
+        set(plain ";-O1;-g0")
+    endif()
     if(MOXIE_FUZZ)
         set(plain ";-O1;-g0;-fno-sanitize=all")
     endif()
