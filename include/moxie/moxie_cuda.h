@@ -36,7 +36,7 @@ typedef struct moxie_cuda_allocator {
 typedef struct moxie_cuda_info {
     uint32_t struct_size;
     int32_t devices;   /* 0 without a library or a driver */
-    char library[256]; /* the file that was opened, "" without one */
+    char opened[256];  /* the file that was opened, "" without one */
     char built[96];    /* its compiler and architectures */
     char missing[512]; /* why there is no device; "" when there is one */
 } moxie_cuda_info;

@@ -21,7 +21,7 @@ moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
     const mox_cuda_table *table;
     moxie_status status = mox_cuda_open(&table, &why);
     if (status == MOXIE_OK) {
-        snprintf(info.library, sizeof info.library, "%s", mox_cuda_library());
+        snprintf(info.opened, sizeof info.opened, "%s", mox_cuda_library());
         snprintf(info.built, sizeof info.built, "%s", table->built);
         status = table->count(&info.devices, &why);
         if (status == MOXIE_OK && info.devices == 0)

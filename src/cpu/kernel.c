@@ -53,7 +53,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 
 /* Every family's rows begin with a mox_kernel; these give row i of one family as such, or NULL. */
 #define MOX_FAMILY(name)                                                                                               \
-    static const mox_kernel *name##_base(int32_t i)                                                                    \
+    static const void *name##_base(int32_t i)                                                                          \
     {                                                                                                                  \
         const mox_##name##_row *row = mox_##name##_at(i);                                                              \
         return row != NULL ? &row->base : NULL;                                                                        \
@@ -62,21 +62,26 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 #undef MOX_FAMILY
 
 #define MOX_FAMILY(name) name##_base,
-static const mox_kernel *(*const families[])(int32_t i) = {
+static const mox_family_at families[] = {
 #include "cpu/kernel_families.def"
 };
 #undef MOX_FAMILY
 
-const mox_kernel *mox_cpu_kernel_at(int32_t i)
+const void *mox_row_of_families(const mox_family_at *list, size_t count, int32_t i)
 {
     if (i < 0)
         return NULL;
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+    for (size_t f = 0; f < count; f++) {
         int32_t rows = 0;
-        for (; families[f](rows) != NULL; rows++)
+        for (; list[f](rows) != NULL; rows++)
             if (rows == i)
-                return families[f](rows);
+                return list[f](rows);
         i -= rows;
     }
     return NULL;
+}
+
+const mox_kernel *mox_cpu_kernel_at(int32_t i)
+{
+    return mox_row_of_families(families, sizeof families / sizeof families[0], i);
 }

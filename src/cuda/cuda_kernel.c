@@ -48,7 +48,7 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
 }
 
 #define MOX_CUDA_LAUNCHER(family)                                                                                      \
-    static const mox_cuda_kernel *family##_kernel(int32_t i)                                                           \
+    static const void *family##_kernel(int32_t i)                                                                      \
     {                                                                                                                  \
         const mox_cuda_##family##_row *row = mox_cuda_##family##_at(i);                                                \
         return row != NULL ? &row->cuda : NULL;                                                                        \
@@ -57,21 +57,12 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
 #undef MOX_CUDA_LAUNCHER
 
 #define MOX_CUDA_LAUNCHER(family) family##_kernel,
-static const mox_cuda_kernel *(*const families[])(int32_t i) = {
+static const mox_family_at families[] = {
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER
 
 const mox_cuda_kernel *mox_cuda_kernel_at(int32_t i)
 {
-    if (i < 0)
-        return NULL;
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-        int32_t rows = 0;
-        for (; families[f](rows) != NULL; rows++)
-            if (rows == i)
-                return families[f](rows);
-        i -= rows;
-    }
-    return NULL;
+    return mox_row_of_families(families, sizeof families / sizeof families[0], i);
 }

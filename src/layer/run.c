@@ -127,8 +127,7 @@ static moxie_status run_shared(mox_run *run, moxie_error *error)
     return mox_run_experts(run, &pass, error);
 }
 
-/* y is by position after a pass, or by pair (position NULL) when it came from the caller. */
-static mox_combine_args combine_args(const mox_run *run, const float *y, const int64_t *position)
+mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position)
 {
     const moxie_layer_config *c = &run->plan->config;
     const int64_t first = run->first;
@@ -148,7 +147,7 @@ static mox_combine_args combine_args(const mox_run *run, const float *y, const i
 
 static moxie_status combine(mox_run *run, const float *y, const int64_t *position, moxie_error *error)
 {
-    const mox_combine_args args = combine_args(run, y, position);
+    const mox_combine_args args = mox_run_combine_args(run, y, position);
     run->y = y;
     run->plan->rows.combine->run(&args, &run->plan->executor);
     return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
@@ -175,7 +174,7 @@ static moxie_status run_pass(mox_run *run, bool shared, bool combining, moxie_er
         MOX_TRY(run_shared(run, error));
     if (!plan->routed.fused && !fuses_shared)
         return combining ? combine(run, run->y, run->permutation.position, error) : MOXIE_OK;
-    const mox_combine_args args = combine_args(run, run->y, run->permutation.position);
+    const mox_combine_args args = mox_run_combine_args(run, run->y, run->permutation.position);
     MOX_TRY(mox_run_fused(run, fuses_shared, combining ? &args : NULL, error));
     return combining ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
 }

@@ -105,6 +105,9 @@ moxie_status mox_run_experts(mox_run *run, mox_expert_pass *pass, moxie_error *e
 /* The same on a GPU (run_cuda_experts.c); given scales where the pass has none by row. */
 moxie_status mox_device_experts(const mox_run *run, mox_expert_pass *pass, mox_cuda_stream stream, float given13,
                                 float given2, moxie_error *error);
+/* What the weighted sum gets; y is by position after a pass, or by pair (position NULL) when it came from the caller.
+ */
+mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position);
 /* Tells the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 

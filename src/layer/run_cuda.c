@@ -221,25 +221,10 @@ static moxie_status run_shared(device_run *d)
     return mox_device_experts(run, &pass, d->stream, layer->shared_given13, layer->shared_given2, d->error);
 }
 
-/* y is by position after a pass, or by pair (position NULL) when it came from the caller. */
 static moxie_status combine(device_run *d, const float *y, const int64_t *position)
 {
     mox_run *run = &d->run;
-    const moxie_layer_config *c = &run->plan->config;
-    const int64_t first = run->first;
-    const mox_cuda_combine_args args = { .tokens = run->tokens,
-                                         .top_k = c->top_k,
-                                         .hidden = c->hidden,
-                                         .position = position,
-                                         .ids = run->ids + first * c->top_k,
-                                         .experts = c->experts,
-                                         .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
-                                         .y = y,
-                                         .shared = run->shared_y,
-                                         .shared_weight = run->shared_weight,
-                                         .out =
-                                             (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
-                                         .out_dtype = c->dtype };
+    const mox_combine_args args = mox_run_combine_args(run, y, position);
     run->y = y;
     MOX_TRY(d->table->combine[run->plan->rows.cuda.combine->cuda.launcher](&args, d->stream, d->error));
     return probe(d, MOX_STAGE_COMBINE, NULL);
@@ -250,13 +235,13 @@ static moxie_status scatter(const device_run *d, float *rows)
 {
     const mox_run *run = &d->run;
     const moxie_layer_config *c = &run->plan->config;
-    const mox_cuda_combine_args args = { .tokens = run->tokens * c->top_k,
-                                         .top_k = 1,
-                                         .hidden = c->hidden,
-                                         .position = run->permutation.position,
-                                         .y = run->y,
-                                         .out = rows + run->first * c->top_k * c->hidden,
-                                         .out_dtype = MOXIE_F32 };
+    const mox_combine_args args = { .tokens = run->tokens * c->top_k,
+                                    .top_k = 1,
+                                    .hidden = c->hidden,
+                                    .position = run->permutation.position,
+                                    .y = run->y,
+                                    .out = rows + run->first * c->top_k * c->hidden,
+                                    .out_dtype = MOXIE_F32 };
     return d->table->combine[run->plan->rows.cuda.combine->cuda.launcher](&args, d->stream, d->error);
 }
 

@@ -45,3 +45,10 @@ bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t
             return false;
     return true;
 }
+
+void mox_pack_put_natural_order(const moxie_matrix *to, int64_t cols, int64_t group_cols)
+{
+    int32_t *group_index = (int32_t *)(uintptr_t)to->group_index;
+    for (int64_t k = 0; group_index != NULL && k < cols; k++)
+        group_index[k] = (int32_t)(k / group_cols);
+}

@@ -21,5 +21,7 @@ float mox_pack_plus(float value, float add);
 
 /* True when `group_index` [cols] is NULL or says no more than column / group_cols. */
 bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols);
+/* Writes that order to `to`'s group_index [cols], if it has one: the caller's memory, const in a view only. */
+void mox_pack_put_natural_order(const moxie_matrix *to, int64_t cols, int64_t group_cols);
 
 #endif

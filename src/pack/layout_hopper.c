@@ -418,9 +418,7 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
     const float *bias = (const float *)(const void *)(record + m->bias_at);
     for (int64_t r = 0; p->bias && r < m->rows; r++)
         mox_pack_put_float(&to->bias, r, 0, bias[product_row(m, half, r)]);
-    int32_t *group_index = (int32_t *)(uintptr_t)to->group_index;
-    for (int64_t k = 0; group_index != NULL && k < p->cols; k++)
-        group_index[k] = (int32_t)(k / mox_group_cols(p->quant, p->cols));
+    mox_pack_put_natural_order(to, p->cols, mox_group_cols(p->quant, p->cols));
 }
 
 static moxie_status unpack(const mox_record_shape *shape, const void *record, moxie_expert *out, moxie_error *error)

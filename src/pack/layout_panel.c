@@ -252,9 +252,7 @@ static void unpack_matrix(const product *p, const mox_panel_matrix *m, int half,
         mox_panel_unpack_rows(m, m->global, half, &to->global);
     if (m->bias != NULL)
         mox_panel_unpack_rows(m, m->bias, half, &to->bias);
-    int32_t *group_index = (int32_t *)(uintptr_t)to->group_index;
-    for (int64_t k = 0; group_index != NULL && k < p->cols; k++)
-        group_index[k] = (int32_t)(k / m->group_cols);
+    mox_pack_put_natural_order(to, p->cols, m->group_cols);
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */

@@ -16,13 +16,6 @@
 #include "base/memory.h"
 #include "cpu/limits/limits.h"
 
-/* Sanitizers put checks between the instructions that the probes count. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
-
 static moxie_limits measure(const moxie_executor *executor, const char *cap)
 {
     moxie_limits limits = MOXIE_LIMITS_INIT;
@@ -97,7 +90,7 @@ static void test_every_cap(void **state)
         assert_int_equal(tiles, strcmp(l.int8_how, "tdpbssd") == 0);
         if (i == 0)
             scalar = l;
-        if (test_emulated() || SANITIZED)
+        if (test_emulated() || test_sanitized())
             continue;
         /* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four; and tiles one of ten. */
         if (cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2)

@@ -167,23 +167,9 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
 {
     (void)guards;
     const moxie_options options = device_options(layer->args.tokens);
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    moxie_status status = moxie_layer_create(&layer->config, &options, &built, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, &options, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_verify(built, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, &options, &plan, &error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, &error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+    const moxie_status status = test_layer_check(layer, &options, &report, &error);
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     for (int s = 0; s < report.n_stages; s++)

@@ -26,25 +26,11 @@ static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *
 {
     moxie_error error = { 0 };
     moxie_options options = MOXIE_OPTIONS_INIT;
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
     options.backend = test_below(rng, 8) == 0 ? MOXIE_BACKEND_REF : MOXIE_BACKEND_CPU;
     options.max_tokens = layer->args.tokens + (int64_t)test_below(rng, 3) + (layer->args.tokens == 0);
     options.executor = test_below(rng, 2) == 0 ? pool : NULL;
-    moxie_status status = moxie_layer_create(&layer->config, &options, &built, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, &options, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_verify(built, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, &options, &plan, &error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, &error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+    const moxie_status status = test_layer_check(layer, &options, &report, &error);
     if (status != MOXIE_OK)
         print_error("%s\n  %s: %s\n", layer->text, moxie_status_name(status), error.text);
     else if (!(report.worst_ratio <= 1))

@@ -306,12 +306,7 @@ static void sizes_are_minimal(void **state)
 
 static void refuses(const moxie_quant *quant, const char *word)
 {
-    char reason[256];
-    const moxie_quant plain = { .element = MOXIE_BF16 };
-    const mox_record_shape shape = { .hidden = 70, .intermediate = 70, .w13 = plain, .w2 = *quant };
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
-        fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
+    test_layout_refuses(layout(), 70, quant, word);
 }
 
 static void shapes_are_refused(void **state)

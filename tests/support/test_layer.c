@@ -381,3 +381,24 @@ void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan)
     moxie_layer_destroy(built);
     test_layer_free(layer);
 }
+
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
+                              moxie_error *error)
+{
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_status status = moxie_layer_create(&layer->config, options, &built, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(built, &layer->weights, options, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_verify(built, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(built, options, &plan, error);
+    if (status == MOXIE_OK) {
+        test_layer_workspace(layer, plan);
+        status = moxie_plan_check(plan, &layer->weights, &layer->args, report, error);
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    return status;
+}

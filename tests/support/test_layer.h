@@ -46,6 +46,9 @@ void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan);
 void *test_layer_own(test_layer *layer, size_t bytes);
 /* Gives the arguments a workspace for `plan`. */
 void test_layer_workspace(test_layer *layer, const moxie_plan *plan);
+/* Creates, prepares, verifies and plans the layer, and checks its run; frees all of it. */
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
+                              moxie_error *error);
 /* Bytes of the output. */
 size_t test_layer_output_bytes(const test_layer *layer);
 

@@ -484,3 +484,13 @@ void test_fill_activations(test_rng *rng, moxie_dtype dtype, void *x, int64_t co
         mox_narrow(dtype, &value, (uint8_t *)x + i * bytes, 1);
     }
 }
+
+void test_layout_refuses(const mox_layout *layout, int64_t size, const moxie_quant *quant, const char *word)
+{
+    char reason[256];
+    const moxie_quant plain = { .element = MOXIE_BF16 };
+    const mox_record_shape shape = { .hidden = size, .intermediate = size, .w13 = plain, .w2 = *quant };
+    const char *refusal = layout->refuse(&shape, reason, sizeof reason);
+    if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
+        fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
+}

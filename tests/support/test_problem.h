@@ -85,6 +85,10 @@ void test_expert_free(test_expert *expert);
  * that differs. */
 bool test_expert_equal(const moxie_expert *a, const moxie_expert *b, const char **what);
 
+/* The test fails unless `layout` refuses w2 = `quant` of an ungated expert (H = I = `size`, w13 bf16) in a sentence
+ * with `word` that names w2. */
+void test_layout_refuses(const mox_layout *layout, int64_t size, const moxie_quant *quant, const char *word);
+
 /* A static scale or global that suits activations of a few units, 0 when the quant takes none. */
 float test_act_given(const moxie_quant *quant);
 /* x [count] of roughly normal numbers, rounded to `dtype`, stored in it. */

@@ -49,6 +49,21 @@ int64_t test_env(const char *name, int64_t fallback)
     return text ? strtoll(text, NULL, 0) : fallback;
 }
 
+bool test_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+    return true;
+#else
+    return false;
+#endif
+#else
+    return false;
+#endif
+}
+
 bool test_emulated(void)
 {
     return getenv("MOXIE_EMULATOR") != NULL;

@@ -39,6 +39,8 @@ uint64_t test_seed(uint64_t fallback);
 /* An environment number such as MOXIE_TEST_CONFIGS, or `fallback`. */
 int64_t test_env(const char *name, int64_t fallback);
 
+/* Whether a sanitizer is in this program: its seconds are several times those of the library. */
+bool test_sanitized(void);
 /* Whether an emulator runs this program: its seconds say nothing, and its own limits are not the library's. */
 bool test_emulated(void);
 /* 1; in an emulator, where each number of a vector is a call, `most`, and the test says that of `what` it takes one in

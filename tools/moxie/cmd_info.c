@@ -157,7 +157,7 @@ static void print_devices(const moxie_cuda_info *cuda)
         printf("back ends    ref, cpu; not cuda: %s\n", cuda->missing);
         return;
     }
-    printf("back ends    ref, cpu, cuda (%s: %s)\n", cuda->library, cuda->built);
+    printf("back ends    ref, cpu, cuda (%s: %s)\n", cuda->opened, cuda->built);
     for (int32_t i = 0; moxie_cuda_device_at(i, &device, NULL) == MOXIE_OK; i++)
         printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, device.name, device.sm,
                device.multiprocessors, cli_bytes(memory, device.memory_bytes), cli_bytes(l2, device.l2_bytes),
@@ -272,7 +272,7 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     json_object_set_new(object, "features_allowed", features(machine, false));
     json_object_set_new(object, "features_capped", features(machine, true));
     json_object_set_new(object, "cuda", json_boolean(!cuda->missing[0]));
-    json_object_set_new(object, "cuda_library", json_string(cuda->library));
+    json_object_set_new(object, "cuda_library", json_string(cuda->opened));
     json_object_set_new(object, "cuda_missing", json_string(cuda->missing));
     json_object_set_new(object, "cuda_devices", json_devices());
     json_object_set_new(object, "cuda_kernels", json_cuda_kernels());

@@ -11,20 +11,8 @@
 #ifndef MOX_CPU_COMBINE_H
 #define MOX_CPU_COMBINE_H
 
+#include "cpu/combine/combine_args.h"
 #include "cpu/kernel.h"
-
-typedef struct mox_combine_args {
-    int64_t tokens, top_k, hidden;
-    const int64_t *position; /* [T,K] row of y or -1; NULL: row t*K+j unless ids is negative or >= experts */
-    const int32_t *ids;      /* [T,K], read only when position is NULL */
-    int64_t experts;
-    const float *weights;       /* [T,K]; NULL: all ones (weights went into the input) */
-    const float *y;             /* [*, H] */
-    const float *shared;        /* [T,H] or NULL */
-    const float *shared_weight; /* [T] or NULL: 1 */
-    void *out;                  /* [T,H] */
-    moxie_dtype out_dtype;
-} mox_combine_args;
 
 typedef struct mox_combine_row {
     mox_kernel base;

@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_combine_args.h - what a launcher of family combine gets (mathematics: cpu/combine/combine.h). Device pointers.
+ * cuda_combine_args.h - what a launcher of family combine gets: what the host's rows get, with device pointers.
  */
 #ifndef MOX_CUDA_CUDA_COMBINE_ARGS_H
 #define MOX_CUDA_CUDA_COMBINE_ARGS_H
 
-#include <moxie/moxie.h>
+#include "cpu/combine/combine_args.h"
 
-typedef struct mox_cuda_combine_args {
-    int64_t tokens, top_k, hidden;
-    const int64_t *position; /* [T,K] row of y or -1; NULL: row t*K+j unless ids is negative or >= experts */
-    const int32_t *ids;      /* [T,K], read only when position is NULL */
-    int64_t experts;
-    const float *weights;       /* [T,K]; NULL: all ones */
-    const float *y;             /* [*, H] */
-    const float *shared;        /* [T,H] or NULL */
-    const float *shared_weight; /* [T] or NULL: 1 */
-    void *out;                  /* [T,H] */
-    moxie_dtype out_dtype;
-} mox_cuda_combine_args;
+typedef mox_combine_args mox_cuda_combine_args;
 
 #endif
