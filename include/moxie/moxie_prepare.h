@@ -61,7 +61,8 @@ typedef struct moxie_preparation moxie_preparation;
 typedef struct moxie_preparation_options {
     uint32_t struct_size;
     const char *layout;
-    int32_t pad; /* 1: extents that break a limit which pads are padded with zeros, gate and up each for itself */
+    int32_t pad; /* 1: extents that break a limit which pads are padded with zeros, gate and up each for itself; groups
+                  * that do not divide a row are halved where the target does that, their scales repeated */
     /* Tensor parallel: this rank's rows of gate and up and columns of down, cut at group boundaries before packing.
      * Shares are whole units of the layout's limits and the checkpoint's groups and words; where their number does not
      * divide, the first ranks have one more. The bias of down is rank 0's, zeros elsewhere. Size 0 and 1: none. */
@@ -91,6 +92,7 @@ typedef struct moxie_preparation_info {
     uint64_t expert_bytes;  /* of all tensors of one expert */
     int32_t n_experts;      /* of this rank */
     const int32_t *experts; /* [n_experts] global indices by slot, ascending; the preparation's */
+    int32_t repeat;         /* 1, or groups were made so many times smaller: each scale and zero point is repeated */
 } moxie_preparation_info;
 #define MOXIE_PREPARATION_INFO_INIT MOXIE_INIT(moxie_preparation_info)
 /* `out` was set by its INIT macro. Immutable. */

@@ -196,6 +196,7 @@ moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_prepar
         known.expert_bytes += p->plan.tensors[i].bytes;
     known.n_experts = p->n_experts;
     known.experts = p->experts;
+    known.repeat = p->plan.repeat;
     mox_struct_write(&known, out, sizeof known);
     return MOXIE_OK;
 }

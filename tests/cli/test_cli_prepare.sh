@@ -47,6 +47,14 @@ synth kimi-k2-thinking int4-ct-g32 "$tmp/narrow"
 expect 4 "intermediate is 128, which must be a multiple of 256: .*nearest that would do: 256" \
     "$moxie" prepare "$tmp/narrow" --layout trtllm-mxint4 -o "$tmp/made"
 
+# Groups that do not divide a row: refused, or made smaller where the target does that; never silently; and back.
+"$moxie" synth qwen3-30b-a3b --format awq -o "$tmp/groups" --layers 1 --experts 8 --hidden 320 --intermediate 256 >/dev/null
+expect 4 "hidden is 320, which must be a multiple of the group, 128: .*256 or 384 \(groups of 64, .*--pad" \
+    "$moxie" prepare "$tmp/groups" --layout moe-wna16 -o "$tmp/made"
+expect 0 "groups: made 2 times smaller" "$moxie" prepare "$tmp/groups" --layout moe-wna16 --pad -o "$tmp/halved"
+expect 0 '"scales_repeated": 2' "$moxie" prepare --verify "$tmp/halved" --json
+expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/halved" -o "$tmp/whole"
+
 # A whole directory, what it says, and back.
 prepare 0 "peak memory: " --layout trtllm-mxint4
 expect 0 "2 layers whole as trtllm-mxint4" "$moxie" prepare --verify "$tmp/made"

@@ -243,6 +243,9 @@ static void ranks_come_back(void **state)
                              2, 2);
     ranks_come_back_together("gpt-oss-20b --layers 1 --experts 8 --hidden 256 --intermediate 320", "trtllm-mxfp4", 3,
                              1);
+    /* Groups of 128 are halved, which do not divide hidden. */
+    ranks_come_back_together("qwen3-30b-a3b --format awq --layers 1 --experts 8 --hidden 320 --intermediate 512",
+                             "moe-wna16", 2, 1);
 }
 
 /* ---- a layer at true width ---- */

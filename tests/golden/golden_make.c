@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * golden_make.c - writes the golden files of vendor layouts (README.md): one for each layout, or for those named, and
- * one of weights in act order where the layout takes them.
+ * one each of weights in act order and in groups to be halved where the layout takes them.
  *
  *     golden_make DIR [layout ...]
  *
@@ -25,10 +25,8 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
-        if (is_wanted(mox_vendor_at(i)->name, argc - 2, argv + 2)) {
-            test_golden_write(mox_vendor_at(i), false, argv[1]);
-            if (mox_vendor_at(i)->act_order.order[0] != NULL)
-                test_golden_write(mox_vendor_at(i), true, argv[1]);
-        }
+        for (test_golden_kind kind = 0; kind < TEST_GOLDEN_KINDS; kind++)
+            if (is_wanted(mox_vendor_at(i)->name, argc - 2, argv + 2) && test_golden_has(mox_vendor_at(i), kind))
+                test_golden_write(mox_vendor_at(i), kind, argv[1]);
     return 0;
 }

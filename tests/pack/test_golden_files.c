@@ -59,13 +59,15 @@ static moxie_expert writable(const moxie_expert *from, void *blocks[BLOCKS])
     return out;
 }
 
-static void check(const mox_vendor_layout *layout, bool act_order)
+static void check(const mox_vendor_layout *layout, test_golden_kind kind)
 {
     test_golden golden;
     moxie_error error = { 0 };
     mox_vendor_plan plan;
-    test_golden_read(layout, act_order, GOLDEN, &golden);
-    assert_ok(mox_vendor_plan_make(layout, &golden.shape, &golden.use, &golden.expert, false, &plan, &error), &error);
+    test_golden_read(layout, kind, GOLDEN, &golden);
+    assert_ok(mox_vendor_plan_make(layout, &golden.shape, &golden.use, &golden.expert, kind == TEST_GOLDEN_HALVED,
+                                   &plan, &error),
+              &error);
     if (layout->surveys)
         assert_ok(mox_vendor_survey(&plan, &golden.expert, &error), &error);
     void *tensors[TEST_GOLDEN_TENSORS + 1], *blocks[BLOCKS];
@@ -85,23 +87,33 @@ static void check(const mox_vendor_layout *layout, bool act_order)
     test_golden_close(&golden);
 }
 
+static int check_all(test_golden_kind kind)
+{
+    int found = 0;
+    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
+        if (test_golden_has(mox_vendor_at(i), kind)) {
+            check(mox_vendor_at(i), kind);
+            found++;
+        }
+    return found;
+}
+
 static void every_layout_makes_the_tensors_of_its_file(void **state)
 {
     (void)state;
-    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
-        check(mox_vendor_at(i), false);
+    check_all(TEST_GOLDEN_PLAIN);
 }
 
 static void layouts_that_take_act_order_make_the_tensors_of_its_file(void **state)
 {
     (void)state;
-    int found = 0;
-    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
-        if (mox_vendor_at(i)->act_order.order[0] != NULL) {
-            check(mox_vendor_at(i), true);
-            found++;
-        }
-    assert_int_equal(found, 2);
+    assert_int_equal(check_all(TEST_GOLDEN_ACT_ORDER), 2);
+}
+
+static void layouts_that_halve_groups_make_the_tensors_of_their_file(void **state)
+{
+    (void)state;
+    assert_int_equal(check_all(TEST_GOLDEN_HALVED), 1);
 }
 
 int main(void)
@@ -109,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_makes_the_tensors_of_its_file),
         cmocka_unit_test(layouts_that_take_act_order_make_the_tensors_of_its_file),
+        cmocka_unit_test(layouts_that_halve_groups_make_the_tensors_of_their_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ static _Noreturn void die(const char *what, const char *why)
 
 /* A layer of one expert that the layout takes. */
 typedef struct chosen {
+    test_golden_kind kind;
     const test_weight_quant *quant;
     mox_record_shape shape;
     mox_vendor_use use;
@@ -48,7 +49,9 @@ typedef struct chosen {
 static bool is_taken(const mox_vendor_layout *layout, chosen *c)
 {
     moxie_error error;
-    if (mox_vendor_plan_make(layout, &c->shape, &c->use, &c->expert.view, false, &c->plan, &error) != MOXIE_OK ||
+    const bool halved = c->kind == TEST_GOLDEN_HALVED;
+    if (mox_vendor_plan_make(layout, &c->shape, &c->use, &c->expert.view, halved, &c->plan, &error) != MOXIE_OK ||
+        halved != (c->plan.repeat > 1) ||
         (layout->surveys && mox_vendor_survey(&c->plan, &c->expert.view, &error) != MOXIE_OK))
         return false;
     void *tensors[TEST_GOLDEN_TENSORS + 1];
@@ -90,15 +93,27 @@ static int64_t smallest(const mox_vendor_layout *layout, mox_vendor_extent exten
     return (32 + unit - 1) / unit * unit;
 }
 
+static bool is_of_kind(const test_weight_quant *quant, test_golden_kind kind)
+{
+    return quant->act_order == (kind == TEST_GOLDEN_ACT_ORDER) && (kind != TEST_GOLDEN_HALVED || quant->quant.has_zero);
+}
+
+bool test_golden_has(const mox_vendor_layout *layout, test_golden_kind kind)
+{
+    return kind == TEST_GOLDEN_ACT_ORDER ? layout->act_order.order[0] != NULL
+           : kind == TEST_GOLDEN_HALVED  ? layout->takes.least_group > 0
+                                         : true;
+}
+
 /* Small multiples, fewest elements first; formats in the order of their list. */
-static void choose(const mox_vendor_layout *layout, bool act_order, chosen *c)
+static void choose(const mox_vendor_layout *layout, chosen *c)
 {
     const int64_t h = smallest(layout, MOX_VENDOR_HIDDEN), i = smallest(layout, MOX_VENDOR_INTERMEDIATE);
     for (int64_t size = 1; size <= 16; size++)
         for (int64_t m = 1; m <= size; m++)
             for (int q = 0; size % m == 0 && q < test_weight_quant_count; q++) {
                 c->quant = &test_weight_quants[q];
-                if (c->quant->act_order == act_order && test_vendor_takes(layout, &c->quant->quant) &&
+                if (is_of_kind(c->quant, c->kind) && test_vendor_takes(layout, &c->quant->quant) &&
                     try_form(layout, m * h, size / m * i, c))
                     return;
             }
@@ -151,7 +166,8 @@ static void add_grid(making *m, const char *matrix, const char *name, const moxi
     if (grid->data == NULL)
         return;
     size_t bytes;
-    test_array codes = test_array_of(grid);
+    /* Rows of whole bytes. */
+    test_array codes = test_pad(test_array_of(grid), 1, moxie_dtype_bits(grid->dtype) == 4 ? 2 : 1);
     void *data = test_array_bytes(&codes, moxie_dtype_bits(grid->dtype), &bytes);
     test_array_free(&codes);
     const bool named = moxie_dtype_bits(grid->dtype) >= 8 && mox_file_dtype_name(grid->dtype) != NULL;
@@ -241,24 +257,25 @@ static void say_all(making *m, const chosen *c)
     say_number(m, "up_limit", c->use.activation.up_limit);
 }
 
-static void path_of(const mox_vendor_layout *layout, bool act_order, const char *dir, char path[512])
+static void path_of(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir, char path[512])
 {
-    snprintf(path, 512, "%s/%s%s.safetensors", dir, layout->name, act_order ? "-act-order" : "");
+    static const char *const of_kind[] = { "", "-act-order", "-halved" };
+    snprintf(path, 512, "%s/%s%s.safetensors", dir, layout->name, of_kind[kind]);
 }
 
-void test_golden_write(const mox_vendor_layout *layout, bool act_order, const char *dir)
+void test_golden_write(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir)
 {
     static making m;
     static chosen c;
     m = (making) { .count = 0 };
-    c = (chosen) { .quant = NULL };
-    choose(layout, act_order, &c);
+    c = (chosen) { .kind = kind };
+    choose(layout, &c);
     say_all(&m, &c);
     add_inputs(&m, &c.expert.view);
     add_outputs(&m, &c);
     char path[512];
     moxie_error error;
-    path_of(layout, act_order, dir, path);
+    path_of(layout, kind, dir, path);
     if (moxie_tensor_file_write(path, m.tensors, m.count, m.pairs, m.n_pairs, &error) != MOXIE_OK)
         die(path, error.text);
     for (int i = 0; i < m.count; i++)
@@ -368,18 +385,18 @@ static void read_matrix(const json_t *metadata, int which, bool act_order, test_
     matrix->group_index = tensor.data;
 }
 
-void test_golden_read(const mox_vendor_layout *layout, bool act_order, const char *dir, test_golden *out)
+void test_golden_read(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir, test_golden *out)
 {
     char path[512];
     moxie_error error = { 0 };
     *out = (test_golden) { .layout = layout };
-    path_of(layout, act_order, dir, path);
+    path_of(layout, kind, dir, path);
     json_t *metadata = metadata_of(path);
     assert_string_equal(text_in(metadata, "layout"), layout->name);
     assert_ok(moxie_tensor_file_open(path, true, &out->file, &error), &error);
     read_shape(metadata, out);
     for (int which = 0; which < 3; which++)
-        read_matrix(metadata, which, act_order, out);
+        read_matrix(metadata, which, kind == TEST_GOLDEN_ACT_ORDER, out);
     for (int64_t i = 0; i < moxie_tensor_file_count(out->file); i++) {
         moxie_named_tensor *t = &out->outputs[out->count];
         assert_ok(moxie_tensor_file_at(out->file, i, &t->name, &t->tensor), &error);

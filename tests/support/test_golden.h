@@ -15,6 +15,16 @@
 
 enum { TEST_GOLDEN_TENSORS = MOX_VENDOR_TENSORS };
 
+/* What a file's weights are: as they come; in act order; in groups, with zero points, that the target must halve. */
+typedef enum test_golden_kind {
+    TEST_GOLDEN_PLAIN,
+    TEST_GOLDEN_ACT_ORDER,
+    TEST_GOLDEN_HALVED,
+    TEST_GOLDEN_KINDS
+} test_golden_kind;
+/* The layout takes such weights, and so has such a file. */
+bool test_golden_has(const mox_vendor_layout *layout, test_golden_kind kind);
+
 /* Views of a file. Named as in it, without "output.". */
 typedef struct test_golden {
     const mox_vendor_layout *layout;
@@ -26,11 +36,11 @@ typedef struct test_golden {
     moxie_tensor_file *file;
 } test_golden;
 
-/* Writes DIR/LAYOUT.safetensors, or DIR/LAYOUT-act-order.safetensors of weights in act order. Ends the program when
- * there is no statement, or nothing small is taken. */
-void test_golden_write(const mox_vendor_layout *layout, bool act_order, const char *dir);
+/* Writes DIR/LAYOUT.safetensors, or DIR/LAYOUT-act-order.safetensors, DIR/LAYOUT-halved.safetensors. Ends the program
+ * when there is no statement, or nothing small is taken. */
+void test_golden_write(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir);
 /* Fails the test when there is no such file or it says something else than its tensors. */
-void test_golden_read(const mox_vendor_layout *layout, bool act_order, const char *dir, test_golden *out);
+void test_golden_read(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir, test_golden *out);
 void test_golden_close(test_golden *golden);
 
 #endif

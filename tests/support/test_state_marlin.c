@@ -360,16 +360,31 @@ int test_state_marlin_awq_int8(const mox_vendor_plan *plan, const moxie_expert *
     return n;
 }
 
+/* repeat_interleave along columns, by as much as the group is too wide for both extents. */
+static test_array for_halved_groups(const mox_vendor_plan *plan, int second, test_array s)
+{
+    const int64_t whole = (second ? plan->shape.w2 : plan->shape.w13).group_cols;
+    int64_t group = whole;
+    while (plan->hidden % group != 0 || plan->intermediate % group != 0)
+        group /= 2;
+    const int64_t times = whole / group, count = test_array_count(&s) * times;
+    test_array out = test_array_new(2, (const int64_t[]) { s.shape[0], s.shape[1] * times });
+    for (int64_t i = 0; i < count; i++)
+        out.data[i] = s.data[i / times];
+    test_array_free(&s);
+    return out;
+}
+
 int test_state_moe_wna16(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     int n = 0;
     for (int i = 0; i < 2; i++) {
         const int bits = bits_of(plan, i);
         out[n++] = (test_stated) { i ? "w2_qweight" : "w13_qweight", unsigned_codes(plan, e, i), bits };
-        out[n++] = (test_stated) { i ? "w2_scales" : "w13_scales", scales(plan, e, i), 16 };
+        out[n++] = (test_stated) { i ? "w2_scales" : "w13_scales", for_halved_groups(plan, i, scales(plan, e, i)), 16 };
         if (!(i ? plan->shape.w2 : plan->shape.w13).has_zero)
             continue;
-        test_array z = zeros(plan, e, i);
+        test_array z = for_halved_groups(plan, i, zeros(plan, e, i));
         if (bits == 4)
             z = TEST_PERMUTE(TEST_RESHAPE(z, z.shape[0] / 2, 2, z.shape[1]), 0, 2, 1);
         out[n++] = (test_stated) { i ? "w2_qzeros" : "w13_qzeros", z, bits };

@@ -26,7 +26,7 @@ static const struct argp_option options[] = {
     { "tp", OPT_TP, "R/N", 0, "tensor parallel: the share of rank R of N, ranks from 0", 0 },
     { "ep", OPT_EP, "R/N", 0, "expert parallel: the experts of rank R of N", 0 },
     { "ep-map", OPT_EP_MAP, "NAME", 0, "linear (default) or round-robin", 0 },
-    { "pad", OPT_PAD, NULL, 0, "pad with zeros where the target's own loader does", 0 },
+    { "pad", OPT_PAD, NULL, 0, "pad with zeros, or halve groups, where the target's own loader does", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
     { "undo", OPT_UNDO, NULL, 0,
       "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
@@ -171,6 +171,8 @@ static void print_text(const arguments *args, const prepare_report *r)
     if (args->mode != UNDO && info->padded_intermediate != info->intermediate)
         printf("padded: intermediate size %lld to %lld, gate and up each\n", (long long)info->intermediate,
                (long long)info->padded_intermediate);
+    if (args->mode != UNDO && info->repeat > 1)
+        printf("groups: made %d times smaller, each scale and zero point repeated\n", info->repeat);
     if (args->mode == PREPARE)
         printf("source: xxh3 %016llx; an expert is %s, prepared %s\n", (unsigned long long)r->source_hash,
                cli_bytes(in, r->expert_bytes_in), cli_bytes(out, r->expert_bytes_out));
@@ -190,12 +192,12 @@ static void print_json(const arguments *args, const prepare_report *r)
                                              "bytes", (json_int_t)r->bytes, "seconds", r->seconds, "peak_memory_bytes",
                                              (json_int_t)cli_peak_memory()));
     if (args->mode != UNDO)
-        json_object_update_new(object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I]}", "layout", info->layout,
-                                                 "experts", info->n_experts, "hidden", (json_int_t)info->hidden,
-                                                 (json_int_t)info->padded_hidden, "intermediate",
-                                                 (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
-                                                 "share", (json_int_t)info->first_intermediate,
-                                                 (json_int_t)info->intermediate, (json_int_t)info->whole_intermediate));
+        json_object_update_new(
+            object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
+                              info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
+                              "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
+                              "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                              (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
     if (args->mode == PREPARE)
         json_object_update_new(object, json_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
                                                  (json_int_t)r->expert_bytes_in, "expert_bytes_out",

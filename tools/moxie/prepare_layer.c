@@ -140,8 +140,9 @@ static char *slice_text(const prepare_how *how, const moxie_preparation_info *in
 
 static char *padding_text(const moxie_preparation_info *info)
 {
-    return dump(json_pack("{s:[I,I], s:[I,I]}", "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
-                          "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate));
+    return dump(json_pack("{s:[I,I], s:[I,I], s:i}", "hidden", (json_int_t)info->hidden,
+                          (json_int_t)info->padded_hidden, "intermediate", (json_int_t)info->intermediate,
+                          (json_int_t)info->padded_intermediate, "scales_repeated", info->repeat));
 }
 
 /* Hexadecimal floats: exact. */

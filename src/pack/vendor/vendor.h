@@ -8,6 +8,7 @@
  *     expert's grids, any packing
  *        |  dense rows            where they lie, or turned over once into scratch        (vendor_source.c)
  *        |  columns               of codes in act order, brought together by group         (vendor_columns.c)
+ *        |  halved groups         scales and zero points repeated; only where the caller asked (vendor_groups.c)
  *        |  padding               zero rows after gate and after up, zero columns; only where the caller asked
  *        v
  *     rows       mox_vendor_rows   which row of [gate | up] is row r of the tensor         (vendor_rows.c)
@@ -162,6 +163,7 @@ typedef struct mox_vendor_takes {
     int32_t group_cols[6];    /* -1: the whole row */
     int32_t group_rows[4];    /* 1, 128 or -1; none listed: 1 */
     bool whole_groups;        /* columns are a multiple of the group's */
+    int32_t least_group;      /* 0, or the target's loader halves groups, down to this, until columns are a multiple */
     bool zeros, no_zeros;     /* with zero points, without; both when either will do. In the element's own code */
     bool bias, ungated;       /* may have */
     moxie_dtype biases[4];    /* none listed: any */
@@ -227,14 +229,15 @@ typedef struct mox_vendor_plan {
     moxie_dtype zero[2], bias[2]; /* of W13 and W2, as the checkpoint stores them; NONE: there are none */
     int64_t hidden, intermediate; /* padded */
     bool act_order;               /* columns of some matrix of the example are not in natural order */
+    int32_t repeat;               /* scales and zero points of the target for one of the checkpoint, along columns */
     mox_vendor_facts facts;
     int32_t count; /* of tensors: parts, constants, act order, kept */
     mox_vendor_tensor tensors[MOX_VENDOR_TENSORS];
 } mox_vendor_plan;
 
 /* `use` NULL: as a zero one. `example`: any expert of the layer, for what a shape leaves open. `pad`: extents may be
- * padded where a limit says so. MOXIE_ERR_UNSUPPORTED names the rule that is broken and the nearest shapes that would
- * do. */
+ * padded where a limit says so, and groups halved where the target does. MOXIE_ERR_UNSUPPORTED names the rule that is
+ * broken and the nearest shapes that would do. */
 moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_record_shape *shape,
                                   const mox_vendor_use *use, const moxie_expert *example, bool pad,
                                   mox_vendor_plan *out, moxie_error *error);
@@ -290,6 +293,16 @@ void mox_columns_take(const int32_t *order, int64_t cols, int32_t bits, const ui
                       uint8_t *out);
 void mox_columns_give(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
                       uint8_t *out);
+
+/* ---- inside: groups that do not divide a row (vendor_groups.c) -------------------------------------- */
+
+/* Whole groups, where the layout wants them: as they are, or halved when `pad` says that they may be. Extents are the
+ * plan's; sets its `repeat`. */
+moxie_status mox_groups_settle(mox_vendor_plan *plan, bool pad, moxie_error *error);
+/* Elements of 4, 8 or 16 bits: each `times` times, an even number; and back. False: some that should be the same are
+ * not. */
+void mox_groups_repeat(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out);
+bool mox_groups_merge(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out);
 
 /* ---- inside: one grid as dense rows (vendor_source.c) ---------------------------------------------- */
 

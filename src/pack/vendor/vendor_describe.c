@@ -62,6 +62,8 @@ const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, s
         add_dtypes(&l, takes->scales, sizeof takes->scales / sizeof takes->scales[0]);
         add(&l, " scales");
         add_groups(&l, takes);
+        if (takes->least_group > 0)
+            add(&l, " (halved to %d at least where they do not divide a row)", takes->least_group);
     }
     if (takes->global != MOXIE_GLOBAL_NONE)
         add(&l, ", a global scale");

@@ -11,7 +11,7 @@
  *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted          none
  *     marlin-ct-fp8, -int8      as gptq's          as gptq's                none
  *     marlin-awq-int8           tiles, 8-bit act   int16, a factor beside   permuted, words of N
- *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows
+ *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows; groups may be halved
  *
  * Rows of w13 are gate's, then up's. Memory is drawn in docs/formats/marlin.md.
  * Source: vLLM's GPTQMarlinMoEMethod, AWQMarlinMoEMethod, CompressedTensorsWNA16MarlinMoEMethod and MoeWNA16Method
@@ -258,6 +258,19 @@ const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
 
 #define WNA16_WHY "scales are for 32, 64 or 128 columns"
 
+/* Scales are loaded for a part of a group too; the tensor for w2's zero points has no room for it. */
+static bool holds_whole_zeros(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
+{
+    const int64_t group = plan->shape.w2.group_cols, cols = plan->intermediate;
+    if (plan->repeat == 1 || expert->down.zero.data == NULL || cols % group == 0)
+        return true;
+    snprintf(reason, size,
+             "intermediate is %lld, no multiple of the group, %lld, and vLLM's w2_qzeros have no room for the zero "
+             "points of a part of a group",
+             (long long)cols, (long long)group);
+    return false;
+}
+
 const mox_vendor_layout mox_vendor_moe_wna16 = {
     .name = "moe-wna16",
     .summary = "rows of 4- or 8-bit codes, zero points of two rows in a byte",
@@ -266,8 +279,10 @@ const mox_vendor_layout mox_vendor_moe_wna16 = {
                .scales = HALVES,
                .group_cols = { 128, 64, 32 },
                .whole_groups = true,
+               .least_group = 32,
                .zeros = true,
                .no_zeros = true },
+    .holds = holds_whole_zeros,
     .limits = { { MOX_VENDOR_HIDDEN, 32, false, WNA16_WHY }, { MOX_VENDOR_INTERMEDIATE, 32, false, WNA16_WHY } },
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_i4_to_u4b8, &mox_order_plain),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_plain),

@@ -4,7 +4,7 @@
  *
  *     for each part, for each block of its rows        a task
  *         row r of the tensor  ->  row source(r) of [gate | up], or a row of zeros where the plan pads
- *         changed or widened   ->  by way of staging rows of the worker's own
+ *         changed or widened   ->  by way of staging rows of the worker's own; scales of halved groups repeated there
  *         order->put or ->get
  *
  * Rows that need no change go from the checkpoint to the tensor without a stop between.
@@ -24,7 +24,7 @@ typedef struct piece {
     mox_vendor_source half[2]; /* gate and up, or the only matrix */
     int64_t half_rows;         /* of one of them, padded */
     int64_t used_rows, repeat; /* of half_rows, those that are not padding; consecutive ones that are one of the grid */
-    int32_t halves;
+    int32_t halves, times;     /* times: columns of the tensor for one of the grid */
     const mox_vendor_code *code; /* that applies, or NULL */
     mox_vendor_context context;
     const int32_t *columns; /* of codes in act order, or NULL */
@@ -49,7 +49,7 @@ typedef struct walk {
     int64_t most_rows; /* of a block */
     uint64_t staging_bytes, row_bytes;
     uint8_t *zeros;                /* one row */
-    _Atomic(const char *) refusal; /* a code's, of some elements */
+    _Atomic(const char *) refusal; /* of some elements: a code's; on the way back of what does not repeat */
 } walk;
 
 /* ---- one block of rows ---------------------------------------------------------------------------- */
@@ -72,10 +72,11 @@ static uint8_t *source_row(const piece *p, int64_t row)
 
 static bool is_staged(const piece *p)
 {
-    return p->code != NULL || p->columns != NULL || p->source_bytes < p->tensor->matrix.row_bytes;
+    return p->code != NULL || p->columns != NULL || p->times > 1 || p->source_bytes < p->tensor->matrix.row_bytes;
 }
 
-/* Behind a worker's staging rows: a row in the target's columns, and room for its elements. */
+/* Behind a worker's staging rows: a row in the target's columns, or before scales are repeated, and room for elements.
+ */
 static uint8_t *turned_row(const walk *w, uint8_t *staging)
 {
     return staging + (uint64_t)(w->most_rows + 1) * w->row_bytes;
@@ -85,7 +86,8 @@ static uint8_t *turned_row(const walk *w, uint8_t *staging)
 static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned, uint8_t *staged)
 {
     const mox_vendor_matrix *m = &p->tensor->matrix;
-    const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * m->bits, 8);
+    const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * p->times * m->bits, 8);
+    uint8_t *coded = p->times > 1 ? turned : staged;
     if (p->columns != NULL) {
         mox_columns_take(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, turned + w->row_bytes, turned);
         row = turned;
@@ -94,16 +96,23 @@ static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned,
     if (refusal != NULL)
         atomic_store(&w->refusal, refusal);
     if (p->code != NULL)
-        p->code->forward(&p->context, row, cols, staged);
+        p->code->forward(&p->context, row, cols, coded);
     else
-        memcpy(staged, row, (size_t)p->source_bytes);
+        memcpy(coded, row, (size_t)p->source_bytes);
+    if (p->times > 1)
+        mox_groups_repeat(cols, m->bits, p->times, coded, staged);
     memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
 }
 
-static void restore(const walk *w, const piece *p, const uint8_t *staged, uint8_t *turned, uint8_t *row)
+static void restore(walk *w, const piece *p, const uint8_t *staged, uint8_t *turned, uint8_t *row)
 {
     const int64_t cols = p->half[0].grid->cols;
     uint8_t *to = p->columns != NULL ? turned : row;
+    if (p->times > 1) {
+        if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, turned))
+            atomic_store(&w->refusal, "scales or zero points of one group differ, which were repeated for its parts");
+        staged = turned;
+    }
     if (p->code != NULL)
         p->code->backward(&p->context, staged, cols, to);
     else
@@ -178,6 +187,7 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
     p->half_rows = tensor->half_rows;
     p->used_rows = first->rows;
     p->repeat = 1;
+    p->times = part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS ? w->plan->repeat : 1;
     if (part->how & MOX_VENDOR_SPREAD) {
         p->used_rows = halves[0]->codes.rows;
         p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
@@ -202,7 +212,7 @@ static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_
     }
     w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
     w->staging_bytes = (uint64_t)(w->most_rows + 1) * w->row_bytes;
-    if (w->columns[0] != NULL) {
+    if (w->columns[0] != NULL || w->plan->repeat > 1) {
         const int64_t most = mox_max_i64(w->plan->hidden, w->plan->intermediate);
         w->staging_bytes += w->row_bytes + ((uint64_t)most + 63) / 64 * 64;
     }
@@ -301,8 +311,8 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
         }
     mox_free(w.staging);
     mox_free(w.zeros);
-    MOX_FAIL_IF(status == MOXIE_OK && w.refusal != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s",
-                plan->layout->name, w.refusal);
+    MOX_FAIL_IF(status == MOXIE_OK && w.refusal != NULL, pass == PACK ? MOXIE_ERR_UNSUPPORTED : MOXIE_ERR_FORMAT, error,
+                "layout %s: %s", plan->layout->name, w.refusal);
     return status;
 }
 

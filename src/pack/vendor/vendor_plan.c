@@ -55,9 +55,10 @@ static const char *dtypes_of(const moxie_dtype list[4], char *buffer, size_t siz
     return list[0] == MOXIE_DTYPE_NONE ? "none" : buffer;
 }
 
+/* A group wider than the row is the row, but for targets that go by the number in the configuration. */
 static bool has_group(const mox_vendor_takes *takes, const moxie_quant *quant, int64_t cols)
 {
-    const int64_t group = mox_group_cols(quant, cols);
+    const int64_t group = takes->least_group > 0 ? quant->group_cols : mox_group_cols(quant, cols);
     for (int i = 0; i < 6 && takes->group_cols[i] != 0; i++)
         if (takes->group_cols[i] == group || (takes->group_cols[i] == -1 && group == cols))
             return true;
@@ -133,20 +134,8 @@ static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_ex
         MOX_FAIL_IF(true, MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of %d: %s; the nearest that would do: %s%s",
                     layout->name, name, (long long)*extent, multiple, limit->why, nearest,
-                    limit->pads ? " (padding with zeros does it, when asked for)" : "");
+                    limit->pads ? " (padding with zeros does it when asked for: --pad)" : "");
     }
-    return MOXIE_OK;
-}
-
-static moxie_status check_groups(const mox_vendor_layout *layout, const moxie_quant *quant, int64_t cols,
-                                 const char *extent, moxie_error *error)
-{
-    const int64_t group = mox_group_cols(quant, cols), below = cols / group * group;
-    MOX_FAIL_IF(
-        layout->takes.whole_groups && cols % group != 0, MOXIE_ERR_UNSUPPORTED, error,
-        "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target has no part of a group; "
-        "the nearest that would do: %lld or %lld",
-        layout->name, extent, (long long)cols, (long long)group, (long long)below, (long long)(below + group));
     return MOXIE_OK;
 }
 
@@ -195,7 +184,7 @@ static void extents_of(const mox_vendor_plan *plan, const mox_vendor_part *part,
     *cols = second ? plan->intermediate : plan->hidden;
     if (part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS) {
         *rows = part->how & MOX_VENDOR_SPREAD ? *rows : mox_scale_rows(quant, *rows);
-        *cols = mox_scale_cols(quant, *cols);
+        *cols = mox_scale_cols(quant, *cols) * plan->repeat;
     }
     if (part->of == MOX_VENDOR_BIAS)
         *cols = 1;
@@ -317,8 +306,7 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .act_order = layout->act_order.order[0] != NULL && has_act_order(shape, example) };
     MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
     MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
-    MOX_TRY(check_groups(layout, &shape->w13, plan.hidden, "hidden", error));
-    MOX_TRY(check_groups(layout, &shape->w2, plan.intermediate, "intermediate", error));
+    MOX_TRY(mox_groups_settle(&plan, pad, error));
     MOX_TRY(check_dtypes(&plan, error));
     for (const mox_vendor_part *part = layout->parts; part < layout->parts + MOX_VENDOR_PARTS && part->name; part++)
         if (source_dtype(&plan, part) != MOXIE_DTYPE_NONE)
