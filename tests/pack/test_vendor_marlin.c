@@ -3,6 +3,8 @@
  * test_vendor_marlin.c - Marlin's and moe_wna16's layouts by literal examples of the published formulas: where fields
  * lie, how scales and zero points are permuted, what codes become. How kernels read it is in test_vendor_marlin_read.c.
  */
+#include <math.h>
+
 #include "pack/vendor/vendor_parts.h"
 #include "test_support.h"
 
@@ -146,6 +148,51 @@ static void codes_are_as_published(void **state)
     assert_non_null(context.code->refuse(&context, exponents, 2));
 }
 
+/* Every scale up to the layer's largest, by the definition: the share in the scales' dtype, times 4096, to even. */
+static void check_int8_scales(moxie_dtype dtype, uint32_t most)
+{
+    static uint16_t scales[2 * (0x8000)];
+    static int16_t shares[2 * (0x8000)];
+    const mox_vendor_facts facts = { .scale_most = { moxie_decode(dtype, most), 0 } };
+    const mox_vendor_context context = { .code = mox_vendor_code_for(&mox_code_int8_scales, dtype), .facts = &facts };
+    int64_t count = 0;
+    for (uint32_t code = 0; code <= most; code++) {
+        scales[count++] = (uint16_t)code;
+        scales[count++] = (uint16_t)(code | 0x8000);
+    }
+    assert_null(context.code->refuse(&context, (const uint8_t *)scales, count));
+    context.code->forward(&context, (const uint8_t *)scales, count, (uint8_t *)shares);
+    for (int64_t i = 0; i < count; i++) {
+        const float share = moxie_decode(dtype, scales[i]) / facts.scale_most[0];
+        const long want = lrintf(moxie_decode(dtype, moxie_encode(dtype, share)) * 4096);
+        if (shares[i] != want)
+            fail_msg("%s: scale %04x of %04x is %d, %ld by definition", moxie_dtype_name(dtype), scales[i], most,
+                     shares[i], want);
+    }
+    for (uint32_t above = most + 1; above < 0x8000; above += 1 + above / 64) {
+        const uint16_t one = (uint16_t)above, minus = (uint16_t)(above | 0x8000);
+        assert_non_null(context.code->refuse(&context, (const uint8_t *)&one, 1));
+        assert_non_null(context.code->refuse(&context, (const uint8_t *)&minus, 1));
+    }
+}
+
+static void int8_scales_are_shares_of_the_largest(void **state)
+{
+    (void)state;
+    static const uint32_t f16[] = { 0x7bff, 0x3c00, 0x2a1b, 0x0401, 0x0003 };
+    static const uint32_t bf16[] = { 0x7f7f, 0x3f80, 0x3d2b, 0x0081 };
+    for (int i = 0; i < 5; i++)
+        check_int8_scales(MOXIE_F16, f16[i]);
+    for (int i = 0; i < 4; i++)
+        check_int8_scales(MOXIE_BF16, bf16[i]);
+    const mox_vendor_facts endless = { .scale_most = { INFINITY, 0 } }, none = { .scale_most = { 0, 0 } };
+    mox_vendor_context context = { .code = &mox_code_int8_scales, .facts = &endless };
+    static const uint16_t infinite = 0x7c00, one = 0x3c00;
+    assert_non_null(context.code->refuse(&context, (const uint8_t *)&infinite, 1));
+    context.facts = &none;
+    assert_non_null(context.code->refuse(&context, (const uint8_t *)&one, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +200,7 @@ int main(void)
         cmocka_unit_test(a_tile_begins_with_the_published_words),
         cmocka_unit_test(scales_and_zero_points_are_permuted_as_published),
         cmocka_unit_test(codes_are_as_published),
+        cmocka_unit_test(int8_scales_are_shares_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

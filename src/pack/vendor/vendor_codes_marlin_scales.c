@@ -160,41 +160,63 @@ const mox_vendor_code mox_code_times_512 = { TIMES_512(MOXIE_F16), .otherwise = 
 
 /* ---- INT8 activations ----------------------------------------------------------------------------- */
 
-/* The quotient, at most 1, is rounded to the scales' dtype, as it is in the target's preparation; times 4096 it is
- * exact in either dtype. */
-static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+/* x, a normal number of the dtype in size or one that ends as zero, to as many bits as the dtype has. */
+static inline __attribute__((always_inline)) float rounded(moxie_dtype dtype, float x)
 {
-    const moxie_dtype dtype = context->code->of;
-    const float most = context->facts->scale_most[context->projection];
+    const int drop = dtype == MOXIE_F16 ? 13 : 16;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits += (1u << (drop - 1)) - 1 + (bits >> drop & 1); /* ties to even */
+    bits &= ~0u << drop;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The quotient, at most 1, is rounded to the scales' dtype, as it is in the target's preparation; times 4096 it is
+ * exact in either dtype. Quotients below f16's normal numbers become zero however they are rounded. */
+static inline __attribute__((always_inline)) void int8_scales_of(moxie_dtype dtype, float most, const uint8_t *in,
+                                                                 int64_t count, uint8_t *out)
+{
     float some[SOME];
     for (int64_t i = 0; i < count; i += SOME) {
         const int64_t n = mox_min_i64(SOME, count - i);
         mox_widen(dtype, in + 2 * i, some, n);
-        for (int64_t j = 0; j < n; j++)
-            some[j] /= most;
-        round_some(dtype, some, n);
-        for (int64_t j = 0; j < n; j++)
-            some[j] *= 4096;
         for (int64_t j = 0; j < n; j++) { /* 1.5 * 2^23 leaves whole numbers, ties to even */
-            const int16_t scale = (int16_t)(int32_t)(some[j] + 0x1.8p23f - 0x1.8p23f);
+            const float steps = rounded(dtype, some[j] / most) * 4096;
+            const int16_t scale = (int16_t)(int32_t)(steps + 0x1.8p23f - 0x1.8p23f);
             memcpy(out + 2 * (i + j), &scale, sizeof scale);
         }
     }
 }
 
+static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const float most = context->facts->scale_most[context->projection];
+    if (context->code->of == MOXIE_F16)
+        int8_scales_of(MOXIE_F16, most, in, count, out);
+    else
+        int8_scales_of(MOXIE_BF16, most, in, count, out);
+}
+
+/* Codes without their sign are in the order of their values, infinity and NaN behind the rest. */
 static const char *refuse_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     const moxie_dtype dtype = context->code->of;
     const float most = context->facts->scale_most[context->projection];
-    bool bad = most == 0;
-    float some[SOME];
-    for (int64_t i = 0; i < count; i += SOME) {
-        const int64_t n = mox_min_i64(SOME, count - i);
-        mox_widen(dtype, in + 2 * i, some, n);
-        for (int64_t j = 0; j < n; j++)
-            bad |= !(fabsf(some[j]) <= most); /* also NaN, and a layer that was not surveyed */
+    const uint32_t finite = dtype == MOXIE_F16 ? 0x7bff : 0x7f7f;
+    uint32_t limit = moxie_encode(dtype, most);
+    limit = limit > finite ? finite : limit;
+    if (moxie_decode(dtype, limit) > most)
+        limit--;
+    uint16_t found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t code;
+        memcpy(&code, in + 2 * i, sizeof code);
+        const uint16_t magnitude = code & 0x7fff;
+        found = magnitude > found ? magnitude : found;
     }
-    return bad ? "a scale is not a number, or larger than the layer's largest" : NULL;
+    /* Zero: a layer that was not surveyed. */
+    return most == 0 || found > limit ? "a scale is not a number, or larger than the layer's largest" : NULL;
 }
 
 #define INT8_SCALES(dtype)                                                                                             \
