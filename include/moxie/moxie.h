@@ -650,7 +650,9 @@ typedef struct moxie_limits {
     uint64_t l2_bytes;    /* of one core */
     uint64_t cache_bytes; /* of the last level, all instances together, as the system reports them */
     const char *read_how, *copy_how, *l2_read_how, *f32_how, *bf16_how, *int8_how;
-    int32_t disturbed; /* figures for which other work never left the workers alone: they are rough */
+    int32_t disturbed;  /* figures for which other work never left the workers alone: they are rough */
+    double fp8_tflop_s; /* FP8 products added in f32; 0 when there is no instruction for it */
+    const char *fp8_how;
 } moxie_limits;
 #define MOXIE_LIMITS_INIT MOXIE_INIT(moxie_limits)
 

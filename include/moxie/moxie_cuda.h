@@ -65,6 +65,27 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 
+/* As moxie_measure_limits, of a GPU: `device` as in moxie_options, NULL: the first. Reads its memory, and multiplies
+ * bf16 and FP8 numbers, by every instruction that it has for that; other figures stay 0. `workers` are multiprocessors,
+ * both caches the L2. Takes half a second or less, and device memory of eight times the L2 meanwhile. Fails as
+ * moxie_layer_create does where there is no device. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error);
+
+/* A run that is timed. Pointers of `args` are the host's, as for moxie_plan_run; nobody reads or writes its workspace.
+ */
+typedef struct moxie_cuda_timed_run {
+    moxie_plan *plan;
+    const moxie_run_args *args;
+} moxie_cuda_timed_run;
+
+/* Times `count` runs as an engine makes them: one after the other in one graph, which is launched once to warm up and
+ * then `repeats` times. seconds[i] is launch i, all runs together, between events on the GPU. All plans are of one
+ * device. What runs read is copied there before (a host pointer that several give is one buffer), and what the last
+ * launch wrote is copied back. Allocates and waits. MOXIE_ERR_ARGUMENT for no run or no repeat; `seconds` may be
+ * partly written on failure. One run at a time per plan. */
+MOXIE_API moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t count, int32_t repeats,
+                                            double *seconds, moxie_error *error);
+
 /* Walks every CUDA kernel row; returns 0 past the last. `isa` names the features that it needs; `runnable`: on device
  * 0. Immutable. */
 MOXIE_API int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out);

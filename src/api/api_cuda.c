@@ -7,8 +7,10 @@
 #include <stdio.h>
 
 #include "cuda/cuda_kernel.h"
+#include "cuda/limits/cuda_limits.h"
 #include "layer/run.h"
 #include "layer/struct_size.h"
+#include "layer/time_cuda.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
@@ -63,6 +65,30 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
     NEED(plan);
     NEED(args);
     return mox_device_enqueue(plan, MOX_DEVICE_RUN, args, NULL, stream, NULL, error);
+}
+
+moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error)
+{
+    moxie_options asked = MOXIE_OPTIONS_INIT;
+    mox_device found;
+    moxie_limits limits;
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, "moxie_limits", error));
+    asked.backend = MOXIE_BACKEND_CUDA;
+    asked.device = device;
+    MOX_TRY(mox_device_find(&asked, false, &found, error));
+    MOX_TRY(found.table->use(found.ordinal, error));
+    MOX_TRY(mox_cuda_limits_measure(found.table, &found.features, &limits, error));
+    mox_struct_write(&limits, out, sizeof limits);
+    return MOXIE_OK;
+}
+
+moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t count, int32_t repeats, double *seconds,
+                                  moxie_error *error)
+{
+    NEED(runs);
+    NEED(seconds);
+    return mox_cuda_time_runs(runs, count, repeats, seconds, error);
 }
 
 int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)

@@ -21,6 +21,7 @@
 #include "cuda/dense/cuda_dense_args.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cuda/glu/cuda_glu_args.h"
+#include "cuda/limits/cuda_limits_args.h"
 #include "cuda/permute/cuda_permute_args.h"
 #include "cuda/quant_act/cuda_quant_act_args.h"
 #include "cuda/topk/cuda_topk_args.h"
@@ -38,6 +39,7 @@ typedef void *mox_cuda_event;  /* a cudaEvent_t without timing */
     typedef moxie_status (*mox_cuda_##family##_launch)(const mox_cuda_##family##_args *args, mox_cuda_stream stream,   \
                                                        moxie_error *error);
 #include "cuda/cuda_families.def"
+MOX_CUDA_LAUNCHER(limits) /* probes: no family, but launched like one */
 #undef MOX_CUDA_LAUNCHER
 
 /* Positions in the table: MOX_CUDA_AT_<family>_<row>, MOX_CUDA_ROWS_<family>. */
@@ -70,13 +72,17 @@ enum {
 #include "cuda/combine/cuda_combine.def"
     MOX_CUDA_ROWS_combine
 };
+enum {
+#include "cuda/limits/cuda_limits.def"
+    MOX_CUDA_ROWS_limits
+};
 #undef MOX_CUDA_ROW
 
 /* All argument structs together: what two builds must agree about besides the table itself. */
 #define MOX_CUDA_ARGS_BYTES                                                                                            \
     (sizeof(mox_cuda_dense_args) + sizeof(mox_cuda_topk_args) + sizeof(mox_cuda_permute_args) +                        \
      sizeof(mox_cuda_quant_act_args) + sizeof(mox_cuda_expert_gemm_args) + sizeof(mox_cuda_glu_args) +                 \
-     sizeof(mox_cuda_combine_args) + sizeof(mox_cuda_features))
+     sizeof(mox_cuda_combine_args) + sizeof(mox_cuda_limits_args) + sizeof(mox_cuda_features))
 
 typedef struct mox_cuda_table {
     uint32_t version, bytes; /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
@@ -121,6 +127,7 @@ typedef struct mox_cuda_table {
     /* ---- kernels, one for each row -------------------------------------------------------------- */
 #define MOX_CUDA_LAUNCHER(family) mox_cuda_##family##_launch family[MOX_CUDA_ROWS_##family];
 #include "cuda/cuda_families.def"
+    MOX_CUDA_LAUNCHER(limits)
 #undef MOX_CUDA_LAUNCHER
 } mox_cuda_table;
 
@@ -136,6 +143,7 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/dense/cuda_dense.def"
 #include "cuda/expert_gemm/cuda_expert_gemm.def"
 #include "cuda/glu/cuda_glu.def"
+#include "cuda/limits/cuda_limits.def"
 #include "cuda/permute/cuda_permute.def"
 #include "cuda/quant_act/cuda_quant_act.def"
 #include "cuda/topk/cuda_topk.def"

@@ -11,6 +11,7 @@
 #include "cpu/glu/glu.h"
 #include "cpu/quant_act/quant_act.h"
 #include "route/route.h"
+#include "test_cuda_graph.h"
 #include "test_support.h"
 
 static mox_cuda_features device;
@@ -30,6 +31,7 @@ static moxie_status record(const char *name, moxie_error *error)
         log_text[log_used++] = ' ';
         log_text[log_used] = '\0';
     }
+    test_cuda_pass(1e-3);
     failed = fail_at != 0 && ++calls == fail_at;
     MOX_FAIL_IF(failed, MOXIE_ERR_IO, error, "the table was told to fail at this %s", name);
     return MOXIE_OK;
@@ -86,6 +88,7 @@ static moxie_status use(int32_t ordinal, moxie_error *error)
 static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
 {
     MOX_TRY(record("allocate", error));
+    assert_true(test_cuda_may_wait());
     char *block = aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256 + 256);
     assert_non_null(block);
     memset(block, 0xee, (size_t)(bytes + 511) / 256 * 256 + 256); /* device memory holds anything */
@@ -143,6 +146,7 @@ static void destroy(void *object)
 static moxie_status wait_for(void *object, moxie_error *error)
 {
     (void)object;
+    assert_true(test_cuda_may_wait());
     return record("wait", error);
 }
 
@@ -359,6 +363,22 @@ static moxie_status combine(const mox_cuda_combine_args *a, mox_cuda_stream stre
     return MOXIE_OK;
 }
 
+/* ---- now, or in a graph -------------------------------------------------------------------------------- */
+
+#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+    static moxie_status family##_work(const void *args, moxie_error *error)                                            \
+    {                                                                                                                  \
+        return family(args, NULL, error);                                                                              \
+    }                                                                                                                  \
+    static moxie_status family##_enqueue(const mox_cuda_##family##_args *args, mox_cuda_stream stream,                 \
+                                         moxie_error *error)                                                           \
+    {                                                                                                                  \
+        (void)stream;                                                                                                  \
+        return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
+    }
+#include "cuda/cuda_families.def"
+#undef MOX_CUDA_LAUNCHER
+
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 static mox_cuda_table table = {
@@ -388,22 +408,19 @@ void test_cuda_set_device(const char *preset)
     assert_true(mox_cuda_preset(preset, &device));
 }
 
+void test_cuda_set_l2(uint64_t bytes)
+{
+    device.l2_bytes = bytes;
+}
+
 void test_cuda_begin(void)
 {
-    for (int i = 0; i < MOX_CUDA_ROWS_dense; i++)
-        table.dense[i] = dense;
-    for (int i = 0; i < MOX_CUDA_ROWS_topk; i++)
-        table.topk[i] = topk;
-    for (int i = 0; i < MOX_CUDA_ROWS_permute; i++)
-        table.permute[i] = permute;
-    for (int i = 0; i < MOX_CUDA_ROWS_quant_act; i++)
-        table.quant_act[i] = quant_act;
-    for (int i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
-        table.expert_gemm[i] = expert_gemm;
-    for (int i = 0; i < MOX_CUDA_ROWS_glu; i++)
-        table.glu[i] = glu;
-    for (int i = 0; i < MOX_CUDA_ROWS_combine; i++)
-        table.combine[i] = combine;
+#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+    for (int i = 0; i < MOX_CUDA_ROWS_##family; i++)                                                                   \
+        table.family[i] = family##_enqueue;
+#include "cuda/cuda_families.def"
+#undef MOX_CUDA_LAUNCHER
+    test_cuda_graph_fill(&table, record);
     test_cuda_set_device("sm_80");
     test_cuda_clear();
     test_cuda_fail_at(0);
@@ -413,5 +430,5 @@ void test_cuda_begin(void)
 void test_cuda_end(void)
 {
     mox_cuda_replace(NULL);
-    assert_int_equal(alive, 0);
+    assert_int_equal(alive + test_cuda_graphs_alive(), 0);
 }

@@ -18,6 +18,8 @@ void test_cuda_begin(void);
 void test_cuda_end(void);
 /* What its one device is. */
 void test_cuda_set_device(const char *preset);
+/* A smaller L2, where much memory would be made for a real one. */
+void test_cuda_set_l2(uint64_t bytes);
 
 /* Names of launches, copies ("copy") and waits ("wait"), space separated. */
 const char *test_cuda_log(void);

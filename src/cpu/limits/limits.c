@@ -213,6 +213,7 @@ static void measure_all(measurement *m, moxie_limits *out)
                             .f32_how = f32.name,
                             .bf16_how = wide.name,
                             .int8_how = int8.name,
+                            .fp8_how = "",
                             .l2_bytes = m->caches.l2,
                             .cache_bytes = m->caches.last };
 }

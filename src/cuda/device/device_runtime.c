@@ -308,6 +308,9 @@ static const mox_cuda_table table = {
     .combine = {
 #include "cuda/combine/cuda_combine.def"
     },
+    .limits = {
+#include "cuda/limits/cuda_limits.def"
+    },
 };
 #undef MOX_CUDA_ROW
 

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_limits.h - what a GPU can do at most, measured by short kernels: bytes per second from its memory, products per
+ * second of bf16 and of FP8 numbers with sums in f32.
+ *
+ *     rate = work of a launch / its time between events,   median of a few launches of some milliseconds
+ *     limit = best rate among the probes that the device runs
+ *
+ * As on the host (cpu/limits): probes are no kernel family, no plan ever chooses one. Each is a row of cuda_limits.def
+ * and a launcher in libmoxie_cuda. What is multiplied is random: on zeros a GPU would need less power and clock higher.
+ */
+#ifndef MOX_CUDA_CUDA_LIMITS_H
+#define MOX_CUDA_CUDA_LIMITS_H
+
+#include "cuda/cuda_table.h"
+
+typedef enum mox_cuda_limit {
+    MOX_CUDA_LIMIT_READ,
+    MOX_CUDA_LIMIT_BF16,
+    MOX_CUDA_LIMIT_FP8,
+    MOX_CUDA_LIMITS
+} mox_cuda_limit;
+
+/* Body of moxie_cuda_measure_limits; `device` is the thread's, and `features` are its. */
+moxie_status mox_cuda_limits_measure(const mox_cuda_table *table, const mox_cuda_features *features, moxie_limits *out,
+                                     moxie_error *error);
+
+#endif

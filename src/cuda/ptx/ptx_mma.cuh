@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ptx_mma.cuh - warp MMA with operands in registers, one function per instruction. PTX ISA, "mma".
+ *
+ *     d[16, 8] += A[16, 32 bytes] * B[8, 32 bytes]^T
+ *
+ * Lane l holds rows l / 4 and l / 4 + 8 of A and of d, row l / 4 of B, and of each the columns of its place in the quad,
+ * l % 4: a[0], a[1] the two rows' first 16 bytes, a[2], a[3] their last; b[0], b[1] first and last; d[0], d[1] two
+ * columns of the first row, d[2], d[3] of the second.
+ */
+#ifndef MOX_CUDA_PTX_MMA_CUH
+#define MOX_CUDA_PTX_MMA_CUH
+
+#include <stdint.h>
+
+/* 16 columns of bf16. sm_80. */
+__device__ __forceinline__ void mox_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* 32 columns of e4m3. sm_89. */
+__device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif

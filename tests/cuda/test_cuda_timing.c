@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_timing.c - runs that are timed as a graph, and limits of a GPU, on a launch table without one: which probes
+ * count on which device, that runs in a graph compute what single runs do, how often and when work is launched,
+ * failures at every call.
+ */
+#include <math.h>
+#include <string.h>
+
+#include <moxie/moxie_cuda.h>
+
+#include "base/memory.h"
+#include "test_cuda_table.h"
+#include "test_layer.h"
+
+static int begin(void **state)
+{
+    (void)state;
+    test_cuda_begin();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    test_cuda_end();
+    return 0;
+}
+
+/* ---- limits -------------------------------------------------------------------------------------------- */
+
+static moxie_limits limits_of(const char *device)
+{
+    moxie_limits limits = MOXIE_LIMITS_INIT;
+    moxie_error error = { 0 };
+    test_cuda_set_device(device);
+    assert_ok(moxie_cuda_measure_limits(NULL, &limits, &error), &error);
+    return limits;
+}
+
+static void about(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-3 * b))
+        fail_msg("%g is not %g", a, b);
+}
+
+/* What the table's clock says each instruction reaches (test_cuda_graph.h). */
+static void best_probe_counts(void **state)
+{
+    (void)state;
+    moxie_limits l = limits_of("sm_80");
+    about(l.read_gb_s, 4000);
+    about(l.bf16_tflop_s, 400);
+    assert_true(l.fp8_tflop_s == 0 && *l.fp8_how == '\0');
+    assert_string_equal(l.isa, "cuda");
+    assert_int_equal(l.workers, 108);
+    assert_int_equal(l.cache_bytes, 40 << 20);
+    assert_non_null(strstr(l.bf16_how, "mma.sync"));
+    l = limits_of("sm_90");
+    about(l.read_gb_s, 4500);
+    about(l.bf16_tflop_s, 800);
+    about(l.fp8_tflop_s, 1500);
+    assert_string_equal(l.isa, "cuda wgmma");
+    assert_non_null(strstr(l.read_how, "bulk"));
+    assert_non_null(strstr(l.fp8_how, "wgmma"));
+    l = limits_of("sm_100");
+    about(l.read_gb_s, 4500);
+    about(l.bf16_tflop_s, 400);
+    about(l.fp8_tflop_s, 700);
+    assert_true(l.copy_gb_s == 0 && l.f32_tflop_s == 0 && l.int8_top_s == 0);
+}
+
+static void limits_refuse(void **state)
+{
+    (void)state;
+    moxie_limits limits = MOXIE_LIMITS_INIT;
+    moxie_error error = { 0 };
+    assert_int_equal(moxie_cuda_measure_limits("1", &limits, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "this machine has 1"));
+    assert_int_equal(moxie_cuda_measure_limits("sm_90", &limits, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_measure_limits(NULL, NULL, &error), MOXIE_ERR_ARGUMENT);
+    bool reached = true;
+    test_cuda_set_l2(1 << 20);
+    for (int n = 1; reached; n++) {
+        assert_true(n < 500);
+        test_cuda_fail_at(n);
+        const moxie_status status = moxie_cuda_measure_limits(NULL, &limits, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+    }
+    mox_alloc_fail_at(1);
+    assert_int_equal(moxie_cuda_measure_limits(NULL, &limits, &error), MOXIE_ERR_MEMORY);
+    mox_alloc_fail_at(0);
+}
+
+/* ---- timed runs ---------------------------------------------------------------------------------------- */
+
+#define RUNS 3
+
+/* Three runs of a layer: choices of their own, hidden states and workspace together. */
+typedef struct timed {
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_run_args args[RUNS];
+    moxie_cuda_timed_run runs[RUNS];
+    size_t bytes;
+} timed;
+
+/* A layer without a shared expert, whose choices are given. */
+static void open_timed(timed *t)
+{
+    const test_layer_limits limits = { .tokens = 5, .largest = 40, .plain_routing = true, .plain_acts = true };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    uint64_t seed = 21000;
+    for (;; seed++) {
+        test_rng rng = { seed };
+        test_layer_make(&t->layer, &rng, &limits);
+        if (t->layer.args.ids != NULL && t->layer.config.shared.intermediate == 0 && t->layer.config.experts > 2)
+            break;
+        test_layer_free(&t->layer);
+    }
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.max_tokens = 5;
+    test_layer_build(&t->layer, &options, &t->built, &t->plan);
+    test_layer_workspace(&t->layer, t->plan);
+    t->bytes = test_layer_output_bytes(&t->layer);
+    for (int r = 0; r < RUNS; r++) {
+        const int64_t choices = 5 * t->layer.config.top_k;
+        int32_t *ids = test_layer_own(&t->layer, (size_t)choices * sizeof *ids);
+        for (int64_t i = 0; i < choices; i++)
+            ids[i] = (t->layer.args.ids[i] + r) % (int32_t)t->layer.config.experts;
+        t->args[r] = t->layer.args;
+        t->args[r].ids = ids;
+        t->args[r].ids_out = NULL;
+        t->args[r].weights_out = NULL;
+        t->args[r].logits_out = NULL;
+        t->args[r].output = test_layer_own(&t->layer, t->bytes + 1);
+        t->runs[r] = (moxie_cuda_timed_run) { t->plan, &t->args[r] };
+    }
+}
+
+static int count_of(const char *name)
+{
+    int count = 0;
+    const char *at = test_cuda_log();
+    while ((at = strstr(at, name)) != NULL) {
+        count++;
+        at += strlen(name);
+    }
+    return count;
+}
+
+static void graph_computes(void **state)
+{
+    (void)state;
+    timed t;
+    double seconds[2];
+    moxie_error error = { 0 };
+    open_timed(&t);
+    test_cuda_clear();
+    assert_ok(moxie_cuda_time_runs(t.runs, RUNS, 2, seconds, &error), &error);
+    assert_int_equal(count_of("graph "), 3); /* one to warm up */
+    assert_int_equal(count_of("combine "), 3 * RUNS);
+    assert_null(strstr(strstr(test_cuda_log(), "start "), "copy graph"));
+    /* A microsecond each: all launches of the runs, the graph's, and noting the start. */
+    const int launches = count_of("permute ") + count_of("quant_act ") + count_of("expert_gemm ") + count_of("glu ") +
+                         count_of("combine ");
+    about(seconds[0], 1e-6 * (launches / 3 + 1 + 1));
+    about(seconds[1], seconds[0]);
+    for (int r = 0; r < RUNS; r++) {
+        moxie_run_args alone = t.args[r];
+        alone.output = test_layer_own(&t.layer, t.bytes + 1);
+        assert_ok(moxie_plan_run(t.plan, &alone, &error), &error);
+        assert_memory_equal(alone.output, t.args[r].output, t.bytes);
+    }
+    assert_memory_not_equal(t.args[0].output, t.args[1].output, t.bytes);
+    test_layer_close(&t.layer, t.built, t.plan);
+}
+
+static void timing_refuses(void **state)
+{
+    (void)state;
+    timed t;
+    double seconds[1];
+    moxie_error error = { 0 };
+    open_timed(&t);
+    assert_int_equal(moxie_cuda_time_runs(t.runs, 0, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_runs(t.runs, 1, 0, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_runs(NULL, 1, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_runs(t.runs, 1, 1, NULL, &error), MOXIE_ERR_ARGUMENT);
+    t.args[1].tokens = 6; /* a run in the middle is wrong */
+    assert_int_equal(moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "this plan runs 0 to 5"));
+    t.args[1].tokens = 5;
+    void *const output = t.args[2].output; /* and one whose capture is refused */
+    t.args[2].output = NULL;
+    assert_int_equal(moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "output is NULL"));
+    t.args[2].output = output;
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        assert_true(n < 500);
+        test_cuda_fail_at(n);
+        const moxie_status status = moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+    }
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *built;
+    moxie_plan *plan;
+    options.max_tokens = 5;
+    options.backend = MOXIE_BACKEND_CPU;
+    test_layer_build(&t.layer, &options, &built, &plan);
+    t.runs[1].plan = plan;
+    assert_int_equal(moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "share a device"));
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    test_layer_close(&t.layer, t.built, t.plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(best_probe_counts, begin, end),
+        cmocka_unit_test_setup_teardown(limits_refuse, begin, end),
+        cmocka_unit_test_setup_teardown(graph_computes, begin, end),
+        cmocka_unit_test_setup_teardown(timing_refuses, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
