@@ -86,20 +86,9 @@ MOX_KERNEL_INLINE void mox_amx_narrow_step(bool even, int P, const uint8_t *a, c
             _tile_dpbf16ps(3, 4, 5);
         }
     }
+    _tile_zero(4);
+    _tile_zero(5);
     MOX_FENCE();
-}
-
-MOX_KERNEL_INLINE void mox_amx_narrow_zero(bool even, int P)
-{
-    if (even) {
-        _tile_zero(0);
-        if (P == 2)
-            _tile_zero(1);
-    } else {
-        _tile_zero(2);
-        if (P == 2)
-            _tile_zero(3);
-    }
 }
 
 MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, const mox_amx_job *j, int64_t segment,
@@ -108,13 +97,13 @@ MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, 
     float *buffer = j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
     MOX_FENCE();
     if (even) {
-        _tile_stored(0, buffer, 64);
+        MOX_TILE_STORE(0, buffer);
         if (P == 2)
-            _tile_stored(1, buffer + MOX_AMX_TILE, 64);
+            MOX_TILE_STORE(1, buffer + MOX_AMX_TILE);
     } else {
-        _tile_stored(2, buffer, 64);
+        MOX_TILE_STORE(2, buffer);
         if (P == 2)
-            _tile_stored(3, buffer + MOX_AMX_TILE, 64);
+            MOX_TILE_STORE(3, buffer + MOX_AMX_TILE);
     }
     MOX_FENCE();
     for (int p = 0; p < P; p++)
@@ -125,7 +114,6 @@ MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool acts, bool ev
                                               int64_t segment, __m512 sum[2][MOX_AMX_NARROW])
 {
     const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
-    mox_amx_narrow_zero(even, P);
     for (int64_t s = first; s < last; s++) {
         mox_amx_narrow_step(even, P, j->a + s * j->rows * 64, mox_amx_lines_of(j, 0, s), mox_amx_lines_of(j, 1, s));
         for (int p = 0; p < P; p++)
@@ -163,16 +151,6 @@ MOX_KERNEL_INLINE int64_t mox_amx_chunk(const mox_amx_job *j)
 
 /* C tiles 0, 1 are of full tiles of rows, 2, 3 of the last one; their numbers are constants. */
 
-MOX_KERNEL_INLINE void mox_amx_tall_begin(int tile)
-{
-    switch (tile) {
-    case 0: _tile_zero(0); break;
-    case 1: _tile_zero(1); break;
-    case 2: _tile_zero(2); break;
-    default: _tile_zero(3); break;
-    }
-}
-
 MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const uint8_t *lines)
 {
     MOX_FENCE();
@@ -187,6 +165,11 @@ MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const ui
     case 2: _tile_dpbf16ps(2, 7, 5); break;
     default: _tile_dpbf16ps(3, 7, 5); break;
     }
+    if (tile < 2)
+        _tile_zero(4);
+    else
+        _tile_zero(7);
+    _tile_zero(5);
     MOX_FENCE();
 }
 
@@ -194,10 +177,10 @@ MOX_KERNEL_INLINE void mox_amx_tall_store(int tile, float *to)
 {
     MOX_FENCE();
     switch (tile) {
-    case 0: _tile_stored(0, to, 64); break;
-    case 1: _tile_stored(1, to, 64); break;
-    case 2: _tile_stored(2, to, 64); break;
-    default: _tile_stored(3, to, 64); break;
+    case 0: MOX_TILE_STORE(0, to); break;
+    case 1: MOX_TILE_STORE(1, to); break;
+    case 2: MOX_TILE_STORE(2, to); break;
+    default: MOX_TILE_STORE(3, to); break;
     }
     MOX_FENCE();
 }
@@ -206,7 +189,6 @@ MOX_KERNEL_INLINE void mox_amx_tall_multiply(mox_amx_form f, bool decode, int ti
                                              const uint8_t *a, int64_t tile_rows, int64_t segment)
 {
     const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
-    mox_amx_tall_begin(tile);
     for (int64_t s = first; s < last; s++) {
         mox_amx_tall_step(tile, a + s * tile_rows * MOX_AMX_LINE, mox_amx_lines_of(j, p, s));
         if (decode)

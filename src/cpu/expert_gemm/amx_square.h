@@ -26,11 +26,9 @@ typedef struct mox_amx_tiles {
     const uint8_t *b0, *b1;
 } mox_amx_tiles;
 
-/* Quarter `at` of those that a step decodes; of bf16, which needs no decoding, what is to come is fetched.
- */
-MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int at, int64_t s, mox_amx_feed *feed)
+/* Quarter q of step s of panel p; of bf16, which needs no decoding, what is to come is fetched. */
+MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int p, int q, int64_t s, mox_amx_feed *feed)
 {
-    const int p = at / 4, q = at % 4;
     if (q == 0)
         mox_amx_prefetch(f, j, p, s);
     if (mox_amx_is_direct(f))
@@ -42,7 +40,8 @@ MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int a
     mox_amx_decode_quarter(f, j, feed, q);
 }
 
-/* A step, and when `decode` step `ahead` of both panels: a part of their quarters after each of the 2 R products. */
+/* Panel 1 serves both tiles of rows in turn, panel 0 is loaded again; what has served is zeroed (amx_tiles.h). A step,
+ * and when `decode` step `ahead` of both panels: a part of their quarters after each of the 2 R products. */
 MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, const mox_amx_job *j, mox_amx_tiles t,
                                            int64_t ahead)
 {
@@ -51,24 +50,32 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, c
     MOX_KERNEL_UNROLL
     for (int product = 0; product < 2 * R; product++) {
         MOX_FENCE();
-        if (product == 0) {
+        switch (product) {
+        case 0:
             _tile_loadd(4, t.a0, 64);
-            if (R == 2)
-                _tile_loadd(7, t.a1, 64);
             _tile_loadd(5, t.b0, 64);
             _tile_dpbf16ps(0, 4, 5);
-        } else if (product == R) {
+            break;
+        case 1:
             _tile_loadd(5, t.b1, 64);
             _tile_dpbf16ps(1, 4, 5);
-        } else if (product == 1) {
-            _tile_dpbf16ps(2, 7, 5);
-        } else {
+            _tile_zero(4);
+            break;
+        case 2:
+            _tile_loadd(7, t.a1, 64);
             _tile_dpbf16ps(3, 7, 5);
+            break;
+        default:
+            _tile_loadd(5, t.b0, 64);
+            _tile_dpbf16ps(2, 7, 5);
+            _tile_zero(7);
         }
+        if (product != 1 || R == 1)
+            _tile_zero(5);
         MOX_FENCE();
         MOX_KERNEL_UNROLL
         for (int at = product * each; at < (product + 1) * each; at++)
-            mox_amx_share(f, j, at, ahead, &feed);
+            mox_amx_share(f, j, at / 4, at % 4, ahead, &feed);
     }
     MOX_FENCE();
 }
@@ -99,21 +106,20 @@ MOX_KERNEL_INLINE mox_amx_job mox_amx_part_of(const mox_amx_job *from)
 }
 
 /* Steps [s, last), from row `row` on: `high` rows in the first tile, `low` in the second. */
-MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *from, int64_t row,
-                                            int64_t high, int64_t low, int64_t s, int64_t last)
+MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
+                                            const uint8_t *a, int64_t row, int64_t high, int64_t low, int64_t s,
+                                            int64_t last)
 {
-    const mox_amx_job j = mox_amx_part_of(from);
-    mox_amx_tiles t = { .a0 = from->a + (row * j.steps + s * high) * 64 };
-    t.a1 = from->a + ((row + high) * j.steps + s * low) * 64;
-    const int64_t decoding = decode ? mox_min_i64(last, j.steps - MOX_AMX_LEAD) : s;
+    mox_amx_tiles t = { .a0 = a + (row * part->steps + s * high) * 64 };
+    t.a1 = a + ((row + high) * part->steps + s * low) * 64;
+    const int64_t decoding = decode ? mox_min_i64(last, part->steps - MOX_AMX_LEAD) : s;
     for (; s < last; s++, t.a0 += high * 64, t.a1 += low * 64) {
-        const int64_t at = (s & j.lines_mask) * MOX_AMX_LINES;
-        t.b0 = j.panel[0].lines + at;
-        t.b1 = j.panel[1].lines + at;
+        t.b0 = mox_amx_lines_of(part, 0, s);
+        t.b1 = mox_amx_lines_of(part, 1, s);
         if (s < decoding)
-            mox_amx_square_step(f, R, decode, &j, t, s + MOX_AMX_LEAD);
+            mox_amx_square_step(f, R, decode, part, t, s + MOX_AMX_LEAD);
         else
-            mox_amx_square_step(f, R, false, &j, t, 0);
+            mox_amx_square_step(f, R, false, part, t, 0);
     }
 }
 
@@ -143,11 +149,11 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, int64_t row, i
 {
     float *buffer = j->buffer;
     MOX_FENCE();
-    _tile_stored(0, buffer, 64);
-    _tile_stored(1, buffer + MOX_AMX_TILE, 64);
+    MOX_TILE_STORE(0, buffer);
+    MOX_TILE_STORE(1, buffer + MOX_AMX_TILE);
     if (low > 0) {
-        _tile_stored(2, buffer + 2 * MOX_AMX_TILE, 64);
-        _tile_stored(3, buffer + 3 * MOX_AMX_TILE, 64);
+        MOX_TILE_STORE(2, buffer + 2 * MOX_AMX_TILE);
+        MOX_TILE_STORE(3, buffer + 3 * MOX_AMX_TILE);
     }
     MOX_FENCE();
     for (int p = 0; p < j->panels; p++) {
@@ -157,23 +163,18 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, int64_t row, i
 }
 
 /* One pair of row tiles along all segments. The last panel of an odd number is multiplied twice. */
-MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx_job *j, int64_t row, int64_t high,
-                                      int64_t low)
+MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
+                                      int64_t row, int64_t high, int64_t low)
 {
     for (int64_t s = 0; decode && s < MOX_AMX_LEAD; s++)
         for (int p = 0; p < 2; p++)
             mox_amx_decode_step(f, j, p, s);
     for (int64_t segment = 0; segment < j->segments; segment++) {
         const int64_t s = segment * j->segment_steps, last = mox_min_i64(s + j->segment_steps, j->steps);
-        _tile_zero(0);
-        _tile_zero(1);
-        if (low > 0) {
-            _tile_zero(2);
-            _tile_zero(3);
-            mox_amx_square_steps(f, 2, decode, j, row, high, low, s, last);
-        } else {
-            mox_amx_square_steps(f, 1, decode, j, row, high, low, s, last);
-        }
+        if (low > 0)
+            mox_amx_square_steps(f, 2, decode, part, j->a, row, high, low, s, last);
+        else
+            mox_amx_square_steps(f, 1, decode, part, j->a, row, high, low, s, last);
         mox_amx_square_drain(j, row, high, low, segment);
     }
 }
@@ -181,13 +182,14 @@ MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx
 /* `decode`: lines are made as the product goes, or fetched, once, where the record holds them. */
 MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, const mox_amx_job *j)
 {
+    const mox_amx_job part = mox_amx_part_of(j);
     for (int64_t row = 0; row < j->rows; row += 32) {
         const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
         mox_amx_configure((int)high, low > 0 ? (int)low : 1);
         if (mox_amx_is_direct(f) && row > 0)
-            mox_amx_square(f, false, j, row, high, low);
+            mox_amx_square(f, false, j, &part, row, high, low);
         else
-            mox_amx_square(f, decode, j, row, high, low);
+            mox_amx_square(f, decode, j, &part, row, high, low);
     }
 }
 

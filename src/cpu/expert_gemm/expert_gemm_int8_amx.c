@@ -71,6 +71,10 @@ static void step(const uint8_t *a0, const uint8_t *a1, const uint8_t *b0, const 
         if (a1 != NULL)
             _tile_dpbssd(3, 7, 5);
     }
+    _tile_zero(4);
+    _tile_zero(5);
+    if (a1 != NULL)
+        _tile_zero(7);
     MOX_FENCE();
 }
 
@@ -101,13 +105,13 @@ static void drain(const job *j, int64_t row, int64_t high, int64_t low, int64_t 
 {
     int32_t *buffer = j->buffer;
     MOX_FENCE();
-    _tile_stored(0, buffer, 64);
+    MOX_TILE_STORE(0, buffer);
     if (j->panels == 2)
-        _tile_stored(1, buffer + TILE, 64);
+        MOX_TILE_STORE(1, buffer + TILE);
     if (low > 0) {
-        _tile_stored(2, buffer + 2 * TILE, 64);
+        MOX_TILE_STORE(2, buffer + 2 * TILE);
         if (j->panels == 2)
-            _tile_stored(3, buffer + 3 * TILE, 64);
+            MOX_TILE_STORE(3, buffer + 3 * TILE);
     }
     MOX_FENCE();
     for (int p = 0; p < j->panels; p++) {
@@ -123,12 +127,6 @@ static void square(const job *j, int64_t row, int64_t high, int64_t low)
     const uint8_t *below = above + high * j->steps * STEP;
     for (int64_t segment = 0; segment < j->segments; segment++) {
         const int64_t s0 = segment * j->segment_steps, s1 = mox_min_i64(s0 + j->segment_steps, j->steps);
-        _tile_zero(0);
-        _tile_zero(1);
-        if (low > 0) {
-            _tile_zero(2);
-            _tile_zero(3);
-        }
         for (int64_t s = s0; s < s1; s++) {
             if (row == 0)
                 prefetch(j, s);
