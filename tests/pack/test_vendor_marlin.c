@@ -148,6 +148,45 @@ static void codes_are_as_published(void **state)
     assert_non_null(context.code->refuse(&context, exponents, 2));
 }
 
+/* All codes under two zero points, `add` of each not stored: what lies at or above the zero point counts up from 0, the
+ * rest down from 15 without meeting it; and back. Groups are a vector, a word and a part of one wide. */
+static void check_counted(moxie_dtype dtype, int zero, int add)
+{
+    enum { GROUP = 96, CODES = 2 * GROUP - 6 };
+    const uint8_t turn = dtype == MOXIE_I4 ? 0x88 : 0; /* signed codes, the same in order */
+    const uint8_t zeros = (uint8_t)((zero + 1 - add) << 4 | (zero - add)) ^ turn;
+    const mox_vendor_context context = { .code = mox_vendor_code_for(&mox_code_u4_to_s4m_of, dtype),
+                                         .zeros = &zeros,
+                                         .group = GROUP,
+                                         .zero_add = (float)add };
+    uint8_t codes[CODES / 2], out[CODES / 2], back[CODES / 2];
+    for (int i = 0; i < CODES / 2; i++)
+        codes[i] = (uint8_t)(2 * i % 16 | (2 * i + 1) % 16 << 4) ^ turn;
+    context.code->forward(&context, codes, CODES, out);
+    for (int n = 0; n < CODES; n++) {
+        const int z = n < GROUP ? zero : zero + 1, code = n % 16;
+        assert_int_equal(out[n / 2] >> n % 2 * 4 & 15, code >= z ? code - z : 15 - code);
+    }
+    context.code->backward(&context, out, CODES, back);
+    assert_memory_equal(back, codes, sizeof codes);
+}
+
+static void codes_are_counted_from_their_zero_point(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 15; zero++)
+        for (int add = 0; add < 2 && add <= zero; add++) {
+            check_counted(MOXIE_U4B8, zero, add);
+            check_counted(MOXIE_I4, zero, add);
+        }
+    /* 0, 4, 5 and 15 under a zero point of 5. */
+    static const uint8_t in[] = { 0x40, 0xf5 }, want[] = { 0xbf, 0xa0 }, five = 5;
+    uint8_t out[2];
+    const mox_vendor_context context = { .code = &mox_code_u4_to_s4m_of, .zeros = &five, .group = 32 };
+    context.code->forward(&context, in, 4, out);
+    assert_memory_equal(out, want, 2);
+}
+
 /* Every scale up to the layer's largest, by the definition: the share in the scales' dtype, times 4096, to even. */
 static void check_int8_scales(moxie_dtype dtype, uint32_t most)
 {
@@ -200,6 +239,7 @@ int main(void)
         cmocka_unit_test(a_tile_begins_with_the_published_words),
         cmocka_unit_test(scales_and_zero_points_are_permuted_as_published),
         cmocka_unit_test(codes_are_as_published),
+        cmocka_unit_test(codes_are_counted_from_their_zero_point),
         cmocka_unit_test(int8_scales_are_shares_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -345,6 +345,13 @@ static void stored_zero_points_are_what_the_kernel_subtracts(void **state)
     test_expert_free(&expert);
 }
 
+/* What the kernel has of zero point n of w2's group, with 8-bit activations. */
+static uint32_t zero_under_a8(const test_packed *p, int64_t g, int64_t n)
+{
+    const int64_t at = g * 256 + scale_at(n, false, false);
+    return tensor_of(p, 1, "qzeros")[at / 2] >> at % 2 * 4 & 15;
+}
+
 /* INT8 activations: what the kernel subtracts, from what; its scales are rounded to int16. */
 static void zero_points_under_int8_are_in_order_of_columns(void **state)
 {
@@ -354,15 +361,40 @@ static void zero_points_under_int8_are_in_order_of_columns(void **state)
     test_packed p;
     make_expert(&expert, "awq", MOXIE_DTYPE_NONE, &shape);
     test_packed_make(&p, mox_vendor_by_name("marlin-awq-int8"), &shape, NULL, &expert.view, false);
-    const uint8_t *z = tensor_of(&p, 1, "qzeros");
     for (int64_t n = 0; n < 256; n++)
         for (int64_t k = 0; k < 128; k++) {
-            const int64_t at = k / 32 * 256 + scale_at(n, false, false);
-            const double zero = z[at / 2] >> at % 2 * 4 & 15;
             const double code = field(tensor_of(&p, 1, "qweight"), k, n, 256, 4, true);
             const moxie_matrix *m = &expert.view.down;
             const double scale = mox_grid_value(&m->scale, n, k / 32);
-            assert_true((code - zero) * scale == mox_matrix_weight(m, &shape.w2, n, k));
+            assert_true((code - zero_under_a8(&p, k / 32, n)) * scale == mox_matrix_weight(m, &shape.w2, n, k));
+        }
+    unpack_expert(&p, &expert);
+    test_expert_free(&expert);
+}
+
+/* The byte that the kernel makes of a field and a zero point: below zero where adding the zero point carries out of
+ * four bits. */
+static double fp8_of_zero(uint32_t f, uint32_t zero)
+{
+    const uint32_t x = f | 0x70, sign = (x + zero) & 0x80;
+    return (double)float_of(MOXIE_F8_E4M3, ((x + (sign >> 7) * (zero + 1)) & 0x0f) | sign);
+}
+
+static void zero_points_under_fp8_tell_signs(void **state)
+{
+    (void)state;
+    test_expert expert;
+    mox_record_shape shape;
+    test_packed p;
+    make_expert(&expert, "awq", MOXIE_DTYPE_NONE, &shape);
+    test_packed_make(&p, mox_vendor_by_name("marlin-awq-fp8"), &shape, NULL, &expert.view, false);
+    for (int64_t n = 0; n < 256; n++)
+        for (int64_t k = 0; k < 128; k++) {
+            const uint32_t f = field(tensor_of(&p, 1, "qweight"), k, n, 256, 4, true);
+            const uint8_t *s = tensor_of(&p, 1, "scales") + 2 * (k / 32 * 256 + scale_at(n, true, false));
+            const double got = fp8_of_zero(f, zero_under_a8(&p, k / 32, n)) * f16_scale((uint32_t)(s[0] | s[1] << 8));
+            if (got != mox_matrix_weight(&expert.view.down, &shape.w2, n, k))
+                fail_msg("(%d, %d) is read as %g", (int)n, (int)k, got);
         }
     unpack_expert(&p, &expert);
     test_expert_free(&expert);
@@ -375,6 +407,7 @@ int main(void)
         cmocka_unit_test(symmetric_gptq_is_read_without_its_zero_points),
         cmocka_unit_test(stored_zero_points_are_what_the_kernel_subtracts),
         cmocka_unit_test(zero_points_under_int8_are_in_order_of_columns),
+        cmocka_unit_test(zero_points_under_fp8_tell_signs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

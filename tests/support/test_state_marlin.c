@@ -360,6 +360,31 @@ int test_state_marlin_awq_int8(const mox_vendor_plan *plan, const moxie_expert *
     return n;
 }
 
+/* What each code is above its group's zero point; those below it: 15 less the code. */
+static test_array less_zeros(const mox_vendor_plan *plan, const moxie_expert *e, int second)
+{
+    test_array w = unsigned_codes(plan, e, second), z = zeros(plan, e, second);
+    const int64_t cols = w.shape[1], group = group_of(plan, second);
+    for (int64_t i = 0; i < test_array_count(&w); i++) {
+        const uint32_t zero = z.data[i / cols * z.shape[1] + i % cols / group];
+        w.data[i] = w.data[i] < zero ? 15 - w.data[i] : w.data[i] - zero;
+    }
+    test_array_free(&z);
+    return w;
+}
+
+int test_state_marlin_awq_fp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    for (int i = 0; i < 2; i++) {
+        const moxie_dtype dtype = i ? plan->shape.w2.scale : plan->shape.w13.scale;
+        out[3 * i] = (test_stated) { i ? "w2_qweight" : "w13_qweight", tiles_a8_4(less_zeros(plan, e, i)), 4 };
+        out[3 * i + 1] = (test_stated) { i ? "w2_scales" : "w13_scales",
+                                         single(turn(times(scales(plan, e, i), dtype, dtype, 512))), 16 };
+        out[3 * i + 2] = (test_stated) { i ? "w2_qzeros" : "w13_qzeros", grouped(turn(zeros(plan, e, i))), 4 };
+    }
+    return 6 + state_bias(plan, e, out + 6);
+}
+
 /* repeat_interleave along columns, by as much as the group is too wide for both extents. */
 static test_array for_halved_groups(const mox_vendor_plan *plan, int second, test_array s)
 {

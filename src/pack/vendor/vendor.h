@@ -69,6 +69,10 @@ typedef struct mox_vendor_context {
     const mox_vendor_facts *facts, *own; /* of the layer; of the expert, when the layout measures it */
     mox_vendor_projection projection;
     float zero_add; /* of the matrix: what its reader adds to stored zero points */
+    /* Of parts that say MOX_VENDOR_BY_ZEROS: the row's stored zero points, elements of the codes' own dtype, low bits
+     * first; and the columns that share one. */
+    const uint8_t *zeros;
+    int64_t group;
 } mox_vendor_context;
 
 /* Element by element; `count` elements lie densely, low bits first, in whole bytes. `in` is not `out`. Elements of
@@ -115,7 +119,8 @@ typedef struct mox_vendor_order {
 enum {
     MOX_VENDOR_DERIVED = 1, /* undo does not read it: another part keeps the elements as they were */
     MOX_VENDOR_SPREAD = 2,  /* of scales: each is repeated for all rows of its group. A derived part */
-    MOX_VENDOR_PATCH = 4    /* undo reads it last: its code's backward changes elements that another part wrote */
+    MOX_VENDOR_PATCH = 4,   /* undo reads it last: its code's backward changes elements that another part wrote */
+    MOX_VENDOR_BY_ZEROS = 8 /* its code goes by the row's zero points, so undo reads it after theirs */
 };
 
 /* One tensor. rows and code NULL: unchanged. Parts that the expert has not (bias, zeros) are left out. Parts that only
@@ -268,6 +273,11 @@ bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection 
 /* ---- inside: which of a part's codes is for elements of this dtype (vendor_plan.c) ----------------- */
 
 const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dtype dtype); /* NULL: none */
+
+/* ---- inside: MOX_VENDOR_KEPT of an expert, and back into one (vendor_kept.c) ------------------------ */
+
+void mox_kept_write(const mox_record_shape *shape, const moxie_expert *expert, void *to);
+void mox_kept_restore(const mox_record_shape *shape, const void *tensor, moxie_expert *out);
 
 /* ---- inside: columns in act order (vendor_columns.c) ----------------------------------------------- */
 

@@ -4,11 +4,16 @@
  *
  *     u4b8_to_s4m       n >= 8 ? n - 8 : 15 - n: sign, then magnitude, less one when negative. INT4 under FP8
  *                       activations: the kernel makes e4m3 subnormals of it
+ *     u4_to_s4m_of      the same of AWQ's codes, whose zero is their group's zero point z:
+ *                       n >= z ? n - z : 15 - n. Those below z end at 16 - z or above, the others below, so z tells
+ *                       them apart, to the kernel and on the way back
  *     zeros_plus        the zero point that the checkpoint's reader makes of a stored one: GPTQ v1 stores one less
  *     zeros_symmetric   unchanged, and refused when not in the middle of the codes: the target has no zero points
  *
  * Sources: what vLLM's marlin_int4_fp8_preprocess, awq_marlin and moe_wna16 compute.
  */
+#include "base/cpu_features.h"
+#include "pack/vendor/vendor_by_zeros_tmpl.h"
 #include "pack/vendor/vendor_parts.h"
 
 /* ---- INT4 under FP8 activations ------------------------------------------------------------------- */
@@ -50,6 +55,33 @@ static void from_s4m(const mox_vendor_context *context, const uint8_t *in, int64
 const mox_vendor_code mox_code_u4b8_to_s4m = {
     .name = "u4b8 to s4m", .of = MOXIE_U4B8, .in_bits = 4, .out_bits = 4, .forward = to_s4m, .backward = from_s4m
 };
+
+/* ---- INT4 with zero points under FP8 activations -------------------------------------------------- */
+
+static void count_codes(bool back, const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_by_zeros_avx2(back, context, in, count, out);
+    else
+        by_zeros(back, context, in, count, out);
+}
+
+static void to_s4m_of(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    count_codes(false, context, in, count, out);
+}
+
+static void from_s4m_of(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    count_codes(true, context, in, count, out);
+}
+
+#define S4M_OF(dtype)                                                                                                  \
+    .name = "u4 to s4m by zero points", .of = (dtype), .in_bits = 4, .out_bits = 4, .forward = to_s4m_of,              \
+    .backward = from_s4m_of
+
+static const mox_vendor_code i4_to_s4m_of = { S4M_OF(MOXIE_I4) };
+const mox_vendor_code mox_code_u4_to_s4m_of = { S4M_OF(MOXIE_U4B8), .otherwise = &i4_to_s4m_of };
 
 /* ---- zero points ---------------------------------------------------------------------------------- */
 

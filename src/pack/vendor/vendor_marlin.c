@@ -10,6 +10,7 @@
  *     marlin-gptq-int8          tiles, 8-bit act   int16, a factor beside   none
  *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted          none
  *     marlin-ct-fp8, -int8      as gptq's          as gptq's                none
+ *     marlin-awq-fp8            tiles, 8-bit act   times 512                permuted, words of N
  *     marlin-awq-int8           tiles, 8-bit act   int16, a factor beside   permuted, words of N
  *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows; groups may be halved
  *
@@ -34,16 +35,13 @@
     }
 
 /* One part of both projections; `name` behind w13_ and w2_. */
-#define BOTH(name, of, dtype, code, order)                                                                             \
-    { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, 0 },                                                  \
+#define BOTH_HOW(name, of, dtype, code, order, how)                                                                    \
+    { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, how },                                                \
     {                                                                                                                  \
-        "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, 0                                                     \
+        "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, how                                                   \
     }
-#define BOTH_DERIVED(name, of, dtype, code, order)                                                                     \
-    { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, MOX_VENDOR_DERIVED },                                 \
-    {                                                                                                                  \
-        "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, MOX_VENDOR_DERIVED                                    \
-    }
+#define BOTH(name, of, dtype, code, order)         BOTH_HOW(name, of, dtype, code, order, 0)
+#define BOTH_DERIVED(name, of, dtype, code, order) BOTH_HOW(name, of, dtype, code, order, MOX_VENDOR_DERIVED)
 /* The checkpoint's own elements, for undo only. */
 #define BOTH_KEPT(name, of, code)                                                                                      \
     { "moxie.w13_" name, MOX_VENDOR_W13, of, MOXIE_DTYPE_NONE, NULL, code, &mox_order_plain, 0 },                      \
@@ -229,6 +227,24 @@ const mox_vendor_layout mox_vendor_marlin_ct_int8 = {
                BOTH_KEPT("weight_scale", MOX_VENDOR_SCALES, NULL) },
     .constants = { { "w13_input_global_scale", input_factor_13, NULL },
                    { "w2_input_global_scale", input_factor_2, NULL } },
+};
+
+const mox_vendor_layout mox_vendor_marlin_awq_fp8 = {
+    .name = "marlin-awq-fp8",
+    .summary = "Marlin tiles of int4 with zero points for FP8 activations, scales times 512",
+    .caller = "vLLM fused_marlin_moe, parameters of awq_marlin, input_dtype float8_e4m3fn",
+    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+               .scales = HALVES,
+               .group_cols = { 128, 64, 32, -1 },
+               .whole_groups = true,
+               .zeros = true,
+               .bias = true,
+               .biases = HALVES },
+    .limits = MARLIN_LIMITS,
+    .parts = { BOTH_HOW("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4_to_s4m_of, &mox_order_marlin_a8,
+                        MOX_VENDOR_BY_ZEROS),
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_times_512, &mox_order_marlin_single),
+               BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_I32, &mox_code_zeros_plus, &mox_order_marlin_zeros_a8), BIASES },
 };
 
 const mox_vendor_layout mox_vendor_marlin_awq_int8 = {

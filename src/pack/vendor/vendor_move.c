@@ -22,6 +22,7 @@ enum { ROWS_A_TASK = 32 };
 typedef struct piece {
     const mox_vendor_tensor *tensor;
     mox_vendor_source half[2]; /* gate and up, or the only matrix */
+    mox_vendor_source zero[2]; /* their zero points, where the code goes by them */
     int64_t half_rows;         /* of one of them, padded */
     int64_t used_rows, repeat; /* of half_rows, those that are not padding; consecutive ones that are one of the grid */
     int32_t halves, times;     /* times: columns of the tensor for one of the grid */
@@ -54,8 +55,8 @@ typedef struct walk {
 
 /* ---- one block of rows ---------------------------------------------------------------------------- */
 
-/* Row `row` of the tensor in the checkpoint; NULL: padding. */
-static uint8_t *source_row(const piece *p, int64_t row)
+/* Row `row` of the tensor in the checkpoint's grids of the two halves; NULL: padding. */
+static uint8_t *source_row(const piece *p, const mox_vendor_source half[2], int64_t row)
 {
     const mox_vendor_part *part = p->tensor->part;
     const int64_t rows = p->half_rows * p->halves;
@@ -65,9 +66,17 @@ static uint8_t *source_row(const piece *p, int64_t row)
     const int64_t from = order == NULL                             ? row
                          : p->halves == 1 && order->single != NULL ? order->single(row, rows)
                                                                    : order->source(row, rows);
-    const mox_vendor_source *s = &p->half[from / p->half_rows];
+    const mox_vendor_source *s = &half[from / p->half_rows];
     const int64_t r = from % p->half_rows;
     return r < p->used_rows ? s->data + r / p->repeat * s->stride : NULL;
+}
+
+static mox_vendor_context context_of(const piece *p, int64_t row)
+{
+    mox_vendor_context context = p->context;
+    if (p->zero[0].data != NULL)
+        context.zeros = source_row(p, p->zero, row);
+    return context;
 }
 
 static bool is_staged(const piece *p)
@@ -82,9 +91,10 @@ static uint8_t *turned_row(const walk *w, uint8_t *staging)
     return staging + (uint64_t)(w->most_rows + 1) * w->row_bytes;
 }
 
-/* A checkpoint's row to a staging row of the tensor's width, and back. */
-static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned, uint8_t *staged)
+/* A checkpoint's row to a staging row of the tensor's width, its row `at`; and back. */
+static void change(walk *w, const piece *p, int64_t at, const uint8_t *row, uint8_t *turned, uint8_t *staged)
 {
+    const mox_vendor_context context = context_of(p, at);
     const mox_vendor_matrix *m = &p->tensor->matrix;
     const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * p->times * m->bits, 8);
     uint8_t *coded = p->times > 1 ? turned : staged;
@@ -92,11 +102,11 @@ static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned,
         mox_columns_take(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, turned + w->row_bytes, turned);
         row = turned;
     }
-    const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&p->context, row, cols) : NULL;
+    const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&context, row, cols) : NULL;
     if (refusal != NULL)
         atomic_store(&w->refusal, refusal);
     if (p->code != NULL)
-        p->code->forward(&p->context, row, cols, coded);
+        p->code->forward(&context, row, cols, coded);
     else
         memcpy(coded, row, (size_t)p->source_bytes);
     if (p->times > 1)
@@ -104,8 +114,9 @@ static void change(walk *w, const piece *p, const uint8_t *row, uint8_t *turned,
     memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
 }
 
-static void restore(walk *w, const piece *p, const uint8_t *staged, uint8_t *turned, uint8_t *row)
+static void restore(walk *w, const piece *p, int64_t at, const uint8_t *staged, uint8_t *turned, uint8_t *row)
 {
+    const mox_vendor_context context = context_of(p, at);
     const int64_t cols = p->half[0].grid->cols;
     uint8_t *to = p->columns != NULL ? turned : row;
     if (p->times > 1) {
@@ -114,7 +125,7 @@ static void restore(walk *w, const piece *p, const uint8_t *staged, uint8_t *tur
         staged = turned;
     }
     if (p->code != NULL)
-        p->code->backward(&p->context, staged, cols, to);
+        p->code->backward(&context, staged, cols, to);
     else
         memcpy(to, staged, (size_t)p->source_bytes);
     if (p->columns != NULL)
@@ -126,10 +137,10 @@ static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint
     const uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL };
     const bool staged = is_staged(p);
     for (int64_t r = 0; r < count; r++) {
-        const uint8_t *from = source_row(p, row + r);
+        const uint8_t *from = source_row(p, p->half, row + r);
         uint8_t *here = staging + r * (int64_t)w->row_bytes;
         if (from != NULL && staged)
-            change(w, p, from, turned_row(w, staging), here);
+            change(w, p, row + r, from, turned_row(w, staging), here);
         else if (from == NULL && p->padding != 0)
             memset(here, p->padding, (size_t)p->tensor->matrix.row_bytes);
         rows[r] = from == NULL && p->padding == 0 ? w->zeros : from == NULL || staged ? here : from;
@@ -143,13 +154,13 @@ static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, ui
     uint8_t *nowhere = staging + w->most_rows * (int64_t)w->row_bytes;
     const bool staged = is_staged(p);
     for (int64_t r = 0; r < count; r++) {
-        source[r] = source_row(p, row + r);
+        source[r] = source_row(p, p->half, row + r);
         rows[r] = source[r] == NULL ? nowhere : staged ? staging + r * (int64_t)w->row_bytes : source[r];
     }
     p->tensor->part->order->get(&p->tensor->matrix, row, count, rows, p->data);
     for (int64_t r = 0; staged && r < count; r++)
         if (source[r] != NULL)
-            restore(w, p, rows[r], turned_row(w, staging), source[r]);
+            restore(w, p, row + r, rows[r], turned_row(w, staging), source[r]);
 }
 
 static void one_block(void *context, int64_t task, int32_t worker)
@@ -175,6 +186,12 @@ static const moxie_grid *grid_of(const moxie_matrix *matrix, int of)
     }
 }
 
+/* Elements of the checkpoint's side are wanted, not only its memory. */
+static bool is_read(const mox_vendor_part *part, passage pass)
+{
+    return pass == PACK || (pass == PATCH && (part->how & MOX_VENDOR_PATCH));
+}
+
 static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, const moxie_expert *expert, piece *p,
                                const moxie_executor *executor, moxie_error *error)
 {
@@ -193,13 +210,23 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
         p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
     }
     p->code = mox_vendor_code_for(part->code, first->dtype);
-    p->context = (mox_vendor_context) { p->code, &w->plan->facts, &w->own, part->projection, halves[0]->zero_add };
+    p->context = (mox_vendor_context) { .code = p->code,
+                                        .facts = &w->plan->facts,
+                                        .own = &w->own,
+                                        .projection = part->projection,
+                                        .zero_add = halves[0]->zero_add };
     p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
     p->padding = p->code != NULL ? p->code->padding : 0;
     p->columns = part->of == MOX_VENDOR_CODES ? w->columns[part->projection] : NULL;
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
     for (int i = 0; i < p->halves; i++)
-        MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), w->pass != UNPACK, executor, &p->half[i], error));
+        MOX_TRY(
+            mox_vendor_source_open(grid_of(halves[i], part->of), is_read(part, w->pass), executor, &p->half[i], error));
+    if (!(part->how & MOX_VENDOR_BY_ZEROS))
+        return MOXIE_OK;
+    p->context.group = mox_group_cols(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, first->cols);
+    for (int i = 0; i < p->halves; i++)
+        MOX_TRY(mox_vendor_source_open(&halves[i]->zero, true, executor, &p->zero[i], error));
     return MOXIE_OK;
 }
 
@@ -278,7 +305,8 @@ static bool is_walked(const mox_vendor_part *part, passage pass)
 {
     if (part == NULL || pass == PACK)
         return part != NULL;
-    return !(part->how & MOX_VENDOR_DERIVED) && (part->how & MOX_VENDOR_PATCH ? PATCH : UNPACK) == pass;
+    const bool last = part->how & (MOX_VENDOR_PATCH | MOX_VENDOR_BY_ZEROS);
+    return !(part->how & MOX_VENDOR_DERIVED) && (last ? PATCH : UNPACK) == pass;
 }
 
 /* `columns`: orders of W13's and W2's, or NULLs. */
@@ -308,6 +336,7 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
             if (pass != PACK && status == MOXIE_OK)
                 mox_vendor_source_flush(&w.pieces[i].half[h], executor);
             mox_vendor_source_close(&w.pieces[i].half[h]);
+            mox_vendor_source_close(&w.pieces[i].zero[h]);
         }
     mox_free(w.staging);
     mox_free(w.zeros);
@@ -316,38 +345,12 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
     return status;
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------- */
-
-/* The one number of a grid; 0: it has none or many. */
-static float one_of(const moxie_grid *grid)
-{
-    return grid->data != NULL && grid->rows * grid->cols == 1 ? mox_pack_get_float(grid, 0, 0) : 0;
-}
-
-static void put_one(const moxie_grid *grid, float value)
-{
-    if (grid->data != NULL && grid->rows * grid->cols == 1)
-        mox_pack_put_float(grid, 0, 0, value);
-}
-
-static void keep(const mox_record_shape *shape, const moxie_expert *expert, float kept[MOX_VENDOR_KEPT_COUNT])
-{
-    const bool scale13 = mox_vendor_has_scalar(shape, MOX_VENDOR_W13),
-               scale2 = mox_vendor_has_scalar(shape, MOX_VENDOR_W2);
-    kept[0] = one_of(&expert->gate.global);
-    kept[1] = one_of(&expert->up.global);
-    kept[2] = one_of(&expert->down.global);
-    kept[3] = expert->a13_scale;
-    kept[4] = expert->a2_scale;
-    kept[5] = scale13 ? one_of(&expert->gate.scale) : 0;
-    kept[6] = scale13 ? one_of(&expert->up.scale) : 0;
-    kept[7] = scale2 ? one_of(&expert->down.scale) : 0;
-}
+/* ---- an expert -------------------------------------------------------------------------------------- */
 
 static void write_tensor(const mox_vendor_plan *plan, const mox_vendor_tensor *t, const moxie_expert *expert,
                          const mox_columns *columns, void *to)
 {
-    float value, kept[MOX_VENDOR_KEPT_COUNT];
+    float value;
     switch (t->kind) {
     case MOX_VENDOR_PART: break;
     case MOX_VENDOR_CONSTANT:
@@ -356,10 +359,7 @@ static void write_tensor(const mox_vendor_plan *plan, const mox_vendor_tensor *t
         break;
     case MOX_VENDOR_GROUPS: memcpy(to, columns->groups[t->projection], (size_t)t->bytes); break;
     case MOX_VENDOR_ORDER: memcpy(to, columns->order[t->projection], (size_t)t->bytes); break;
-    case MOX_VENDOR_NUMBERS:
-        keep(&plan->shape, expert, kept);
-        memcpy(to, kept, sizeof kept);
-        break;
+    case MOX_VENDOR_NUMBERS: mox_kept_write(&plan->shape, expert, to); break;
     }
 }
 
@@ -380,23 +380,6 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
     return status;
 }
 
-static void restore_kept(const mox_record_shape *shape, const void *tensor, moxie_expert *out)
-{
-    float kept[MOX_VENDOR_KEPT_COUNT];
-    memcpy(kept, tensor, sizeof kept);
-    put_one(&out->gate.global, kept[0]);
-    put_one(&out->up.global, kept[1]);
-    put_one(&out->down.global, kept[2]);
-    out->a13_scale = kept[3];
-    out->a2_scale = kept[4];
-    if (mox_vendor_has_scalar(shape, MOX_VENDOR_W13)) {
-        put_one(&out->gate.scale, kept[5]);
-        put_one(&out->up.scale, kept[6]);
-    }
-    if (mox_vendor_has_scalar(shape, MOX_VENDOR_W2))
-        put_one(&out->down.scale, kept[7]);
-}
-
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error)
 {
@@ -415,7 +398,7 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
     }
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
         if (plan->tensors[i].kind == MOX_VENDOR_NUMBERS)
-            restore_kept(&plan->shape, tensors[i], out);
+            mox_kept_restore(&plan->shape, tensors[i], out);
     mox_columns_free(&columns);
     return status;
 }

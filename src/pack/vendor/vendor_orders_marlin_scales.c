@@ -190,26 +190,40 @@ static inline uint32_t nibble(const uint8_t *row, int64_t i)
     return row[i / 2] >> i % 2 * 4 & 15u;
 }
 
+/* Nibbles of a run, some groups at a time, by way of a place where groups are beside each other: in the tensor they
+ * are so far apart that few of them are in the cache together. */
 MOX_FLIP_INLINE void put_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                  const uint8_t *const *rows, uint8_t *tensor)
 {
+    uint8_t side[CHUNK][RUN / 2];
     for (int64_t r = 0; r < count; r += RUN)
-        for (int64_t p = 0; p < RUN; p += 2) {
-            const uint8_t *low = rows[r + zero_row(a8, p)], *high = rows[r + zero_row(a8, p + 1)];
-            for (int64_t g = 0; g < m->cols; g++)
-                tensor[(g * m->rows + row + r + p) / 2] = (uint8_t)(nibble(low, g) | nibble(high, g) << 4);
+        for (int64_t at = 0; at < m->cols; at += CHUNK) {
+            const int64_t groups = mox_min_i64(CHUNK, m->cols - at);
+            for (int64_t p = 0; p < RUN; p += 2) {
+                const uint8_t *low = rows[r + zero_row(a8, p)], *high = rows[r + zero_row(a8, p + 1)];
+                for (int64_t g = 0; g < groups; g++)
+                    side[g][p / 2] = (uint8_t)(nibble(low, at + g) | nibble(high, at + g) << 4);
+            }
+            for (int64_t g = 0; g < groups; g++)
+                memcpy(tensor + ((at + g) * m->rows + row + r) / 2, side[g], sizeof side[g]);
         }
 }
 
 MOX_FLIP_INLINE void get_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                                  const uint8_t *tensor)
 {
+    uint8_t side[CHUNK + 1][RUN / 2];
     for (int64_t r = 0; r < count; r += RUN)
-        for (int64_t p = 0; p < RUN; p++) {
-            uint8_t *to = rows[r + zero_row(a8, p)];
-            memset(to, 0, (size_t)m->row_bytes);
-            for (int64_t g = 0; g < m->cols; g++)
-                to[g / 2] |= (uint8_t)(nibble(tensor + (g * m->rows + row + r) / 2, p) << g % 2 * 4);
+        for (int64_t at = 0; at < m->cols; at += CHUNK) {
+            const int64_t groups = mox_min_i64(CHUNK, m->cols - at);
+            for (int64_t g = 0; g < groups; g++)
+                memcpy(side[g], tensor + ((at + g) * m->rows + row + r) / 2, sizeof side[g]);
+            memset(side[groups], 0, sizeof side[groups]); /* beside the last of an odd number */
+            for (int64_t p = 0; p < RUN; p++) {
+                uint8_t *to = rows[r + zero_row(a8, p)] + at / 2;
+                for (int64_t g = 0; g < groups; g += 2)
+                    to[g / 2] = (uint8_t)(nibble(side[g], p) | nibble(side[g + 1], p) << 4);
+            }
         }
 }
 

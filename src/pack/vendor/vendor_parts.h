@@ -63,7 +63,8 @@ mox_vendor_holds mox_holds_offsets;
 
 /* ---- Marlin and moe_wna16 (vendor_codes_marlin.c, vendor_codes_marlin_scales.c, vendor_orders_marlin.c,
  *      vendor_orders_marlin_scales.c) ---- */
-extern const mox_vendor_code mox_code_i4_to_u4b8, mox_code_u4b8_to_s4m, mox_code_zeros_plus, mox_code_zeros_symmetric;
+extern const mox_vendor_code mox_code_i4_to_u4b8, mox_code_u4b8_to_s4m, mox_code_u4_to_s4m_of, mox_code_zeros_plus,
+    mox_code_zeros_symmetric;
 extern const mox_vendor_code mox_code_times_512, mox_code_int8_scales, mox_code_fp8_scales_bf16,
     mox_code_fp8_scales_f16, mox_code_fp8_scales_plain, mox_code_e8m0_plus_6, mox_code_s0e5m3_bf16, mox_code_s0e5m3_f16;
 extern const mox_vendor_order mox_order_marlin, mox_order_marlin_a8, mox_order_marlin_scales, mox_order_marlin_single,
