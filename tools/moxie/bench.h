@@ -7,13 +7,17 @@
  *     bench_routing.c    who goes where, drawn anew for every run      -> ids, weights
  *     bench_routing_file.c   or read from a file
  *     bench_line.c       one batch size: runs, times, floor            -> line
+ *     bench_on_cpu.c     the back ends: what a run's time is, what     -> seconds
+ *     bench_on_cuda.c    the machine holds and can do
  *     bench_plot.c       the lines under the machine's roof            -> picture
  *     bench_report.c     table or JSON
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
  * reads the experts that were read longest ago, and there are so many copies of the layer that at least twice the
- * last-level cache of other weights is read before an expert's turn comes again.
+ * last-level cache of other weights is read before an expert's turn comes again. On a GPU several runs, each with a
+ * routing of its own, are one graph, which is launched again and again: so many runs that the same holds from one
+ * launch to the next.
  */
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
@@ -93,46 +97,82 @@ typedef struct bench_model {
     double prepare_seconds;
 } bench_model;
 
-/* Copies that the batch sizes need so that weights come from memory; fewer when memory does not hold them. */
+/* Copies that the batch sizes need so that weights come from memory; fewer when `available` bytes (0: unknown) do not
+ * hold them. */
 moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
-                                uint64_t cache_bytes, int32_t *copies, moxie_error *error);
-/* Prepares `copies` copies of the weights, and plans. model->config is set. bench_model_free() in any case. */
+                                uint64_t cache_bytes, uint64_t available, int32_t *copies, moxie_error *error);
+/* Prepares `copies` copies of the weights, and plans. model->config is set. `touch`: runs write the workspace, so its
+ * pages are made now. bench_model_free() in any case. */
 moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
-                                 const moxie_options *options, bool json, moxie_error *error);
+                                 const moxie_options *options, bool touch, bool json, moxie_error *error);
 void bench_model_free(bench_model *model);
 /* "kernel+kernel": the chosen rows that read expert weights. Returns `buffer`. */
 const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
+
+/* ---- back ends (bench_on_cpu.c, bench_on_cuda.c) --------------------------------------------------- */
+
+#define BENCH_MOST_RUNS 64
+
+/* Runs that are timed together, each with a routing of its own. */
+typedef struct bench_batch {
+    int32_t runs;
+    moxie_plan *plan[BENCH_MOST_RUNS];
+    moxie_run_args args[BENCH_MOST_RUNS];
+    int32_t preempted; /* launches in which other work took a processor away, so far */
+} bench_batch;
+
+/* What differs between back ends. */
+typedef struct bench_backend {
+    double line_seconds;  /* that a line takes about */
+    int32_t most_at_once; /* runs of a batch */
+    int32_t launches;     /* of one batch, about */
+    bool on_host;         /* runs write the host's workspace */
+    const char *units;    /* "threads" */
+    moxie_status (*limits_of)(const cli_layer_options *options, const moxie_executor *executor, cli_limits_of *out,
+                              moxie_error *error);
+    /* Bytes that copies of the layer may take beside a workspace; 0: unknown. */
+    uint64_t (*available)(const cli_layer_options *options, uint64_t workspace_bytes);
+    /* seconds[i]: launch i of all runs, after one that is not counted if that is needed. */
+    moxie_status (*time)(bench_batch *batch, int32_t launches, double *seconds, moxie_error *error);
+} bench_backend;
+extern const bench_backend bench_on_cpu, bench_on_cuda;
 
 /* ---- one line (bench_line.c) --------------------------------------------------------------------- */
 
 typedef struct bench_line {
     int64_t tokens;
-    int32_t repeats, preempted;     /* preempted: runs in which other work took a processor away */
+    int32_t repeats, preempted;     /* preempted: of the repeats, in which other work took a processor away */
+    int32_t at_once;                /* runs of a repeat */
     double median, least, most;     /* seconds */
     double touched;                 /* routed experts a run reads, mean */
     double bytes, flop;             /* of weights and operations a run, mean */
     double floor, ratio;            /* seconds; median / floor, 0 without a floor */
-    bool memory_bound;              /* the floor is that of memory */
+    const char *by;                 /* what makes the floor: "memory", "bf16" or "fp8" */
     double read_gb_s, bf16_tflop_s; /* limits that made it */
+    double fp8_tflop_s;             /* 0 where operations count as bf16 ones */
     uint64_t reuse;                 /* least bytes of other weights read between two reads of one expert */
     bool reused;                    /* false: no expert was read twice */
     double output_rms;              /* of the last run: not finite when an output was not */
     double cached;                  /* largest share of the weights that may have come from the caches */
 } bench_line;
 
-/* Times runs of so many tokens: `repeats` of them, 0: at least 5 and about 1.5 s. */
-moxie_status bench_line_time(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, uint64_t seed,
-                             uint64_t cache_bytes, bench_line *out, moxie_error *error);
-void bench_line_set_floor(bench_line *line, const moxie_limits *limits);
+/* Times runs of so many tokens: `repeats` times, 0: at least 5 and as long as the back end says. */
+moxie_status bench_line_time(const bench_backend *backend, bench_model *model, bench_routing *routing, int64_t tokens,
+                             int32_t repeats, uint64_t seed, uint64_t cache_bytes, bench_line *out, moxie_error *error);
+void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, const moxie_limits *limits);
 
 /* ---- the picture (bench_plot.c) ------------------------------------------------------------------ */
 
+typedef struct bench_roof {
+    const char *name; /* of the operations: "bf16" or "fp8" */
+    double read_gb_s, tflop_s;
+} bench_roof;
 /* .svg or .png by its ending. */
 bool bench_plot_is_name(const char *path);
 /* MOXIE_ERR_UNSUPPORTED when there is no gnuplot; so it is known before minutes are spent. */
 moxie_status bench_plot_find(moxie_error *error);
 moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
-                              int n_lines, const moxie_limits *limits, moxie_error *error);
+                              int n_lines, const bench_roof *roof, moxie_error *error);
 
 /* ---- a benchmark (cmd_bench.c, bench_report.c) --------------------------------------------------- */
 
@@ -140,7 +180,7 @@ enum { BENCH_MOST_LINES = 64 };
 
 typedef struct bench_arguments {
     cli_layer_options layer;
-    const char *preset, *format, *routing, *limits_file, *plot;
+    const char *preset, *format, *acts_of, *routing, *limits_file, *plot;
     int64_t experts, tokens[BENCH_MOST_LINES];
     int n_tokens;
     int32_t repeats;
@@ -155,6 +195,8 @@ typedef struct bench {
     char format[64];
     moxie_machine machine;
     moxie_executor *executor;
+    const bench_backend *backend;
+    cli_limits_of device; /* what runs */
     bench_routing routing;
     bench_model model;
     cli_limits limits; /* the best of all measurements */

@@ -2,25 +2,35 @@
  *
  * bench_line.c - one batch size: as many runs as it takes, and the floor under them.
  *
- *     run r:   routing drawn anew;  copy r mod copies;  [ moxie_plan_run ] is timed
- *     bytes    = distinct experts of the run x bytes of one, and the shared expert's
+ *     batch:   for each of its runs: routing drawn anew, copy r mod copies;  [ the back end's time of all of them ]
+ *     bytes    = distinct experts of a run x bytes of one, and the shared expert's
  *     flop     = 2 x (chosen pairs x (2 or 1 + 1) H I, and the shared expert's for every token)
- *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s)
+ *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s), or / fp8_tflop_s where activations are FP8 and a machine
+ *                multiplies that
+ *
+ * On a processor a batch is one run, timed once. On a GPU it is a graph of several, launched again and again.
  */
 #include "bench.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-#define LINE_SECONDS 1.5
-enum { LEAST_REPEATS = 5, MOST_REPEATS = 5000 };
+enum { LEAST_REPEATS = 5, MOST_REPEATS = 5000, USUAL_RUNS = 8 };
+#define BATCH_BYTES 4e9 /* of weights, about: no batch of many runs reads much more */
 
+/* The runs of a batch, and what all batches so far have told. */
 typedef struct runs {
-    double *seconds;
-    int32_t count, capacity, preempted;
-    double total, touched, pairs;
+    const bench_backend *backend;
+    bench_batch batch;
+    bench_copy *copy[BENCH_MOST_RUNS];
+    int32_t *ids;   /* [runs, T, K] */
+    float *weights; /* [runs, T, K] */
+    int32_t *used;  /* [runs, E] experts read, `touched` of them */
+    int64_t touched[BENCH_MOST_RUNS];
+    double *seconds; /* [capacity] of one run, a repeat each */
+    int32_t count, capacity;
+    double total, draws, all_touched, all_pairs;
     uint64_t reuse;
     bool reused;
 } runs;
@@ -31,14 +41,15 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Notes what a run read, and how much others had been read since. */
-static void note_reads(bench_model *model, bench_copy *copy, const bench_routing *routing, runs *r)
+/* Notes what a run read and, of a run that is timed, how much others had been read since. */
+static void note_reads(bench_model *model, runs *r, int32_t run, bool timed)
 {
     const uint64_t before = model->read_bytes;
-    model->read_bytes += (uint64_t)routing->touched * model->expert_bytes + model->shared_bytes;
-    for (int64_t i = 0; i < routing->touched; i++) {
-        uint64_t *last = &copy->last_read[routing->used[i]];
-        if (*last > 0) {
+    const int32_t *used = r->used + run * model->config.experts;
+    model->read_bytes += (uint64_t)r->touched[run] * model->expert_bytes + model->shared_bytes;
+    for (int64_t i = 0; i < r->touched[run]; i++) {
+        uint64_t *last = &r->copy[run]->last_read[used[i]];
+        if (*last > 0 && timed) {
             const uint64_t between = before - *last;
             r->reuse = r->reused && r->reuse < between ? r->reuse : between;
             r->reused = true;
@@ -47,60 +58,118 @@ static void note_reads(bench_model *model, bench_copy *copy, const bench_routing
     }
 }
 
-/* How often so far the system took a processor from a thread that was using it. */
-static long preemptions(void)
+/* ---- a batch ------------------------------------------------------------------------------------------- */
+
+/* Of a batch that is launched again: eight, to make little of what a launch takes, as long as that is not too much; or
+ * so many that three caches are read meanwhile; each copy equally often. But no more than the copies last for without
+ * reading an expert twice, if that is two caches: behind the batch it begins anew, with the experts that it began with.
+ */
+static int32_t runs_at_once(const runs *r, const bench_model *model, bench_routing *routing, int64_t tokens,
+                            uint64_t cache_bytes)
 {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_nivcsw;
+    const uint64_t never[MOXIE_MAX_EXPERTS] = { 0 };
+    const int32_t most = r->backend->most_at_once;
+    if (most == 1)
+        return 1;
+    bench_routing_draw(routing, tokens, never);
+    const double bytes = (double)routing->touched * (double)model->expert_bytes + (double)model->shared_bytes + 1;
+    const double caches = (double)cache_bytes / bytes;
+    const int64_t fresh = model->copies * (routing->touched > 0 ? routing->experts / routing->touched : 1);
+    double wanted = fmax(fmin(fmax(BATCH_BYTES / bytes, 2), USUAL_RUNS), 3 * caches + 1);
+    if (wanted > model->copies)
+        wanted = ceil(wanted / model->copies) * model->copies;
+    if ((double)fresh >= 2 * caches + 1)
+        wanted = fmin(wanted, (double)fresh);
+    return (int32_t)fmin(ceil(wanted), most / model->copies * model->copies);
 }
 
-static moxie_status run_once(bench_model *model, bench_routing *routing, moxie_run_args *args, runs *r,
-                             moxie_error *error)
+static moxie_status open_batch(runs *r, const bench_model *model, const moxie_run_args *args, moxie_error *error)
 {
-    bench_copy *copy = &model->copy[routing->draws % (uint64_t)model->copies];
-    bench_routing_draw(routing, args->tokens, copy->last_read);
-    args->ids = routing->ids;
-    args->weights = routing->weights;
-    const long preempted = preemptions();
-    const double start = cli_seconds();
-    const moxie_status status = moxie_plan_run(copy->plan, args, error);
-    const double seconds = cli_seconds() - start;
-    if (status != MOXIE_OK)
-        return status;
-    r->preempted += preemptions() > preempted;
-    note_reads(model, copy, routing, r);
-    if (r->count == r->capacity) {
-        r->capacity = r->capacity ? 2 * r->capacity : 64;
+    const size_t choices = (size_t)(args->tokens * model->config.top_k), at_once = (size_t)r->batch.runs;
+    r->ids = malloc(at_once * choices * sizeof *r->ids);
+    r->weights = malloc(at_once * choices * sizeof *r->weights);
+    r->used = malloc(at_once * (size_t)model->config.experts * sizeof *r->used);
+    if (!r->ids || !r->weights || !r->used)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld tokens %d times",
+                         (long long)args->tokens, r->batch.runs);
+    for (int32_t i = 0; i < r->batch.runs; i++) {
+        r->batch.args[i] = *args;
+        r->batch.args[i].ids = r->ids + (size_t)i * choices;
+        r->batch.args[i].weights = r->weights + (size_t)i * choices;
+    }
+    return MOXIE_OK;
+}
+
+/* Of a batch that is launched again the first launch only warms up. */
+static void draw_batch(runs *r, bench_model *model, bench_routing *routing, int64_t tokens)
+{
+    const size_t choices = (size_t)(tokens * routing->top_k);
+    const bool again = r->backend->most_at_once > 1;
+    for (int32_t i = 0; i < r->batch.runs; i++) {
+        bench_copy *copy = &model->copy[routing->draws % (uint64_t)model->copies];
+        bench_routing_draw(routing, tokens, copy->last_read);
+        memcpy(r->ids + (size_t)i * choices, routing->ids, choices * sizeof *r->ids);
+        memcpy(r->weights + (size_t)i * choices, routing->weights, choices * sizeof *r->weights);
+        memcpy(r->used + i * routing->experts, routing->used, (size_t)routing->touched * sizeof *r->used);
+        r->copy[i] = copy;
+        r->batch.plan[i] = copy->plan;
+        r->touched[i] = routing->touched;
+        r->all_touched += (double)routing->touched;
+        r->all_pairs += (double)routing->pairs;
+        r->draws++;
+        note_reads(model, r, i, !again);
+    }
+    for (int32_t i = 0; i < r->batch.runs && again; i++)
+        note_reads(model, r, i, true);
+}
+
+/* Draws a batch and times `launches` launches of it. */
+static moxie_status time_batch(runs *r, bench_model *model, bench_routing *routing, int64_t tokens, int32_t launches,
+                               moxie_error *error)
+{
+    if (r->count + launches > r->capacity) {
+        r->capacity = 2 * (r->count + launches);
         double *grown = realloc(r->seconds, (size_t)r->capacity * sizeof *grown);
         if (!grown)
             return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %d times", r->capacity);
         r->seconds = grown;
     }
-    r->seconds[r->count++] = seconds;
-    r->total += seconds;
-    r->touched += (double)routing->touched;
-    r->pairs += (double)routing->pairs;
-    return MOXIE_OK;
+    draw_batch(r, model, routing, tokens);
+    const moxie_status status = r->backend->time(&r->batch, launches, r->seconds + r->count, error);
+    for (int32_t i = 0; i < launches && status == MOXIE_OK; i++) {
+        r->total += r->seconds[r->count];
+        r->seconds[r->count++] /= r->batch.runs;
+    }
+    return status;
 }
 
 static bool enough(const runs *r, int32_t repeats)
 {
     if (repeats > 0)
         return r->count >= repeats;
-    return r->count >= MOST_REPEATS || (r->count >= LEAST_REPEATS && r->total >= LINE_SECONDS);
+    return r->count >= MOST_REPEATS || (r->count >= LEAST_REPEATS && r->total >= r->backend->line_seconds);
 }
 
-/* The first run is dropped: it finds the code, the workspace and the hidden states cold. */
-static moxie_status time_runs(bench_model *model, bench_routing *routing, moxie_run_args *args, int32_t repeats,
-                              runs *r, moxie_error *error)
+/* The first run on a processor is dropped: it finds the code, the workspace and the hidden states cold. */
+static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, runs *r,
+                              moxie_error *error)
 {
-    moxie_status status = run_once(model, routing, args, r, error);
-    *r = (runs) { .seconds = r->seconds, .capacity = r->capacity };
-    while (status == MOXIE_OK && !enough(r, repeats))
-        status = run_once(model, routing, args, r, error);
+    moxie_status status = MOXIE_OK;
+    if (r->backend->on_host) {
+        status = time_batch(r, model, routing, tokens, 1, error);
+        r->count = r->batch.preempted = 0;
+        r->total = r->draws = r->all_touched = r->all_pairs = 0;
+        r->reuse = 0;
+        r->reused = false;
+    }
+    while (status == MOXIE_OK && !enough(r, repeats)) {
+        const int32_t left = repeats > 0 ? repeats - r->count : MOST_REPEATS, usual = r->backend->launches;
+        status = time_batch(r, model, routing, tokens, left < usual ? left : usual, error);
+    }
     return status;
 }
+
+/* ---- a line -------------------------------------------------------------------------------------------- */
 
 /* How much of what a run reads the caches may have held: nothing when half as much again as they hold was read since
  * (the copies aim at twice as much, for a draw that reads more than another). The shared expert comes with every run of
@@ -119,18 +188,19 @@ static double cached_share(const bench_model *model, const runs *r, uint64_t cac
 static void summarize(const bench_model *model, const runs *r, uint64_t cache_bytes, bench_line *line)
 {
     const moxie_layer_config *c = &model->config;
-    const double n = r->count, matrices = moxie_act_is_gated(c->activation.kind) ? 3 : 2;
+    const double n = r->draws, matrices = moxie_act_is_gated(c->activation.kind) ? 3 : 2;
     qsort(r->seconds, (size_t)r->count, sizeof *r->seconds, by_value);
     line->repeats = r->count;
-    line->preempted = r->preempted;
+    line->preempted = r->batch.preempted;
+    line->at_once = r->batch.runs;
     line->least = r->seconds[0];
     line->most = r->seconds[r->count - 1];
     line->median =
         r->count % 2 ? r->seconds[r->count / 2] : (r->seconds[r->count / 2 - 1] + r->seconds[r->count / 2]) / 2;
-    line->touched = r->touched / n;
+    line->touched = r->all_touched / n;
     line->bytes = line->touched * (double)model->expert_bytes + (double)model->shared_bytes;
     line->flop = 2 * matrices * (double)c->hidden *
-                 (r->pairs / n * (double)c->intermediate + (double)line->tokens * (double)c->shared.intermediate);
+                 (r->all_pairs / n * (double)c->intermediate + (double)line->tokens * (double)c->shared.intermediate);
     line->reuse = r->reuse;
     line->reused = r->reused;
     line->cached = cached_share(model, r, cache_bytes, line);
@@ -150,10 +220,10 @@ static double output_rms(const moxie_layer_config *config, const void *output, i
     return sqrt(squares / (double)count);
 }
 
-moxie_status bench_line_time(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, uint64_t seed,
-                             uint64_t cache_bytes, bench_line *out, moxie_error *error)
+moxie_status bench_line_time(const bench_backend *backend, bench_model *model, bench_routing *routing, int64_t tokens,
+                             int32_t repeats, uint64_t seed, uint64_t cache_bytes, bench_line *out, moxie_error *error)
 {
-    runs r = { 0 };
+    runs r = { .backend = backend };
     cli_input input = { 0 };
     moxie_layer_config plain = model->config; /* ids are given: hidden states are all that a run takes besides */
     plain.router_width = 0;
@@ -168,24 +238,38 @@ moxie_status bench_line_time(bench_model *model, bench_routing *routing, int64_t
     args.workspace_bytes = model->workspace_bytes;
     if (status == MOXIE_OK && !args.output)
         status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the output of %lld tokens", (long long)tokens);
+    r.batch.runs = runs_at_once(&r, model, routing, tokens, cache_bytes);
     if (status == MOXIE_OK)
-        status = time_runs(model, routing, &args, repeats, &r, error);
+        status = open_batch(&r, model, &args, error);
+    if (status == MOXIE_OK)
+        status = time_runs(model, routing, tokens, repeats, &r, error);
     if (status == MOXIE_OK)
         summarize(model, &r, cache_bytes, out);
     if (status == MOXIE_OK)
         out->output_rms = output_rms(&plain, args.output, tokens);
+    free(r.ids);
+    free(r.weights);
+    free(r.used);
     free(r.seconds);
     free(args.output);
     cli_input_free(&input);
     return status;
 }
 
-void bench_line_set_floor(bench_line *line, const moxie_limits *limits)
+static bool is_fp8(const moxie_quant *activations)
 {
-    const double memory = line->bytes / (limits->read_gb_s * 1e9), compute = line->flop / (limits->bf16_tflop_s * 1e12);
-    line->memory_bound = memory >= compute;
-    line->floor = line->memory_bound ? memory : compute;
+    return activations->element == MOXIE_F8_E4M3 || activations->element == MOXIE_F8_E5M2;
+}
+
+void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, const moxie_limits *limits)
+{
+    const bool fp8 = limits->fp8_tflop_s > 0 && is_fp8(&config->a13) && is_fp8(&config->a2);
+    const double rate = fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s;
+    const double memory = line->bytes / (limits->read_gb_s * 1e9), compute = line->flop / (rate * 1e12);
+    line->by = memory >= compute ? "memory" : fp8 ? "fp8" : "bf16";
+    line->floor = fmax(memory, compute);
     line->ratio = line->floor > 0 ? line->median / line->floor : 0;
     line->read_gb_s = limits->read_gb_s;
     line->bf16_tflop_s = limits->bf16_tflop_s;
+    line->fp8_tflop_s = fp8 ? limits->fp8_tflop_s : 0;
 }

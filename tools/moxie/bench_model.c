@@ -17,20 +17,6 @@
 
 /* ---- how many --------------------------------------------------------------------------------------- */
 
-/* Bytes that the system can give, as it says; 0 when it does not. */
-static uint64_t memory_available(void)
-{
-    unsigned long long kilobytes = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
-            break;
-    if (file)
-        fclose(file);
-    return (uint64_t)kilobytes << 10;
-}
-
 static int32_t copies_for(const bench_model *model, const bench_routing *routing, uint64_t cache_bytes)
 {
     const double run = (double)routing->touched * (double)model->expert_bytes;
@@ -42,7 +28,7 @@ static int32_t copies_for(const bench_model *model, const bench_routing *routing
 }
 
 moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
-                                uint64_t cache_bytes, int32_t *copies, moxie_error *error)
+                                uint64_t cache_bytes, uint64_t available, int32_t *copies, moxie_error *error)
 {
     const uint64_t never[MOXIE_MAX_EXPERTS] = { 0 };
     *copies = 1;
@@ -53,7 +39,6 @@ moxie_status bench_model_copies(const bench_model *model, bench_routing *routing
     }
     routing->draws = 0;
     const uint64_t one = (uint64_t)routing->experts * model->expert_bytes + model->shared_bytes;
-    const uint64_t available = memory_available() / 10 * 8;
     if (available == 0 || one == 0)
         return MOXIE_OK;
     if (one > available)
@@ -85,8 +70,8 @@ static moxie_status prepare_copy(bench_model *model, bench_copy *copy, const mox
     return MOXIE_OK;
 }
 
-/* Whole pages of 2 MB, touched: a run must not wait for the system. */
-static moxie_status make_workspace(bench_model *model, moxie_error *error)
+/* Whole pages of 2 MB, touched where runs write them: a run must not wait for the system. */
+static moxie_status make_workspace(bench_model *model, bool touch, moxie_error *error)
 {
     const uint64_t page = UINT64_C(2) << 20;
     model->workspace_bytes = (moxie_plan_workspace_bytes(model->copy[0].plan) + page) / page * page;
@@ -94,6 +79,8 @@ static moxie_status make_workspace(bench_model *model, moxie_error *error)
     if (!model->workspace)
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes: give --tokens less",
                          (unsigned long long)model->workspace_bytes);
+    if (!touch)
+        return MOXIE_OK;
 #ifdef MADV_HUGEPAGE
     madvise(model->workspace, model->workspace_bytes, MADV_HUGEPAGE);
 #endif
@@ -102,7 +89,7 @@ static moxie_status make_workspace(bench_model *model, moxie_error *error)
 }
 
 moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
-                                 const moxie_options *options, bool json, moxie_error *error)
+                                 const moxie_options *options, bool touch, bool json, moxie_error *error)
 {
     cli_progress progress;
     moxie_options with_progress = *options;
@@ -121,7 +108,7 @@ moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie
     if (status != MOXIE_OK)
         return status;
     model->record_bytes = moxie_layer_bytes(model->copy[0].layer);
-    return make_workspace(model, error);
+    return make_workspace(model, touch, error);
 }
 
 void bench_model_free(bench_model *model)

@@ -154,15 +154,15 @@ static double speed(const bench_line *line)
     return line->median > 0 ? line->flop / line->median : 0;
 }
 
-static double roof_at(double x, const moxie_limits *limits)
+static double roof_at(double x, const bench_roof *roof)
 {
-    return fmin(x * limits->read_gb_s * 1e9, limits->bf16_tflop_s * 1e12);
+    return fmin(x * roof->read_gb_s * 1e9, roof->tflop_s * 1e12);
 }
 
 /* Room for all points, the ridge and the labels beside them. */
-static frame make_frame(const bench_line *lines, int n, const moxie_limits *limits, bool svg)
+static frame make_frame(const bench_line *lines, int n, const bench_roof *roof, bool svg)
 {
-    const double ridge = limits->bf16_tflop_s * 1e3 / limits->read_gb_s, peak = limits->bf16_tflop_s * 1e12;
+    const double ridge = roof->tflop_s * 1e3 / roof->read_gb_s, peak = roof->tflop_s * 1e12;
     frame f = { 1040, 680, 0.105, 0.97, 0.115, 0.845, ridge, ridge, peak, peak };
     for (int i = 0; i < n; i++) {
         if (intensity(&lines[i]) <= 0 || speed(&lines[i]) <= 0)
@@ -173,7 +173,7 @@ static frame make_frame(const bench_line *lines, int n, const moxie_limits *limi
     }
     f.x0 /= 2.5;
     f.x1 *= 4;
-    f.y0 = fmin(f.y0, roof_at(f.x0, limits)) / 1.8;
+    f.y0 = fmin(f.y0, roof_at(f.x0, roof)) / 1.8;
     f.y1 = 2.2 * peak;
     if (!svg) {
         f.width *= 1.5;
@@ -207,19 +207,19 @@ static void put_setup(FILE *out, const frame *f, bool svg, const char *title, co
 }
 
 /* The limits, written along the roof. */
-static void put_roof(FILE *out, const frame *f, const moxie_limits *limits)
+static void put_roof(FILE *out, const frame *f, const bench_roof *roof)
 {
     const double per_x = (f->right - f->left) * f->width / log10(f->x1 / f->x0); /* pixels a decade */
     const double per_y = (f->top - f->bottom) * f->height / log10(f->y1 / f->y0);
-    const double ridge = limits->bf16_tflop_s * 1e3 / limits->read_gb_s, peak = limits->bf16_tflop_s * 1e12;
+    const double ridge = roof->tflop_s * 1e3 / roof->read_gb_s, peak = roof->tflop_s * 1e12;
     const double at = sqrt(f->x0 * ridge);
-    fprintf(out, "roof(x) = x * %g < %g ? x * %g : %g\n", limits->read_gb_s * 1e9, peak, limits->read_gb_s * 1e9, peak);
+    fprintf(out, "roof(x) = x * %g < %g ? x * %g : %g\n", roof->read_gb_s * 1e9, peak, roof->read_gb_s * 1e9, peak);
     fprintf(
         out,
         "set label 3 'memory  %.3g GB/s' at %g,%g center rotate by %.1f offset -0.3,1 front textcolor rgb '#24415f'\n",
-        limits->read_gb_s, at, roof_at(at, limits), atan2(per_y, per_x) * 180 / 3.14159265358979);
-    fprintf(out, "set label 4 'bf16  %.3g TFLOP/s' at %g,%g right offset -0.5,0.8 front textcolor rgb '#24415f'\n",
-            limits->bf16_tflop_s, f->x1, peak);
+        roof->read_gb_s, at, roof_at(at, roof), atan2(per_y, per_x) * 180 / 3.14159265358979);
+    fprintf(out, "set label 4 '%s  %.3g TFLOP/s' at %g,%g right offset -0.5,0.8 front textcolor rgb '#24415f'\n",
+            roof->name, roof->tflop_s, f->x1, peak);
     fprintf(out, "set label 6 'half of it' at %g,%g right offset -0.5,0.5 front font ',11' textcolor rgb '#8a94a0'\n",
             f->x1, peak / 2);
     fprintf(out, "set arrow 1 from %g,%g to %g,%g nohead front lc rgb '#9aa8b6' dt 3\n", ridge, f->y0, ridge, peak);
@@ -233,14 +233,14 @@ static int decimals(double value)
     return value < 10 ? 2 : value < 100 ? 1 : 0;
 }
 
-static void put_points(FILE *out, const bench_line *lines, int n, const moxie_limits *limits)
+static void put_points(FILE *out, const bench_line *lines, int n, const bench_roof *roof)
 {
     fprintf(out, "$points << END\n");
     for (int i = 0; i < n; i++) {
         const double x = intensity(&lines[i]), y = speed(&lines[i]);
         const double ms = lines[i].median * 1e3;
         if (x > 0 && y > 0)
-            fprintf(out, "%g %g %g \"T = %lld\" \"%.*f ms, %.*fx floor\"\n", x, y, roof_at(x, limits),
+            fprintf(out, "%g %g %g \"T = %lld\" \"%.*f ms, %.*fx floor\"\n", x, y, roof_at(x, roof),
                     (long long)lines[i].tokens, decimals(ms), ms, decimals(lines[i].ratio), lines[i].ratio);
     }
     fprintf(out,
@@ -266,16 +266,16 @@ bool bench_plot_is_name(const char *path)
 }
 
 static char *make_script(bool svg, const char *title, const char *subtitle, const bench_line *lines, int n,
-                         const moxie_limits *limits, size_t *length)
+                         const bench_roof *roof, size_t *length)
 {
     char *script = NULL;
     FILE *out = open_memstream(&script, length);
     if (!out)
         return NULL;
-    const frame f = make_frame(lines, n, limits, svg);
+    const frame f = make_frame(lines, n, roof, svg);
     put_setup(out, &f, svg, title, subtitle);
-    put_roof(out, &f, limits);
-    put_points(out, lines, n, limits);
+    put_roof(out, &f, roof);
+    put_points(out, lines, n, roof);
     if (fclose(out) == 0)
         return script;
     free(script);
@@ -283,14 +283,14 @@ static char *make_script(bool svg, const char *title, const char *subtitle, cons
 }
 
 moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
-                              int n_lines, const moxie_limits *limits, moxie_error *error)
+                              int n_lines, const bench_roof *roof, moxie_error *error)
 {
     size_t length = 0;
     cli_beside picture;
     moxie_status status = cli_beside_open(path, &picture, error);
     if (status != MOXIE_OK)
         return status;
-    char *script = make_script(has_ending(path, ".svg"), title, subtitle, lines, n_lines, limits, &length);
+    char *script = make_script(has_ending(path, ".svg"), title, subtitle, lines, n_lines, roof, &length);
     status = script ? run_gnuplot(script, length, picture.fd, error)
                     : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture's script");
     free(script);

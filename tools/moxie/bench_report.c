@@ -12,8 +12,8 @@ static const char *const backends[] = { "auto", "ref", "cpu", "cuda" };
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size)
 {
     snprintf(title, size, "%s  %s", b->args->preset ? b->args->preset : b->args->layer.dir, b->format);
-    snprintf(subtitle, size, "%s; %s, %s, %d threads, %s, routing %s", b->machine.cpu, backends[b->args->layer.backend],
-             b->limits.found.isa, b->executor->workers,
+    snprintf(subtitle, size, "%s; %s, %s, %d %s, %s, routing %s", b->device.name, backends[b->args->layer.backend],
+             b->device.isa, b->device.workers, b->backend->units,
              b->args->layer.mode == MOXIE_MODE_THROUGHPUT ? "throughput" : "invariant", b->routing.name);
 }
 
@@ -48,8 +48,10 @@ static void print_head(const bench *b)
     printf(", %d cop%s in turn, prepared in %.1f s\n", b->model.copies, b->model.copies == 1 ? "y" : "ies",
            b->model.prepare_seconds);
     printf("plan    %s\n", b->plan);
-    printf("limits  %.1f GB/s from memory, %.4g TFLOP/s bf16 (%s), %s\n\n", l->read_gb_s, l->bf16_tflop_s, l->bf16_how,
-           b->limits.from_file ? "from the file" : "measured");
+    printf("limits  %.1f GB/s from memory, %.4g TFLOP/s bf16 (%s)", l->read_gb_s, l->bf16_tflop_s, l->bf16_how);
+    if (l->fp8_tflop_s > 0)
+        printf(", %.4g FP8 (%s)", l->fp8_tflop_s, l->fp8_how);
+    printf(", %s\n\n", b->limits.from_file ? "from the file" : "measured");
 }
 
 static void print_lines(const bench *b)
@@ -69,7 +71,7 @@ static void print_lines(const bench *b)
         cli_table_add(&table, "%.2f", l->bytes / l->median * 1e-9);
         cli_table_add(&table, "%.1f", l->flop / l->median * 1e-9);
         cli_table_add(&table, "%.3f", l->floor * 1e3);
-        cli_table_add(&table, "%s", l->memory_bound ? "memory" : "bf16");
+        cli_table_add(&table, "%s", l->by);
         cli_table_add(&table, "%.2f", l->ratio);
     }
     cli_table_print(&table);
@@ -98,19 +100,19 @@ static json_t *json_line(const bench *b, const bench_line *l)
     char note[256];
     json_t *row = json_pack("{s:s?, s:s, s:s, s:s, s:i, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}",
                             "preset", b->args->preset, "scheme", b->format, "backend", backends[b->args->layer.backend],
-                            "isa", b->limits.found.isa, "threads", b->executor->workers, "mode",
+                            "isa", b->device.isa, "threads", b->executor->workers, "mode",
                             b->args->layer.mode == MOXIE_MODE_THROUGHPUT ? "throughput" : "invariant", "tokens",
                             (json_int_t)l->tokens, "routing", b->routing.name, "median_ms", l->median * 1e3, "min_ms",
                             l->least * 1e3, "max_ms", l->most * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio,
                             "weight_bytes", (json_int_t)l->bytes, "flop", (json_int_t)l->flop, "plan", b->plan);
-    json_object_update_new(row, json_pack("{s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:f, s:o, s:o, s:s}", "repeats",
-                                          l->repeats, "preempted_runs", l->preempted, "experts_touched", l->touched,
-                                          "gb_s", l->bytes / l->median * 1e-9, "gflop_s", l->flop / l->median * 1e-9,
-                                          "floor_by", l->memory_bound ? "memory" : "bf16", "read_gb_s", l->read_gb_s,
-                                          "bf16_tflop_s", l->bf16_tflop_s, "output_rms",
-                                          isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(),
-                                          "reuse_bytes", l->reused ? json_integer((json_int_t)l->reuse) : json_null(),
-                                          "note", note_of(b, l, note, sizeof note)));
+    json_object_update_new(
+        row, json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:s}", "repeats", l->repeats,
+                       "runs_at_once", l->at_once, "preempted_runs", l->preempted, "experts_touched", l->touched,
+                       "gb_s", l->bytes / l->median * 1e-9, "gflop_s", l->flop / l->median * 1e-9, "floor_by", l->by,
+                       "read_gb_s", l->read_gb_s, "bf16_tflop_s", l->bf16_tflop_s, "fp8_tflop_s", l->fp8_tflop_s,
+                       "output_rms", isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(), "reuse_bytes",
+                       l->reused ? json_integer((json_int_t)l->reuse) : json_null(), "note",
+                       note_of(b, l, note, sizeof note)));
     return row;
 }
 
@@ -129,10 +131,10 @@ void bench_print_json(const bench *b)
                                                    step->layout, "class", step->exactness));
     }
     json_object_update_new(
-        object, json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:I, s:f, s:b, s:s?}", "cpu",
-                          b->machine.cpu, "dir", b->args->layer.dir, "seed", (json_int_t)b->args->seed, "experts",
-                          (json_int_t)c->experts, "top_k", (json_int_t)c->top_k, "hidden", (json_int_t)c->hidden,
-                          "intermediate", (json_int_t)c->intermediate, "record_bytes",
+        object, json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:I, s:f, s:b, s:s?}", "cpu",
+                          b->machine.cpu, "device", b->device.name, "dir", b->args->layer.dir, "seed",
+                          (json_int_t)b->args->seed, "experts", (json_int_t)c->experts, "top_k", (json_int_t)c->top_k,
+                          "hidden", (json_int_t)c->hidden, "intermediate", (json_int_t)c->intermediate, "record_bytes",
                           (json_int_t)b->model.record_bytes, "copies", b->model.copies, "prepare_s",
                           b->model.prepare_seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory(), "noise",
                           b->noise, "limits_from_file", b->limits.from_file, "plot", b->args->plot));

@@ -173,14 +173,24 @@ void cli_beside_discard(cli_beside *file);
 
 typedef struct cli_limits {
     moxie_limits found; /* its strings point into `text` when they come from a file */
-    char text[7][64];
+    char text[8][64];
     bool from_file;
 } cli_limits;
 
-/* The limits that the file `path` holds for this machine, so many threads and `isa` (NULL: all allowed); or else they
- * are measured, and written there. `path` NULL: measured. A file that holds something else is an error. */
-moxie_status cli_limits_get(const char *path, const moxie_executor *executor, const char *isa, cli_limits *out,
-                            moxie_error *error);
+/* Whose limits: of the threads of an executor on this processor, or of a GPU. */
+typedef struct cli_limits_of {
+    const char *kind; /* "cpu" or "gpu" */
+    char name[128], isa[64];
+    int32_t workers; /* threads or multiprocessors */
+    const moxie_executor *executor;
+    const char *cap, *device; /* as in moxie_options */
+} cli_limits_of;
+moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, cli_limits_of *out, moxie_error *error);
+moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_error *error);
+moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxie_error *error);
+/* The limits that the file `path` holds for just these; or else they are measured, and written there. `path` NULL:
+ * measured. A file that holds something else is an error. */
+moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error);
 json_t *cli_limits_json(const moxie_limits *limits);
 void cli_limits_print(const moxie_limits *limits);
 

@@ -5,12 +5,14 @@
  *     { "schema_version": 1, "kind": "moxie limits", "cpu": brand, "threads": N, "isa": class,
  *       "limits": { "read_gb_s": ..., ..., "how": { "read_gb_s": "4 streams", ... } } }
  *
- * A file of another processor, thread count or class is of no use: the limits are measured and the file replaced.
+ * Of a GPU, "gpu" is its name and "threads" its multiprocessors. A file of another processor or GPU, thread count or
+ * class is of no use: the limits are measured and the file replaced.
  * A file that is no such JSON may be something the user wants to keep: an error.
  */
 #include "cli.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,13 +20,16 @@
 static const struct figure {
     const char *key, *what, *unit;
     size_t value, how; /* offsets in moxie_limits */
+    bool of_cpu;       /* a processor always has it */
 } figures[] = {
-    { "read_gb_s", "read memory", "GB/s", offsetof(moxie_limits, read_gb_s), offsetof(moxie_limits, read_how) },
-    { "copy_gb_s", "copy memory", "GB/s", offsetof(moxie_limits, copy_gb_s), offsetof(moxie_limits, copy_how) },
-    { "l2_read_gb_s", "read L2", "GB/s", offsetof(moxie_limits, l2_read_gb_s), offsetof(moxie_limits, l2_read_how) },
-    { "f32_tflop_s", "f32", "TFLOP/s", offsetof(moxie_limits, f32_tflop_s), offsetof(moxie_limits, f32_how) },
-    { "bf16_tflop_s", "bf16", "TFLOP/s", offsetof(moxie_limits, bf16_tflop_s), offsetof(moxie_limits, bf16_how) },
-    { "int8_top_s", "int8", "TOP/s", offsetof(moxie_limits, int8_top_s), offsetof(moxie_limits, int8_how) },
+    { "read_gb_s", "read memory", "GB/s", offsetof(moxie_limits, read_gb_s), offsetof(moxie_limits, read_how), true },
+    { "copy_gb_s", "copy memory", "GB/s", offsetof(moxie_limits, copy_gb_s), offsetof(moxie_limits, copy_how), true },
+    { "l2_read_gb_s", "read L2", "GB/s", offsetof(moxie_limits, l2_read_gb_s), offsetof(moxie_limits, l2_read_how),
+      true },
+    { "f32_tflop_s", "f32", "TFLOP/s", offsetof(moxie_limits, f32_tflop_s), offsetof(moxie_limits, f32_how), true },
+    { "bf16_tflop_s", "bf16", "TFLOP/s", offsetof(moxie_limits, bf16_tflop_s), offsetof(moxie_limits, bf16_how), true },
+    { "fp8_tflop_s", "FP8", "TFLOP/s", offsetof(moxie_limits, fp8_tflop_s), offsetof(moxie_limits, fp8_how), false },
+    { "int8_top_s", "int8", "TOP/s", offsetof(moxie_limits, int8_top_s), offsetof(moxie_limits, int8_how), false },
 };
 enum { N_FIGURES = sizeof figures / sizeof figures[0] };
 
@@ -86,8 +91,9 @@ static moxie_status not_limits(const char *path, const char *found, moxie_error 
                      found);
 }
 
-/* Figures and names of `object` into `out`; false when one is missing or no positive number. */
-static bool take_figures(const json_t *object, cli_limits *out)
+/* Figures and names of `object` into `out`; false when one is missing or no positive number. A GPU has read and bf16
+ * limits; what nobody measured, or a file of before did not know, is 0. */
+static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
 {
     moxie_limits found = out->found;
     const json_t *how = json_object_get(object, "how");
@@ -95,8 +101,9 @@ static bool take_figures(const json_t *object, cli_limits *out)
         const json_t *number = json_object_get(object, figures[i].key);
         const char *text = json_string_value(json_object_get(how, figures[i].key));
         const double value = json_number_value(number);
-        const bool may_be_zero = !strcmp(figures[i].key, "int8_top_s");
-        if (!json_is_number(number) || !(value > 0 || (may_be_zero && value == 0)))
+        const bool needed = of_cpu ? figures[i].of_cpu
+                                   : !strcmp(figures[i].key, "read_gb_s") || !strcmp(figures[i].key, "bf16_tflop_s");
+        if ((needed || number) && (!json_is_number(number) || value < 0 || (needed && !(value > 0))))
             return false;
         snprintf(out->text[i], sizeof out->text[i], "%s", text ? text : "");
         const char *kept = out->text[i];
@@ -111,9 +118,9 @@ static bool take_figures(const json_t *object, cli_limits *out)
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
-/* What `path` holds: *fits says whether it is for this processor, so many threads and this class. */
-static moxie_status read_file(const char *path, const moxie_machine *machine, int32_t threads, const char *isa,
-                              cli_limits *out, bool *fits, moxie_error *error)
+/* What `path` holds: *fits says whether it is of what `of` says. */
+static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
+                              moxie_error *error)
 {
     json_error_t where;
     json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
@@ -124,15 +131,17 @@ static moxie_status read_file(const char *path, const moxie_machine *machine, in
     }
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
+    const char *gpu = json_string_value(json_object_get(file, "gpu"));
+    const char *name = !strcmp(of->kind, "gpu") ? gpu : cpu;
     const char *class = json_string_value(json_object_get(file, "isa"));
     const json_t *version = json_object_get(file, "schema_version");
     moxie_status status = MOXIE_OK;
     *fits = false;
-    if (!kind || strcmp(kind, "moxie limits") || !cpu || !class) {
+    if (!kind || strcmp(kind, "moxie limits") || !(cpu || gpu) || !class) {
         status = not_limits(path, "it is JSON, but holds no limits", error);
-    } else if (json_integer_value(version) == CLI_SCHEMA_VERSION && !strcmp(cpu, machine->cpu) && !strcmp(class, isa) &&
-               json_integer_value(json_object_get(file, "threads")) == threads) {
-        *fits = take_figures(json_object_get(file, "limits"), out);
+    } else if (json_integer_value(version) == CLI_SCHEMA_VERSION && name && !strcmp(name, of->name) &&
+               !strcmp(class, of->isa) && json_integer_value(json_object_get(file, "threads")) == of->workers) {
+        *fits = take_figures(json_object_get(file, "limits"), name == cpu, out);
         if (!*fits)
             status = not_limits(path, "its limits are incomplete or not positive", error);
     }
@@ -140,7 +149,7 @@ static moxie_status read_file(const char *path, const moxie_machine *machine, in
     return status;
 }
 
-static moxie_status write_file(const char *path, const moxie_machine *machine, const moxie_limits *limits,
+static moxie_status write_file(const char *path, const cli_limits_of *of, const moxie_limits *limits,
                                moxie_error *error)
 {
     cli_beside beside;
@@ -148,8 +157,8 @@ static moxie_status write_file(const char *path, const moxie_machine *machine, c
     if (status != MOXIE_OK)
         return status;
     json_t *file =
-        json_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits", "cpu",
-                  machine->cpu, "threads", limits->workers, "isa", limits->isa, "limits", cli_limits_json(limits));
+        json_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
+                  of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
     const bool written = file && json_dumpfd(file, beside.fd, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(file);
     if (written)
@@ -158,26 +167,53 @@ static moxie_status write_file(const char *path, const moxie_machine *machine, c
     return cli_error(MOXIE_ERR_IO, error, path, "the limits could not be written: is the disk full?");
 }
 
-moxie_status cli_limits_get(const char *path, const moxie_executor *executor, const char *isa, cli_limits *out,
-                            moxie_error *error)
+/* ---- whose ----------------------------------------------------------------------------------------- */
+
+moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, cli_limits_of *out, moxie_error *error)
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
+    const moxie_status status = moxie_machine_info(&machine, error);
+    *out = (cli_limits_of) { .kind = "cpu", .workers = executor->workers, .executor = executor, .cap = cap };
+    snprintf(out->name, sizeof out->name, "%s", machine.cpu);
+    snprintf(out->isa, sizeof out->isa, "%s", cli_isa_under(&machine, cap));
+    return status;
+}
+
+moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_error *error)
+{
+    moxie_cuda_device found = MOXIE_CUDA_DEVICE_INIT;
+    const int32_t index = device ? (int32_t)strtol(device, NULL, 10) : 0;
+    const moxie_status status = moxie_cuda_device_at(index, &found, error);
+    *out = (cli_limits_of) { .kind = "gpu", .workers = found.multiprocessors, .device = device };
+    snprintf(out->name, sizeof out->name, "%s", found.name);
+    snprintf(out->isa, sizeof out->isa, "sm_%d", (int)found.sm);
+    return status;
+}
+
+moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxie_error *error)
+{
+    if (!strcmp(of->kind, "gpu"))
+        return moxie_cuda_measure_limits(of->device, out, error);
+    return moxie_measure_limits(of->executor, of->cap, out, error);
+}
+
+moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error)
+{
     const bool exists = path && access(path, F_OK) == 0;
-    moxie_status status = moxie_machine_info(&machine, error);
+    moxie_status status = MOXIE_OK;
     *out = (cli_limits) { .found = MOXIE_LIMITS_INIT };
-    const char *class = cli_isa_under(&machine, isa);
-    if (status == MOXIE_OK && exists)
-        status = read_file(path, &machine, executor->workers, class, out, &out->from_file, error);
+    if (exists)
+        status = read_file(path, of, out, &out->from_file, error);
     if (status != MOXIE_OK)
         return status;
     if (out->from_file) {
-        out->found.workers = executor->workers;
-        snprintf(out->text[N_FIGURES], sizeof out->text[N_FIGURES], "%s", class);
+        out->found.workers = of->workers;
+        snprintf(out->text[N_FIGURES], sizeof out->text[N_FIGURES], "%s", of->isa);
         out->found.isa = out->text[N_FIGURES];
         return MOXIE_OK;
     }
     if (exists)
         fprintf(stderr, "moxie: %s is of another processor, thread count or instruction set: measured anew\n", path);
-    status = moxie_measure_limits(executor, isa, &out->found, error);
-    return status == MOXIE_OK && path ? write_file(path, &machine, &out->found, error) : status;
+    status = cli_limits_measure(of, &out->found, error);
+    return status == MOXIE_OK && path ? write_file(path, of, &out->found, error) : status;
 }

@@ -17,6 +17,7 @@ enum {
     OPT_PRESET = 256,
     OPT_FORMAT,
     OPT_EXPERTS,
+    OPT_ACTS_OF,
     OPT_TOKENS,
     OPT_BACKEND,
     OPT_ROUTING,
@@ -31,11 +32,15 @@ static const struct argp_option options[] = {
     { "preset", OPT_PRESET, "NAME", 0, "a model of `moxie synth --list`", 1 },
     { "format", OPT_FORMAT, "NAME", 0, "number format of the preset (default: its first)", 1 },
     { "experts", OPT_EXPERTS, "N", 0, "only N experts of the preset", 1 },
+    { "acts-of", OPT_ACTS_OF, "NAME", 0,
+      "the preset's activations quantized as one of vLLM's scheme constructors does it: mxfp4_mxfp8, fp8_w8a8, ...",
+      1 },
     { NULL, 0, NULL, 0, "What is timed:", 2 },
     { "tokens", OPT_TOKENS, "LIST", 0, "batch sizes (default 1,8,64,512)", 2 },
     { "routing", OPT_ROUTING, "NAME", 0,
       "uniform (default), zipf, one-hot, or a file: topk_ids of a safetensors, or numbers as text", 2 },
-    { "repeats", OPT_REPEATS, "N", 0, "runs of each size (default: at least 5, about 1.5 s)", 2 },
+    { "repeats", OPT_REPEATS, "N", 0,
+      "runs of each size, on a GPU launches of a graph of them (default: at least 5, and a second or so)", 2 },
     { "seed", OPT_SEED, "S", 0, "of weights, hidden states and routing (default 0)", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "cpu (default), ref, auto or cuda", 2 },
     { NULL, 0, NULL, 0, "What it is compared with, and shown as:", 4 },
@@ -66,8 +71,8 @@ static void check_together(struct argp_state *state, const bench_arguments *args
 {
     if (!args->layer.dir == !args->preset)
         argp_error(state, "one layer is needed: a checkpoint's directory, or --preset NAME (`moxie synth --list`)");
-    if (!args->preset && (args->format || args->experts))
-        argp_error(state, "--format and --experts go with --preset; a checkpoint has its own");
+    if (!args->preset && (args->format || args->experts || args->acts_of))
+        argp_error(state, "--format, --experts and --acts-of go with --preset; a checkpoint has its own");
     if (args->preset && args->layer.layer >= 0)
         argp_error(state, "--layer goes with a directory; the layers of a preset are alike");
     if (args->plot && !bench_plot_is_name(args->plot))
@@ -82,6 +87,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_PRESET: args->preset = arg; return 0;
     case OPT_FORMAT: args->format = arg; return 0;
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
+    case OPT_ACTS_OF: args->acts_of = arg; return 0;
     case OPT_TOKENS: parse_tokens(state, arg, args); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case OPT_ROUTING: args->routing = arg; return 0;
@@ -95,6 +101,23 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 /* ---- a benchmark -------------------------------------------------------------------------------------- */
+
+/* Activations of the routed experts as the options want them instead of as the format has them. */
+static moxie_status choose_activations(const bench_arguments *args, moxie_layer_config *config, moxie_error *error)
+{
+    const moxie_scheme_args nothing = MOXIE_SCHEME_ARGS_INIT;
+    moxie_scheme scheme;
+    if (args->layer.activations == MOXIE_ACTIVATIONS_16BIT)
+        config->a13 = config->a2 = config->shared.a13 = config->shared.a2 = (moxie_quant) { 0 };
+    if (!args->acts_of)
+        return MOXIE_OK;
+    const moxie_status status = moxie_scheme_make(args->acts_of, &nothing, &scheme, error);
+    if (status == MOXIE_OK) {
+        config->a13 = scheme.a13;
+        config->a2 = scheme.act2;
+    }
+    return status;
+}
 
 /* The routing of a preset is left out: ids are given, and its tables and biases are not there. */
 static moxie_status open_preset(bench *b, moxie_error *error)
@@ -111,8 +134,8 @@ static moxie_status open_preset(bench *b, moxie_error *error)
     config->router_width = config->router_has_bias = 0;
     if (args->experts)
         config->experts = args->experts;
-    if (args->layer.activations == MOXIE_ACTIVATIONS_16BIT)
-        config->a13 = config->a2 = config->shared.a13 = config->shared.a2 = (moxie_quant) { 0 };
+    if (status == MOXIE_OK)
+        status = choose_activations(args, config, error);
     moxie_preset_info info;
     for (int32_t i = 0; moxie_preset_at(i, &info); i++)
         if (!strcmp(info.name, args->preset))
@@ -174,6 +197,7 @@ static moxie_options options_of(const bench *b)
     o.backend = args->layer.backend;
     o.mode = args->layer.mode;
     o.isa = args->layer.isa;
+    o.device = o.backend == MOXIE_BACKEND_CUDA ? args->layer.device : NULL;
     o.executor = b->executor;
     for (int i = 0; i < b->n_lines; i++)
         o.max_tokens = b->tokens[i] > o.max_tokens ? b->tokens[i] : o.max_tokens;
@@ -181,26 +205,27 @@ static moxie_options options_of(const bench *b)
 }
 
 /* What no kernel can run is refused before anything is measured or prepared. */
-static moxie_status check_plan(const bench *b, moxie_error *error)
+static moxie_status check_plan(const bench *b, uint64_t *workspace_bytes, moxie_error *error)
 {
     const moxie_options o = options_of(b);
     moxie_plan *plan = NULL;
     const moxie_status status = moxie_plan_explain(&b->model.config, &o, &plan, error);
+    if (status == MOXIE_OK)
+        *workspace_bytes = moxie_plan_workspace_bytes(plan);
     moxie_plan_destroy(plan);
-    if (status == MOXIE_OK && o.backend == MOXIE_BACKEND_CUDA)
-        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
-                         "bench does not time GPUs yet: bench_cuda of the build folder does (scripts/gpu-check)");
     return status;
 }
 
-static moxie_status prepare(bench *b, moxie_error *error)
+static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *error)
 {
     const moxie_options o = options_of(b);
+    const uint64_t available = b->backend->available(&b->args->layer, workspace_bytes);
     int32_t copies;
-    moxie_status status =
-        bench_model_copies(&b->model, &b->routing, b->tokens, b->n_lines, b->limits.found.cache_bytes, &copies, error);
+    moxie_status status = bench_model_copies(&b->model, &b->routing, b->tokens, b->n_lines, b->limits.found.cache_bytes,
+                                             available, &copies, error);
     if (status == MOXIE_OK)
-        status = bench_model_prepare(&b->model, copies, b->weights, &o, b->args->layer.json, error);
+        status =
+            bench_model_prepare(&b->model, copies, b->weights, &o, b->backend->on_host, b->args->layer.json, error);
     bench_weights_free(&b->made_up);
     if (status == MOXIE_OK)
         bench_plan_name(b->model.copy[0].plan, b->plan, sizeof b->plan);
@@ -226,6 +251,7 @@ static void keep_better(moxie_limits *into, const moxie_limits *other)
     into->f32_tflop_s = larger(into->f32_tflop_s, other->f32_tflop_s);
     into->bf16_tflop_s = larger(into->bf16_tflop_s, other->bf16_tflop_s);
     into->int8_top_s = larger(into->int8_top_s, other->int8_top_s);
+    into->fp8_tflop_s = larger(into->fp8_tflop_s, other->fp8_tflop_s);
     into->disturbed = into->disturbed < other->disturbed ? into->disturbed : other->disturbed;
 }
 
@@ -235,10 +261,10 @@ static moxie_status time_line(bench *b, int i, moxie_limits *before, moxie_error
     const bench_arguments *args = b->args;
     bench_line *line = &b->lines[i];
     moxie_limits after = MOXIE_LIMITS_INIT;
-    moxie_status status = bench_line_time(&b->model, &b->routing, b->tokens[i], args->repeats, args->seed,
+    moxie_status status = bench_line_time(b->backend, &b->model, &b->routing, b->tokens[i], args->repeats, args->seed,
                                           b->limits.found.cache_bytes, line, error);
     if (status == MOXIE_OK && !args->limits_file)
-        status = moxie_measure_limits(b->executor, args->layer.isa, &after, error);
+        status = cli_limits_measure(&b->device, &after, error);
     if (status != MOXIE_OK)
         return status;
     moxie_limits around = *before;
@@ -249,7 +275,7 @@ static moxie_status time_line(bench *b, int i, moxie_limits *before, moxie_error
         keep_better(&around, &after);
         *before = after;
     }
-    bench_line_set_floor(line, &around);
+    bench_line_set_floor(line, &b->model.config, &around);
     return MOXIE_OK;
 }
 
@@ -273,9 +299,22 @@ static moxie_status time_lines(bench *b, moxie_error *error)
     return status;
 }
 
+/* Over the best of all measurements, as the lines' own floors are: FP8's where operations count as such. */
+static moxie_status draw_plot(const bench *b, moxie_error *error)
+{
+    const moxie_limits *limits = &b->limits.found;
+    const bool fp8 = b->lines[0].fp8_tflop_s > 0;
+    const bench_roof roof = { fp8 ? "fp8" : "bf16", limits->read_gb_s,
+                              fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s };
+    char title[256], subtitle[256];
+    bench_titles(b, title, subtitle, sizeof title);
+    return bench_plot_write(b->args->plot, title, subtitle, b->lines, b->n_lines, &roof, error);
+}
+
 static moxie_status run_bench(bench *b, moxie_error *error)
 {
     const bench_arguments *args = b->args;
+    uint64_t workspace_bytes = 0;
     moxie_status status = args->plot ? bench_plot_find(error) : MOXIE_OK;
     if (status == MOXIE_OK)
         status = moxie_machine_info(&b->machine, error);
@@ -286,18 +325,17 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = moxie_executor_create(args->layer.threads, &b->executor, error);
     if (status == MOXIE_OK)
-        status = check_plan(b, error);
+        status = check_plan(b, &workspace_bytes, error);
     if (status == MOXIE_OK)
-        status = cli_limits_get(args->limits_file, b->executor, args->layer.isa, &b->limits, error);
+        status = b->backend->limits_of(&args->layer, b->executor, &b->device, error);
     if (status == MOXIE_OK)
-        status = prepare(b, error);
+        status = cli_limits_get(args->limits_file, &b->device, &b->limits, error);
+    if (status == MOXIE_OK)
+        status = prepare(b, workspace_bytes, error);
     if (status == MOXIE_OK)
         status = time_lines(b, error);
-    if (status == MOXIE_OK && args->plot) {
-        char title[256], subtitle[256];
-        bench_titles(b, title, subtitle, sizeof title);
-        status = bench_plot_write(args->plot, title, subtitle, b->lines, b->n_lines, &b->limits.found, error);
-    }
+    if (status == MOXIE_OK && args->plot)
+        status = draw_plot(b, error);
     return status;
 }
 
@@ -312,7 +350,9 @@ int cmd_bench(int argc, char **argv)
 
     moxie_error error = { 0 };
     static bench b; /* large */
-    b = (bench) { .args = &args, .machine = MOXIE_MACHINE_INIT };
+    b = (bench) { .args = &args,
+                  .machine = MOXIE_MACHINE_INIT,
+                  .backend = args.layer.backend == MOXIE_BACKEND_CUDA ? &bench_on_cuda : &bench_on_cpu };
     const moxie_status status = run_bench(&b, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)

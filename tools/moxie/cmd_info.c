@@ -285,9 +285,12 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
 static moxie_status find_limits(const arguments *args, cli_limits *limits, moxie_error *error)
 {
     moxie_executor *executor = NULL;
+    cli_limits_of of;
     moxie_status status = moxie_executor_create(args->threads, &executor, error);
     if (status == MOXIE_OK)
-        status = cli_limits_get(args->limits_file, executor, NULL, limits, error);
+        status = cli_limits_of_cpu(executor, NULL, &of, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_get(args->limits_file, &of, limits, error);
     moxie_executor_destroy(executor);
     return status;
 }

@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# moxie bench --backend cuda, all of it but the kernels: on a launch table in plain C, whose GPU reads 4000 GB/s,
+# multiplies bf16 at 400 TFLOP/s and takes a microsecond a launch (tests/support/test_cuda_graph.h).
+. "$(dirname "$0")/cli_lib.sh"
+plain=$1/tests/libmoxie_cuda_plain.so
+[ -e "$plain" ] || { echo "skipped: $plain was not built"; exit 77; }
+
+# Without a library: the sentence that `run` uses, whichever it is here.
+synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
+export MOXIE_CUDA_LIBRARY="$tmp/none.so"
+expect 4 "MOXIE_CUDA_LIBRARY is .*none.so, which cannot be opened" "$moxie" bench "$tmp/model" --backend cuda
+sed 's/^moxie bench/moxie run/' "$tmp/err" >"$tmp/bench.err"
+expect 4 "which cannot be opened" "$moxie" run "$tmp/model" --backend cuda
+cmp -s "$tmp/err" "$tmp/bench.err" || fail "bench refuses in other words than run: $(cat "$tmp/bench.err")"
+expect 4 '"error"' "$moxie" bench "$tmp/model" --backend cuda --json
+
+export MOXIE_CUDA_LIBRARY="$plain"
+limits=$tmp/limits.json
+bench() { "$moxie" bench "$tmp/model" --backend cuda --repeats 1 "$@"; }
+
+# A table, with limits measured beside it.
+expect 0 "sm_80; cuda, sm_80, 108 multiprocessors, invariant, routing uniform" bench --tokens 3,1
+grep -qE "^limits  [0-9.]+ GB/s from memory, [0-9.]+ TFLOP/s bf16 .mma.sync m16n8k16., measured" "$tmp/out" ||
+    fail "no line of limits: $(grep limits "$tmp/out")"
+grep -q "plan    simple" "$tmp/out" || fail "the plan is not that of a GPU without tensor memory"
+[ "$(awk '/^ +[0-9]+ +[0-9.]+ / { printf "%s ", $1 }' "$tmp/out")" = "3 1 " ] || fail "lines are not those of --tokens 3,1"
+
+# JSON: every key that a line on a processor has, and what the table's clock makes of it. 16 experts, 8 chosen, 256 x 128:
+# one token is 8 x 3 x 2 x 256 x 128 operations, on 8 x 3 x 256 x 128 x (1/2 + 1/32) bytes.
+expect 0 '"command": "bench"' bench --tokens 1 --json --limits "$limits"
+for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
+    flop plan read_gb_s bf16_tflop_s fp8_tflop_s experts_touched gb_s gflop_s copies rows steps limits schema_version \
+    preempted_runs output_rms reuse_bytes runs_at_once device; do
+    grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
+done
+number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$tmp/out" | head -1; }
+is() {
+    awk -v a="$(number "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a >= 0.999 * b && a <= 1.001 * b) }' ||
+        fail "$1 is $(number "$1"), not $2"
+}
+is weight_bytes 417792
+is flop 1572864
+is read_gb_s 4000
+is bf16_tflop_s 400
+is floor_ms 0.000104448
+is ratio "$(awk -v m="$(number median_ms)" 'BEGIN { print m / 0.000104448 }')"
+grep -q '"floor_by": "memory"' "$tmp/out" || fail "the floor of one token is not that of memory"
+grep -q '"backend": "cuda"' "$tmp/out" || fail "the backend is not cuda"
+# A run is 7 launches: permute, quantize, multiply, activate, quantize, multiply, combine; then two a graph.
+awk -v m="$(number median_ms)" -v r="$(number runs_at_once)" 'BEGIN { exit !(r > 1 && m > 0.99e-3 * (7 + 2 / r) && m < 1.01e-3 * (7 + 2 / r)) }' ||
+    fail "$(number runs_at_once) runs take $(number median_ms) ms each"
+awk -v a="$(number reuse_bytes)" 'BEGIN { exit !(a >= 2 * 1048576) }' ||
+    fail "an expert was read again after $(number reuse_bytes) bytes of others, the L2 holds 1048576"
+awk -v a="$(number output_rms)" 'BEGIN { exit !(a > 0 && a < 1e6) }' || fail "no output came back"
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; b = json.load(open(sys.argv[1])); assert len(b["rows"]) == 1 and b["steps"]' "$tmp/out" ||
+        fail "the JSON is none, or lacks rows or steps"
+fi
+
+# Limits: written once, read after; those of a GPU are of no use to a processor.
+cp "$limits" "$tmp/kept"
+grep -q '"gpu": "sm_80"' "$limits" || fail "the file does not name the GPU"
+expect 0 "from the file" bench --tokens 1 --limits "$limits"
+cmp "$limits" "$tmp/kept" || fail "limits that fit were measured again"
+sed -i 's/"read_gb_s": [0-9][0-9.]*/"read_gb_s": 2000.0/' "$limits"
+expect 0 "limits  2000.0 GB/s" bench --tokens 1 --limits "$limits"
+sed -i 's/"bf16_tflop_s": [0-9][0-9.]*/"bf16_tflop_s": 0.0/' "$limits"
+expect 3 "not positive" bench --tokens 1 --limits "$limits"
+cp "$tmp/kept" "$limits"
+expect 0 "measured anew" "$moxie" info --limits "$limits" --threads 1
+grep -q '"cpu"' "$limits" || fail "info did not replace the limits of a GPU"
+
+# Weights come from memory at every batch size: from one launch to the next two L2s of others are read.
+expect 0 '"rows"' bench --tokens 1,2,5,16 --json
+awk -F'[:,]' '/"reuse_bytes"/ { n++; if ($2 < 2 * 1048576) bad = 1 } END { exit bad || n != 4 }' "$tmp/out" ||
+    fail "experts are read again too soon: $(grep reuse_bytes "$tmp/out")"
+
+# Presets, routings, batch sizes, devices.
+expect 0 "routing zipf" bench --tokens 2 --routing zipf
+expect 0 "routing one-hot" bench --tokens 2 --routing one-hot
+printf '0 1 2 3 4 5 6 7\n8 9 10 11 12 13 14 -1\n' >"$tmp/ids"
+expect 0 '"experts_touched": 15' bench --routing "$tmp/ids" --json
+expect 0 "16 experts, top-8" bench --device 0 --tokens 1
+expect 2 "go with --preset" bench --acts-of mxfp4_mxfp8
+expect 2 "scheme constructor .fp9. is unknown" "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
+expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
+expect 0 "CUDA kernel" "$moxie" info
+if command -v gnuplot >/dev/null; then
+    expect 0 "drawn in" bench --tokens 1,2 --plot "$tmp/roof.svg"
+    grep -qE "memory +4e\+03 GB/s" "$tmp/roof.svg" || fail "the roof is not the GPU's"
+fi
+finish

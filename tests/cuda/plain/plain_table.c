@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plain_table.c - the launch table without a GPU (test_cuda_table.h) as a library that libmoxie opens in the place of
+ * libmoxie_cuda, so that scripts can run every command of the tool on it:
+ *
+ *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...
+ *
+ * Its device has an L2 of 1 MiB, for which few copies of a layer do.
+ */
+#include "test_cuda_table.h"
+
+const mox_cuda_table *mox_cuda_table_get(void);
+
+__attribute__((visibility("default"))) const mox_cuda_table *mox_cuda_table_get(void)
+{
+    const mox_cuda_table *table = NULL;
+    test_cuda_begin();
+    test_cuda_set_l2(1 << 20);
+    return mox_cuda_open(&table, NULL) == MOXIE_OK ? table : NULL;
+}
