@@ -145,6 +145,13 @@ static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j)
     return j->rows <= MOX_AMX_NARROW ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
 }
 
+/* Where codes are dear to decode, further pairs of row tiles take the lines of the first. */
+static bool all_lines_stay(const moxie_quant *weight, const mox_amx_job *j)
+{
+    return j->kept || weight->element == MOXIE_BF16 ||
+           (j->way == MOX_AMX_WAY_SQUARE && j->segments == 1 && j->rows > 32 && mox_dtype_bits(weight->element) > 4);
+}
+
 void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
 {
@@ -177,7 +184,7 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
     if (fold == MOX_AMX_FOLD_E4M3 && !a->again)
         *j->raised.state = MOX_AMX_NOT_RAISED;
     const int64_t ring = j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK : MOX_AMX_RING;
-    j->lines_mask = direct || j->kept ? -1 : ring - 1;
+    j->lines_mask = all_lines_stay(weight, j) ? -1 : ring - 1;
     for (int p = 0; direct && p < panels; p++)
         j->panel[p].lines = (uint8_t *)(uintptr_t)j->panel[p].codes;
     if (panels == 1)

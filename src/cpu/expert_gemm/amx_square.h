@@ -7,9 +7,9 @@
  *     A 1 (7) |  C 2    |  C 3   |
  *
  * Both panels are decoded LEAD steps ahead, a part of a step after each product: a tile product is one long operation,
- * and what fits between two of them overlaps with it. Every pair of row tiles decodes anew. Lines kept for the next
- * pair would go through the second-level cache, which brings the activations already: that takes longer than decoding.
- * For the same reason the ring of lines is as short as it can be.
+ * and what fits between two of them overlaps with it. Every pair of row tiles decodes anew where codes have 4 bits, or
+ * segments end often: lines kept for the next pair go through the second-level cache, which brings the activations
+ * already, and that takes longer than decoding. For the same reason the ring of lines is as short as it can be.
  *
  * Sums of several segments lie in c.
  */
@@ -179,14 +179,14 @@ MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx
     }
 }
 
-/* `decode`: lines are made as the product goes, or fetched, once, where the record holds them. */
+/* `decode`: lines are made as the product goes, or fetched; once where all of them stay. */
 MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, const mox_amx_job *j)
 {
     const mox_amx_job part = mox_amx_part_of(j);
     for (int64_t row = 0; row < j->rows; row += 32) {
         const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
         mox_amx_configure((int)high, low > 0 ? (int)low : 1);
-        if (mox_amx_is_direct(f) && row > 0)
+        if (j->lines_mask < 0 && row > 0)
             mox_amx_square(f, false, j, &part, row, high, low);
         else
             mox_amx_square(f, decode, j, &part, row, high, low);
