@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# CUDA sources, where there is nvcc but no GPU: all compile for every generation that libmoxie_cuda is built for; kernels
+# of one generation (*_sm90*.cu), which claim its speed, keep everything in registers, and their main loops are made of
+# its instructions; kernels stay short, and their instances few.
+#   test_cuda_objects.sh BUILD [SOURCE...]     by default of all sources
+set -eu
+cd "$(dirname "$0")/../.."
+nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }
+ptxas=$(dirname "$nvcc")/ptxas
+command -v "$ptxas" >/dev/null || ptxas=ptxas
+most_instances=60 most_lines=150
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# One source for one generation, with the flags of cmake/moxie_cuda.cmake: PTX, and what the assembler says of it.
+cat >"$tmp/compile" <<END
+set -e
+name=\$(basename "\$2" .cu).\$1
+"$nvcc" -ptx -arch=sm_\$1 -O3 -DNDEBUG -std=c++20 -fmad=false --expt-relaxed-constexpr -Iinclude -Isrc \
+    -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers "\$2" -o "$tmp/\$name.ptx" >"$tmp/\$name.log" 2>&1 &&
+    "$ptxas" -v -O3 -arch=sm_\$1 "$tmp/\$name.ptx" -o /dev/null >>"$tmp/\$name.log" 2>&1 ||
+    { echo "FAILED: \$2 does not compile for sm_\$1:"; head -20 "$tmp/\$name.log"; exit 1; }
+END
+
+# The longest first.
+[ $# -eq 0 ] || shift
+sources=${*:-$(find src/cuda -name '*.cu')}
+for file in $sources; do
+    case $file in
+    *_sm90*) echo "0 $(wc -c <"$file") 90a $file" ;;
+    *) for sm in 80 90a 100; do echo "1 $(wc -c <"$file") $sm $file"; done ;;
+    esac
+done | sort -k1,1n -k2,2nr | cut -d' ' -f3- | xargs -P "$(nproc)" -n 2 sh "$tmp/compile" || fail "sources that do not compile"
+
+# What claims speed spills nothing, keeps no array in memory, and waits for no product that it need not wait for.
+for log in "$tmp"/*_sm90*.90a.log; do
+    [ -e "$log" ] || continue
+    name=$(basename "$log" .90a.log)
+    awk '/Compiling entry function/ { kernel = $7 }
+        /bytes stack frame/ && ($1 > 0 || $5 > 0 || $9 > 0) { print kernel ": " $0; bad = 1 }
+        /Potential Performance Loss|Registers are spilled|Local memory used/ { print; bad = 1 }
+        END { exit bad }' "$log" || fail "$name: registers or arrays in local memory, or products in order"
+done
+
+# Their main loops: every kernel with sm90_gemm in its name.
+for ptx in "$tmp"/*_sm90*.90a.ptx; do
+    [ -e "$ptx" ] || continue
+    awk 'function check() {
+            if (kernel ~ /sm90_gemm/) {
+                count++
+                if (!wgmma) { print kernel ": no wgmma.mma_async"; bad = 1 }
+                if (!bulk) { print kernel ": no cp.async.bulk into shared memory"; bad = 1 }
+                if (!barrier) { print kernel ": no mbarrier"; bad = 1 }
+            }
+            wgmma = bulk = barrier = 0
+        }
+        /^[ \t]*\/\// { next }
+        /\.entry/ { check(); kernel = $NF }
+        /wgmma\.mma_async/ { wgmma = 1 }
+        /cp\.async\.bulk\.shared/ { bulk = 1 }
+        /mbarrier\./ { barrier = 1 }
+        END { check(); print count + 0 > counts; exit bad }' counts="$ptx.count" "$ptx" ||
+        fail "$(basename "$ptx" .90a.ptx): a main loop without the instructions of its generation"
+done
+loops=$(find "$tmp" -name '*.count' -exec cat {} + | awk '{ n += $1 } END { print n + 0 }')
+[ $# -gt 0 ] || [ "$loops" -ge 3 ] || fail "$loops main loops were found in *_sm90*.cu, of bf16, f16 and e4m3 there are three"
+
+# Instances: entries of libmoxie_cuda's code for one generation.
+instances=$(cat "$tmp"/*.90a.ptx | grep -c '\.entry')
+[ "$instances" -le $most_instances ] || fail "$instances kernel instances, $most_instances are meant to be enough"
+
+# Lengths, from the line with the name to the closing brace in the first column.
+find src/cuda '(' -name '*.cu' -o -name '*.cuh' ')' -exec awk -v most=$most_lines '
+    FNR == 1 { start = 0 }
+    /__global__|__device__/ && !start { start = FNR }
+    /;$/ && start == FNR { start = 0 }
+    /^}/ { if (start && FNR - start + 1 > most) { print FILENAME ":" start ": " FNR - start + 1 " lines"; bad = 1 } start = 0 }
+    END { exit bad }' {} + || fail "kernels of more than $most_lines lines"
+
+echo "$(echo "$sources" | wc -w) sources, $instances kernel instances, $loops main loops of Hopper"
+[ $failures = 0 ]
