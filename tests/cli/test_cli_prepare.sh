@@ -22,6 +22,18 @@ expect 0 '"name": "trtllm-mxint4"' "$moxie" prepare --list --json
 expect 0 '"multiple": 256' "$moxie" prepare --list --json
 
 "$moxie" synth kimi-k2-thinking -o "$tmp/model" --layers 2 --experts 8 --hidden 512 --intermediate 512 >/dev/null
+# Those that take a checkpoint's weights, as they are or padded, and why the others do not.
+fits() {
+    "$moxie" prepare --list "$1" | awk -v name="$2" '/^[a-z]/ { heading = $0 } $1 == name { print heading }'
+}
+expect 0 "by its layer 1:" "$moxie" prepare --list "$tmp/model"
+[ "$(fits "$tmp/model" trtllm-mxint4)" = "take them" ] || fail "--list DIR does not say that trtllm-mxint4 takes it"
+[ "$(fits "$tmp/model" trtllm-mxfp4)" = "do not" ] || fail "--list DIR does not say that trtllm-mxfp4 refuses it"
+expect 0 "^    trtllm-mxfp4  *w13 is .*elements must be f4_e2m1" "$moxie" prepare --list "$tmp/model"
+expect 0 '"fits": "no"' "$moxie" prepare --list "$tmp/model" --json
+expect 3 "nowhere" "$moxie" prepare --list "$tmp/nowhere"
+expect 2 "second one" "$moxie" prepare --list "$tmp/model" "$tmp/model"
+
 prepare() {
     want=$1 text=$2
     shift 2
@@ -51,6 +63,7 @@ expect 4 "intermediate is 128, which must be a multiple of 256: .*nearest that w
 "$moxie" synth qwen3-30b-a3b --format awq -o "$tmp/groups" --layers 1 --experts 8 --hidden 320 --intermediate 256 >/dev/null
 expect 4 "hidden is 320, which must be a multiple of the group, 128: .*256 or 384 \(groups of 64, .*--pad" \
     "$moxie" prepare "$tmp/groups" --layout moe-wna16 -o "$tmp/made"
+[ "$(fits "$tmp/groups" moe-wna16)" = "take them with --pad" ] || fail "--list DIR does not say that --pad helps"
 expect 0 "groups: made 2 times smaller" "$moxie" prepare "$tmp/groups" --layout moe-wna16 --pad -o "$tmp/halved"
 expect 0 '"scales_repeated": 2' "$moxie" prepare --verify "$tmp/halved" --json
 expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/halved" -o "$tmp/whole"
@@ -122,6 +135,9 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 # An interrupted undo is gone on with; a layer that is damaged, or of other weights, is made again.
+mkdir "$tmp/later.partial"
+expect 3 "later.partial: is what an interrupted run left" "$moxie" prepare --verify "$tmp/later/"
+rmdir "$tmp/later.partial"
 interrupted_undo() {
     rm -rf "$tmp/going" "$tmp/going.partial"
     cp -r "$tmp/back" "$tmp/going.partial"

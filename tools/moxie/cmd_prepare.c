@@ -31,7 +31,8 @@ static const struct argp_option options[] = {
     { "undo", OPT_UNDO, NULL, 0,
       "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
     { "verify", OPT_VERIFY, NULL, 0, "DIR is a prepared directory: read it again, exit code 1 if it is not whole", 1 },
-    { "list", OPT_LIST, NULL, 0, "every layout with what it takes and its limits", 1 },
+    { "list", OPT_LIST, NULL, 0,
+      "every layout with what it takes and its limits; with DIR, which of them take its weights", 1 },
     { "json", 'j', NULL, 0, "print one JSON object", 2 },
     { 0 },
 };
@@ -76,6 +77,8 @@ static void add_directory(struct argp_state *state, arguments *args, char *text)
 static void check_arguments(struct argp_state *state, const arguments *args)
 {
     const prepare_options *p = &args->prepare;
+    if (args->mode != UNDO && p->n_more > 0)
+        argp_error(state, "one directory at a time; \"%s\" is a second one", p->more[0]);
     if (args->mode == LIST)
         return;
     if (!p->dir)
@@ -83,9 +86,7 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (args->mode != VERIFY && !p->out)
         argp_error(state, "-o OUT is needed, the directory to make");
     if (args->mode == PREPARE && !p->layout)
-        argp_error(state, "--layout NAME is needed; `moxie prepare --list` shows the layouts");
-    if (args->mode != UNDO && p->n_more > 0)
-        argp_error(state, "one directory at a time; \"%s\" is a second one", p->more[0]);
+        argp_error(state, "--layout NAME is needed; `moxie prepare --list %s` shows which there are for it", p->dir);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -115,40 +116,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* ---- the list ---------------------------------------------------------------------------------------- */
-
-static int list_text(void)
-{
-    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
-    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
-        printf("%s%s: %s\n    for           %s\n    takes         %s\n", i ? "\n" : "", layout.name, layout.summary,
-               layout.caller, layout.takes);
-        for (int32_t l = 0; l < layout.n_limits; l++)
-            printf("    %-12s  a multiple of %d: %s%s\n", layout.limits[l].extent, layout.limits[l].multiple,
-                   layout.limits[l].why, layout.limits[l].pads ? " (--pad fills up)" : "");
-    }
-    return CLI_OK;
-}
-
-static int list_json(void)
-{
-    json_t *object = cli_json_begin("prepare"), *layouts = json_array();
-    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
-    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
-        json_t *limits = json_array();
-        for (int32_t l = 0; l < layout.n_limits; l++)
-            json_array_append_new(limits, json_pack("{s:s, s:i, s:b, s:s}", "extent", layout.limits[l].extent,
-                                                    "multiple", layout.limits[l].multiple, "pads",
-                                                    layout.limits[l].pads, "why", layout.limits[l].why));
-        json_array_append_new(layouts,
-                              json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout.name, "summary", layout.summary,
-                                        "caller", layout.caller, "takes", layout.takes, "limits", limits));
-    }
-    json_object_set_new(object, "layouts", layouts);
-    cli_json_end(object);
-    return CLI_OK;
-}
-
 /* ---- what was done ----------------------------------------------------------------------------------- */
 
 static void print_text(const arguments *args, const prepare_report *r)
@@ -163,6 +130,8 @@ static void print_text(const arguments *args, const prepare_report *r)
     if (r->kept > 0)
         printf(" (%lld of them before)", (long long)r->kept);
     printf(", %s, %.1f s\n", cli_bytes(bytes, r->bytes), r->seconds);
+    if (args->mode == UNDO)
+        printf("experts only: what else the checkpoint had, its router for one, was never taken out of it\n");
     if (args->mode != UNDO && info->intermediate != info->whole_intermediate)
         printf("share: %lld to %lld of the intermediate size of %lld\n", (long long)info->first_intermediate,
                (long long)(info->first_intermediate + info->intermediate - 1), (long long)info->whole_intermediate);
@@ -239,7 +208,7 @@ int cmd_prepare(int argc, char **argv)
     static const struct argp parser = {
         options,
         parse,
-        "DIR --layout NAME -o OUT\n--undo DIR... -o OUT\n--verify DIR\n--list",
+        "DIR --layout NAME -o OUT\n--undo DIR... -o OUT\n--verify DIR\n--list [DIR]",
         "A checkpoint's experts as another engine's kernels want them, one expert in memory at a time, and back.",
         0,
         0,
@@ -248,7 +217,7 @@ int cmd_prepare(int argc, char **argv)
     arguments args = { .prepare = { .first_layer = -1, .last_layer = -1, .how = { .tp_size = 1, .ep_size = 1 } } };
     argp_parse(&parser, argc, argv, 0, NULL, &args);
     if (args.mode == LIST)
-        return args.prepare.json ? list_json() : list_text();
+        return prepare_list(&args.prepare);
     if (args.prepare.layout)
         snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
     /* "out/" would put "out/.partial" inside. */

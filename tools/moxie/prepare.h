@@ -123,6 +123,11 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
                            const moxie_executor *executor, cli_progress *progress, prepare_report *report,
                            moxie_error *error);
 
+/* ---- the layouts (prepare_list.c) ------------------------------------------------------------------- */
+
+/* Prints every layout; with options->dir, which of them take the weights of its first layer. An exit code. */
+int prepare_list(const prepare_options *options);
+
 /* ---- all layers (prepare_all.c) --------------------------------------------------------------------- */
 
 /* `out` is absent or an empty directory. */

@@ -72,6 +72,20 @@ static bool take_layers(const json_t *list, prepare_how *out)
     return out->layers && count > 0;
 }
 
+/* Whoever names OUT after an interruption has OUT.partial only. */
+static moxie_status no_manifest(const char *dir, const char *path, int why, moxie_error *error)
+{
+    char partial[PATH_MAX];
+    int length = (int)strlen(dir);
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    snprintf(partial, sizeof partial, "%.*s%s", length, dir, PREPARE_PARTIAL);
+    if (access(dir, F_OK) != 0 && access(partial, F_OK) == 0)
+        return cli_error(MOXIE_ERR_IO, error, partial,
+                         "is what an interrupted run left, and %s is not there yet: run the same command again", dir);
+    return cli_error(MOXIE_ERR_IO, error, path, "%s; a directory that `moxie prepare` made is expected", strerror(why));
+}
+
 moxie_status prepare_manifest_read(const char *dir, prepare_how *out, moxie_error *error)
 {
     char path[PATH_MAX];
@@ -79,8 +93,7 @@ moxie_status prepare_manifest_read(const char *dir, prepare_how *out, moxie_erro
     *out = (prepare_how) { 0 };
     path_in(dir, PREPARE_MANIFEST, path);
     if (access(path, R_OK) != 0)
-        return cli_error(MOXIE_ERR_IO, error, path, "%s; a directory that `moxie prepare` made is expected",
-                         strerror(errno));
+        return no_manifest(dir, path, errno, error);
     json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
     const char *kind = "", *layout = "";
     json_t *layers = NULL;

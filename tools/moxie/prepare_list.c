@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare_list.c - `moxie prepare --list`: every layout with what it takes and its limits. With a checkpoint's
+ * directory, which layouts take the weights of its first layer of experts:
+ *
+ *     as they are  |  with --pad  |  not, and why
+ *
+ * Weights are not read: an expert whose values a target cannot hold is refused when it is prepared.
+ */
+#include <string.h>
+
+#include "prepare.h"
+
+/* ---- which take the weights --------------------------------------------------------------------------- */
+
+typedef enum fit { FITS, FITS_PADDED, REFUSED, FITS_COUNT } fit;
+
+/* Of one checkpoint. */
+typedef struct subject {
+    const prepare_options *options;
+    moxie_model *model;
+    moxie_model_layer *loaded;
+    int64_t layer;
+} subject;
+
+static moxie_status open_subject(const prepare_options *options, subject *s, moxie_error *error)
+{
+    moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
+    moxie_model_layer_info info;
+    model_options.experts_only = 1;
+    *s = (subject) { .options = options };
+    moxie_status status = moxie_model_open(options->dir, &model_options, &s->model, error);
+    if (status == MOXIE_OK)
+        status = moxie_model_describe_layer(s->model, 0, &info, error);
+    if (status != MOXIE_OK)
+        return status;
+    s->layer = info.layer;
+    return moxie_model_load_layer(s->model, s->layer, &s->loaded, error);
+}
+
+static void close_subject(subject *s)
+{
+    moxie_model_layer_free(s->loaded);
+    moxie_model_close(s->model);
+}
+
+/* `why`: the refusal, of weights as they are. */
+static fit fit_of(const subject *s, const char *layout, moxie_error *why)
+{
+    prepare_how how = s->options->how;
+    moxie_error padded;
+    for (how.pad = s->options->how.pad; how.pad < 2; how.pad++) {
+        moxie_preparation *preparation = NULL;
+        snprintf(how.layout, sizeof how.layout, "%s", layout);
+        const moxie_status status = prepare_plan(&how, s->loaded, &preparation, how.pad ? &padded : why);
+        moxie_preparation_destroy(preparation);
+        if (status == MOXIE_OK)
+            return how.pad ? FITS_PADDED : FITS;
+    }
+    if (s->options->how.pad)
+        *why = padded;
+    return REFUSED;
+}
+
+/* Without the layout's name, which stands before it already. */
+static const char *reason_in(const moxie_error *why, const char *layout)
+{
+    const size_t length = strlen(layout);
+    const bool named = !strncmp(why->text, "layout ", 7) && !strncmp(why->text + 7, layout, length) &&
+                       !strncmp(why->text + 7 + length, ": ", 2);
+    return named ? why->text + 7 + length + 2 : why->text;
+}
+
+static void print_fits(const subject *s)
+{
+    static const char *const headings[] = { "take them", "take them with --pad", "do not" };
+    printf("layouts for the experts of %s, by its layer %lld:\n", s->options->dir, (long long)s->layer);
+    for (int f = 0; f < FITS_COUNT; f++) {
+        moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+        bool any = false;
+        for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+            moxie_error why = { 0 };
+            if (fit_of(s, layout.name, &why) != (fit)f)
+                continue;
+            if (!any)
+                printf("\n%s\n", headings[f]);
+            any = true;
+            printf("    %-32s  %s\n", layout.name, f == REFUSED ? reason_in(&why, layout.name) : layout.summary);
+        }
+    }
+}
+
+/* ---- all of them -------------------------------------------------------------------------------------- */
+
+static void print_layouts(void)
+{
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        printf("%s%s: %s\n    for           %s\n    takes         %s\n", i ? "\n" : "", layout.name, layout.summary,
+               layout.caller, layout.takes);
+        for (int32_t l = 0; l < layout.n_limits; l++)
+            printf("    %-12s  a multiple of %d: %s%s\n", layout.limits[l].extent, layout.limits[l].multiple,
+                   layout.limits[l].why, layout.limits[l].pads ? " (--pad fills up)" : "");
+    }
+}
+
+static json_t *json_of(const moxie_prepare_layout *layout)
+{
+    json_t *limits = json_array();
+    for (int32_t l = 0; l < layout->n_limits; l++)
+        json_array_append_new(limits, json_pack("{s:s, s:i, s:b, s:s}", "extent", layout->limits[l].extent, "multiple",
+                                                layout->limits[l].multiple, "pads", layout->limits[l].pads, "why",
+                                                layout->limits[l].why));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout->name, "summary", layout->summary, "caller",
+                     layout->caller, "takes", layout->takes, "limits", limits);
+}
+
+/* `s` NULL: no checkpoint was given. */
+static void print_json(const subject *s)
+{
+    static const char *const fits[] = { "yes", "padded", "no" };
+    json_t *object = cli_json_begin("prepare"), *layouts = json_array();
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        json_t *one = json_of(&layout);
+        moxie_error why = { 0 };
+        const fit f = s ? fit_of(s, layout.name, &why) : FITS;
+        if (s)
+            json_object_set_new(one, "fits", json_string(fits[f]));
+        if (f == REFUSED)
+            json_object_set_new(one, "refusal", json_string(reason_in(&why, layout.name)));
+        json_array_append_new(layouts, one);
+    }
+    json_object_set_new(object, "layouts", layouts);
+    cli_json_end(object);
+}
+
+int prepare_list(const prepare_options *options)
+{
+    moxie_error error = { 0 };
+    subject s;
+    if (!options->dir) {
+        if (options->json)
+            print_json(NULL);
+        else
+            print_layouts();
+        return CLI_OK;
+    }
+    const moxie_status status = open_subject(options, &s, &error);
+    if (status == MOXIE_OK && options->json)
+        print_json(&s);
+    else if (status == MOXIE_OK)
+        print_fits(&s);
+    close_subject(&s);
+    return status == MOXIE_OK ? CLI_OK : cli_fail("prepare", options->json, status, &error);
+}
