@@ -19,6 +19,7 @@
 enum {
     MOX_AMX_LINE = 64,         /* bytes of a pair line, and of a step of a row of activations */
     MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
+    MOX_AMX_LEAD = 2,          /* steps between decoding and product */
     MOX_AMX_RING = 4,          /* steps of lines that are kept when a panel is decoded as it goes by */
     MOX_AMX_CHUNK = 4,         /* steps that are decoded together where rows are many and segments short */
     MOX_AMX_TILE = 256,        /* numbers of a C tile */

@@ -91,10 +91,13 @@ MOX_KERNEL_INLINE void mox_amx_narrow_step(bool even, int P, const uint8_t *a, c
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, const mox_amx_job *j, int64_t segment,
-                                            __m512 sum[2][MOX_AMX_NARROW])
+MOX_KERNEL_INLINE float *mox_amx_narrow_buffer(const mox_amx_job *j, bool even)
 {
-    float *buffer = j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
+    return j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
+}
+
+MOX_KERNEL_INLINE void mox_amx_narrow_store(bool even, int P, float *buffer)
+{
     MOX_FENCE();
     if (even) {
         MOX_TILE_STORE(0, buffer);
@@ -106,10 +109,17 @@ MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, 
             MOX_TILE_STORE(3, buffer + MOX_AMX_TILE);
     }
     MOX_FENCE();
+}
+
+MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, const mox_amx_job *j, int64_t segment,
+                                            __m512 sum[2][MOX_AMX_NARROW])
+{
+    const float *buffer = mox_amx_narrow_buffer(j, even);
     for (int p = 0; p < P; p++)
         mox_amx_drain_rows(acts, j, buffer + p * MOX_AMX_TILE, mox_amx_end_of(j, &j->panel[p], segment), 0, R, sum[p]);
 }
 
+/* The segment before is drained after the products of this one, so that it need not be waited for. */
 MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool acts, bool even, int R, int P, const mox_amx_job *j,
                                               int64_t segment, __m512 sum[2][MOX_AMX_NARROW])
 {
@@ -117,9 +127,11 @@ MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool acts, bool ev
     for (int64_t s = first; s < last; s++) {
         mox_amx_narrow_step(even, P, j->a + s * j->rows * 64, mox_amx_lines_of(j, 0, s), mox_amx_lines_of(j, 1, s));
         for (int p = 0; p < P; p++)
-            mox_amx_decode_step(f, j, p, s + 1);
+            mox_amx_decode_step(f, j, p, s + MOX_AMX_LEAD);
     }
-    mox_amx_narrow_drain(acts, even, R, P, j, segment, sum);
+    mox_amx_narrow_store(even, P, mox_amx_narrow_buffer(j, even));
+    if (segment > 0)
+        mox_amx_narrow_drain(acts, !even, R, P, j, segment - 1, sum);
 }
 
 /* R: rows of the sums kept, at least the rows there are. */
@@ -129,13 +141,15 @@ MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, bool acts, int R, int P, c
     for (int p = 0; p < P; p++)
         for (int r = 0; r < R; r++)
             sum[p][r] = _mm512_setzero_ps();
-    for (int p = 0; p < P; p++)
-        mox_amx_decode_step(f, j, p, 0);
+    for (int64_t s = 0; s < MOX_AMX_LEAD; s++)
+        for (int p = 0; p < P; p++)
+            mox_amx_decode_step(f, j, p, s);
     for (int64_t segment = 0; segment < j->segments; segment += 2) {
         mox_amx_narrow_segment(f, acts, true, R, P, j, segment, sum);
         if (segment + 1 < j->segments)
             mox_amx_narrow_segment(f, acts, false, R, P, j, segment + 1, sum);
     }
+    mox_amx_narrow_drain(acts, j->segments % 2 == 1, R, P, j, j->segments - 1, sum);
     for (int r = 0; r < R; r++)
         for (int p = 0; p < P && r < j->rows; p++)
             _mm512_store_ps(j->c + r * 32 + p * 16, sum[p][r]);

@@ -18,8 +18,6 @@
 
 #include "cpu/expert_gemm/amx_segments.h"
 
-enum { MOX_AMX_LEAD = 2 };
-
 /* Where a step's operands lie. */
 typedef struct mox_amx_tiles {
     const uint8_t *a0, *a1; /* a1 is for two tiles of rows */
