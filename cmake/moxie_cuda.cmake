@@ -42,7 +42,8 @@ add_library(moxie_cuda MODULE ${MOXIE_CUDA_HOST} ${MOXIE_CUDA_KERNELS} src/base/
 moxie_cuda_target(moxie_cuda)
 set_target_properties(moxie_cuda PROPERTIES PREFIX lib)
 target_link_libraries(moxie_cuda PRIVATE CUDA::cudart_static)
-target_link_options(moxie_cuda PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/libmoxie_cuda.map -Wl,--no-undefined)
+target_link_options(moxie_cuda PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/libmoxie_cuda.map -Wl,--no-undefined
+                    -Wl,--wrap=__cudaRegisterFunction) # src/cuda/device/device_count.c
 if(MOXIE_CUDA_SM90)
     add_library(moxie_cuda_sm90 OBJECT ${MOXIE_CUDA_SM90})
     moxie_cuda_target(moxie_cuda_sm90)

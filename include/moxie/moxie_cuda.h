@@ -39,6 +39,7 @@ typedef struct moxie_cuda_info {
     char opened[256];  /* the file that was opened, "" without one */
     char built[96];    /* its compiler and architectures */
     char missing[512]; /* why there is no device; "" when there is one */
+    int32_t kernels;   /* in the file, instances of templates each */
 } moxie_cuda_info;
 #define MOXIE_CUDA_INFO_INIT MOXIE_INIT(moxie_cuda_info)
 /* Fills `out`; that something is missing is no failure. Thread-safe. */

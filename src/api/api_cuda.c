@@ -25,6 +25,7 @@ moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
     if (status == MOXIE_OK) {
         snprintf(info.opened, sizeof info.opened, "%s", mox_cuda_library());
         snprintf(info.built, sizeof info.built, "%s", table->built);
+        info.kernels = table->kernels();
         status = table->count(&info.devices, &why);
         if (status == MOXIE_OK && info.devices == 0)
             status = mox_fail(MOXIE_ERR_UNSUPPORTED, &why, "the driver knows no device");

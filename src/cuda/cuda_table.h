@@ -85,8 +85,9 @@ enum {
      sizeof(mox_cuda_combine_args) + sizeof(mox_cuda_limits_args) + sizeof(mox_cuda_features))
 
 typedef struct mox_cuda_table {
-    uint32_t version, bytes; /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
-    const char *built;       /* compiler and architectures, for `moxie info` */
+    uint32_t version, bytes;  /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
+    const char *built;        /* compiler and architectures, for `moxie info` */
+    int32_t (*kernels)(void); /* how many the library holds, instances of templates each */
 
     /* ---- devices -------------------------------------------------------------------------------- */
     /* How many there are; fails, in words, without a driver. */

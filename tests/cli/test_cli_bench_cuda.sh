@@ -85,7 +85,13 @@ expect 0 "16 experts, top-8" bench --device 0 --tokens 1
 expect 2 "go with --preset" bench --acts-of mxfp4_mxfp8
 expect 2 "scheme constructor .fp9. is unknown" "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
 expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
-expect 0 "CUDA kernel" "$moxie" info
+
+# Info: rows, whose kernels the library counts.
+expect 0 "^[0-9]+ rows for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
+grep -qE "^expert_gemm +simple_any +cuda +rowmajor +EXACT +yes" "$tmp/out" || fail "info --kernels lists no CUDA row"
+! grep -q "^processor" "$tmp/out" || fail "info --kernels prints more than kernels"
+expect 0 '"cuda_instances": 7' "$moxie" info --json
+expect 0 "their kernels are in libmoxie_cuda, which was not found" env MOXIE_CUDA_LIBRARY="$tmp/none.so" "$moxie" info
 if command -v gnuplot >/dev/null; then
     expect 0 "drawn in" bench --tokens 1,2 --plot "$tmp/roof.svg"
     grep -qE "memory +4e\+03 GB/s" "$tmp/roof.svg" || fail "the roof is not the GPU's"

@@ -63,6 +63,11 @@ int test_cuda_allocations(void)
 
 /* ---- device -------------------------------------------------------------------------------------------- */
 
+static int32_t kernels(void)
+{
+    return 7;
+}
+
 static moxie_status count(int32_t *out, moxie_error *error)
 {
     (void)error;
@@ -385,6 +390,7 @@ static mox_cuda_table table = {
     .version = MOX_CUDA_TABLE_VERSION,
     .bytes = sizeof table + MOX_CUDA_ARGS_BYTES,
     .built = "a table of the tests",
+    .kernels = kernels,
     .count = count,
     .features = features,
     .use = use,

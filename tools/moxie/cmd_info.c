@@ -13,18 +13,19 @@
 #include <string.h>
 
 typedef struct arguments {
-    bool json, measure;
+    bool json, measure, kernels;
     const char *limits_file;
     int32_t threads;
 } arguments;
 
-enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS };
+enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS, OPT_KERNELS };
 
 static const struct argp_option options[] = {
     { "measure", OPT_MEASURE, NULL, 0, "measure the machine's limits: memory, L2, arithmetic (some seconds)", 0 },
     { "limits", OPT_LIMITS, "FILE", 0, "take them from FILE, or measure them and write it", 0 },
     { "threads", OPT_THREADS, "N", 0, "that measure (default: one per processor)", 0 },
-    { "json", 'j', NULL, 0, "print one JSON object", 0 },
+    { "kernels", OPT_KERNELS, NULL, 0, "only the kernels", 0 },
+    { "json", 'j', NULL, 0, "print one JSON object, always of everything", 0 },
     { 0 },
 };
 
@@ -33,6 +34,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     arguments *args = state->input;
     switch (key) {
     case OPT_MEASURE: args->measure = true; return 0;
+    case OPT_KERNELS: args->kernels = true; return 0;
     case OPT_LIMITS: args->limits_file = arg; return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case 'j': args->json = true; return 0;
@@ -164,7 +166,7 @@ static void print_devices(const moxie_cuda_info *cuda)
                device.usable ? device.features : "too old, moxie needs sm_80");
 }
 
-static void print_cuda_kernels(void)
+static void print_cuda_kernels(const moxie_cuda_info *cuda)
 {
     static const char *const headings[] = { "family", "CUDA kernel", "needs", "layout", "class", "here" };
     cli_table table;
@@ -181,7 +183,10 @@ static void print_cuda_kernels(void)
     }
     cli_table_print(&table);
     cli_table_free(&table);
-    printf("%d rows for CUDA\n", rows);
+    if (cuda->opened[0])
+        printf("%d rows for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cuda->opened);
+    else
+        printf("%d rows for CUDA; their kernels are in libmoxie_cuda, which was not found\n", rows);
 }
 
 static json_t *json_devices(void)
@@ -210,6 +215,15 @@ static json_t *json_cuda_kernels(void)
 
 /* ---- all of it ------------------------------------------------------------------------------------- */
 
+static void print_all_kernels(const moxie_machine *machine, const moxie_cuda_info *cuda)
+{
+    print_families(machine);
+    putchar('\n');
+    print_kernels(machine);
+    putchar('\n');
+    print_cuda_kernels(cuda);
+}
+
 static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda, const moxie_limits *limits)
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
@@ -222,11 +236,7 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
     print_names("capped       ", features(machine, true), "none");
     print_devices(cuda);
     putchar('\n');
-    print_families(machine);
-    putchar('\n');
-    print_kernels(machine);
-    putchar('\n');
-    print_cuda_kernels();
+    print_all_kernels(machine, cuda);
     putchar('\n');
     if (limits) {
         printf("limits of %d threads, %s:\n", limits->workers, limits->isa);
@@ -274,6 +284,7 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     json_object_set_new(object, "cuda", json_boolean(!cuda->missing[0]));
     json_object_set_new(object, "cuda_library", json_string(cuda->opened));
     json_object_set_new(object, "cuda_missing", json_string(cuda->missing));
+    json_object_set_new(object, "cuda_instances", json_integer(cuda->kernels));
     json_object_set_new(object, "cuda_devices", json_devices());
     json_object_set_new(object, "cuda_kernels", json_cuda_kernels());
     json_object_set_new(object, "families", json_families(machine));
@@ -315,6 +326,8 @@ int cmd_info(int argc, char **argv)
         return cli_fail("info", args.json, status, &error);
     if (args.json)
         print_json(&machine, &cuda, wanted ? &limits.found : NULL);
+    else if (args.kernels)
+        print_all_kernels(&machine, &cuda);
     else
         print_text(&machine, &cuda, wanted ? &limits.found : NULL);
     return CLI_OK;

@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/device/device_count.h"
 #include "cuda/device/device_error.h"
 
 /* ---- failures -------------------------------------------------------------------------------------- */
@@ -263,6 +264,7 @@ static const mox_cuda_table table = {
     .version = MOX_CUDA_TABLE_VERSION,
     .bytes = sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES,
     .built = "CUDA " MOX_STRING(CUDART_VERSION) ", " MOX_CUDA_ARCHITECTURES,
+    .kernels = mox_cuda_kernels,
     .count = count,
     .features = features,
     .use = use,
