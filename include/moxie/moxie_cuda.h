@@ -59,10 +59,10 @@ typedef struct moxie_cuda_device {
 MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_error *error);
 
 /* As moxie_plan_run, with every pointer of `args` in the memory of the layer's device, `workspace` aligned to 256
- * bytes. Enqueues on `stream` and returns: it neither allocates nor waits, and what it enqueues depends on `args` and
- * the plan alone, so that it may be captured into a graph and replayed with other contents of the same buffers. Makes
- * the layer's device the calling thread's. Plans of one layer may run on several streams at once, each with its own
- * workspace. */
+ * bytes, `hidden` to 16. Enqueues on `stream` and returns: it neither allocates nor waits, and what it enqueues depends
+ * on `args` and the plan alone, so that it may be captured into a graph and replayed with other contents of the same
+ * buffers. Makes the layer's device the calling thread's. Plans of one layer may run on several streams at once, each
+ * with its own workspace. */
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 

@@ -24,7 +24,8 @@ enum {
     MOX_CUDA_MMA_FP8 = 1 << 1,
     MOX_CUDA_BULK_COPY = 1 << 2,
     MOX_CUDA_DEPENDENT = 1 << 3,
-    MOX_CUDA_WGMMA = 1 << 4
+    MOX_CUDA_WGMMA = 1 << 4,
+    MOX_CUDA_HOPPER = MOX_CUDA_WGMMA | MOX_CUDA_BULK_COPY | MOX_CUDA_DEPENDENT
 };
 
 typedef struct mox_cuda_features {

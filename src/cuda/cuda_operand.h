@@ -5,9 +5,11 @@
  *
  *   values [rows, stride], stride in elements of the kind:
  *     F32      decoded codes, or the widened (rounded) number; stride a multiple of MOX_CUDA_OPERAND_PAD, padding zero
- *     NATIVE   unquantized: elements of `dtype` (16 bits), stride = cols, no padding. For the first product the hidden
- *              states themselves, so nothing is copied
+ *     NATIVE   unquantized: elements of `dtype` (16 bits), stride a multiple of 8, padding anything. For the first
+ *              product the hidden states themselves where they are so, and nothing is copied
  *     CODES    quantized: one code a byte, stride a multiple of 16, padding zero
+ *   tiled: NATIVE or CODES, not in rows but token tile by token tile as sm90_args.h draws it, stride a multiple of 128
+ *   bytes, a scale for every 128 columns: what a row that fuses the activation leaves for the second product
  *   scales [rows, scale_cols] f32, one per group_cols columns; NULL when not quantized
  *   global [rows] f32, applied to a finished sum by `global_kind`; NULL when there is none
  */
@@ -34,6 +36,7 @@ typedef struct mox_cuda_operand {
     float *global;
     int32_t global_kind; /* moxie_global_kind */
     int32_t integer;     /* values are integers of at most 8 bits */
+    int32_t tiled;
 } mox_cuda_operand;
 
 #endif

@@ -190,6 +190,25 @@ static double product(const mox_operand *a, int64_t r, const double *w, double *
     return sum * global;
 }
 
+/* The greatest magnitude that each instruction of an FP8 tensor core adds, summed (mox_bound_mma). */
+static double aligned_sum(const mox_operand *a, int64_t r, const double *w)
+{
+    const float *values = a->values + r * a->stride;
+    double total = 0, sum = 0;
+    for (int64_t k0 = 0; k0 < a->cols; k0 += 32) {
+        sum = k0 % 128 == 0 ? 0 : sum;
+        double most = fabs(sum);
+        for (int64_t k = k0; k < mox_min_i64(k0 + 32, a->cols); k++) {
+            const double term =
+                w[k] * values[k] * (a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1);
+            sum += term;
+            most = fmax(most, fabs(term));
+        }
+        total += most;
+    }
+    return total * fabs(act_global(a, r));
+}
+
 /* What the row's class may lose on each weight, beyond the exact product. */
 static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
@@ -234,8 +253,10 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
     const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
     const mox_cuda_expert_gemm_row *on_device = c->second ? cuda->gemm2 : cuda->gemm13;
-    const double rounding = weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
-    const bool flushes = kernel != NULL && mox_expert_gemm_flushes(kernel); /* CUDA kernels keep subnormals */
+    const int32_t mma_bits = kernel != NULL ? 0 : on_device->mma_bits;
+    const double rounding =
+        mma_bits > 0 ? 0 : weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
+    const bool flushes = kernel != NULL ? mox_expert_gemm_flushes(kernel) : mma_bits > 0; /* lanes keep subnormals */
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
@@ -245,6 +266,9 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
         double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias)) + rounding * magnitude;
+        if (mma_bits > 0)
+            bound =
+                mox_bound_mma(a->cols, mma_bits, magnitude + fabs(bias), mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
         if (flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),

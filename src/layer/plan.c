@@ -5,6 +5,7 @@
 #include "layer/plan.h"
 
 #include "base/sizes.h"
+#include "layer/device_operand.h"
 #include "layer/struct_size.h"
 
 static bool depends_on_batch(const mox_expert_side *side)
@@ -48,10 +49,13 @@ static int64_t token_bytes(const moxie_plan *plan)
     return plan->config.top_k * (int64_t)pair;
 }
 
-/* Bytes that a token needs in a pass on a GPU: every stage of its pairs. */
+/* Bytes that a token needs in a pass on a GPU: every stage of its pairs, or of fused rows y, both operands in 16 bits
+ * and the activation. */
 static int64_t device_token_bytes(const moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
+    if (mox_device_fuses(&plan->routed))
+        return c->top_k * (6 * c->hidden + 6 * c->intermediate);
     return c->top_k * (2 * c->hidden + 4 * c->intermediate) * (int64_t)sizeof(float);
 }
 

@@ -7,7 +7,7 @@
  * they do (one activation scale for the whole batch), one pass covers max_tokens.
  *
  *     workspace | logits [T,E] | ids, weights [T,K] | shared expert's weights [T] |
- *               | one pass: permutation, routed and shared expert buffers |
+ *               | one pass: permutation, routed and shared expert buffers | [what a traced run on a GPU leaves] |
  *
  * In the flow: layer -> [plan] -> run.
  */
@@ -22,7 +22,7 @@
 #define MOX_PASS_TOKENS 256
 #define MOX_PASS_BYTES  (INT64_C(192) << 20)
 /* The same on a GPU, where device memory is the only limit. */
-#define MOX_DEVICE_PASS_BYTES (INT64_C(1) << 30)
+#define MOX_DEVICE_PASS_BYTES (INT64_C(2) << 30)
 /* Tokens that one worker routes at a time. */
 #define MOX_ROUTE_TOKENS 32
 
@@ -34,8 +34,9 @@ typedef struct mox_operand_space {
 /* Byte offsets of the buffers of one kind of expert. */
 typedef struct mox_expert_space {
     mox_operand_space a13, a2;
-    uint64_t given13, given2; /* [rows] */
-    uint64_t h, act, y;
+    mox_operand_space shown13, shown2; /* on a GPU: the same as fp32, where rows read another kind; only traced */
+    uint64_t given13, given2;          /* [rows] */
+    uint64_t h, act, y;                /* on a GPU, h and act of a fused row: only traced */
 } mox_expert_space;
 
 /* The same when the experts are fused. */
@@ -45,6 +46,7 @@ typedef struct mox_fused_space {
 
 typedef struct mox_workspace {
     uint64_t bytes;
+    uint64_t traced_bytes; /* with what only runs that are looked at leave; on a GPU more than `bytes` */
     /* whole batch */
     uint64_t logits, ids, weights, shared_weight;
     uint64_t topk_row, topk_logits, dense_x;

@@ -4,10 +4,13 @@
  *
  *     x -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> y [pairs, H]
  *
- * pass->pairs is the most that any routing can give; how many there are is offsets[slots], on the device.
+ * pass->pairs is the most that any routing can give; how many there are is offsets[slots], on the device. A row for W13
+ * that does the activation too leaves the second operand itself; for a run that is looked at it leaves the stages
+ * between as well (mox_cuda_trace). Operands that are not fp32 are then made a second time as fp32.
  */
-#include "base/sizes.h"
+#include "layer/device_operand.h"
 #include "layer/run.h"
+#include "pack/hopper.h"
 
 /* What the stages share. */
 typedef struct chain {
@@ -15,7 +18,9 @@ typedef struct chain {
     mox_expert_pass *pass;
     const mox_cuda_table *table;
     mox_cuda_stream stream;
-    mox_cuda_operand a13, a2;
+    mox_cuda_operand a13, a2;         /* what the products read */
+    mox_cuda_operand shown13, shown2; /* the same as numbers, for those who look */
+    bool direct;                      /* the first product reads the hidden states themselves */
     moxie_error *error;
 } chain;
 
@@ -26,25 +31,39 @@ static const mox_device_layer *layer_of(const chain *c)
 
 /* ---- operands ------------------------------------------------------------------------------------------ */
 
-static mox_cuda_operand describe(const chain *c, const moxie_quant *quant, const mox_operand_space *space, int64_t cols)
+/* Memory of an operand of this form. */
+static mox_cuda_operand describe(const chain *c, const mox_device_form *f, const moxie_quant *quant,
+                                 const mox_operand_space *space)
 {
-    const bool quantized = !mox_quant_is_none(quant);
     char *at = c->run->space;
-    mox_cuda_operand o = { .kind = MOX_CUDA_OPERAND_F32,
+    mox_cuda_operand o = { .kind = f->kind,
                            .dtype = c->run->plan->config.dtype,
-                           .cols = cols,
-                           .stride = mox_ceil_div(cols, MOX_CUDA_OPERAND_PAD) * MOX_CUDA_OPERAND_PAD,
-                           .values = at + space->values,
-                           .group_cols = mox_max_i64(cols, 1) };
-    if (!quantized)
+                           .cols = f->cols,
+                           .stride = f->stride,
+                           .values = f->direct ? (void *)(uintptr_t)c->pass->x : at + space->values,
+                           .group_cols = f->group_cols,
+                           .tiled = f->tiled };
+    if (f->scale_cols == 0)
         return o;
     o.scales = (float *)(at + space->scales);
-    o.group_cols = mox_act_group_cols(quant, cols);
-    o.scale_cols = mox_ceil_div(cols, o.group_cols);
+    o.scale_cols = f->scale_cols;
     o.global_kind = quant->global;
     o.global = quant->global != MOXIE_GLOBAL_NONE ? (float *)(at + space->global) : NULL;
     o.integer = mox_format_of(quant->element)->kind == MOX_KIND_INTEGER;
     return o;
+}
+
+static void describe_all(chain *c)
+{
+    const mox_expert_side *side = c->pass->side;
+    const mox_device_form form13 = mox_device_form_of(c->run->plan, side, MOX_W13),
+                          form2 = mox_device_form_of(c->run->plan, side, MOX_W2);
+    const mox_device_form shown13 = mox_device_shown_form(&form13), shown2 = mox_device_shown_form(&form2);
+    c->direct = form13.direct;
+    c->a13 = describe(c, &form13, &side->a13, &side->space.a13);
+    c->a2 = describe(c, &form2, &side->a2, &side->space.a2);
+    c->shown13 = describe(c, &shown13, &side->a13, &side->space.shown13);
+    c->shown2 = describe(c, &shown2, &side->a2, &side->space.shown2);
 }
 
 /* The same for those who look at a run (mox_probe). */
@@ -62,23 +81,35 @@ static mox_operand shown(const mox_cuda_operand *o, int64_t rows)
                            .integer = o->integer };
 }
 
-static mox_cuda_quant_act_args quantizer(const chain *c, const moxie_quant *quant, const mox_cuda_operand *out)
+static mox_cuda_quant_act_args quantizer(const chain *c, const moxie_quant *quant)
 {
     const bool quantized = !mox_quant_is_none(quant);
     return (mox_cuda_quant_act_args) {
         .quant = *quant,
         .rule = quantized ? mox_act_quant_rule(quant) : 0,
-        .cols = out->cols,
         .amax = mox_act_quant_needs_amax(quant) ? (uint32_t *)(c->run->space + c->run->plan->space.amax) : NULL,
         .table = quantized ? mox_device_layer_table(layer_of(c), quant->element) : NULL,
-        .out = *out,
     };
+}
+
+/* To the operand that the product reads, and when someone looks, to numbers too. */
+static moxie_status quantize(const chain *c, const mox_cuda_quant_act_row *row, mox_cuda_quant_act_args *args,
+                             const mox_cuda_operand *out, const mox_cuda_operand *numbers)
+{
+    args->cols = out->cols;
+    args->out = *out;
+    if (out->values != args->x)
+        MOX_TRY(c->table->quant_act[row->cuda.launcher](args, c->stream, c->error));
+    args->out = *numbers;
+    if (c->run->probe == NULL || out->kind == MOX_CUDA_OPERAND_F32)
+        return MOXIE_OK;
+    return c->table->quant_act[row->cuda.launcher](args, c->stream, c->error);
 }
 
 static moxie_status quantize13(const chain *c, float given)
 {
     const mox_expert_pass *pass = c->pass;
-    mox_cuda_quant_act_args args = quantizer(c, &pass->side->a13, &c->a13);
+    mox_cuda_quant_act_args args = quantizer(c, &pass->side->a13);
     args.x = pass->x;
     args.x_dtype = c->run->plan->config.dtype;
     args.round_to = MOXIE_F32;
@@ -88,13 +119,15 @@ static moxie_status quantize13(const chain *c, float given)
     args.row_weight = pass->row_weight;
     args.row_given = pass->given13;
     args.given = given;
-    return c->table->quant_act[pass->side->cuda.quant13->cuda.launcher](&args, c->stream, c->error);
+    MOX_FAIL_IF(c->direct && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, c->error,
+                "hidden is %p; on a device this plan reads it 16 bytes at a time: align it to 16 bytes", pass->x);
+    return quantize(c, pass->side->cuda.quant13, &args, &c->a13, &c->shown13);
 }
 
 static moxie_status quantize2(const chain *c, float given)
 {
     const mox_expert_pass *pass = c->pass;
-    mox_cuda_quant_act_args args = quantizer(c, &pass->side->a2, &c->a2);
+    mox_cuda_quant_act_args args = quantizer(c, &pass->side->a2);
     args.x = pass->act;
     args.x_dtype = MOXIE_F32;
     args.round_to = c->run->plan->config.dtype;
@@ -102,7 +135,7 @@ static moxie_status quantize2(const chain *c, float given)
     args.rows = &pass->offsets[pass->slots];
     args.row_given = pass->given2;
     args.given = given;
-    return c->table->quant_act[pass->side->cuda.quant2->cuda.launcher](&args, c->stream, c->error);
+    return quantize(c, pass->side->cuda.quant2, &args, &c->a2, &c->shown2);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -126,6 +159,34 @@ static mox_cuda_matrix matrix_of(const mox_rowmajor_place *p)
                                .group_cols = p->group_cols };
 }
 
+static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
+{
+    return (mox_cuda_tiles) { .tiles = m->tiles_at,
+                              .tile_bytes = m->tile_bytes,
+                              .row_scale = m->row_scale_at,
+                              .bias = m->bias_at,
+                              .count = (int32_t)m->tiles,
+                              .chunks = (int32_t)m->chunks,
+                              .last_rows = m->last_rows };
+}
+
+/* Where the row finds the product in a record. */
+static void locate(const mox_expert_side *side, mox_projection projection, mox_cuda_expert_gemm_args *args)
+{
+    const bool first = projection == MOX_W13;
+    if (side->rows.layout == &mox_layout_hopper) {
+        mox_hopper_record form;
+        mox_hopper_form(&side->shape, &form);
+        args->tiles = tiles_of(first ? &form.w13 : &form.w2);
+        args->any_bytes = form.w13.has_tile_scales || form.w2.has_tile_scales;
+        return;
+    }
+    mox_rowmajor_places places;
+    mox_rowmajor_locate(&side->shape, &places);
+    args->matrix[0] = matrix_of(!first ? &places.down : side->shape.gated ? &places.gate : &places.up);
+    args->matrix[1] = matrix_of(&places.up);
+}
+
 static mox_cuda_glu_args activation(const chain *c)
 {
     const mox_expert_pass *pass = c->pass;
@@ -146,8 +207,6 @@ static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projecti
     const moxie_layer *layer = c->run->plan->layer;
     const bool first = projection == MOX_W13, routed = side == &c->run->plan->routed;
     const moxie_quant *weight = first ? &side->shape.w13 : &side->shape.w2;
-    mox_rowmajor_places places;
-    mox_rowmajor_locate(&side->shape, &places);
     mox_cuda_expert_gemm_args args = {
         .projection = projection,
         .gated = side->shape.gated,
@@ -165,14 +224,17 @@ static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projecti
         .scale_table = mox_device_layer_table(layer_of(c), weight->scale),
         .offsets = pass->offsets,
         .max_pairs = pass->pairs,
-        .operand_row = first ? pass->operand_row : NULL,
+        .tokens = c->run->tokens,
+        .multiprocessors = c->run->plan->device.features.multiprocessors,
+        .operand_row = !first                              ? NULL
+                       : c->direct && pass->source != NULL ? pass->source
+                                                           : pass->operand_row,
         .a = first ? c->a13 : c->a2,
         .out = first ? pass->h : pass->y,
         .n_out = first ? side->n13 : side->shape.hidden,
         .scratch = c->run->space + c->run->plan->space.gemm,
     };
-    args.matrix[0] = matrix_of(!first ? &places.down : side->shape.gated ? &places.gate : &places.up);
-    args.matrix[1] = matrix_of(&places.up);
+    locate(side, projection, &args);
     return args;
 }
 
@@ -184,7 +246,13 @@ static moxie_status multiply(const chain *c, mox_projection projection)
     if (row->fuses & MOX_CUDA_FUSES_GLU) {
         args.glu = activation(c);
         args.next = c->a2;
-        args.given2 = c->pass->given2;
+        args.next_quant = side->a2;
+        if (c->run->probe != NULL)
+            args.trace = (mox_cuda_trace) { .h = c->pass->h,
+                                            .act = c->pass->act,
+                                            .next = c->shown2.values,
+                                            .next_scales = c->shown2.scales,
+                                            .next_stride = c->shown2.stride };
     }
     return c->table->expert_gemm[row->cuda.launcher](&args, c->stream, c->error);
 }
@@ -198,20 +266,20 @@ moxie_status mox_device_experts(const mox_run *run, mox_expert_pass *pass, mox_c
     pass->h = (float *)(run->space + space->h);
     pass->act = (float *)(run->space + space->act);
     pass->y = (float *)(run->space + space->y);
-    c.a13 = describe(&c, &side->a13, &space->a13, side->shape.hidden);
-    c.a2 = describe(&c, &side->a2, &space->a2, side->shape.intermediate);
-    pass->a13 = shown(&c.a13, pass->rows13);
-    pass->a2 = shown(&c.a2, pass->pairs);
+    describe_all(&c);
+    pass->a13 = shown(&c.shown13, pass->rows13);
+    pass->a2 = shown(&c.shown2, pass->pairs);
     MOX_TRY(quantize13(&c, given13));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, pass, error));
     MOX_TRY(multiply(&c, MOX_W13));
-    if (side->cuda.glu != NULL) {
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, pass, error));
+    if (!mox_device_fuses(side)) {
         const mox_cuda_glu_args args = activation(&c);
-        MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, pass, error));
         MOX_TRY(c.table->glu[side->cuda.glu->cuda.launcher](&args, stream, error));
-        MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, pass, error));
-        MOX_TRY(quantize2(&c, given2));
     }
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, pass, error));
+    if (!mox_device_fuses(side))
+        MOX_TRY(quantize2(&c, given2));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, pass, error));
     MOX_TRY(multiply(&c, MOX_W2));
     return mox_run_probe(run, MOX_STAGE_GEMM2, pass, error);

@@ -5,8 +5,9 @@
  *
  *     ranges:   | hidden | logits | ids | ... | output | workspace |       one block of device memory
  *
- * A probe behind a stage looks at the host: after every stage the workspace comes back whole, to the caller's, which
- * has the same layout; every pointer of the run is then the one at the same place of the host's memory.
+ * A probe behind a stage looks at the host: after every stage the workspace comes back whole, to memory with the same
+ * layout (the caller's does not have what a traced run leaves besides); every pointer of the run is then the one at the
+ * same place of the host's memory.
  */
 #include "layer/staged.h"
 
@@ -66,7 +67,8 @@ static void add_run(mox_staged *s, const mox_staged_run *run)
         add(s, a->logits_out, t * e * sizeof *a->logits_out, false, a->ids == NULL);
     add(s, a->output, t * h * element, false, true);
     add(s, run->rows, t * k * h * sizeof *run->rows, run->call == MOX_DEVICE_COMBINE, run->call == MOX_DEVICE_EXPERTS);
-    add(s, a->workspace, run->plan->space.bytes, false, s->workspace_out);
+    add(s, a->workspace, s->workspace_out ? run->plan->space.traced_bytes : run->plan->space.bytes, false,
+        s->workspace_out);
 }
 
 /* The device's address of a host pointer that begins a range. */
@@ -230,7 +232,12 @@ moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, con
     mox_staged_run run = { .plan = plan, .call = call, .rows = rows };
     const watched w = { &s, &run, probe };
     const mox_probe looking = { (void *)(uintptr_t)&w, NULL, bring_back };
+    void *looked_at = NULL;
     MOX_TRY(mox_staged_run_begin(&run, args, error));
+    if (probe != NULL)
+        run.host.workspace = looked_at = mox_alloc(plan->space.traced_bytes);
+    MOX_FAIL_IF(probe != NULL && looked_at == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory to look at a workspace of %llu bytes", (unsigned long long)plan->space.traced_bytes);
     moxie_status status = mox_staged_open(&s, &run, 1, probe != NULL, error);
     if (status == MOXIE_OK)
         status = mox_staged_copy(&s, true, error);
@@ -239,5 +246,6 @@ moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, con
     if (status == MOXIE_OK)
         status = mox_staged_copy(&s, false, error);
     mox_staged_close(&s);
+    mox_free(looked_at);
     return status;
 }

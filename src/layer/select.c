@@ -97,9 +97,14 @@ static const mox_kernel *row_at(const selector *s, const family *f, int32_t i)
 
 static bool admits(const selector *s, const family *f, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
-    const bool runs = s->cuda != NULL ? mox_cuda_kernel_admit((const mox_cuda_kernel *)row, s->cuda, s->mode, why)
-                                      : mox_kernel_admit(row, s->cap, s->mode, why);
-    return runs && (f->admit == NULL || f->admit(s, row, problem, why));
+    const bool takes = f->admit == NULL || f->admit(s, row, problem, why);
+    if (s->cuda != NULL) /* last, so that another mode or device is only called for where it helps */
+        return takes && mox_cuda_kernel_admit((const mox_cuda_kernel *)row, s->cuda, s->mode, why);
+    mox_refusal lacks;
+    if (mox_kernel_admit(row, s->cap, s->mode, &lacks))
+        return takes;
+    *why = lacks;
+    return false;
 }
 
 /* ---- steps -------------------------------------------------------------------------------------- */
@@ -273,7 +278,7 @@ typedef struct chosen {
 
 static moxie_status choose_experts(selector *s, const expert_request *r, chosen_experts *out)
 {
-    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype },
+    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype, &r->a2 },
                                       { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype } },
                          .role = { r->role13, r->role2 },
                          .fixed = r->fixed };

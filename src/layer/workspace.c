@@ -8,7 +8,7 @@
  */
 #include "base/sizes.h"
 #include "cuda/permute/cuda_permute_args.h"
-#include "layer/plan.h"
+#include "layer/device_operand.h"
 
 #define ALIGN 64
 
@@ -47,9 +47,41 @@ static mox_operand_space carve_operand(carver *c, const moxie_quant *quant, int6
     return space;
 }
 
-/* All but y, which outlives the rest. */
-static void carve_experts(carver *c, mox_expert_side *side)
+/* An operand that rows on a GPU read. */
+static mox_operand_space carve_form(carver *c, const mox_device_form *f)
 {
+    mox_operand_space space = { 0 };
+    if (!f->direct)
+        space.values = carve(c, f->rows, f->stride, (uint64_t)f->element_bytes);
+    if (f->scale_cols > 0) {
+        space.scales = carve(c, f->rows, f->scale_cols, sizeof(float));
+        space.global = carve(c, f->rows, 1, sizeof(float));
+    }
+    return space;
+}
+
+static void carve_device_experts(carver *c, const moxie_plan *plan, mox_expert_side *side)
+{
+    const mox_device_form first = mox_device_form_of(plan, side, MOX_W13),
+                          second = mox_device_form_of(plan, side, MOX_W2);
+    mox_expert_space *s = &side->space;
+    s->a13 = carve_form(c, &first);
+    s->given13 = carve(c, side->max_rows, 1, sizeof(float));
+    if (!mox_device_fuses(side)) {
+        s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
+        s->act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
+    }
+    s->a2 = carve_form(c, &second);
+    s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
+}
+
+/* All but y, which outlives the rest. */
+static void carve_experts(carver *c, const moxie_plan *plan, mox_expert_side *side)
+{
+    if (!mox_device_is_host(&plan->device)) {
+        carve_device_experts(c, plan, side);
+        return;
+    }
     const int64_t hidden = side->shape.hidden, intermediate = side->shape.intermediate;
     mox_expert_space *s = &side->space;
     s->a13 = carve_operand(c, &side->a13, side->max_rows, hidden);
@@ -58,6 +90,21 @@ static void carve_experts(carver *c, mox_expert_side *side)
     s->act = carve(c, side->max_pairs, intermediate, sizeof(float));
     s->a2 = carve_operand(c, &side->a2, side->max_pairs, intermediate);
     s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
+}
+
+/* What a run that is looked at leaves besides. */
+static void carve_traces(carver *c, const moxie_plan *plan, mox_expert_side *side)
+{
+    const mox_device_form first = mox_device_form_of(plan, side, MOX_W13),
+                          second = mox_device_form_of(plan, side, MOX_W2);
+    const mox_device_form shown13 = mox_device_shown_form(&first), shown2 = mox_device_shown_form(&second);
+    mox_expert_space *s = &side->space;
+    s->shown13 = first.kind == MOX_CUDA_OPERAND_F32 ? s->a13 : carve_form(c, &shown13);
+    s->shown2 = second.kind == MOX_CUDA_OPERAND_F32 ? s->a2 : carve_form(c, &shown2);
+    if (mox_device_fuses(side)) {
+        s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
+        s->act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
+    }
 }
 
 static mox_fused_space carve_fused_operand(carver *c, const mox_fused_product *product, int64_t pairs)
@@ -129,7 +176,7 @@ static uint64_t gemm_scratch(const mox_expert_side *side, moxie_dtype dtype)
 static uint64_t device_gemm_scratch(const moxie_plan *plan, const mox_expert_side *side)
 {
     const moxie_dtype dtype = plan->config.dtype;
-    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
+    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype, &side->a2 };
     const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
     const mox_cuda_features *f = &plan->device.features;
     const int64_t slots = side == &plan->routed ? plan->config.experts : 1;
@@ -185,10 +232,10 @@ static void carve_pass(carver *c, moxie_plan *plan)
         carve_fused(c, &plan->shared);
     const uint64_t overlaid = c->used;
     if (!plan->routed.fused)
-        carve_experts(c, &plan->routed);
+        carve_experts(c, plan, &plan->routed);
     c->used = overlaid;
     if (shared && !plan->shared.fused)
-        carve_experts(c, &plan->shared);
+        carve_experts(c, plan, &plan->shared);
 }
 
 moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
@@ -197,8 +244,13 @@ moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
     carver c = { .fits = true, .align = host ? ALIGN : MOX_DEVICE_ALIGN };
     carve_batch(&c, plan);
     carve_pass(&c, plan);
+    plan->space.bytes = c.used = c.highest;
+    if (!host)
+        carve_traces(&c, plan, &plan->routed);
+    if (!host && plan->shared.rows.layout != NULL)
+        carve_traces(&c, plan, &plan->shared);
     MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,
                 "the workspace for %lld tokens does not fit in 64 bits: lower max_tokens", (long long)plan->max_tokens);
-    plan->space.bytes = c.highest;
+    plan->space.traced_bytes = c.highest;
     return MOXIE_OK;
 }

@@ -46,6 +46,16 @@ static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
     return mox_gamma((double)depth + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
 }
 
+/* Of a chain over all of K on tensor cores, whose instructions align what they add to the greatest of it and keep
+ * `bits` behind. With 23 bits that is a rounding an instruction of 16 columns. With 13, of 32 columns, `aligned` is the
+ * sum over instructions of the greatest magnitude that one adds, its sum so far included; every 128 columns begin from
+ * zero and are added in fp32. */
+static inline double mox_bound_mma(int64_t n, int32_t bits, double magnitude, double aligned)
+{
+    const double steps = (double)(bits < 23 ? n / 128 : n / 16) + 8.0;
+    return steps * 0x1p-23 * magnitude + (bits < 23 ? 33.0 * 0x1p-13 * aligned : 0.0) + ((double)n + 6.0) * 0x1p-149;
+}
+
 /* What units that take subnormal numbers as zero may lose besides. A lost operand is below 2^-126 and costs that times
  * the other one; a lost product or partial sum is below 2^-126 too, and costs that times the factors that are still to
  * come, of which the weights' scales are at most 2^16 |w| (no nonzero code is smaller than 2^-16) and the globals

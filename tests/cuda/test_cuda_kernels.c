@@ -2,18 +2,33 @@
  *
  * test_cuda_kernels.c - every CUDA row on a GPU, through random layers of every kind:
  *
- *     stages    what each stage leaves, byte by byte, against the host's scalar rows (NaN is NaN, whatever its payload)
- *     oracle    every stage within its bound of double precision (moxie_plan_check)
+ *     stages    what each stage leaves with the simple rows, byte by byte, against the host's scalar rows (NaN is NaN,
+ *               whatever its payload)
+ *     oracle    every stage within its bound of double precision (moxie_plan_check), whatever rows the device gets
+ *     fast      the same for layers that rows of tensor cores take, until each of them was chosen often
  *
  * Device memory lies between guards and begins as NaN. MOXIE_TEST_CONFIGS says how many layers (default 200) and
- * MOXIE_TEST_SEED where to begin. Skipped without a GPU.
+ * MOXIE_TEST_SEED where to begin; with MOXIE_TEST_TELL=1 each is named before it runs. Skipped without a GPU.
  */
 #include <math.h>
 
+#include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "device_support.h"
 #include "layer/run.h"
 
 static const mox_cuda_table *table;
+
+/* ---- without the fast rows ----------------------------------------------------------------------------- */
+
+static mox_cuda_table plain;
+
+/* The device as one that has only what every device has. */
+static moxie_status plain_features(int32_t device, mox_cuda_features *out, moxie_error *error)
+{
+    MOX_TRY(table->features(device, out, error));
+    out->sm = 80;
+    return MOXIE_OK;
+}
 
 /* ---- stages -------------------------------------------------------------------------------------------- */
 
@@ -165,8 +180,10 @@ static bool stages_agree(test_layer *layer, device_guards *guards)
 
 static bool within_bounds(test_layer *layer, device_guards *guards)
 {
-    (void)guards;
-    const moxie_options options = device_options(layer->args.tokens);
+    const moxie_cuda_allocator allocator = device_guarded(guards);
+    moxie_options options = device_options(layer->args.tokens);
+    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.device_memory = &allocator;
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
     const moxie_status status = test_layer_check(layer, &options, &report, &error);
@@ -177,7 +194,32 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
             print_error("  %s: worst %g: got %.9g want %.9g bound %g\n", report.stages[s].stage,
                         report.stages[s].worst_ratio, report.stages[s].got, report.stages[s].want,
                         report.stages[s].bound);
-    return status == MOXIE_OK && report.worst_ratio <= 1;
+    if (guards->broken > 0)
+        print_error("  %d bytes of guards were written\n", guards->broken);
+    return status == MOXIE_OK && report.worst_ratio <= 1 && guards->broken == 0;
+}
+
+static int times_chosen[MOX_CUDA_ROWS_expert_gemm];
+
+static void count_rows(const test_layer *layer)
+{
+    moxie_options options = device_options(layer->args.tokens);
+    moxie_plan *plan = NULL;
+    options.mode = MOXIE_MODE_THROUGHPUT;
+    assert_int_equal(moxie_plan_explain(&layer->config, &options, &plan, NULL), MOXIE_OK);
+    for (int32_t s = 0; s < moxie_plan_step_count(plan); s++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, s);
+        for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
+            times_chosen[i] += step->chosen && !strcmp(step->family, "expert_gemm") &&
+                               !strcmp(step->kernel, mox_cuda_expert_gemm_at(i)->cuda.base.name);
+    }
+    moxie_plan_destroy(plan);
+}
+
+static bool fast_within_bounds(test_layer *layer, device_guards *guards)
+{
+    count_rows(layer);
+    return within_bounds(layer, guards);
 }
 
 /* ---- random layers ------------------------------------------------------------------------------------- */
@@ -193,18 +235,19 @@ static bool fits(const test_layer *layer)
     return layer->config.routing.select != MOXIE_SELECT_CUSTOM;
 }
 
-static void walk(uint64_t first, bool (*takes)(const test_layer *layer),
+static void walk(uint64_t first, const test_layer_limits *limits, bool (*takes)(const test_layer *layer),
                  bool (*check)(test_layer *layer, device_guards *guards))
 {
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 200);
-    const test_layer_limits limits = { .tokens = -1 };
     device_guards guards = { .table = table };
     int64_t wrong = 0, run = 0;
     for (int64_t i = 0; i < configs && wrong < 5; i++) {
         test_rng rng = { first + (uint64_t)i };
         test_layer layer;
-        test_layer_make(&layer, &rng, &limits);
+        test_layer_make(&layer, &rng, limits);
         if (takes(&layer)) {
+            if (test_env("MOXIE_TEST_TELL", 0) != 0)
+                print_message("%llu: %s\n", (unsigned long long)(first + (uint64_t)i), layer.text);
             run++;
             guards.broken = 0;
             if (!check(&layer, &guards)) {
@@ -222,13 +265,51 @@ static void walk(uint64_t first, bool (*takes)(const test_layer *layer),
 static void stages_are_the_hosts(void **state)
 {
     (void)state;
-    walk(test_seed(40000), fits_one_pass, stages_agree);
+    const test_layer_limits limits = { .tokens = -1 };
+    plain = *table;
+    plain.features = plain_features;
+    mox_cuda_replace(&plain);
+    walk(test_seed(40000), &limits, fits_one_pass, stages_agree);
+    mox_cuda_replace(NULL);
 }
 
 static void stages_are_within_bounds(void **state)
 {
     (void)state;
-    walk(test_seed(80000), fits, within_bounds);
+    const test_layer_limits limits = { .tokens = -1 };
+    walk(test_seed(80000), &limits, fits, within_bounds);
+}
+
+/* One layer; many chunks, row tiles or tokens. */
+static void check_large(uint64_t seed, const test_layer_limits *limits)
+{
+    device_guards guards = { .table = table };
+    test_rng rng = { seed };
+    test_layer layer;
+    test_layer_make(&layer, &rng, limits);
+    if (fits(&layer) && !fast_within_bounds(&layer, &guards))
+        fail_msg("%s", layer.text);
+    test_layer_free(&layer);
+}
+
+static void fast_rows_are_within_bounds(void **state)
+{
+    (void)state;
+    mox_cuda_features device;
+    moxie_error error = { 0 };
+    const test_layer_limits small = { .tokens = -1, .mma = true };
+    const test_layer_limits many = { .tokens = 350, .largest = 400, .mma = true };
+    const test_layer_limits wide = { .tokens = 20, .largest = 2200, .mma = true };
+    walk(test_seed(120000), &small, fits, fast_within_bounds);
+    for (uint64_t i = 0; i < 12 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 10; i++)
+        check_large(test_seed(160000) + i, i % 2 == 0 ? &many : &wide);
+    assert_ok(mox_cuda_device(table, 0, &device, &error), &error);
+    for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
+        const mox_cuda_kernel *row = &mox_cuda_expert_gemm_at(i)->cuda;
+        print_message("%s: %d\n", row->base.name, times_chosen[i]);
+        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && row->needs & MOX_CUDA_WGMMA && !(row->needs & ~device.words))
+            assert_true(times_chosen[i] > 5);
+    }
 }
 
 int main(void)
@@ -236,7 +317,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_are_the_hosts),
         cmocka_unit_test(stages_are_within_bounds),
+        cmocka_unit_test(fast_rows_are_within_bounds),
     };
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
     table = device_or_skip();
     return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

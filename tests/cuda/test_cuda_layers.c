@@ -12,6 +12,7 @@
 #include <moxie/moxie_cuda.h>
 
 #include "base/memory.h"
+#include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
@@ -37,12 +38,32 @@ static moxie_options cuda_options(const test_layer *layer)
     return options;
 }
 
+/* FP8 tensor cores are for throughput mode. */
+static moxie_options throughput_options(const test_layer *layer)
+{
+    moxie_options options = cuda_options(layer);
+    options.mode = MOXIE_MODE_THROUGHPUT;
+    return options;
+}
+
 /* ---- random layers ------------------------------------------------------------------------------------- */
+
+static int times_chosen[MOX_CUDA_ROWS_expert_gemm];
+
+static void count_rows(const moxie_plan *plan)
+{
+    for (int32_t s = 0; s < moxie_plan_step_count(plan); s++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, s);
+        for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
+            times_chosen[i] += step->chosen && !strcmp(step->family, "expert_gemm") &&
+                               !strcmp(step->kernel, mox_cuda_expert_gemm_at(i)->cuda.base.name);
+    }
+}
 
 /* NULL, or what is wrong. */
 static const char *check_layer(test_layer *layer, moxie_error *error)
 {
-    const moxie_options options = cuda_options(layer);
+    const moxie_options options = throughput_options(layer);
     moxie_layer *built = NULL;
     moxie_plan *plan = NULL;
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
@@ -54,6 +75,7 @@ static const char *check_layer(test_layer *layer, moxie_error *error)
     if (status == MOXIE_OK)
         status = moxie_plan_create(built, &options, &plan, error);
     if (status == MOXIE_OK) {
+        count_rows(plan);
         test_layer_workspace(layer, plan);
         status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, error);
     }
@@ -67,18 +89,14 @@ static const char *check_layer(test_layer *layer, moxie_error *error)
     return NULL;
 }
 
-static void random_layers(void **state)
+static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t configs)
 {
-    (void)state;
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150);
-    const uint64_t first = test_seed(501);
-    const test_layer_limits limits = { .tokens = -1, .largest = 90 };
     int wrong = 0, refused = 0;
     for (int64_t i = 0; i < configs && wrong < 5; i++) {
         test_rng rng = { first + (uint64_t)i };
         test_layer layer;
         moxie_error error = { 0 };
-        test_layer_make(&layer, &rng, &limits);
+        test_layer_make(&layer, &rng, limits);
         const bool custom = layer.config.routing.select == MOXIE_SELECT_CUSTOM;
         const char *what = check_layer(&layer, &error);
         if (custom && what != NULL && strstr(what, "custom routing callback") != NULL) {
@@ -93,6 +111,27 @@ static void random_layers(void **state)
     }
     assert_int_equal(wrong, 0);
     assert_true(configs < 50 || refused > 0);
+}
+
+static void random_layers(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 90 };
+    walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150));
+}
+
+/* The same where rows read layout hopper, and mostly layers that they take. */
+static void random_hopper_layers(void **state)
+{
+    (void)state;
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
+    const test_layer_limits limits = { .tokens = -1, .largest = 200, .mma = true };
+    test_cuda_set_device("sm_90");
+    memset(times_chosen, 0, sizeof times_chosen);
+    walk_layers(&limits, test_seed(20501), configs);
+    for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++)
+        if (mox_cuda_expert_gemm_at(i)->cuda.needs & MOX_CUDA_WGMMA)
+            assert_true(times_chosen[i] > 5);
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -145,6 +184,100 @@ static void enqueues_and_returns(void **state)
     free(first);
     free(args.workspace);
     test_layer_close(&layer, built, plan);
+}
+
+/* A layer whose hidden states rows on layout hopper read where they are. */
+static void make_hopper(test_layer *layer, uint64_t seed, moxie_dtype weight)
+{
+    const test_layer_limits limits = {
+        .tokens = 9, .largest = 150, .plain_routing = true, .plain_acts = true, .no_parallel = true, .mma = true
+    };
+    for (;; seed++) {
+        test_rng rng = { seed };
+        test_layer_make(layer, &rng, &limits);
+        if (layer->config.hidden % 8 == 0 && layer->config.w13.element == weight && layer->args.ids != NULL &&
+            layer->config.w2.element == weight && layer->config.shared.intermediate == 0 &&
+            !layer->config.routing.on_input)
+            return;
+        test_layer_free(layer);
+    }
+}
+
+/* Two launches do the experts, and read hidden states that are aligned. */
+static void fused_rows_enqueue_two(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    test_cuda_set_device("sm_90");
+    make_hopper(&layer, 31000, MOXIE_BF16);
+    const moxie_options options = cuda_options(&layer);
+    test_layer_build(&layer, &options, &built, &plan);
+    test_layer_workspace(&layer, plan);
+    const size_t bytes = test_layer_output_bytes(&layer);
+    moxie_run_args args = layer.args;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    char *hidden = aligned_alloc(16, (bytes + 31) / 16 * 16), *first = malloc(bytes + 1);
+    memcpy(hidden, layer.args.hidden, bytes);
+    args.hidden = hidden;
+    test_cuda_clear();
+    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_string_equal(test_cuda_log(), "permute expert_gemm_fused expert_gemm_hopper combine ");
+    memcpy(first, args.output, bytes);
+    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    assert_memory_equal(first, layer.args.output, bytes);
+    args.hidden = hidden + 2;
+    assert_int_equal(moxie_cuda_plan_run(plan, &args, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "align it to 16 bytes"));
+    free(first);
+    free(hidden);
+    free(args.workspace);
+    test_layer_close(&layer, built, plan);
+}
+
+/* The first row of family expert_gemm that a plan shows. */
+static const moxie_plan_step *first_product(const moxie_plan *plan)
+{
+    for (int32_t s = 0;; s++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, s);
+        if (!strcmp(step->family, "expert_gemm"))
+            return step;
+    }
+}
+
+static void refusals_say_why(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    make_hopper(&layer, 33000, MOXIE_F8_E4M3);
+    layer.config.a2 = layer.config.a13 = test_act_quant_named("fp8 1x128")->quant;
+    static const struct {
+        const char *device;
+        int32_t mode;
+        const char *reason;
+    } cases[] = {
+        { "sm_80", MOXIE_MODE_THROUGHPUT, "needs bulk_copy dependent wgmma" },
+        { "sm_100", MOXIE_MODE_THROUGHPUT, "needs wgmma" },
+        { "sm_90", MOXIE_MODE_INVARIANT, "class TOL" },
+        { "sm_90", MOXIE_MODE_THROUGHPUT, NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moxie_options options = cuda_options(&layer);
+        options.device = cases[i].device;
+        options.mode = cases[i].mode;
+        assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
+        const moxie_plan_step *step = first_product(plan);
+        assert_string_equal(step->kernel, "sm90_bytes_glu");
+        assert_int_equal(step->chosen, cases[i].reason == NULL);
+        assert_true(cases[i].reason == NULL || strstr(step->reason, cases[i].reason) != NULL);
+        moxie_plan_destroy(plan);
+    }
+    test_layer_free(&layer);
 }
 
 static void failures_come_through(void **state)
@@ -325,7 +458,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(random_layers, begin, end),
+        cmocka_unit_test_setup_teardown(random_hopper_layers, begin, end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, begin, end),
+        cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, begin, end),
+        cmocka_unit_test_setup_teardown(refusals_say_why, begin, end),
         cmocka_unit_test_setup_teardown(failures_come_through, begin, end),
         cmocka_unit_test_setup_teardown(simulated_choices_agree, begin, end),
         cmocka_unit_test_setup_teardown(caller_gives_memory, begin, end),

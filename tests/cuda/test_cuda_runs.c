@@ -50,16 +50,18 @@ static void batches_do_not_matter(void **state)
     const int64_t some[] = { 1, 63, 64, 65, 127, 129, 1000, 2047, 4095 };
     const test_layer_limits small = { .tokens = 65, .largest = 200, .plain_acts = true };
     const test_layer_limits large = { .tokens = 4096, .largest = 130, .plain_acts = true };
+    const test_layer_limits fast = { .tokens = 65, .largest = 900, .plain_acts = true, .mma = true };
+    const test_layer_limits fast_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .mma = true };
     device_case c;
     for (int i = 0; i < 65; i++)
         every[i] = i + 1;
-    for (uint64_t seed = 0; seed < 12; seed++) {
-        device_case_make(&c, table, 300 + seed, &small);
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        device_case_make(&c, table, 300 + seed, seed % 2 == 0 ? &small : &fast);
         prefixes_agree(&c, every, 65);
         device_case_close(&c);
     }
-    for (uint64_t seed = 0; seed < 4; seed++) {
-        device_case_make(&c, table, 400 + seed, &large);
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        device_case_make(&c, table, 400 + seed, seed % 2 == 0 ? &large : &fast_large);
         prefixes_agree(&c, some, sizeof some / sizeof some[0]);
         device_case_close(&c);
     }
@@ -70,8 +72,9 @@ static void batches_do_not_matter(void **state)
 static void graph_replays(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = 40, .largest = 150, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 6; seed++) {
+    test_layer_limits limits = { .tokens = 40, .largest = 150, .plain_acts = true };
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        limits.mma = seed % 2 == 1;
         device_case c;
         device_args d;
         moxie_error error = { 0 };
@@ -112,17 +115,17 @@ static void graph_replays(void **state)
     }
 }
 
-static void two_streams(void **state)
+static void check_two_streams(bool mma)
 {
-    (void)state;
-    const test_layer_limits limits = { .tokens = 64, .largest = 300, .plain_acts = true };
+    const test_layer_limits limits = { .tokens = 64, .largest = 300, .plain_acts = true, .mma = mma };
     device_case c;
     device_args d[2];
     void *stream[2];
     moxie_error error = { 0 };
     moxie_plan *second;
     device_case_make(&c, table, 600, &limits);
-    const moxie_options options = device_options(64);
+    moxie_options options = device_options(64);
+    options.mode = MOXIE_MODE_THROUGHPUT;
     assert_ok(moxie_plan_create(c.built, &options, &second, &error), &error);
     moxie_plan *const plans[2] = { c.plan, second };
     const size_t bytes = test_layer_output_bytes(&c.layer);
@@ -147,6 +150,13 @@ static void two_streams(void **state)
     device_case_close(&c);
 }
 
+static void two_streams(void **state)
+{
+    (void)state;
+    check_two_streams(false);
+    check_two_streams(true);
+}
+
 /* ---- edges ---------------------------------------------------------------------------------------------- */
 
 static void check_case(device_case *c)
@@ -161,8 +171,10 @@ static void check_case(device_case *c)
 static void edges_of_routing(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = 50, .largest = 80, .plain_acts = true, .no_parallel = true };
-    for (int kind = 0; kind < 4; kind++) {
+    test_layer_limits limits = { .tokens = 50, .largest = 80, .plain_acts = true, .no_parallel = true };
+    for (int round = 0; round < 8; round++) {
+        const int kind = round / 2;
+        limits.mma = round % 2 == 1;
         device_case c;
         device_case_make(&c, table, 700 + (uint64_t)kind, &limits);
         const int64_t choices = 50 * c.layer.config.top_k;
@@ -186,8 +198,9 @@ static void edges_of_routing(void **state)
 static void most_experts(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = 33, .experts = 1024, .top_k = 32, .largest = 40, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 3; seed++) {
+    test_layer_limits limits = { .tokens = 33, .experts = 1024, .top_k = 32, .largest = 40, .plain_acts = true };
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        limits.mma = seed % 2 == 1;
         device_case c;
         device_case_make(&c, table, 800 + seed, &limits);
         check_case(&c);
@@ -260,6 +273,7 @@ int main(void)
         cmocka_unit_test(batches_do_not_matter), cmocka_unit_test(graph_replays), cmocka_unit_test(two_streams),
         cmocka_unit_test(edges_of_routing),      cmocka_unit_test(most_experts),  cmocka_unit_test(many_elements),
     };
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
     table = device_or_skip();
     return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -12,6 +12,7 @@
 #include "cpu/quant_act/quant_act.h"
 #include "route/route.h"
 #include "test_cuda_graph.h"
+#include "test_cuda_sm90.h"
 #include "test_support.h"
 
 static mox_cuda_features device;
@@ -227,24 +228,36 @@ static float number(const mox_cuda_quant_act_args *a, int64_t row, int64_t k)
     return a->row_weight != NULL ? mox_round_to(a->x_dtype, x * a->row_weight[row]) : x;
 }
 
+/* Element k of a row, in the operand's kind; `code` of one that is quantized. */
+static void put(const mox_cuda_quant_act_args *a, int64_t row, int64_t k, float value, uint8_t code)
+{
+    const mox_cuda_operand *o = &a->out;
+    const int64_t at = row * o->stride + k;
+    switch (o->kind) {
+    case MOX_CUDA_OPERAND_F32: ((float *)o->values)[at] = value; break;
+    case MOX_CUDA_OPERAND_CODES: ((uint8_t *)o->values)[at] = code; break;
+    default: mox_narrow(o->dtype, &value, (uint16_t *)o->values + at, 1); break;
+    }
+}
+
 static void quantize_row(const mox_cuda_quant_act_args *a, int64_t row, float amax, float *x, uint8_t *codes)
 {
     const mox_cuda_operand *o = &a->out;
-    float *values = (float *)o->values + row * o->stride;
     const mox_act_quantizer quantizer = { .quant = &a->quant,
                                           .given = a->row_given != NULL ? a->row_given[row] : a->given,
                                           .amax = amax };
     for (int64_t k = 0; k < a->cols; k++) {
         x[k] = number(a, row, k);
-        values[k] = mox_round_to(a->round_to, x[k]);
+        if (o->scale_cols == 0)
+            put(a, row, k, mox_round_to(a->round_to, x[k]), 0);
     }
-    for (int64_t k = a->cols; k < o->stride; k++)
-        values[k] = 0;
+    for (int64_t k = a->cols; k < o->stride && o->kind != MOX_CUDA_OPERAND_NATIVE; k++)
+        put(a, row, k, 0, 0);
     if (o->scale_cols == 0)
         return;
     mox_act_quant_row(&quantizer, x, a->cols, codes, o->scales + row * o->scale_cols);
     for (int64_t k = 0; k < a->cols; k++)
-        values[k] = a->table[codes[k]];
+        put(a, row, k, a->table[codes[k]], codes[k]);
     if (o->global != NULL)
         o->global[row] = quantizer.given;
 }
@@ -256,7 +269,7 @@ static moxie_status quant_act(const mox_cuda_quant_act_args *a, mox_cuda_stream 
     const int64_t rows = a->rows != NULL ? *a->rows : a->max_rows;
     float *x = calloc((size_t)a->cols + 1, sizeof *x), amax = 0;
     uint8_t *codes = calloc((size_t)a->cols + 1, 1);
-    assert_true(rows <= a->max_rows && a->out.kind == MOX_CUDA_OPERAND_F32);
+    assert_true(rows <= a->max_rows && !a->out.tiled);
     for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
         for (int64_t k = 0; k < a->cols; k++)
             x[k] = number(a, r, k);
@@ -319,9 +332,12 @@ static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, c
 static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
-    MOX_TRY(record("expert_gemm", error));
+    const bool hopper = a->tiles.count > 0, fused = hopper && a->next.values != NULL;
     const int matrices = a->projection == 0 && a->gated ? 2 : 1;
+    MOX_TRY(record(fused ? "expert_gemm_fused" : hopper ? "expert_gemm_hopper" : "expert_gemm", error));
     assert_true(a->offsets[a->slots] <= a->max_pairs);
+    if (hopper)
+        return mox_sm90_enqueue(a, fused, &test_cuda_sm90_ops, NULL);
     for (int64_t s = 0; s < a->slots; s++)
         for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++)
             for (int i = 0; i < matrices; i++)

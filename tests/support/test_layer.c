@@ -38,11 +38,12 @@ static moxie_dtype any_float(test_rng *rng)
     return dtypes[test_below(rng, 3)];
 }
 
-/* Mostly small, so that many layers are tried; now and then up to the largest. */
+/* Mostly small, so that many layers are tried; now and then up to the largest, for tensor cores more often than not. */
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
-    return test_range(rng, 1, one_in(rng, 8) ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
+    const bool whole = one_in(rng, 8) || (limits->mma && !one_in(rng, 3));
+    return test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
 }
 
 /* A plain float matrix [rows, cols] of about 1/sqrt(cols). */
@@ -168,20 +169,33 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
     return method;
 }
 
-static const test_weight_quant *any_weight(test_rng *rng)
+/* What tensor cores multiply by numbers of `dtype`, or FP8 by FP8. */
+static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
 {
-    return &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
+    return quant->element == MOXIE_F8_E4M3 ? quant->group_cols == 128 || quant->group_cols == -1
+                                           : quant->element == dtype;
+}
+
+static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
+{
+    const test_weight_quant *weight;
+    do
+        weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
+    while (limits->mma && !is_for_mma(&weight->quant, dtype));
+    return weight;
 }
 
 /* Half of all layers leave their activations alone, as half of all checkpoints do. */
-static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits)
+static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits, const test_weight_quant *weight)
 {
     const test_act_quant *act = &test_act_quants[0];
-    if (one_in(rng, 2))
+    const bool bytes = weight->quant.element == MOXIE_F8_E4M3;
+    if (limits->mma ? !bytes : one_in(rng, 2))
         return act;
     do
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
-    while (limits->plain_acts && mox_act_quant_needs_amax(&act->quant));
+    while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
+           (limits->mma && (act->quant.scale != MOXIE_F32 || !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
     return act;
 }
 
@@ -202,10 +216,10 @@ static void vary_given(test_rng *rng, moxie_expert *experts, int64_t count)
 static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limits *limits, test_expert_spec spec)
 {
     moxie_shared_config *s = &layer->config.shared;
-    spec.w13 = any_weight(rng);
-    spec.w2 = any_weight(rng);
-    spec.a13 = any_act(rng, limits);
-    spec.a2 = any_act(rng, limits);
+    spec.w13 = any_weight(rng, limits, layer->config.dtype);
+    spec.w2 = any_weight(rng, limits, layer->config.dtype);
+    spec.a13 = any_act(rng, limits, spec.w13);
+    spec.a2 = any_act(rng, limits, spec.w2);
     spec.intermediate = s->intermediate = any_size(rng, limits);
     s->w13 = spec.w13->quant;
     s->w2 = spec.w2->quant;
@@ -229,13 +243,11 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
     test_expert_spec spec = { .hidden = c->hidden,
                               .intermediate = c->intermediate,
                               .gated = moxie_act_is_gated(c->activation.kind),
-                              .w13 = any_weight(rng),
-                              .w2 = any_weight(rng),
-                              .a13 = any_act(rng, limits),
-                              .a2 = any_act(rng, limits),
-                              .fill = one_in(rng, 10)   ? TEST_FILL_ZERO
-                                      : one_in(rng, 10) ? TEST_FILL_NAN
-                                                        : TEST_FILL_RANDOM };
+                              .w13 = any_weight(rng, limits, c->dtype),
+                              .w2 = any_weight(rng, limits, c->dtype) };
+    spec.a13 = any_act(rng, limits, spec.w13);
+    spec.a2 = any_act(rng, limits, spec.w2);
+    spec.fill = one_in(rng, 10) ? TEST_FILL_ZERO : one_in(rng, 10) ? TEST_FILL_NAN : TEST_FILL_RANDOM;
     c->bias13 = one_in(rng, 3);
     c->bias2 = one_in(rng, 3);
     spec.bias13 = c->bias13 != 0;
@@ -320,7 +332,9 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     memset(out, 0, sizeof *out);
     out->config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     moxie_layer_config *c = &out->config;
-    c->dtype = any_float(rng);
+    do
+        c->dtype = any_float(rng);
+    while (limits->mma && c->dtype == MOXIE_F32);
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)

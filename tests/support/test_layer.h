@@ -20,6 +20,7 @@ typedef struct test_layer_limits {
     bool plain_routing; /* no callback, no simulated strategy: routing depends on the token alone */
     bool plain_acts;    /* no activation rule that looks at the whole batch */
     bool no_parallel;   /* all experts are local */
+    bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
 } test_layer_limits;
 
 #define TEST_LAYER_BLOCKS 32

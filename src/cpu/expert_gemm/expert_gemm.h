@@ -45,6 +45,8 @@ typedef struct mox_expert_gemm_problem {
     mox_projection projection;
     const moxie_quant *weight, *act;
     moxie_dtype dtype; /* of activations that are not quantized: F32, F16, BF16 */
+    /* For rows of W13 that do what comes next: how W2's activations are quantized. NULL: such rows refuse. */
+    const moxie_quant *next;
 } mox_expert_gemm_problem;
 
 /* How a kernel reads its activations; rows of one expert lie together, tiles have min(16, rows left) of them. */

@@ -24,6 +24,7 @@ typedef struct mox_cuda_expert_gemm_row {
     mox_cuda_kernel cuda;
     const char
         *sum; /* rows of one `sum` give the same bits; "segments" and "segments_i32" are the CPU's scalar rows' */
+    int32_t mma_bits; /* that an instruction keeps of what it adds (mox_bound_mma); 0: fp32 in segments */
     uint32_t fuses;
     mox_cuda_operand_kind operand; /* of quantized activations; unquantized ones come NATIVE unless this is F32 */
     bool (*admit)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, mox_refusal *why);

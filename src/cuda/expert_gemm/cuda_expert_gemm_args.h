@@ -30,6 +30,19 @@ typedef struct mox_cuda_matrix {
     int64_t scale_rows, scale_cols, group_rows, group_cols;
 } mox_cuda_matrix;
 
+/* The product in a record of layout "hopper" (pack/hopper.h): byte offsets from the record's start, 0 where absent. */
+typedef struct mox_cuda_tiles {
+    uint64_t tiles, tile_bytes, row_scale, bias;
+    int32_t count, chunks, last_rows;
+} mox_cuda_tiles;
+
+/* What a fused row would not keep: rows of pairs, for those who look at a run. All NULL but then. */
+typedef struct mox_cuda_trace {
+    float *h, *act;            /* [pairs, n_out], [pairs, I] */
+    float *next, *next_scales; /* the second operand: [pairs, next_stride], [pairs, groups] */
+    int64_t next_stride;
+} mox_cuda_trace;
+
 typedef struct mox_cuda_expert_gemm_args {
     int32_t projection; /* mox_projection: 0 is W13, 1 is W2 */
     int32_t gated;      /* W13 is two matrices; out rows are [gate I | up I] */
@@ -42,12 +55,16 @@ typedef struct mox_cuda_expert_gemm_args {
     const uint8_t *records;
     uint64_t record_bytes;
     int64_t slots;
-    mox_cuda_matrix matrix[2]; /* gate, up; or the only one */
+    mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
+    mox_cuda_tiles tiles;      /* of hopper records */
+    int32_t any_bytes;         /* either product of these records has elements of 8 bits */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 
     const float *scale_table;   /* the same of weight.scale */
     const int64_t *offsets;     /* [slots+1] */
     int64_t max_pairs;          /* at most so many pairs: T * K of this pass */
+    int64_t tokens;             /* T of this pass */
+    int32_t multiprocessors;    /* of the device: what scratch_bytes counted with */
     const int64_t *operand_row; /* [pairs] row of the operand; NULL: identity */
     mox_cuda_operand a;
 
@@ -55,10 +72,11 @@ typedef struct mox_cuda_expert_gemm_args {
     int64_t n_out;
 
     /* Rows that fuse the activation (MOX_CUDA_FUSES_GLU) write this instead of `out`: the second product's operand, in
-     * the kind that the plan's row for it reads. `given2` as in quant_act. */
+     * the kind that the plan's row for it reads. */
     mox_cuda_glu_args glu;
     mox_cuda_operand next;
-    const float *given2; /* [pairs] or NULL */
+    moxie_quant next_quant;
+    mox_cuda_trace trace;
 
     void *scratch; /* scratch_bytes of the row, 256-byte aligned */
 } mox_cuda_expert_gemm_args;

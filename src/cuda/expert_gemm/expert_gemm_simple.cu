@@ -53,7 +53,7 @@ static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, cons
                                      float_sums *sums)
 {
     for (int p = 0; p < PAIRS; p++) {
-        const float sa = t.act_grouped ? act_scale(args, c, p, c.act_group[first]) : 1.0f;
+        const float sa = segment_act_scale(args, t, c, p, c.act_group[first]);
         for (int r = 0; r < ROWS; r++) {
             const float scaled = t.act_grouped ? sums->part[r][p] * sa : sums->part[r][p];
             sums->total[r][p] = sums->total[r][p] + scaled * t.scale[r];
@@ -65,17 +65,18 @@ static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, cons
 template <Source SOURCE, bool EXACT>
 static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
-    __shared__ chunk c;
-    __shared__ float table[256];
+    extern __shared__ __align__(16) uint8_t shared[];
+    chunk &c = *reinterpret_cast<chunk *>(shared);
+    const float *table = c.table;
     tile t;
-    if (!open_tile(args, &t, &c, table))
+    if (!open_tile(args, &t, &c))
         return;
     const int lane = threadIdx.x % LANES;
     float_sums sums = {};
     for (int64_t k = 0; k < t.matrix->cols; k += CHUNK) {
         const int count = load_chunk(args, t, k, true, &c);
         for (int first = 0, end; first < count; first = end) {
-            float zero[ROWS];
+            float zero[ROWS] = {};
             end = segment_end(c, first, count);
             open_segment(args, &t, c, first, zero);
             if (has_table(SOURCE) && t.staged)
@@ -155,10 +156,11 @@ static __device__ void close_group(const mox_cuda_expert_gemm_args &args, const 
 template <Source SOURCE>
 static __global__ void __launch_bounds__(THREADS, 2) simple_int_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
-    __shared__ chunk c;
-    __shared__ float table[256];
+    extern __shared__ __align__(16) uint8_t shared[];
+    chunk &c = *reinterpret_cast<chunk *>(shared);
+    const float *table = c.table;
     tile t;
-    if (!open_tile(args, &t, &c, table))
+    if (!open_tile(args, &t, &c))
         return;
     const int lane = threadIdx.x % LANES;
     int_sums sums = {};
@@ -202,7 +204,9 @@ static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *ar
         return MOXIE_OK;
     MOX_FAIL_IF(blocks > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error, "%s: %lld blocks in one launch: lower max_tokens", name,
                 (long long)blocks);
-    kernel<<<static_cast<unsigned>(blocks), THREADS, 0, static_cast<cudaStream_t>(stream)>>>(*args);
+    const cudaError_t fits = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(chunk));
+    MOX_TRY(mox_cuda_status(fits, name, error));
+    kernel<<<static_cast<unsigned>(blocks), THREADS, sizeof(chunk), static_cast<cudaStream_t>(stream)>>>(*args);
     return mox_cuda_launched(name, error);
 }
 

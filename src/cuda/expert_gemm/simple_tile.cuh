@@ -6,7 +6,8 @@
  *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      how many, only the device knows: blocks past the
  *                each for every 64 rows of every matrix             last return
  *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits; and, when
- *                that is the natural order, the tile's codes of up to 8 bits, so that memory is waited for once a chunk
+ *                that is the natural order, the tile's codes of up to 8 bits and the scales and zero points of the chunk's
+ *                groups, decoded, so that memory is waited for and a scale taken apart once a chunk
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
@@ -24,7 +25,10 @@ enum {
     TILE_ROWS = THREADS / LANES * ROWS,
     CHUNK = 512, /* MOX_SEGMENT */
     WORDS = CHUNK / 32,
-    CODE_LINE = CHUNK + 4 /* bytes; the odd word keeps the rows of two half-warps in different banks */
+    CODE_LINE = CHUNK + 4, /* bytes; the odd word keeps the rows of two half-warps in different banks */
+    SHORTEST = 16,         /* groups of fewer columns have their scales fetched one by one */
+    GROUPS = CHUNK / SHORTEST + 1,
+    SCALE_LINE = TILE_ROWS + 4 /* floats; a multiple of four, so that four rows are one load */
 };
 static const unsigned ALL = 0xffffffffu;
 
@@ -37,8 +41,13 @@ static constexpr __device__ bool has_table(Source source)
     return source <= SOURCE_BITS;
 }
 
-/* In shared memory. `act` also holds the finished sums at the end. */
-struct chunk {
+/* In shared memory. `act` also holds the finished sums at the end. Scales, zero points and scales of activations are
+ * those of the chunk's groups, counted from the first of them. */
+struct __align__(16) chunk {
+    float scale[GROUPS][SCALE_LINE], zero[GROUPS][SCALE_LINE], act_scale[GROUPS][PAIRS];
+    float table[256];
+    uint32_t scale_row[TILE_ROWS]; /* of the scales and zero points of a row: the index of its first */
+    int32_t first_weight_group, first_act_group;
     uint32_t codes[TILE_ROWS][CODE_LINE / 4];
     float act[PAIRS][CHUNK];
     int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
@@ -58,8 +67,8 @@ struct tile {
     int32_t first_row; /* of the block: this half-warp's first */
     int32_t bits;
     bool ordered, staged, act_grouped, weight_grouped, has_zero;
-    uint32_t scale_row[ROWS]; /* of the scales and zero points of row r: the index of its first */
-    float scale[ROWS];       /* of the present segment */
+    bool held, act_held; /* scales are in shared memory */
+    float scale[ROWS];   /* of the present segment */
 };
 
 /* ---- which tile ------------------------------------------------------------------------------------- */
@@ -109,7 +118,7 @@ static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, 
 }
 
 /* Fills `t` and what of `c` lasts for the whole tile. False for blocks without one. */
-static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, tile *t, chunk *c, float *table)
+static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, tile *t, chunk *c)
 {
     const int64_t tiles = (args.matrix[0].rows + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t per_pairs = (args.projection == 0 && args.gated ? 2 : 1) * tiles;
@@ -121,7 +130,7 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
             found = here;
     }
     if (args.table != nullptr)
-        table[threadIdx.x] = args.table[threadIdx.x];
+        c->table[threadIdx.x] = args.table[threadIdx.x];
     __syncthreads();
     if (!found)
         return false;
@@ -139,7 +148,10 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
         const int64_t row = t->tile_row + t->first_row + r;
         const int64_t real = row < t->matrix->rows ? row : t->matrix->rows - 1;
         t->codes[r] = t->record + t->matrix->codes + real * t->matrix->row_bytes;
-        t->scale_row[r] = static_cast<uint32_t>(real / t->matrix->group_rows * t->matrix->scale_cols);
+    }
+    if (threadIdx.x < TILE_ROWS) {
+        const int64_t row = t->tile_row + threadIdx.x, real = row < t->matrix->rows ? row : t->matrix->rows - 1;
+        c->scale_row[threadIdx.x] = static_cast<uint32_t>(real / t->matrix->group_rows * t->matrix->scale_cols);
     }
     const uint32_t flags = *reinterpret_cast<const uint32_t *>(t->record + MOX_CUDA_HEADER_FLAGS);
     t->ordered = (flags & t->matrix->order_flag) != 0;
@@ -148,6 +160,8 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     t->has_zero = t->matrix->zero != 0;
     t->bits = args.element_bits;
     t->staged = !t->ordered && t->bits <= 8;
+    t->held = (t->weight_grouped || t->has_zero) && !t->ordered && t->matrix->group_cols >= SHORTEST;
+    t->act_held = t->act_grouped && !t->ordered && args.a.group_cols >= SHORTEST;
     __syncthreads();
     return true;
 }
@@ -201,6 +215,48 @@ static __device__ inline void load_acts(const mox_cuda_expert_gemm_args &args, i
             c->act[p][threadIdx.x + j * THREADS] = held[p][j];
 }
 
+/* Scale `at` of the matrix; those of 8 bits by table, which is shorter than taking them apart. */
+static __device__ inline float scale_at(const mox_cuda_expert_gemm_args &args, const uint8_t *scales, uint32_t at)
+{
+    if (args.scale_table != nullptr)
+        return args.scale_table[scales[at]];
+    return mox_device_load(args.weight.scale, scales, at);
+}
+
+static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, const chunk &c, int p, int group)
+{
+    return c.operand_row[p] >= 0 ? args.a.scales[c.operand_row[p] * args.a.scale_cols + group] : 0.0f;
+}
+
+/* Scales and zero points of the tile's rows for the groups of columns k .. k + count - 1, each fetched and decoded once. */
+static __device__ inline void load_scales(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, int count,
+                                          chunk *c)
+{
+    const uint32_t cols = static_cast<uint32_t>(t.matrix->group_cols), from = static_cast<uint32_t>(k);
+    const uint32_t first = from / cols, groups = (from + count - 1) / cols - first + 1;
+    const float *zeros = reinterpret_cast<const float *>(t.record + t.matrix->zero);
+    if (threadIdx.x == 0)
+        c->first_weight_group = static_cast<int32_t>(first);
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < groups * TILE_ROWS; i += THREADS) {
+        const uint32_t r = i / groups, g = i % groups, at = c->scale_row[r] + first + g;
+        c->scale[g][r] = t.weight_grouped ? scale_at(args, t.record + t.matrix->scale, at) : 1.0f;
+        if (t.has_zero)
+            c->zero[g][r] = zeros[at];
+    }
+}
+
+/* The same of the activations. */
+static __device__ inline void load_act_scales(const mox_cuda_expert_gemm_args &args, int64_t k, int count, chunk *c)
+{
+    const uint32_t cols = static_cast<uint32_t>(args.a.group_cols), from = static_cast<uint32_t>(k);
+    const uint32_t first = from / cols, groups = (from + count - 1) / cols - first + 1;
+    if (threadIdx.x == 0)
+        c->first_act_group = static_cast<int32_t>(first);
+    for (uint32_t i = threadIdx.x; i < groups * PAIRS; i += THREADS)
+        c->act_scale[i / PAIRS][i % PAIRS] = act_scale(args, *c, i % PAIRS, first + i / PAIRS);
+}
+
 /* Columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
 static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, bool cuts,
                                         chunk *c)
@@ -214,6 +270,10 @@ static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, c
     __syncthreads(); /* the previous chunk is done with */
     if (t.staged)
         load_codes(t, k, count, c);
+    if (t.held)
+        load_scales(args, t, k, count, c);
+    if (t.act_held)
+        load_act_scales(args, k, count, c);
     for (int i = threadIdx.x; i < CHUNK; i += THREADS) {
         bool begins = false;
         if (i < count) {
@@ -256,30 +316,35 @@ static __device__ inline int segment_end(const chunk &c, int first, int count)
     return end < count ? end : count;
 }
 
-/* Scale `at` of the matrix; those of 8 bits by table, which is shorter than taking them apart. */
-static __device__ inline float scale_at(const mox_cuda_expert_gemm_args &args, const uint8_t *scales, uint32_t at)
-{
-    if (args.scale_table != nullptr)
-        return args.scale_table[scales[at]];
-    return mox_device_load(args.weight.scale, scales, at);
-}
-
 /* Scales and zero points of this half-warp's rows in the segment's weight group. */
 static __device__ inline void open_segment(const mox_cuda_expert_gemm_args &args, tile *t, const chunk &c, int first,
                                            float *zero)
 {
     const int32_t g = c.weight_group[first];
+    if (t->held) {
+        const float4 scale = *reinterpret_cast<const float4 *>(&c.scale[g - c.first_weight_group][t->first_row]);
+        t->scale[0] = scale.x, t->scale[1] = scale.y, t->scale[2] = scale.z, t->scale[3] = scale.w;
+        if (!t->has_zero)
+            return;
+        const float4 zeros = *reinterpret_cast<const float4 *>(&c.zero[g - c.first_weight_group][t->first_row]);
+        zero[0] = zeros.x, zero[1] = zeros.y, zero[2] = zeros.z, zero[3] = zeros.w;
+        return;
+    }
     const float *zeros = reinterpret_cast<const float *>(t->record + t->matrix->zero);
     for (int r = 0; r < ROWS; r++) {
-        const uint32_t at = t->scale_row[r] + g;
+        const uint32_t at = c.scale_row[t->first_row + r] + g;
         t->scale[r] = t->weight_grouped ? scale_at(args, t->record + t->matrix->scale, at) : 1.0f;
         zero[r] = t->has_zero ? zeros[at] : 0.0f;
     }
 }
 
-static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, const chunk &c, int p, int group)
+/* The scale of pair p's activations in group g, which has columns in the chunk. */
+static __device__ inline float segment_act_scale(const mox_cuda_expert_gemm_args &args, const tile &t, const chunk &c,
+                                                 int p, int g)
 {
-    return c.operand_row[p] >= 0 ? args.a.scales[c.operand_row[p] * args.a.scale_cols + group] : 0.0f;
+    if (!t.act_grouped)
+        return 1.0f;
+    return t.act_held ? c.act_scale[g - c.first_act_group][p] : act_scale(args, c, p, g);
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------ */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_expert_gemm_sm90.c - what the rows on layout hopper refuse, and their scratch (kernels: sm90_kernel.cuh).
+ *
+ *     sm90_wide        bf16 by bf16, f16 by f16                 either product
+ *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
+ *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
+ *                      with a scale for every 128 columns
+ *
+ * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
+ * instruction adds, where the contract has fp32: those rows are of class TOL.
+ */
+#include "cuda/expert_gemm/cuda_expert_gemm.h"
+#include "cuda/expert_gemm/sm90_plan.h"
+#include "pack/hopper.h"
+#include "quant/act_rules.h"
+
+static const char *name_of(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? "w13" : "w2";
+}
+
+static int64_t cols_of(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
+static bool fits(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const mox_record_shape *shape = problem->shape;
+    if (shape->hidden > MOX_SM90_MOST_SIZE || shape->intermediate > MOX_SM90_MOST_SIZE)
+        return mox_refuse(why, "split the expert over ranks", "takes sizes up to %lld, the expert has %lld x %lld",
+                          (long long)MOX_SM90_MOST_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
+    return true;
+}
+
+static bool is_wide(moxie_dtype dtype)
+{
+    return dtype == MOXIE_BF16 || dtype == MOXIE_F16;
+}
+
+static bool admit_wide(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_dtype element = problem->weight->element;
+    if (!is_wide(element))
+        return mox_refuse(why, "", "multiplies weights of bf16 and f16, %s has %s", name_of(problem),
+                          mox_quant_dtype_name(element));
+    if (!mox_quant_is_none(problem->act))
+        return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+                          name_of(problem));
+    if (problem->dtype != element)
+        return mox_refuse(why, "give the layer the type of its weights",
+                          "multiplies numbers of one type: %s has %s, the activations are %s", name_of(problem),
+                          mox_quant_dtype_name(element), mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
+static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    if (weight->element != MOXIE_F8_E4M3)
+        return mox_refuse(why, "", "multiplies weights of f8_e4m3, %s has %s", name_of(problem),
+                          mox_quant_dtype_name(weight->element));
+    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
+        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
+                          name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
+                          act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
+    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
+    if (group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
+        return mox_refuse(why, "quantize them in groups of 128",
+                          "takes a scale of activations for every 128 columns or for whole rows, those of %s are for "
+                          "%lld",
+                          name_of(problem), (long long)group);
+    return fits(problem, why);
+}
+
+/* What the epilogue of a fused row makes of its activations. */
+static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *next = problem->next;
+    if (problem->projection != MOX_W13 || next == NULL)
+        return mox_refuse(why, "", "ends with the activation, which follows the first product");
+    if (mox_quant_is_none(next))
+        return is_wide(problem->dtype) || mox_refuse(why, "choose activations of bf16 or f16",
+                                                     "leaves w2's operand in 16 bits, the layer's activations are %s",
+                                                     mox_quant_dtype_name(problem->dtype));
+    if (next->element != MOXIE_F8_E4M3 || mox_act_quant_rule(next) != MOX_ACT_FP8_GROUP ||
+        next->group_cols != MOX_HOPPER_CHUNK_WIDTH || next->global != MOXIE_GLOBAL_NONE)
+        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128",
+                          "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
+    return true;
+}
+
+bool mox_cuda_expert_gemm_sm90_wide_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                          mox_refusal *why)
+{
+    (void)device;
+    return admit_wide(problem, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_bytes_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                           mox_refusal *why)
+{
+    (void)device;
+    return admit_bytes(problem, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_wide_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                              mox_refusal *why)
+{
+    (void)device;
+    return admit_wide(problem, why) && admit_next(problem, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_bytes_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                               mox_refusal *why)
+{
+    (void)device;
+    return admit_bytes(problem, why) && admit_next(problem, why);
+}
+
+/* One block of memory for both products, since the second reads what the first left there. More pairs than are counted
+ * in 32 bits do not fit any memory. */
+static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
+                              int64_t max_pairs)
+{
+    const mox_record_shape *shape = problem->shape;
+    const int64_t bytes = mox_dtype_bits(shape->w13.element) / 8;
+    if (max_pairs > INT32_MAX / 8)
+        return UINT64_MAX;
+    const mox_sm90_sizes sizes = { .hidden = shape->hidden,
+                                   .intermediate = shape->intermediate,
+                                   .slots = slots,
+                                   .pairs = max_pairs,
+                                   .multiprocessors = device->multiprocessors,
+                                   .chunks = (int32_t)(mox_sm90_up(shape->hidden * bytes, 128) / 128),
+                                   .quantizes = problem->next != NULL && !mox_quant_is_none(problem->next),
+                                   .bytes = bytes == 1 };
+    return mox_sm90_lay_out(&sizes).end;
+}
+
+#define SCRATCH_BYTES(id)                                                                                              \
+    uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
+        const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
+    {                                                                                                                  \
+        return scratch_bytes(problem, device, slots, max_pairs);                                                       \
+    }
+SCRATCH_BYTES(sm90_wide)
+SCRATCH_BYTES(sm90_bytes)
+SCRATCH_BYTES(sm90_wide_glu)
+SCRATCH_BYTES(sm90_bytes_glu)

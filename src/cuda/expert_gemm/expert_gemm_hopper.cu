@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_hopper.cu - the launchers of the rows on layout hopper: the operations of sm90_plan.h on a stream, and
+ * the kernel that shows the operand of W2 to those who look at a run. Nothing here needs Hopper itself.
+ */
+#include "cuda/device/device_error.h"
+#include "cuda/device/device_format.cuh"
+#include "cuda/expert_gemm/sm90_plan.h"
+
+namespace {
+
+constexpr int THREADS = 256;
+
+/* A block a pair: its entry, its place in the entry's token tiles, then number by number. */
+__global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90_show_args args)
+{
+    const mox_sm90_entry *entries = reinterpret_cast<const mox_sm90_entry *>(args.list + 1);
+    const int pair = static_cast<int>(blockIdx.x);
+    int low = 0, high = args.list->count;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (entries[middle].pair <= pair)
+            low = middle;
+        else
+            high = middle;
+    }
+    const mox_sm90_entry entry = entries[low];
+    if (args.list->count == 0 || pair >= entry.pair + entry.tokens)
+        return;
+    const int tiles = entries[low + 1].first - entry.first, each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    const int tile = (pair - entry.pair) / each, i = (pair - entry.pair) % each;
+    const int rows = (min(each, entry.tokens - tile * each) + 7) & ~7, size = args.element == MOXIE_F8_E4M3 ? 1 : 2;
+    const int64_t first = entry.row + tile * each;
+    for (int64_t k = threadIdx.x; k < args.stride; k += THREADS) {
+        const int64_t chunk = k * size / 128, in = k * size % 128;
+        const uint8_t *at = args.tiles + (first * args.chunks + chunk * rows + i) * 128 + ((in / 16 ^ (i & 7)) << 4) + in % 16;
+        args.to[pair * args.stride + k] = k < args.cols ? mox_device_load(args.element, at, 0) : 0.0f;
+    }
+    for (int k = threadIdx.x; args.to_scales != nullptr && k < args.chunks; k += THREADS)
+        args.to_scales[static_cast<int64_t>(pair) * args.chunks + k] =
+            args.tile_scales[first * args.chunks + static_cast<int64_t>(k) * rows + i];
+}
+
+struct launch {
+    mox_cuda_stream stream;
+    moxie_error *error;
+};
+
+moxie_status status_of(const launch *l, int code, const char *what)
+{
+    return mox_cuda_status(static_cast<cudaError_t>(code), what, l->error);
+}
+
+moxie_status run_list(void *context, const mox_sm90_list_args *args, bool dependent)
+{
+    const launch *l = static_cast<const launch *>(context);
+    return status_of(l, mox_sm90_launch_list(args, dependent, l->stream), "expert_gemm sm90: work list");
+}
+
+moxie_status run_gather(void *context, const mox_sm90_gather_args *args, bool dependent)
+{
+    const launch *l = static_cast<const launch *>(context);
+    return status_of(l, mox_sm90_launch_gather(args, dependent, l->stream), "expert_gemm sm90: gather");
+}
+
+moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most, int32_t blocks,
+                      bool dependent)
+{
+    const launch *l = static_cast<const launch *>(context);
+    mox_sm90_args g = *args;
+    (void)mox_sm90_ring(element, most, &g.stages, &g.stage_bytes);
+    return status_of(l, mox_sm90_launch_gemm(element, &g, blocks, dependent, l->stream), "expert_gemm sm90");
+}
+
+moxie_status run_show(void *context, const mox_sm90_show_args *args)
+{
+    const launch *l = static_cast<const launch *>(context);
+    show<<<static_cast<unsigned>(args->max_pairs), THREADS, 0, static_cast<cudaStream_t>(l->stream)>>>(*args);
+    return mox_cuda_launched("expert_gemm sm90: show", l->error);
+}
+
+moxie_status enqueue(const mox_cuda_expert_gemm_args *args, bool fused, mox_cuda_stream stream, moxie_error *error)
+{
+    const mox_sm90_ops ops = { run_list, run_gather, run_gemm, run_show };
+    launch l = { stream, error };
+    return mox_sm90_enqueue(args, fused, &ops, &l);
+}
+
+} // namespace
+
+moxie_status mox_cuda_expert_gemm_sm90_wide_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                   moxie_error *error)
+{
+    return enqueue(args, false, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_bytes_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                    moxie_error *error)
+{
+    return enqueue(args, false, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_wide_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                       moxie_error *error)
+{
+    return enqueue(args, true, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_bytes_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                        moxie_error *error)
+{
+    return enqueue(args, true, stream, error);
+}

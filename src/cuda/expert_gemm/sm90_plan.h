@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_plan.h - from the arguments of a row on layout hopper to what its kernels get, and the order in which they run.
+ * Plain C for libmoxie (sizes), for the launchers (.cu) and for the tests, which put kernels in plain C behind
+ * mox_sm90_ops.
+ *
+ *     W13    list -> [gather] -> gemm (rows, or the fused operand of W2)
+ *     W2     gemm, with the list that W13 left in the same scratch
+ *     traced list -> gemm to h -> list -> gemm to act -> list -> [gather] -> gemm -> show       each gemm's words are
+ * zero
+ *
+ *     scratch | list | words: flags of both products, counts | state | wide | gathered tokens | their scales |
+ */
+#ifndef MOX_CUDA_SM90_PLAN_H
+#define MOX_CUDA_SM90_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "cuda/expert_gemm/cuda_expert_gemm_args.h"
+#include "cuda/expert_gemm/sm90_args.h"
+
+#define MOX_SM90_MOST_SIZE (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
+
+static inline int64_t mox_sm90_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static inline int64_t mox_sm90_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows of a tiled operand at most: each slot's tokens rounded up to 8. */
+static inline int64_t mox_sm90_tiled_rows(int64_t pairs, int64_t slots)
+{
+    return pairs + 7 * mox_sm90_least(pairs, slots);
+}
+
+/* ---- scratch --------------------------------------------------------------------------------------------------- */
+
+typedef struct mox_sm90_sizes {
+    int64_t hidden, intermediate, slots, pairs, multiprocessors;
+    int32_t chunks;        /* of W13 */
+    bool quantizes, bytes; /* W13 makes codes for W2; its own elements have 8 bits */
+} mox_sm90_sizes;
+
+typedef struct mox_sm90_space {
+    uint64_t list, words, state, wide, tiles, tile_scales, end;
+    int64_t flags, groups; /* words before the counts; groups of 128 outputs */
+} mox_sm90_space;
+
+static inline uint64_t mox_sm90_take(uint64_t *at, int64_t bytes)
+{
+    const uint64_t from = *at;
+    *at += (uint64_t)mox_sm90_up(bytes, 256);
+    return from;
+}
+
+/* Grows with pairs, slots and multiprocessors. */
+static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
+{
+    mox_sm90_space p = { 0 };
+    const int64_t rows = mox_sm90_tiled_rows(s->pairs, s->slots),
+                  columns = mox_sm90_least(s->pairs, s->slots) + s->pairs / 8;
+    p.groups = (s->intermediate + 127) / 128;
+    p.flags = 2 * (s->multiprocessors + 1) * MOX_SM90_GROUPS;
+    p.list = mox_sm90_take(&p.end, (int64_t)sizeof(mox_sm90_list) + (s->slots + 1) * (int64_t)sizeof(mox_sm90_entry));
+    p.words = mox_sm90_take(&p.end, (p.flags + columns * p.groups) * 4);
+    p.state = mox_sm90_take(&p.end, s->multiprocessors * MOX_SM90_GROUPS * (MOX_SM90_MOST_COLUMNS / 2) * 128 * 4);
+    p.wide = mox_sm90_take(&p.end, s->quantizes ? s->pairs * p.groups * 128 * 4 : 0);
+    p.tiles = mox_sm90_take(&p.end, rows * s->chunks * 128);
+    p.tile_scales = mox_sm90_take(&p.end, s->bytes ? rows * s->chunks * 4 : 0);
+    return p;
+}
+
+/* ---- one product ----------------------------------------------------------------------------------------------- */
+
+/* The operand of W2 as numbers [pairs, stride] and scales [pairs, chunks], for those who look at a run. */
+typedef struct mox_sm90_show_args {
+    const mox_sm90_list *list;
+    int64_t max_pairs;
+    moxie_dtype element; /* F8_E4M3: codes with a scale a chunk */
+    int32_t cols, chunks;
+    const uint8_t *tiles;
+    const float *tile_scales;
+    float *to, *to_scales;
+    int64_t stride;
+} mox_sm90_show_args;
+
+typedef struct mox_sm90_ops {
+    moxie_status (*list)(void *context, const mox_sm90_list_args *args, bool dependent);
+    moxie_status (*gather)(void *context, const mox_sm90_gather_args *args, bool dependent);
+    moxie_status (*gemm)(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most,
+                         int32_t blocks, bool dependent);
+    moxie_status (*show)(void *context, const mox_sm90_show_args *args);
+} mox_sm90_ops;
+
+typedef struct mox_sm90_product {
+    mox_sm90_element element;
+    int32_t most, blocks;
+    bool gathers;
+    mox_sm90_list_args list;
+    mox_sm90_gather_args gather;
+    mox_sm90_args gemm;
+} mox_sm90_product;
+
+static inline mox_sm90_element mox_sm90_element_of(moxie_dtype element)
+{
+    return element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3 : element == MOXIE_F16 ? MOX_SM90_F16 : MOX_SM90_BF16;
+}
+
+/* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile.
+ */
+static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
+{
+    static const int32_t widths[] = { 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_COLUMNS };
+    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS : MOX_SM90_MOST_COLUMNS;
+    const int64_t mean = a->max_pairs / a->slots;
+    int32_t i = 0;
+    while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
+        i++;
+    return widths[i];
+}
+
+static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args *a, bool fused)
+{
+    if (!fused)
+        return MOX_SM90_ROWS_F32;
+    if (a->next.kind == MOX_CUDA_OPERAND_CODES)
+        return MOX_SM90_ACT_E4M3;
+    return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
+}
+
+/* Everything of the gemm but where its tokens come from. */
+static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
+                                      mox_sm90_args *g)
+{
+    const bool first = a->projection == 0;
+    uint8_t *scratch = (uint8_t *)a->scratch;
+    uint32_t *words = (uint32_t *)(void *)(scratch + space->words);
+    g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
+    g->records = a->records;
+    g->record_bytes = a->record_bytes;
+    g->tiles_at = a->tiles.tiles;
+    g->tile_bytes = a->tiles.tile_bytes;
+    g->row_scale_at = a->tiles.row_scale;
+    g->bias_at = a->tiles.bias;
+    g->tiles = a->tiles.count;
+    g->chunks = a->tiles.chunks;
+    g->last_rows = a->tiles.last_rows;
+    g->rows = (int32_t)(first ? a->intermediate : a->hidden);
+    g->gated = first && a->gated;
+    g->state = (float *)(void *)(scratch + space->state);
+    g->flags = first ? words : words + space->flags / 2;
+    g->counts = words + space->flags;
+    g->output = (int32_t)mox_sm90_output_of(a, fused);
+    g->out = a->out;
+    g->out_stride = a->n_out;
+    g->early_list = !first;
+    if (!fused)
+        return;
+    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES;
+    g->next_tiled = 1;
+    g->activation = a->glu.activation;
+    g->expert_of = a->glu.expert_of;
+    g->scale_is_power_of_two = a->next_quant.rule == MOXIE_RULE_UE8M0;
+    g->wide = (float *)(void *)(scratch + space->wide);
+    g->wide_stride = mox_sm90_up(a->intermediate, 128);
+    g->next = a->next.values;
+    g->next_stride = a->next.stride;
+    g->next_scale = codes ? a->next.scales : NULL;
+    g->next_scale_stride = space->groups;
+}
+
+static inline void mox_sm90_fill_tokens(const mox_cuda_expert_gemm_args *a, mox_sm90_element element, mox_sm90_args *g)
+{
+    const int64_t bytes = element == MOX_SM90_E4M3 ? 1 : 2;
+    g->a_tiled = a->a.tiled;
+    g->a = (const uint8_t *)a->a.values;
+    g->a_stride = a->a.stride * bytes;
+    g->a_bytes = (int32_t)(a->a.cols * bytes);
+    g->a_row = a->operand_row;
+    g->a_scale = a->a.scales;
+    g->a_scale_step = a->a.scale_cols > 1;
+    g->a_scale_stride = a->a.scale_cols;
+}
+
+/* Many tokens: gathered once instead of by every row tile. */
+static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
+                                        mox_sm90_product *p)
+{
+    mox_sm90_args *g = &p->gemm;
+    uint8_t *scratch = (uint8_t *)a->scratch;
+    p->gathers = a->projection == 0 && !g->a_tiled && a->max_pairs >= 8 * a->slots;
+    if (!p->gathers)
+        return;
+    p->gather.list = g->list;
+    p->gather.max_rows = mox_sm90_tiled_rows(a->max_pairs, a->slots);
+    p->gather.a = g->a;
+    p->gather.a_stride = g->a_stride;
+    p->gather.a_bytes = g->a_bytes;
+    p->gather.a_scale_step = g->a_scale_step;
+    p->gather.chunks = g->chunks;
+    p->gather.a_row = g->a_row;
+    p->gather.a_scale = g->a_scale;
+    p->gather.a_scale_stride = g->a_scale_stride;
+    p->gather.to = scratch + space->tiles;
+    p->gather.to_scale = (float *)(void *)(scratch + space->tile_scales);
+    g->a_tiled = 1;
+    g->a = p->gather.to;
+    g->a_scale = g->a_scale != NULL ? p->gather.to_scale : NULL;
+    g->early_list = 1; /* the gather comes between */
+}
+
+static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool fused, mox_sm90_product *p)
+{
+    const mox_sm90_product zero = { MOX_SM90_BF16 };
+    *p = zero;
+    p->element = mox_sm90_element_of(a->weight.element);
+    p->blocks = a->multiprocessors;
+    p->most = mox_sm90_most_of(a);
+    mox_sm90_sizes sizes = { a->hidden, a->intermediate, a->slots, a->max_pairs, a->multiprocessors };
+    sizes.chunks = a->tiles.chunks; /* those of W13, or nothing behind them is read */
+    sizes.quantizes = fused && a->next.kind == MOX_CUDA_OPERAND_CODES;
+    sizes.bytes = p->element == MOX_SM90_E4M3;
+    const mox_sm90_space space = mox_sm90_lay_out(&sizes);
+    mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
+    mox_sm90_fill_tokens(a, p->element, &p->gemm);
+    mox_sm90_fill_gather(a, &space, p);
+    p->list.offsets = a->offsets;
+    p->list.slots = a->slots;
+    p->list.most = p->most;
+    p->list.list = (mox_sm90_list *)(void *)((uint8_t *)a->scratch + space.list);
+    p->list.words = (uint32_t *)(void *)((uint8_t *)a->scratch + space.words);
+    p->list.word_count = space.flags + (mox_sm90_least(a->max_pairs, a->slots) + a->max_pairs / p->most) * space.groups;
+}
+
+/* ---- in order -------------------------------------------------------------------------------------------------- */
+
+/* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. Leaves the list, words zero.
+ */
+static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
+                                          const mox_sm90_ops *ops, void *context)
+{
+    mox_sm90_args g = p->gemm;
+    g.next_tiled = 0;
+    g.output = MOX_SM90_ROWS_F32;
+    g.out = a->trace.h;
+    g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
+    MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
+    MOX_TRY(ops->list(context, &p->list, false));
+    g.output = MOX_SM90_ACT_F32;
+    g.wide = a->trace.act;
+    g.wide_stride = a->intermediate;
+    MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
+    return ops->list(context, &p->list, false);
+}
+
+static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
+                                         const mox_sm90_ops *ops, void *context)
+{
+    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES;
+    mox_sm90_show_args s;
+    s.list = p->gemm.list;
+    s.max_pairs = a->max_pairs;
+    s.element = codes ? MOXIE_F8_E4M3 : a->next.dtype;
+    s.cols = (int32_t)a->intermediate;
+    s.chunks = (int32_t)(a->next.stride * (codes ? 1 : 2) / 128);
+    s.tiles = (const uint8_t *)a->next.values;
+    s.tile_scales = codes ? a->next.scales : NULL;
+    s.to = a->trace.next;
+    s.to_scales = codes ? a->trace.next_scales : NULL;
+    s.stride = a->trace.next_stride;
+    return ops->show(context, &s);
+}
+
+/* One call of a launcher. Kernels of a traced run wait for each other. */
+static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, bool fused, const mox_sm90_ops *ops,
+                                            void *context)
+{
+    mox_sm90_product p;
+    const bool first = a->projection == 0, traced = fused && a->trace.h != NULL;
+    if (a->max_pairs == 0 || a->slots == 0)
+        return MOXIE_OK;
+    mox_sm90_product_of(a, fused, &p);
+    if (first)
+        MOX_TRY(ops->list(context, &p.list, !traced));
+    if (p.gathers)
+        MOX_TRY(ops->gather(context, &p.gather, !traced));
+    if (traced)
+        MOX_TRY(mox_sm90_trace(a, &p, ops, context));
+    MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.most, p.blocks, !traced));
+    return traced ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
+}
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_sm90.c - the Hopper kernels in plain C (test_cuda_sm90.h). Words that must be zero are seen to be, and are
+ * not left so.
+ */
+#include "test_cuda_sm90.h"
+
+#include <math.h>
+
+#include "cpu/glu/glu.h"
+#include "quant/quant.h"
+#include "test_support.h"
+
+static const mox_sm90_entry *entries_of(const mox_sm90_list *list)
+{
+    return (const mox_sm90_entry *)(const void *)(list + 1);
+}
+
+/* ---- the work list ------------------------------------------------------------------------------------- */
+
+static moxie_status list(void *context, const mox_sm90_list_args *a, bool dependent)
+{
+    (void)context, (void)dependent;
+    mox_sm90_entry *entries = (mox_sm90_entry *)(void *)(a->list + 1);
+    int32_t n = 0, first = 0, row = 0;
+    assert_true(a->most % 8 == 0 && a->most >= 8 && a->most <= MOX_SM90_MOST_COLUMNS);
+    memset(a->words, 0, (size_t)a->word_count * 4);
+    for (int64_t s = 0; s < a->slots; s++) {
+        const int32_t tokens = (int32_t)(a->offsets[s + 1] - a->offsets[s]);
+        if (tokens == 0)
+            continue;
+        entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row };
+        first += (tokens + a->most - 1) / a->most;
+        row += (tokens + 7) / 8 * 8;
+    }
+    entries[n] = (mox_sm90_entry) { 0, 0, 0, first, row };
+    *a->list = (mox_sm90_list) { n, a->most, { 0, 0 } };
+    return MOXIE_OK;
+}
+
+/* A token tile of an entry. */
+typedef struct token_tile {
+    int32_t pair, columns, row, rows, number;
+} token_tile;
+
+static int32_t tiles_of(const mox_sm90_entry *entry)
+{
+    return entry[1].first - entry[0].first;
+}
+
+static token_tile tile_of(const mox_sm90_entry *entry, int32_t t)
+{
+    const int32_t tiles = tiles_of(entry), each = ((entry->tokens + tiles - 1) / tiles + 7) / 8 * 8;
+    const int32_t left = entry->tokens - t * each, columns = left < 0 ? 0 : left < each ? left : each;
+    return (token_tile) { entry->pair + t * each, columns, entry->row + t * each, (columns + 7) / 8 * 8,
+                          entry->first + t };
+}
+
+/* ---- operands ------------------------------------------------------------------------------------------ */
+
+/* Byte `at` of row i in chunk k of a tiled operand. */
+static int64_t tiled_at(const token_tile *t, int32_t chunks, int64_t i, int64_t at)
+{
+    const int64_t k = at / 128, in = at % 128;
+    return (int64_t)t->row * chunks * 128 + k * t->rows * 128 + i * 128 + (in / 16 ^ i % 8) * 16 + in % 16;
+}
+
+static int64_t scale_at(const token_tile *t, int32_t chunks, int64_t i, int64_t k)
+{
+    return (int64_t)t->row * chunks + k * t->rows + i;
+}
+
+static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
+{
+    (void)context, (void)dependent;
+    const mox_sm90_entry *entries = entries_of(a->list);
+    assert_true(entries[a->list->count].row <= a->max_rows);
+    assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
+    for (int32_t e = 0; e < a->list->count; e++)
+        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+            const token_tile t = tile_of(entries + e, n);
+            for (int32_t i = 0; i < t.columns; i++) {
+                const int64_t row = a->a_row != NULL ? a->a_row[t.pair + i] : t.pair + i;
+                for (int64_t at = 0; at < a->chunks * 128; at++)
+                    a->to[tiled_at(&t, a->chunks, i, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
+                for (int64_t k = 0; a->a_scale != NULL && k < a->chunks; k++)
+                    a->to_scale[scale_at(&t, a->chunks, i, k)] =
+                        a->a_scale[row * a->a_scale_stride + k * a->a_scale_step];
+            }
+        }
+    return MOXIE_OK;
+}
+
+typedef struct gemm_problem {
+    const mox_sm90_args *a;
+    moxie_dtype element;
+    int64_t size, per; /* bytes of an element, elements of a chunk */
+} gemm_problem;
+
+/* One token's numbers [chunks * per], with its scales. */
+static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, double *x)
+{
+    const mox_sm90_args *a = p->a;
+    const int64_t row = a->a_row != NULL ? a->a_row[t->pair + i] : t->pair + i;
+    for (int64_t k = 0; k < a->chunks * p->per; k++) {
+        const int64_t at = k * p->size, chunk = k / p->per;
+        double scale = 1;
+        if (a->a_tiled)
+            x[k] = (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, at));
+        else
+            x[k] = at < a->a_bytes ? (double)mox_load(p->element, a->a + row * a->a_stride + at) : 0;
+        if (p->size == 1)
+            scale = (double)(a->a_tiled ? a->a_scale[scale_at(t, a->chunks, i, chunk)]
+                                        : a->a_scale[row * a->a_scale_stride + chunk * a->a_scale_step]);
+        x[k] *= scale;
+    }
+}
+
+/* Row n of the product times x, scaled and shifted. */
+static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const double *x)
+{
+    const mox_sm90_args *a = p->a;
+    const int64_t tile = n / 128, in = n % 128, rows = tile == a->tiles - 1 ? a->last_rows : 128;
+    const uint8_t *base = record + a->tiles_at + (uint64_t)tile * a->tile_bytes;
+    double sum = 0;
+    assert_true(tile < a->tiles && in < rows);
+    for (int64_t k = 0; k < a->chunks * p->per; k++) {
+        const int64_t chunk = k / p->per, at = k % p->per * p->size;
+        double w =
+            (double)mox_load(p->element, base + chunk * rows * 128 + in * 128 + (at / 16 ^ in % 8) * 16 + at % 16);
+        if (p->size == 1)
+            w *= (double)mox_load(MOXIE_F32, base + a->chunks * rows * 128 + (chunk * rows / 8 + in / 8) * 4);
+        sum += w * x[k];
+    }
+    if (a->row_scale_at != 0)
+        sum *= (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
+    return (float)(sum + (a->bias_at != 0 ? (double)mox_load(MOXIE_F32, record + a->bias_at + n * 4) : 0));
+}
+
+/* ---- a product ----------------------------------------------------------------------------------------- */
+
+/* [gate I | up I], or the one matrix's rows. */
+static void product(const gemm_problem *p, const mox_sm90_entry *entry, const double *x, float *h)
+{
+    const mox_sm90_args *a = p->a;
+    const uint8_t *record = a->records + (uint64_t)entry->slot * a->record_bytes;
+    for (int64_t half = 0; half <= a->gated; half++)
+        for (int64_t r = 0; r < a->rows; r++)
+            h[half * a->rows + r] = dot(p, record, a->gated ? r / 8 * 16 + half * 8 + r % 8 : r, x);
+}
+
+static void activate(const mox_sm90_args *a, const mox_sm90_entry *entry, const float *h, float *act)
+{
+    const int64_t offsets[2] = { 0, 1 }, expert = a->expert_of != NULL ? a->expert_of[entry->slot] : -1;
+    const mox_glu_args args = { .activation = &a->activation,
+                                .slots = 1,
+                                .offsets = offsets,
+                                .expert_of = a->expert_of != NULL ? &expert : NULL,
+                                .h = h,
+                                .intermediate = a->rows,
+                                .out = act };
+    mox_glu_scalar_run(&args, &mox_executor_serial);
+}
+
+static void put(const mox_sm90_args *a, const token_tile *t, int64_t i, int64_t at, const void *from, size_t bytes)
+{
+    assert_true(a->next_tiled);
+    memcpy((uint8_t *)a->next + tiled_at(t, (int32_t)a->next_scale_stride, i, at), from, bytes);
+}
+
+static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
+{
+    const moxie_quant quant = { .element = MOXIE_F8_E4M3,
+                                .scale = MOXIE_F32,
+                                .group_rows = 1,
+                                .group_cols = 128,
+                                .rule = a->scale_is_power_of_two ? MOXIE_RULE_UE8M0 : MOXIE_RULE_DEFAULT };
+    const mox_act_quantizer quantizer = { .quant = &quant };
+    const int64_t chunks = (a->rows + 127) / 128;
+    uint8_t *codes = calloc((size_t)chunks, 128);
+    float *scales = calloc((size_t)chunks, 4);
+    assert_int_equal(a->next_stride, chunks * 128);
+    assert_int_equal(a->next_scale_stride, chunks);
+    mox_act_quant_row(&quantizer, act, a->rows, codes, scales);
+    for (int64_t k = 0; k < chunks; k++) {
+        for (int64_t at = 0; at < 128; at++)
+            put(a, t, i, k * 128 + at, codes + k * 128 + at, 1);
+        a->next_scale[scale_at(t, (int32_t)chunks, i, k)] = scales[k];
+    }
+    free(codes);
+    free(scales);
+}
+
+static void put_wide(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
+{
+    const moxie_dtype dtype = a->output == MOX_SM90_ACT_F16 ? MOXIE_F16 : MOXIE_BF16;
+    mox_sm90_args chunked = *a;
+    chunked.next_scale_stride = a->next_stride * 2 / 128;
+    assert_true(a->next_stride * 2 % 128 == 0 && a->next_stride >= a->rows);
+    for (int64_t r = 0; r < a->next_stride; r++) {
+        uint16_t code = 0;
+        if (r < a->rows)
+            mox_narrow(dtype, act + r, &code, 1);
+        put(&chunked, t, i, r * 2, &code, 2);
+    }
+}
+
+static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const token_tile *t, int64_t i, const float *h,
+                   float *act)
+{
+    const int64_t pair = t->pair + i;
+    if (a->output == MOX_SM90_ROWS_F32) {
+        memcpy(a->out + pair * a->out_stride, h, (size_t)(a->gated ? 2 * a->rows : a->rows) * 4);
+        return;
+    }
+    activate(a, entry, h, act);
+    if (a->output == MOX_SM90_ACT_F32 || a->output == MOX_SM90_ACT_E4M3)
+        memcpy(a->wide + pair * a->wide_stride, act, (size_t)a->rows * 4);
+    if (a->output == MOX_SM90_ACT_E4M3)
+        put_quantized(a, t, i, act);
+    else if (a->output != MOX_SM90_ACT_F32)
+        put_wide(a, t, i, act);
+}
+
+static void use_words(const mox_sm90_args *a, int32_t blocks)
+{
+    const int32_t flags = (blocks + 1) * MOX_SM90_GROUPS, span = a->gated ? 2 : 1;
+    const int32_t counts = entries_of(a->list)[a->list->count].first * ((a->tiles + span - 1) / span);
+    for (int32_t i = 0; i < flags; i++) {
+        assert_int_equal(a->flags[i], 0);
+        a->flags[i] = 1;
+    }
+    for (int32_t i = 0; a->output == MOX_SM90_ACT_E4M3 && i < counts; i++) {
+        assert_int_equal(a->counts[i], 0);
+        a->counts[i] = 1;
+    }
+    memset(a->state, 0xff, (size_t)blocks * (size_t)a->list->most * 512);
+}
+
+static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90_args *a, int32_t most, int32_t blocks,
+                         bool dependent)
+{
+    (void)context, (void)dependent;
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F8_E4M3 };
+    gemm_problem p = { .a = a, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
+    p.per = 128 / p.size;
+    const mox_sm90_entry *entries = entries_of(a->list);
+    double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
+    float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
+    assert_int_equal(a->list->most, most);
+    assert_true(a->a_tiled || (a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0));
+    assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
+    use_words(a, blocks);
+    for (int32_t e = 0; e < a->list->count; e++)
+        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+            const token_tile t = tile_of(entries + e, n);
+            for (int32_t i = 0; i < t.columns; i++) {
+                read_token(&p, &t, i, x);
+                product(&p, entries + e, x, h);
+                finish(a, entries + e, &t, i, h, act);
+            }
+        }
+    free(x);
+    free(h);
+    free(act);
+    return MOXIE_OK;
+}
+
+static moxie_status show(void *context, const mox_sm90_show_args *a)
+{
+    (void)context;
+    const mox_sm90_entry *entries = entries_of(a->list);
+    const int64_t size = mox_dtype_bytes(a->element);
+    for (int32_t e = 0; e < a->list->count; e++)
+        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+            const token_tile t = tile_of(entries + e, n);
+            assert_true(t.pair + t.columns <= a->max_pairs);
+            for (int32_t i = 0; i < t.columns; i++) {
+                for (int64_t k = 0; k < a->stride; k++)
+                    a->to[(t.pair + i) * a->stride + k] =
+                        k < a->cols ? mox_load(a->element, a->tiles + tiled_at(&t, a->chunks, i, k * size)) : 0;
+                for (int64_t k = 0; a->to_scales != NULL && k < a->chunks; k++)
+                    a->to_scales[(t.pair + i) * a->chunks + k] = a->tile_scales[scale_at(&t, a->chunks, i, k)];
+            }
+        }
+    return MOXIE_OK;
+}
+
+const mox_sm90_ops test_cuda_sm90_ops = { list, gather, gemm, show };
