@@ -2,7 +2,10 @@
  *
  * time_cuda.c - how long runs on a GPU take when an engine makes them: enqueued once into a graph, launched many times.
  *
- *     copy in -> [capture: run 0, run 1, ...] -> launch (warm) -> timer | launch | timer, ... -> copy out
+ *     copy in -> run 0 -> [capture: run 0, run 1, ...] -> launch (warm) -> timer | launch | timer, ... -> copy out
+ *
+ * The single run before has the driver load the kernels, which it does when they are first launched; a stream that is
+ * captured is not the place for that.
  */
 #include "layer/time_cuda.h"
 
@@ -60,6 +63,10 @@ static moxie_status time_staged(const mox_staged *s, const mox_staged_run *runs,
     const mox_cuda_table *table = s->device->table;
     void *graph = NULL, *timer = NULL;
     moxie_status status = mox_staged_copy(s, true, error);
+    if (status == MOXIE_OK)
+        status = mox_staged_enqueue(s, &runs[0], NULL, error);
+    if (status == MOXIE_OK)
+        status = table->stream_wait(s->stream, error);
     if (status == MOXIE_OK)
         status = capture(s, runs, count, &graph, error);
     if (status == MOXIE_OK)
