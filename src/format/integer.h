@@ -17,10 +17,9 @@
 MOX_SHARED int32_t mox_integer_round(float value, int32_t low, int32_t high)
 {
     const float units = 0x1.8p23f;
-    if (value != value)
-        return 0;
+    const float number = value == value ? value : 0.0f;
     /* Saturating first also keeps infinities and large values away from the sum. */
-    const float v = value < (float)low ? (float)low : value > (float)high ? (float)high : value;
+    const float v = number < (float)low ? (float)low : number > (float)high ? (float)high : number;
     return (int32_t)(mox_f32_encode(v + units) - mox_f32_encode(units));
 }
 

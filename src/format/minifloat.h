@@ -11,7 +11,7 @@
  *
  * Integer arithmetic throughout: the result depends neither on the rounding mode nor on whether the
  * processor flushes subnormals. The parameters are constants where this is inlined and fold away.
- * Good for m <= 23 and bias + m <= 126: every value of the format is then a normal f32.
+ * Good for m <= 22 and bias + m <= 126: every value of the format is then a normal f32.
  */
 #ifndef MOX_FORMAT_MINIFLOAT_H
 #define MOX_FORMAT_MINIFLOAT_H
@@ -54,27 +54,27 @@ MOX_SHARED float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
 MOX_SHARED uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uint32_t overflow)
 {
     const uint32_t bits = mox_f32_encode(value);
-    const uint32_t sign = bits >> 31 ? mox_minifloat_sign(f) : 0;
+    const uint32_t sign = (bits >> 31) << (f->exponent_bits + f->mantissa_bits);
     const uint32_t a = bits & 0x7fffffffu;
 
-    if (a > MOX_F32_INF)
-        return f->nan_code ? f->nan_code : f->max_code;
-    if (a == MOX_F32_INF && f->inf_code)
-        return sign | f->inf_code;
-
     /* |value| = significand * 2^(exponent-23), exponent taken from f32's own smallest upward. */
-    const uint32_t field = a >> 23;
-    const int32_t exponent = (field ? (int32_t)field : 1) - 127;
-    const uint32_t significand = (a & 0x7fffffu) | (field ? 0x800000u : 0);
+    const uint32_t field = a >> 23, is_normal = field != 0;
+    const int32_t exponent = (int32_t)(field + (1 - is_normal)) - 127;
+    const uint32_t significand = (a & 0x7fffffu) | is_normal << 23;
     const int32_t above_least = exponent - (1 - f->bias);
-    int32_t shift = 23 - f->mantissa_bits - (above_least < 0 ? above_least : 0);
-    if (shift > 25)
-        shift = 25; /* significand < 2^24: less than half a step already */
+    const int32_t wanted = 23 - f->mantissa_bits - (above_least < 0 ? above_least : 0);
+    const int32_t shift = wanted > 25 ? 25 : wanted; /* significand < 2^24: less than half a step already */
 
     const uint32_t odd = (significand >> shift) & 1;
-    const uint32_t quotient = shift == 0 ? significand : (significand + (1u << (shift - 1)) - 1 + odd) >> shift;
+    const uint32_t quotient = (significand + (1u << (shift - 1)) - 1 + odd) >> shift;
     const uint32_t magnitude = ((uint32_t)(above_least > 0 ? above_least : 0) << f->mantissa_bits) + quotient;
-    return sign | (magnitude > f->max_code ? overflow : magnitude);
+    const uint32_t number = sign | (magnitude > f->max_code ? overflow : magnitude);
+
+    /* Masks choose, as in decoding: so compilers make vectors of this. */
+    const uint32_t nan = f->nan_code ? f->nan_code : f->max_code;
+    const uint32_t is_nan = 0 - (uint32_t)(a > MOX_F32_INF);
+    const uint32_t is_inf = 0 - (uint32_t)(a == MOX_F32_INF && f->inf_code != 0);
+    return (nan & is_nan) | ((sign | f->inf_code) & is_inf) | (number & ~is_nan & ~is_inf);
 }
 
 MOX_SHARED uint32_t mox_minifloat_encode(const mox_minifloat *f, float value)

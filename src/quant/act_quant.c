@@ -4,15 +4,15 @@
  *
  *     row x [cols]  ->  codes [cols], one a byte;  scales [ceil(cols / group_cols)], decoded to f32
  *
- * The rules are act_rules.h, which CUDA kernels compile too; a row of `quantizers` says which moxie_quant a rule
- * serves. A rule gets one group of one row (per-tensor and per-token rules: the whole row).
+ * The rules are act_rules.h, which CUDA kernels compile too, the loops act_codes.h; a row of `quantizers` says which
+ * moxie_quant a rule serves. A rule gets one group of one row (per-tensor and per-token rules: the whole row).
  */
 #include "quant/quant.h"
 
 #include <float.h>
 
 #include "base/sizes.h"
-#include "quant/act_rules.h"
+#include "quant/act_codes.h"
 
 typedef enum granularity { PER_TENSOR, PER_TOKEN, PER_GROUP, OTHER } granularity;
 
@@ -27,10 +27,7 @@ static granularity granularity_of(const moxie_quant *quant)
 
 float mox_amax(const float *x, int64_t count)
 {
-    float amax = 0;
-    for (int64_t i = 0; i < count; i++)
-        amax = mox_act_larger(amax, x[i]);
-    return mox_act_finite(amax);
+    return mox_act_loops_best()->amax(x, count);
 }
 
 /* One group: codes [count]; returns the scale. */
@@ -47,12 +44,7 @@ static float quantize_group(mox_act_rule rule, const mox_act_quantizer *quantize
                                   .batch_amax = quantizer->amax,
                                   .amax = whole ? 0 : mox_amax(x, count) };
     const mox_act_step step = mox_act_step_of(rule, &input);
-    if (element->kind == MOX_KIND_INTEGER)
-        for (int64_t i = 0; i < count; i++)
-            codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), quant->rounding);
-    else
-        for (int64_t i = 0; i < count; i++)
-            codes[i] = (uint8_t)element->encode(mox_act_clamp(mox_act_scaled(&step, x[i]), element->max));
+    mox_act_loops_best()->codes(quant->element, quant->rounding, step, x, count, codes);
     return step.scale;
 }
 

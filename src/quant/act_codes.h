@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * act_codes.h - the loops over the numbers of a group, for compilers to make vectors of.
+ *
+ *     x [count] -> largest magnitude            (act_rules.h makes a step of it)
+ *     x [count], step -> codes [count]
+ *
+ * act_codes.c, _avx2.c and _avx512.c compile the same lines for their instructions; no operation of act_rules.h is
+ * changed or fused, so all leave the same bits. Thread-safe.
+ */
+#ifndef MOX_QUANT_ACT_CODES_H
+#define MOX_QUANT_ACT_CODES_H
+
+#include "format/format.h"
+#include "quant/act_rules.h"
+
+typedef struct mox_act_loops {
+    /* mox_act_larger() over x, then mox_act_finite(). */
+    float (*amax)(const float *x, int64_t count);
+    /* `rounding` is for I8. `element` is one that act_quant.c's list has. */
+    void (*codes)(moxie_dtype element, int32_t rounding, mox_act_step step, const float *x, int64_t count,
+                  uint8_t *codes);
+} mox_act_loops;
+
+/* NULL pointers where the build has no such instructions. */
+extern const mox_act_loops mox_act_loops_any, mox_act_loops_avx2, mox_act_loops_avx512;
+/* The best that this processor and MOXIE_MAX_ISA allow. */
+const mox_act_loops *mox_act_loops_best(void);
+
+/* Magnitudes order as their bits do, NaN above infinity. */
+static inline float mox_act_amax_of(const float *x, int64_t count)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = mox_f32_encode(x[i]) & 0x7fffffffu;
+        const int32_t number = bits > MOX_F32_INF ? 0 : (int32_t)bits;
+        most = number > most ? number : most;
+    }
+    return mox_act_finite(mox_f32_decode((uint32_t)most));
+}
+
+/* `encode` and `divide` are constants where this is inlined. */
+static inline __attribute__((always_inline)) void mox_act_encode(uint32_t (*encode)(float), bool divide, float limit,
+                                                                 float by, const float *x, int64_t count,
+                                                                 uint8_t *codes)
+{
+    for (int64_t i = 0; i < count; i++)
+        codes[i] = (uint8_t)encode(mox_act_clamp(divide ? x[i] / by : x[i] * by, limit));
+}
+
+/* Integers are not clamped, and INFINITY clamps nothing. */
+static inline __attribute__((always_inline)) void mox_act_encode_any(uint32_t (*encode)(float), float limit,
+                                                                     mox_act_step step, const float *x, int64_t count,
+                                                                     uint8_t *codes)
+{
+    if (step.divide)
+        mox_act_encode(encode, true, limit, step.by, x, count, codes);
+    else
+        mox_act_encode(encode, false, limit, step.by, x, count, codes);
+}
+
+static inline void mox_act_codes_of(moxie_dtype element, int32_t rounding, mox_act_step step, const float *x,
+                                    int64_t count, uint8_t *codes)
+{
+    const float limit = mox_format_of(element)->max;
+    switch (element) {
+    case MOXIE_F8_E4M3: mox_act_encode_any(mox_f8_e4m3_encode, limit, step, x, count, codes); break;
+    case MOXIE_F8_E5M2: mox_act_encode_any(mox_f8_e5m2_encode, limit, step, x, count, codes); break;
+    case MOXIE_F6_E3M2: mox_act_encode_any(mox_f6_e3m2_encode, limit, step, x, count, codes); break;
+    case MOXIE_F6_E2M3: mox_act_encode_any(mox_f6_e2m3_encode, limit, step, x, count, codes); break;
+    case MOXIE_F4_E2M1: mox_act_encode_any(mox_f4_e2m1_encode, limit, step, x, count, codes); break;
+    default:
+        if (rounding == MOXIE_ROUND_EVEN)
+            mox_act_encode_any(mox_i8_encode, INFINITY, step, x, count, codes);
+        for (int64_t i = 0; rounding != MOXIE_ROUND_EVEN && i < count; i++)
+            codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), rounding);
+    }
+}
+
+#endif

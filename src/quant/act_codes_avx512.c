@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * act_codes_avx512.c - the loops of act_codes.h, in vectors.
+ */
+#include "quant/act_codes.h"
+
+#ifdef __AVX512BW__
+const mox_act_loops mox_act_loops_avx512 = { mox_act_amax_of, mox_act_codes_of };
+#else
+const mox_act_loops mox_act_loops_avx512 = { NULL, NULL };
+#endif
