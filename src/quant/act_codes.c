@@ -6,7 +6,7 @@
 
 #include "base/cpu_features.h"
 
-const mox_act_loops mox_act_loops_any = { mox_act_amax_of, mox_act_codes_of };
+const mox_act_loops mox_act_loops_any = { mox_act_amax_of, mox_act_codes_of, mox_act_values_of };
 
 const mox_act_loops *mox_act_loops_best(void)
 {

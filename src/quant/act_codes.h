@@ -4,6 +4,7 @@
  *
  *     x [count] -> largest magnitude            (act_rules.h makes a step of it)
  *     x [count], step -> codes [count]
+ *     codes [count] -> what they stand for, scales left out
  *
  * act_codes.c, _avx2.c and _avx512.c compile the same lines for their instructions; no operation of act_rules.h is
  * changed or fused, so all leave the same bits. Thread-safe.
@@ -20,6 +21,7 @@ typedef struct mox_act_loops {
     /* `rounding` is for I8. `element` is one that act_quant.c's list has. */
     void (*codes)(moxie_dtype element, int32_t rounding, mox_act_step step, const float *x, int64_t count,
                   uint8_t *codes);
+    void (*values)(moxie_dtype element, const uint8_t *codes, int64_t count, float *values);
 } mox_act_loops;
 
 /* NULL pointers where the build has no such instructions. */
@@ -74,6 +76,26 @@ static inline void mox_act_codes_of(moxie_dtype element, int32_t rounding, mox_a
             mox_act_encode_any(mox_i8_encode, INFINITY, step, x, count, codes);
         for (int64_t i = 0; rounding != MOXIE_ROUND_EVEN && i < count; i++)
             codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), rounding);
+    }
+}
+
+/* `decode` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void mox_act_decode(float (*decode)(uint32_t), const uint8_t *codes,
+                                                                 int64_t count, float *values)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = decode(codes[i]);
+}
+
+static inline void mox_act_values_of(moxie_dtype element, const uint8_t *codes, int64_t count, float *values)
+{
+    switch (element) {
+    case MOXIE_F8_E4M3: mox_act_decode(mox_f8_e4m3_decode, codes, count, values); break;
+    case MOXIE_F8_E5M2: mox_act_decode(mox_f8_e5m2_decode, codes, count, values); break;
+    case MOXIE_F6_E3M2: mox_act_decode(mox_f6_e3m2_decode, codes, count, values); break;
+    case MOXIE_F6_E2M3: mox_act_decode(mox_f6_e2m3_decode, codes, count, values); break;
+    case MOXIE_F4_E2M1: mox_act_decode(mox_f4_e2m1_decode, codes, count, values); break;
+    default: mox_act_decode(mox_i8_decode, codes, count, values); break;
     }
 }
 

@@ -141,6 +141,11 @@ void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64
     }
 }
 
+void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_t cols, float *values)
+{
+    mox_act_loops_best()->values(quant->element, codes, cols, values);
+}
+
 moxie_status mox_act_quant_check_given(const moxie_quant *quant, float given, const char *what, moxie_error *error)
 {
     const bool usable = given >= FLT_MIN && given <= 1.0f / FLT_MIN;

@@ -94,6 +94,8 @@ float mox_amax(const float *x, int64_t count);
 /* Quantizes one row: codes [cols] (one a byte), scales [ceil(cols/group_cols)] (decoded f32, globals not
  * included). The value of element k is decode(codes[k]) * scales[k/gc] (* or / given, by quant.global). */
 void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64_t cols, uint8_t *codes, float *scales);
+/* What its codes [cols] stand for, in f32, scales left out: values [cols]. */
+void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_t cols, float *values);
 /* The rule of act_rules.h (mox_act_rule) of a quant that is defined; and whether there is one. */
 int32_t mox_act_quant_rule(const moxie_quant *quant);
 bool mox_act_quant_is_defined(const moxie_quant *quant);

@@ -22,13 +22,14 @@ static void *operand_of(const mox_fused_product *product, const mox_fused_operan
 static void quantize(const mox_fused_product *product, float given, const mox_fused_scratch_view *sc)
 {
     const mox_act_quantizer quantizer = { .quant = &product->act, .given = given };
-    const float *table = mox_format_table(product->act.element);
     const int64_t cols = product->cols, group = mox_act_group_cols(&product->act, cols);
     mox_act_quant_row(&quantizer, sc->row, cols, sc->codes, sc->scales);
-    for (int64_t k = 0; k < cols; k++)
-        sc->row[k] = table[sc->codes[k]];
-    for (int64_t k = 0; product->scaling == MOX_ACT_FOLDED && k < cols; k++)
-        sc->folded[k] = sc->row[k] * sc->scales[k / group];
+    mox_act_quant_values(&product->act, sc->codes, cols, sc->row);
+    for (int64_t k = 0; product->scaling == MOX_ACT_FOLDED && k < cols; k += group) {
+        const int64_t end = mox_min_i64(k + group, cols);
+        for (int64_t i = k; i < end; i++)
+            sc->folded[i] = sc->row[i] * sc->scales[k / group];
+    }
 }
 
 /* Keeps pair p for whoever looks at the stages. */

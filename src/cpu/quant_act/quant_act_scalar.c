@@ -27,10 +27,7 @@ static void quantize_row(const mox_quant_act_args *args, int64_t row, const floa
         .amax = args->amax,
     };
     mox_act_quant_row(&quantizer, x, args->cols, codes, out->scales + row * out->scale_cols);
-    const float *table = mox_format_table(args->quant->element);
-    float *values = out->values + row * out->stride;
-    for (int64_t k = 0; k < args->cols; k++)
-        values[k] = table[codes[k]];
+    mox_act_quant_values(args->quant, codes, args->cols, out->values + row * out->stride);
     if (out->global != NULL)
         out->global[row] = quantizer.given;
 }

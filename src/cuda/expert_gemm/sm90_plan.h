@@ -6,8 +6,9 @@
  *
  *     W13    list -> [gather] -> gemm (rows, or the fused operand of W2)
  *     W2     gemm, with the list that W13 left in the same scratch
- *     traced list -> gemm to h -> list -> gemm to act -> list -> [gather] -> gemm -> show       each gemm's words are
- * zero
+ *     traced list -> [gather] -> gemm to h -> list -> gemm to act -> list -> gemm -> show
+ *
+ * A gemm finds its words zero: the list before it leaves them so.
  *
  *     scratch | list | words: flags of both products, counts | state | wide | gathered tokens | their scales |
  */
