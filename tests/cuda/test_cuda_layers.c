@@ -16,20 +16,6 @@
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
-static int begin(void **state)
-{
-    (void)state;
-    test_cuda_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_cuda_end();
-    return 0;
-}
-
 static moxie_options cuda_options(const test_layer *layer)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
@@ -438,7 +424,7 @@ static void presets_explain(void **state)
     assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "not cuda"));
     test_layer_free(&layer);
-    test_cuda_begin();
+    (void)test_cuda_begin(NULL);
 }
 
 static void words_of_devices(void **state)
@@ -457,16 +443,16 @@ static void words_of_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(random_layers, begin, end),
-        cmocka_unit_test_setup_teardown(random_hopper_layers, begin, end),
-        cmocka_unit_test_setup_teardown(enqueues_and_returns, begin, end),
-        cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, begin, end),
-        cmocka_unit_test_setup_teardown(refusals_say_why, begin, end),
-        cmocka_unit_test_setup_teardown(failures_come_through, begin, end),
-        cmocka_unit_test_setup_teardown(simulated_choices_agree, begin, end),
-        cmocka_unit_test_setup_teardown(caller_gives_memory, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_side, begin, end),
-        cmocka_unit_test_setup_teardown(presets_explain, begin, end),
+        cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(failures_come_through, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(simulated_choices_agree, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(caller_gives_memory, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(wrong_side, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(presets_explain, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(words_of_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

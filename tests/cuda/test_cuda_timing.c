@@ -13,20 +13,6 @@
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
-static int begin(void **state)
-{
-    (void)state;
-    test_cuda_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_cuda_end();
-    return 0;
-}
-
 /* ---- limits -------------------------------------------------------------------------------------------- */
 
 static moxie_limits limits_of(const char *device)
@@ -224,10 +210,10 @@ static void timing_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(best_probe_counts, begin, end),
-        cmocka_unit_test_setup_teardown(limits_refuse, begin, end),
-        cmocka_unit_test_setup_teardown(graph_computes, begin, end),
-        cmocka_unit_test_setup_teardown(timing_refuses, begin, end),
+        cmocka_unit_test_setup_teardown(best_probe_counts, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(limits_refuse, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(graph_computes, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(timing_refuses, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -435,8 +435,9 @@ void test_cuda_set_l2(uint64_t bytes)
     device.l2_bytes = bytes;
 }
 
-void test_cuda_begin(void)
+int test_cuda_begin(void **state)
 {
+    (void)state;
 #define MOX_CUDA_LAUNCHER(family)                                                                                      \
     for (int i = 0; i < MOX_CUDA_ROWS_##family; i++)                                                                   \
         table.family[i] = family##_enqueue;
@@ -447,10 +448,13 @@ void test_cuda_begin(void)
     test_cuda_clear();
     test_cuda_fail_at(0);
     mox_cuda_replace(&table);
+    return 0;
 }
 
-void test_cuda_end(void)
+int test_cuda_end(void **state)
 {
+    (void)state;
     mox_cuda_replace(NULL);
     assert_int_equal(alive + test_cuda_graphs_alive(), 0);
+    return 0;
 }

@@ -4,18 +4,19 @@
  * between guards, and computes every stage in plain C, so that everything above the table can be tested where there is
  * no GPU.
  *
- *     test_cuda_begin();                   from now on the cuda back end is this table
+ *     test_cuda_begin(NULL);               from now on the cuda back end is this table
  *     ... moxie_layer_create with MOXIE_BACKEND_CUDA ...
  *     test_cuda_log()                      "permute quant_act expert_gemm glu ..." since test_cuda_clear()
- *     test_cuda_end();                     fails the test when device memory, streams or events are left
+ *     test_cuda_end(NULL);                 fails the test when device memory, streams or events are left
  */
 #ifndef TEST_CUDA_TABLE_H
 #define TEST_CUDA_TABLE_H
 
 #include "cuda/cuda_loader.h"
 
-void test_cuda_begin(void);
-void test_cuda_end(void);
+/* Of a test's setup and teardown; `state` is not read. */
+int test_cuda_begin(void **state);
+int test_cuda_end(void **state);
 /* What its one device is. */
 void test_cuda_set_device(const char *preset);
 /* A smaller L2, where much memory would be made for a real one. */

@@ -14,7 +14,7 @@ const mox_cuda_table *mox_cuda_table_get(void);
 __attribute__((visibility("default"))) const mox_cuda_table *mox_cuda_table_get(void)
 {
     const mox_cuda_table *table = NULL;
-    test_cuda_begin();
+    (void)test_cuda_begin(NULL);
     test_cuda_set_l2(1 << 20);
     return mox_cuda_open(&table, NULL) == MOXIE_OK ? table : NULL;
 }
