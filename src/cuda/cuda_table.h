@@ -12,6 +12,8 @@
  * Rules of every launcher: it works on the stream's device, which is the current one (`use`); it only enqueues, so it
  * neither allocates nor waits nor depends on data; all device memory comes with its arguments; it returns
  * MOXIE_ERR_UNSUPPORTED or MOXIE_ERR_IO with the runtime's words when a launch is refused. Thread-safe.
+ * Its kernels may begin before the one in front of them in the stream has ended, by the rules of device_launch.cuh;
+ * those of permute, which begin a pass, may not.
  */
 #ifndef MOX_CUDA_CUDA_TABLE_H
 #define MOX_CUDA_CUDA_TABLE_H

@@ -14,16 +14,21 @@ __device__ __forceinline__ void mox_fence_async_proxy()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Until the kernels that this launch depends on have ended and their writes are visible; at once when there are none. */
+/* Until the kernels that this launch depends on have ended and their writes are visible; at once when there are none.
+ * Before sm_90 nothing is launched to depend (device_launch.cuh). */
 __device__ __forceinline__ void mox_grid_wait()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 /* When every block has said so (or ended), the next kernel of the stream may start, if it was launched to. */
 __device__ __forceinline__ void mox_grid_release()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /* By all warps of a warpgroup: COUNT registers a thread from here on, a multiple of 8. Others must have given them. */

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device_launch.cu - which code the current device runs (device_launch.cuh), found once a device.
+ */
+#include <atomic>
+
+#include "cuda/device/device_launch.cuh"
+
+/* Compiled for the same generations as all kernels but those of one. */
+static __global__ void any_kernel() {}
+
+bool mox_device_has_dependent_code()
+{
+    enum { DEVICES = 64, UNKNOWN = 0, ABSENT, PRESENT };
+    static std::atomic<int> known[DEVICES];
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= DEVICES)
+        return false;
+    int found = known[device].load(std::memory_order_relaxed);
+    if (found == UNKNOWN) {
+        cudaFuncAttributes attributes;
+        if (cudaFuncGetAttributes(&attributes, any_kernel) != cudaSuccess) {
+            (void)cudaGetLastError(); /* else the launch would be taken for the failure */
+            return false;
+        }
+        found = attributes.ptxVersion >= 90 ? PRESENT : ABSENT;
+        known[device].store(found, std::memory_order_relaxed);
+    }
+    return found == PRESENT;
+}
