@@ -3,7 +3,7 @@
  * cuda_permute_args.h - what a launcher of family permute gets: pairs grouped by slot (route/route.h, mox_permute), and
  * what the stages behind it read of each pair. Device pointers.
  *
- *     count -> scan -> place (stable, in pair order)       offsets [S+1], pair_at [T*K], position [T*K]
+ *     count -> place (stable, in pair order)               offsets [S+1], pair_at [T*K], position [T*K]
  *     rows:  token_of[p] = pair_at[p] / K;  given13/2[p] = those of its slot;  row_weight[p] = weights[pair_at[p]]
  */
 #ifndef MOX_CUDA_CUDA_PERMUTE_ARGS_H
@@ -11,8 +11,8 @@
 
 #include <moxie/moxie.h>
 
-/* Pairs that one warp counts and places; the scratch has a line of counts for each. */
-#define MOX_CUDA_PERMUTE_CHUNK 256
+/* Pairs that one block counts and places, at least; the scratch has a line of counts for each so many. */
+#define MOX_CUDA_PERMUTE_CHUNK 1024
 
 typedef struct mox_cuda_permute_args {
     const int32_t *ids; /* [T,K] */

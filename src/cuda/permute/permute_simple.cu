@@ -1,120 +1,293 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute_simple.cu - pairs grouped by slot, stable: a counting sort in three launches without atomics on global memory,
- * so that the result is the host's (route/permutation.c) and the same in every run.
+ * permute_simple.cu - pairs grouped by slot, stable: a counting sort without atomics whose order could matter, so that
+ * the result is the host's (route/permutation.c) and the same in every run. A block takes a chunk of pairs, in order; a
+ * warp of it 32 * ROUNDS of them.
  *
- *     count   a warp a chunk of pairs:    counts[c][s]   pairs of chunk c for slot s
- *     scan    one block, a thread a slot: counts[c][s] = those before chunk c;  offsets[s]
- *     place   a warp a chunk, in order:   p = offsets[s] + counts[c][s] + those before in the chunk
+ *     count   only for several chunks:  counts[c][s] = pairs of chunk c for slot s
+ *     place   table[w][s] = pairs of warp w for slot s, then those of the warps before it
+ *             start[s]    = pairs of slots before s + pairs for s in the chunks before
+ *             p           = start[s] + table[w][s] + those before in the warp
+ *
+ * Every block of `place` adds all chunks' counts up for itself: that reads chunks * slots numbers a block, from L2, where
+ * a kernel between would cost a launch and a turn of its own. Up to 2048 pairs are one chunk, and so one launch.
  */
 #include "cuda/device/device_error.h"
+#include "cuda/device/device_launch.cuh"
+#include "cuda/ptx/ptx_sync.cuh"
 
-enum { LANES = 32, CHUNK = MOX_CUDA_PERMUTE_CHUNK, SCAN_THREADS = 1024 };
-static const unsigned ALL = 0xffffffffu;
+namespace {
 
-static __device__ int32_t slot_for(const mox_cuda_permute_args &args, int64_t pair)
+constexpr int LANES = 32, THREADS = 1024, WARPS = THREADS / LANES;
+constexpr int TOGETHER = 16;     /* loads under way */
+constexpr int MOST_CHUNKS = 64;  /* of 1024 pairs; more pairs make longer chunks */
+constexpr int MOST_ROUNDS = 4;
+constexpr int MOST_PLAIN_SHARED = 48 << 10;
+constexpr unsigned ALL = ~0u;
+static_assert(THREADS == MOX_CUDA_PERMUTE_CHUNK, "a chunk has as many pairs as threads, or more");
+static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
+
+/* What a thread knows of its pairs: number r is pair (warp * ROUNDS + r) * 32 + lane of the chunk. A thread of a warp
+ * without pairs has first >= end. */
+template <int ROUNDS> struct own_pairs {
+    int64_t first, end; /* pair 0, pairs there are */
+    int slot[ROUNDS];   /* -1: none */
+    int before[ROUNDS]; /* of the same slot in the warp */
+    float weight[ROUNDS], given13[ROUNDS], given2[ROUNDS];
+};
+
+/* Shared memory of `place`: | start [slots] | slot_of [experts] | table [warps with pairs, slots] in 16 bits |. */
+struct workbench {
+    int32_t *start, *slot_of;
+    uint16_t *table;
+    int lines;
+};
+
+/* Warps of a chunk that have pairs. */
+__host__ __device__ int lines_of(int64_t pairs, int rounds)
 {
-    if (pair >= args.tokens * args.top_k)
-        return -1;
-    const int32_t id = args.ids[pair];
-    return id >= 0 && id < args.experts ? args.slot_of[id] : -1;
+    const int64_t a_warp = static_cast<int64_t>(LANES) * rounds, lines = (pairs + a_warp - 1) / a_warp;
+    return static_cast<int>(lines < WARPS ? lines : WARPS);
 }
 
-static __global__ void count_kernel(mox_cuda_permute_args args)
+__device__ int slot_of_id(const mox_cuda_permute_args &args, const int32_t *slot_of, int32_t id)
 {
-    extern __shared__ int32_t counts[];
-    const int64_t chunk = blockIdx.x;
-    for (int64_t s = threadIdx.x; s < args.slots; s += LANES)
-        counts[s] = 0;
-    __syncwarp();
-    for (int i = threadIdx.x; i < CHUNK; i += LANES) {
-        const int32_t slot = slot_for(args, chunk * CHUNK + i);
+    return id >= 0 && id < args.experts ? slot_of[id] : -1;
+}
+
+/* ---- count ------------------------------------------------------------------------------------------ */
+
+__global__ void __launch_bounds__(THREADS) count_kernel(const __grid_constant__ mox_cuda_permute_args args, int rounds)
+{
+    __shared__ int32_t counts[THREADS];
+    mox_grid_release();
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * THREADS * rounds;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    for (int r = 0; r < rounds; r++) {
+        const int64_t pair = first + r * THREADS + threadIdx.x;
+        const int slot = pair < args.tokens * args.top_k ? slot_of_id(args, args.slot_of, args.ids[pair]) : -1;
         if (slot >= 0)
             atomicAdd(&counts[slot], 1);
     }
-    __syncwarp();
-    for (int64_t s = threadIdx.x; s < args.slots; s += LANES)
-        args.counts[chunk * args.slots + s] = counts[s];
+    __syncthreads();
+    if (threadIdx.x < args.slots)
+        args.counts[blockIdx.x * args.slots + threadIdx.x] = counts[threadIdx.x];
 }
 
-/* Slots fit one block: there are at most MOXIE_MAX_EXPERTS. */
-static __global__ void scan_kernel(mox_cuda_permute_args args, int64_t chunks)
+/* ---- place ------------------------------------------------------------------------------------------ */
+
+/* All that does not depend on the other pairs: everything is under way at once. */
+template <int ROUNDS>
+__device__ void load_pairs(const mox_cuda_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
 {
-    __shared__ int64_t before[SCAN_THREADS];
-    const int64_t slot = threadIdx.x;
-    int64_t sum = 0;
-#pragma unroll 8
-    for (int64_t c = 0; slot < args.slots && c < chunks; c++) {
-        const int32_t count = args.counts[c * args.slots + slot];
-        args.counts[c * args.slots + slot] = static_cast<int32_t>(sum);
-        sum += count;
+    int32_t id[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int64_t pair = own->first + r * LANES;
+        id[r] = pair < own->end ? args.ids[pair] : -1;
+        own->weight[r] = pair < own->end && args.row_weight != nullptr ? args.weights[pair] : 0.0f;
     }
-    before[slot] = sum;
+    for (int e = threadIdx.x; e < args.experts; e += blockDim.x)
+        bench.slot_of[e] = args.slot_of[e];
+    uint32_t *words = reinterpret_cast<uint32_t *>(bench.table);
+    for (int i = threadIdx.x; i < (bench.lines * static_cast<int>(args.slots) + 1) / 2; i += blockDim.x)
+        words[i] = 0;
     __syncthreads();
-    for (int step = 1; step < SCAN_THREADS; step *= 2) {
-        const int64_t other = slot >= step ? before[slot - step] : 0;
-        __syncthreads();
-        before[slot] += other;
-        __syncthreads();
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int slot = own->slot[r] = slot_of_id(args, bench.slot_of, id[r]);
+        own->given13[r] = slot >= 0 && args.given13 != nullptr ? args.slot_given13[slot] : 0.0f;
+        own->given2[r] = slot >= 0 && args.given2 != nullptr ? args.slot_given2[slot] : 0.0f;
     }
-    if (slot < args.slots)
-        args.offsets[slot + 1] = before[slot];
+}
+
+/* Each warp's line of the table, and where its pairs stand in it. */
+template <int ROUNDS>
+__device__ void rank_in_warp(const mox_cuda_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
+{
+    const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    uint16_t *line = bench.table + warp * args.slots;
+    if (warp >= bench.lines)
+        return;
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int slot = own->slot[r];
+        const unsigned same = __match_any_sync(ALL, slot);
+        const int rank = __popc(same & ((1u << lane) - 1)), base = slot >= 0 ? line[slot] : 0;
+        own->before[r] = base + rank;
+        __syncwarp();
+        if (slot >= 0 && rank == 0)
+            line[slot] = static_cast<uint16_t>(base + __popc(same));
+        __syncwarp();
+    }
+}
+
+/* Turns a column of the table from counts to those before; returns the sum. */
+__device__ int add_up_column(const workbench &bench, int64_t slots, int slot)
+{
+    int sum = 0;
+    for (int first = 0; first < bench.lines; first += TOGETHER) {
+        int count[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            count[i] = first + i < bench.lines ? bench.table[(first + i) * slots + slot] : 0;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            if (first + i < bench.lines)
+                bench.table[(first + i) * slots + slot] = static_cast<uint16_t>(sum);
+            sum += count[i];
+        }
+    }
+    return sum;
+}
+
+/* Pairs of a slot in all chunks; *before becomes those in the chunks before this. */
+__device__ int add_up_chunks(const mox_cuda_permute_args &args, int slot, int *before)
+{
+    const int chunks = static_cast<int>(gridDim.x), chunk = static_cast<int>(blockIdx.x);
+    int sum = 0;
+    for (int first = 0; first < chunks; first += TOGETHER) {
+        int count[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            count[i] = first + i < chunks ? args.counts[(first + i) * args.slots + slot] : 0;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            sum += count[i];
+            *before += first + i < chunk ? count[i] : 0;
+        }
+    }
+    return sum;
+}
+
+/* Inclusive sum over the threads of the block. */
+__device__ int sum_to_thread(int mine, int *of_warp)
+{
+    const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES, warps = static_cast<int>(blockDim.x) / LANES;
+    for (int step = 1; step < LANES; step *= 2) {
+        const int other = __shfl_up_sync(ALL, mine, step);
+        mine += lane >= step ? other : 0;
+    }
+    if (lane == LANES - 1)
+        of_warp[warp] = mine;
+    __syncthreads();
+    return mine + __reduce_add_sync(ALL, lane < warps && lane < warp ? of_warp[lane] : 0);
+}
+
+/* Where each slot's pairs begin, for all who read it; start[s]: those of this chunk. */
+__device__ void find_starts(const mox_cuda_permute_args &args, const workbench &bench, int *of_warp)
+{
+    const int slot = static_cast<int>(threadIdx.x);
+    const bool is = slot < args.slots;
+    const int in_chunk = is ? add_up_column(bench, args.slots, slot) : 0;
+    int before = 0;
+    const int total = is && gridDim.x > 1 ? add_up_chunks(args, slot, &before) : in_chunk;
+    const int end = sum_to_thread(total, of_warp);
+    if (is)
+        bench.start[slot] = end - total + before;
+    if (blockIdx.x != 0)
+        return;
+    if (is)
+        args.offsets[slot + 1] = end;
     if (slot == 0)
         args.offsets[0] = 0;
     if (slot < 2 && args.shared_offsets != nullptr)
         args.shared_offsets[slot] = slot == 0 ? 0 : args.tokens;
 }
 
-/* What later stages read of the pair at position p. */
-static __device__ void fill_row(const mox_cuda_permute_args &args, int64_t pair, int32_t slot, int64_t p)
+/* What later stages read of the pair at position p; pairs have 31 bits, as counts have. */
+template <int ROUNDS>
+__device__ void fill_row(const mox_cuda_permute_args &args, const own_pairs<ROUNDS> &own, int r, int64_t p)
 {
+    const int64_t pair = own.first + r * LANES;
     args.pair_at[p] = pair;
-    args.token_of[p] = pair / args.top_k;
+    args.token_of[p] = static_cast<uint32_t>(pair) / static_cast<uint32_t>(args.top_k);
     if (args.row_weight != nullptr)
-        args.row_weight[p] = args.weights[pair];
+        args.row_weight[p] = own.weight[r];
     if (args.given13 != nullptr)
-        args.given13[p] = args.slot_given13[slot];
+        args.given13[p] = own.given13[r];
     if (args.given2 != nullptr)
-        args.given2[p] = args.slot_given2[slot];
+        args.given2[p] = own.given2[r];
 }
 
-static __global__ void place_kernel(mox_cuda_permute_args args)
+template <int ROUNDS>
+__global__ void __launch_bounds__(THREADS) place_kernel(const __grid_constant__ mox_cuda_permute_args args)
 {
-    extern __shared__ int32_t placed[];
-    const int lane = threadIdx.x;
-    const int64_t chunk = blockIdx.x;
-    for (int64_t s = lane; s < args.slots; s += LANES)
-        placed[s] = args.counts[chunk * args.slots + s];
-    __syncwarp();
-    for (int i = lane; i < CHUNK; i += LANES) {
-        const int64_t pair = chunk * CHUNK + i;
-        const int32_t slot = slot_for(args, pair);
-        const unsigned same = __match_any_sync(ALL, slot);
-        const int rank = __popc(same & ((1u << lane) - 1));
-        const int32_t base = slot >= 0 ? placed[slot] : 0;
-        __syncwarp();
-        if (slot >= 0 && rank == 0)
-            placed[slot] = base + __popc(same);
-        __syncwarp();
-        if (pair >= args.tokens * args.top_k)
-            continue; /* only in the last chunk, and then to its end */
-        const int64_t p = slot >= 0 ? args.offsets[slot] + base + rank : -1;
-        args.position[pair] = p;
+    extern __shared__ __align__(16) int32_t shared[];
+    __shared__ int of_warp[WARPS];
+    mox_grid_release();
+    const int64_t pairs = args.tokens * args.top_k, chunk = static_cast<int64_t>(THREADS) * ROUNDS * blockIdx.x;
+    const int warp = threadIdx.x / LANES;
+    const workbench bench = { shared, shared + args.slots,
+                              reinterpret_cast<uint16_t *>(shared + args.slots + args.experts),
+                              lines_of(pairs - chunk, ROUNDS) };
+    own_pairs<ROUNDS> own = { chunk + warp * ROUNDS * LANES + threadIdx.x % LANES, pairs };
+    load_pairs<ROUNDS>(args, bench, &own);
+    rank_in_warp<ROUNDS>(args, bench, &own);
+    mox_grid_wait(); /* for the counts; until here only the run's inputs were read */
+    __syncthreads();
+    find_starts(args, bench, of_warp);
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int slot = own.slot[r];
+        if (own.first + r * LANES >= pairs)
+            break;
+        const int64_t p = slot >= 0 ? bench.start[slot] + bench.table[warp * args.slots + slot] + own.before[r] : -1;
+        args.position[own.first + r * LANES] = p;
         if (slot >= 0)
-            fill_row(args, pair, slot, p);
+            fill_row<ROUNDS>(args, own, r, p);
     }
 }
+
+/* ---- launch ----------------------------------------------------------------------------------------- */
+
+int at_least(int64_t a, int64_t b)
+{
+    return static_cast<int>(a > b ? a : b);
+}
+
+/* One chunk: as many warps as its pairs, and as its slots, ask for. */
+template <int ROUNDS>
+cudaError_t place(const mox_cuda_permute_args *args, int chunks, mox_cuda_stream stream)
+{
+    const int64_t pairs = args->tokens * args->top_k;
+    const int lines = lines_of(pairs, ROUNDS), slot_warps = static_cast<int>((args->slots + LANES - 1) / LANES);
+    const int threads = LANES * at_least(at_least(lines, slot_warps), 1);
+    const size_t shared = static_cast<size_t>(args->slots + args->experts) * sizeof(int32_t) +
+                          static_cast<size_t>(lines * args->slots + 1) / 2 * sizeof(uint32_t);
+    const auto kernel = place_kernel<ROUNDS>;
+    if (shared + WARPS * sizeof(int) > MOST_PLAIN_SHARED) {
+        const cudaError_t code =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+        if (code != cudaSuccess)
+            return code;
+    }
+    if (chunks > 1)
+        return mox_device_launch_dependent(kernel, chunks, threads, shared, stream, *args);
+    kernel<<<1, threads, shared, static_cast<cudaStream_t>(stream)>>>(*args); /* the first of a run, in plain order */
+    return cudaGetLastError();
+}
+
+} // namespace
 
 moxie_status mox_cuda_permute_simple_launch(const mox_cuda_permute_args *args, mox_cuda_stream stream,
                                             moxie_error *error)
 {
-    cudaStream_t s = static_cast<cudaStream_t>(stream);
-    const int64_t chunks = (args->tokens * args->top_k + CHUNK - 1) / CHUNK;
-    const size_t shared = static_cast<size_t>(args->slots) * sizeof(int32_t);
-    if (chunks > 0)
-        count_kernel<<<static_cast<unsigned>(chunks), LANES, shared, s>>>(*args);
-    scan_kernel<<<1, SCAN_THREADS, 0, s>>>(*args, chunks);
-    if (chunks > 0)
-        place_kernel<<<static_cast<unsigned>(chunks), LANES, shared, s>>>(*args);
-    return mox_cuda_launched("permute simple", error);
+    const int64_t pairs = args->tokens * args->top_k;
+    const int rounds = pairs <= THREADS                ? 1 :
+                       pairs <= 2 * THREADS            ? 2 :
+                       pairs <= MOST_CHUNKS * THREADS ? 1 :
+                                                         MOST_ROUNDS;
+    const int64_t chunk = static_cast<int64_t>(THREADS) * rounds;
+    const int chunks = at_least((pairs + chunk - 1) / chunk, 1);
+    if (chunks > 1) {
+        count_kernel<<<chunks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(*args, rounds);
+        MOX_TRY(mox_cuda_launched("permute simple: count", error));
+    }
+    const cudaError_t code = rounds == 1 ? place<1>(args, chunks, stream) :
+                             rounds == 2 ? place<2>(args, chunks, stream) :
+                                           place<MOST_ROUNDS>(args, chunks, stream);
+    return mox_cuda_status(code, "permute simple", error);
 }
