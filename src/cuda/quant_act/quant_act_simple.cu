@@ -10,6 +10,8 @@
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
+#include "cuda/device/device_launch.cuh"
+#include "cuda/ptx/ptx_sync.cuh"
 #include "quant/act_rules.h"
 
 enum { LANES = 32, THREADS = 256, WARPS = THREADS / LANES, LONG_GROUP = 1024 };
@@ -58,11 +60,15 @@ static __device__ float block_max(float x)
 
 static __global__ void clear_kernel(uint32_t *amax)
 {
+    mox_grid_release();
+    mox_grid_wait();
     *amax = 0;
 }
 
 static __global__ void amax_kernel(mox_cuda_quant_act_args args)
 {
+    mox_grid_release();
+    mox_grid_wait();
     const int64_t row = blockIdx.x;
     if (row >= rows_of(args))
         return;
@@ -137,6 +143,8 @@ static __device__ void pad_row(const mox_cuda_quant_act_args &args, int64_t row)
 
 static __global__ void quant_act_kernel(job j)
 {
+    mox_grid_release();
+    mox_grid_wait();
     const int64_t row = blockIdx.x;
     if (row >= rows_of(j.args))
         return;
@@ -154,13 +162,14 @@ static __global__ void quant_act_kernel(job j)
 moxie_status mox_cuda_quant_act_simple_launch(const mox_cuda_quant_act_args *args, mox_cuda_stream stream,
                                               moxie_error *error)
 {
-    cudaStream_t s = static_cast<cudaStream_t>(stream);
     const unsigned rows = static_cast<unsigned>(args->max_rows);
     if (rows == 0)
         return MOXIE_OK;
     if (args->amax != nullptr) {
-        clear_kernel<<<1, 1, 0, s>>>(args->amax);
-        amax_kernel<<<rows, THREADS, 0, s>>>(*args);
+        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(clear_kernel, 1, 1, 0, stream, args->amax),
+                                "quant_act simple: clear", error));
+        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, rows, THREADS, 0, stream, *args),
+                                "quant_act simple: amax", error));
     }
     const job j = { .args = *args,
                     .quantized = args->out.scale_cols > 0,
@@ -168,6 +177,6 @@ moxie_status mox_cuda_quant_act_simple_launch(const mox_cuda_quant_act_args *arg
                     .integer = args->out.integer != 0,
                     .whole_batch = args->amax != nullptr,
                     .rule = static_cast<mox_act_rule>(args->rule) };
-    quant_act_kernel<<<rows, THREADS, 0, s>>>(j);
-    return mox_cuda_launched("quant_act simple", error);
+    return mox_cuda_status(mox_device_launch_dependent(quant_act_kernel, rows, THREADS, 0, stream, j),
+                           "quant_act simple", error);
 }
