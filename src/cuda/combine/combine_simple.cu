@@ -1,44 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine_simple.cu - the weighted sum over a token's experts, one thread a number, in slot order: to the bit what
- * cpu/combine does (product and sum rounded apart, the total once).
+ * combine_simple.cu - the weighted sum over a token's experts in slot order: to the bit what cpu/combine does (product
+ * and sum rounded apart, the total once).
+ *
+ *     a block   one token, columns 4 * THREADS apart:  rows and weights of its choices -> shared
+ *     a thread  4 neighbouring columns (1 where sizes or pointers are odd): 8 rows' loads under way, then 8 sums in order
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
+#include "cuda/device/device_launch.cuh"
+#include "cuda/ptx/ptx_sync.cuh"
 
-enum { THREADS = 256 };
+namespace {
 
-static __device__ int64_t row_of(const mox_cuda_combine_args &args, int64_t choice)
+constexpr int THREADS = 128, TOGETHER = 8;
+constexpr int64_t ENOUGH_BLOCKS = 16384; /* many rounds of all multiprocessors: the last one is then a small part */
+
+/* A choice as the columns need it; at < 0: skipped. One load of shared memory. */
+struct __align__(16) choice {
+    int64_t at; /* of y, elements */
+    float weight, unused;
+};
+
+/* What is skipped stands in `choices` too, up to a multiple of this. */
+__host__ __device__ int64_t padded(int64_t top_k)
 {
-    if (args.position != nullptr)
-        return args.position[choice];
-    const int32_t id = args.ids[choice];
-    return id >= 0 && id < args.experts ? choice : -1;
+    return (top_k + TOGETHER - 1) / TOGETHER * TOGETHER;
 }
 
-static __global__ void combine_kernel(mox_cuda_combine_args args)
+/* Memory is read once. */
+template <int COLUMNS> __device__ void load(const float *from, float (&to)[COLUMNS])
 {
-    const int64_t token = blockIdx.x, column = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
-    if (column >= args.hidden)
-        return;
-    float sum = 0;
-    for (int64_t j = 0; j < args.top_k; j++) {
-        const int64_t choice = token * args.top_k + j, row = row_of(args, choice);
-        if (row >= 0)
-            sum = sum + (args.weights != nullptr ? args.weights[choice] : 1.0f) * args.y[row * args.hidden + column];
+    if constexpr (COLUMNS == 4) {
+        const float4 v = __ldcs(reinterpret_cast<const float4 *>(from));
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
+        to[0] = __ldcs(from);
     }
-    if (args.shared != nullptr)
-        sum = sum + (args.shared_weight != nullptr ? args.shared_weight[token] : 1.0f) *
-                        args.shared[token * args.hidden + column];
-    mox_device_store(args.out_dtype, args.out, token * args.hidden + column, sum);
 }
+
+/* 16 bits: numbers i and i + 1 in one word. */
+__device__ uint32_t narrow_two(moxie_dtype dtype, float low, float high)
+{
+    return dtype == MOXIE_F16 ? mox_f16_narrow(low) | mox_f16_narrow(high) << 16 :
+                                mox_bf16_narrow(low) | mox_bf16_narrow(high) << 16;
+}
+
+template <int COLUMNS>
+__device__ void store(const mox_cuda_combine_args &args, int64_t at, const float (&sum)[COLUMNS])
+{
+    if constexpr (COLUMNS == 4) {
+        if (args.out_dtype == MOXIE_F16 || args.out_dtype == MOXIE_BF16) {
+            const uint2 both = make_uint2(narrow_two(args.out_dtype, sum[0], sum[1]),
+                                          narrow_two(args.out_dtype, sum[2], sum[3]));
+            __stcg(reinterpret_cast<uint2 *>(static_cast<uint16_t *>(args.out) + at), both);
+            return;
+        }
+        const float4 all = make_float4(mox_device_round_to(MOXIE_F32, sum[0]), mox_device_round_to(MOXIE_F32, sum[1]),
+                                       mox_device_round_to(MOXIE_F32, sum[2]), mox_device_round_to(MOXIE_F32, sum[3]));
+        __stcg(reinterpret_cast<float4 *>(static_cast<float *>(args.out) + at), all);
+    } else {
+        mox_device_store(args.out_dtype, args.out, at, sum[0]);
+    }
+}
+
+__device__ choice find_choice(const mox_cuda_combine_args &args, int64_t j)
+{
+    int64_t row;
+    if (args.position != nullptr) {
+        row = args.position[j];
+    } else {
+        const int32_t id = args.ids[j];
+        row = id >= 0 && id < args.experts ? j : -1;
+    }
+    return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0.0f };
+}
+
+template <int COLUMNS>
+__device__ void add_rows(const mox_cuda_combine_args &args, const choice *choices, int64_t column,
+                         float (&sum)[COLUMNS])
+{
+    for (int first = 0; first < args.top_k; first += TOGETHER) {
+        choice own[TOGETHER];
+        float y[TOGETHER][COLUMNS];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++)
+            own[k] = choices[first + k];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++)
+            if (own[k].at >= 0)
+                load<COLUMNS>(args.y + own[k].at + column, y[k]);
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++)
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++)
+                sum[i] = own[k].at >= 0 ? sum[i] + own[k].weight * y[k][i] : sum[i];
+    }
+}
+
+template <int COLUMNS>
+__global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_cuda_combine_args args)
+{
+    extern __shared__ choice choices[];
+    const int64_t token = blockIdx.x;
+    mox_grid_release();
+    mox_grid_wait();
+    for (int64_t j = threadIdx.x; j < padded(args.top_k); j += THREADS)
+        choices[j] = j < args.top_k ? find_choice(args, token * args.top_k + j) : choice { -1, 0.0f, 0.0f };
+    const float shared_weight =
+        args.shared != nullptr && args.shared_weight != nullptr ? args.shared_weight[token] : 1.0f;
+    __syncthreads();
+    const int64_t step = static_cast<int64_t>(gridDim.y) * THREADS * COLUMNS;
+    for (int64_t column = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * COLUMNS; column < args.hidden;
+         column += step) {
+        float sum[COLUMNS] = {}, own[COLUMNS] = {};
+        if (args.shared != nullptr)
+            load<COLUMNS>(args.shared + token * args.hidden + column, own);
+        add_rows<COLUMNS>(args, choices, column, sum);
+        if (args.shared != nullptr)
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++)
+                sum[i] = sum[i] + shared_weight * own[i];
+        store<COLUMNS>(args, token * args.hidden + column, sum);
+    }
+}
+
+bool is_aligned(const void *pointer, uintptr_t bytes)
+{
+    return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+/* Four columns are one load of each row, and one store. */
+bool takes_four(const mox_cuda_combine_args *args)
+{
+    return args->hidden % 4 == 0 && is_aligned(args->y, 16) && is_aligned(args->shared, 16) &&
+           is_aligned(args->out, args->out_dtype == MOXIE_F32 ? 16 : 8);
+}
+
+} // namespace
 
 moxie_status mox_cuda_combine_simple_launch(const mox_cuda_combine_args *args, mox_cuda_stream stream,
                                             moxie_error *error)
 {
-    if (args->tokens == 0)
+    if (args->tokens == 0 || args->hidden == 0)
         return MOXIE_OK;
-    const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>((args->hidden + THREADS - 1) / THREADS));
-    combine_kernel<<<grid, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(*args);
-    return mox_cuda_launched("combine simple", error);
+    const bool four = takes_four(args);
+    const int64_t at_once = four ? 4 * THREADS : THREADS, parts = (args->hidden + at_once - 1) / at_once;
+    const int64_t enough = (ENOUGH_BLOCKS + args->tokens - 1) / args->tokens;
+    const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));
+    const size_t shared = static_cast<size_t>(padded(args->top_k)) * sizeof(choice);
+    const auto kernel = four ? combine_kernel<4> : combine_kernel<1>;
+    return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args),
+                           "combine simple", error);
 }
