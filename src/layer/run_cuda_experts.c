@@ -106,6 +106,16 @@ static moxie_status quantize(const chain *c, const mox_cuda_quant_act_row *row, 
     return c->table->quant_act[row->cuda.launcher](args, c->stream, c->error);
 }
 
+/* Whether the hidden states may be quantized while permute still runs. All of them, as they are, ask nothing of it; it
+ * began when everything before it had ended, so that nobody has use for the operand's memory any more. The shared
+ * expert's operand lies over what the routed experts, still under way, work with. */
+static bool is_early(const chain *c)
+{
+    const mox_expert_pass *pass = c->pass;
+    return pass->side == &c->run->plan->routed && pass->source == NULL && pass->row_weight == NULL &&
+           pass->given13 == NULL;
+}
+
 static moxie_status quantize13(const chain *c, float given)
 {
     const mox_expert_pass *pass = c->pass;
@@ -119,6 +129,7 @@ static moxie_status quantize13(const chain *c, float given)
     args.row_weight = pass->row_weight;
     args.row_given = pass->given13;
     args.given = given;
+    args.early = is_early(c);
     MOX_FAIL_IF(c->direct && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, c->error,
                 "hidden is %p; on a device this plan reads it 16 bytes at a time: align it to 16 bytes", pass->x);
     return quantize(c, pass->side->cuda.quant13, &args, &c->a13, &c->shown13);

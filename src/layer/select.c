@@ -61,9 +61,10 @@ static bool admit_topk(const selector *s, const mox_kernel *row, const void *pro
 
 static bool admit_quant_act(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
 {
+    const mox_cuda_quant_act_problem *p = problem;
     if (s->cuda != NULL)
-        return ((const mox_cuda_quant_act_row *)row)->admit(problem, why);
-    return ((const mox_quant_act_row *)row)->admit(problem, why);
+        return ((const mox_cuda_quant_act_row *)row)->admit(p, why);
+    return ((const mox_quant_act_row *)row)->admit(p->quant, why);
 }
 
 static bool admit_expert_gemm(const selector *s, const mox_kernel *row, const void *problem, mox_refusal *why)
@@ -259,6 +260,7 @@ typedef struct expert_request {
     moxie_activation activation;
     const mox_layout *fixed;
     const char *role13, *role2, *role_glu;
+    bool weighed; /* weights multiply the input of W13 */
 } expert_request;
 
 static const char *act_remark(const moxie_quant *quant)
@@ -276,6 +278,18 @@ typedef struct chosen {
     chosen_experts routed, shared;
 } chosen;
 
+/* The quantizer of the operand that a product's row reads. */
+static moxie_status choose_quantizer(selector *s, const char *role, const moxie_quant *quant, const mox_kernel *product,
+                                     bool weighed, const mox_kernel **out)
+{
+    const mox_cuda_quant_act_problem problem = {
+        .quant = quant,
+        .operand = s->cuda != NULL ? ((const mox_cuda_expert_gemm_row *)product)->operand : MOX_CUDA_OPERAND_F32,
+        .weighed = weighed,
+    };
+    return choose(s, &quant_act_family, role, &problem, act_remark(quant), out);
+}
+
 static moxie_status choose_experts(selector *s, const expert_request *r, chosen_experts *out)
 {
     gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype, &r->a2 },
@@ -285,12 +299,14 @@ static moxie_status choose_experts(selector *s, const expert_request *r, chosen_
     find_pair(s, &gemm);
     if (gemm.row[MOX_W13] < 0)
         return fail_gemm(s, &gemm);
-    MOX_TRY(choose(s, &quant_act_family, r->role13, &r->a13, act_remark(&r->a13), &out->quant13));
+    const mox_kernel *const first = row_at(s, &gemm_family, gemm.row[MOX_W13]), *const second = row_at(
+                                                                                    s, &gemm_family, gemm.row[MOX_W2]);
+    MOX_TRY(choose_quantizer(s, r->role13, &r->a13, first, r->weighed, &out->quant13));
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->gemm13));
     const bool fuses = s->cuda != NULL && ((const mox_cuda_expert_gemm_row *)out->gemm13)->fuses & MOX_CUDA_FUSES_GLU;
     if (!fuses) {
         MOX_TRY(choose(s, &glu_family, r->role_glu, &r->activation, "", &out->glu));
-        MOX_TRY(choose(s, &quant_act_family, r->role2, &r->a2, act_remark(&r->a2), &out->quant2));
+        MOX_TRY(choose_quantizer(s, r->role2, &r->a2, second, false, &out->quant2));
     }
     return add_gemm_steps(s, &gemm, MOX_W2, &out->gemm2);
 }
@@ -299,7 +315,7 @@ static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_
 {
     const moxie_layer_config *c = s->config;
     const expert_request routed_request = {
-        mox_config_routed_shape(c), c->a13, c->a2, c->activation, routed, "w13", "w2", ""
+        mox_config_routed_shape(c), c->a13, c->a2, c->activation, routed, "w13", "w2", "", c->routing.on_input != 0
     };
     const expert_request shared_request = { mox_config_shared_shape(c),
                                             c->shared.a13,

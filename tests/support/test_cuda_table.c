@@ -270,6 +270,8 @@ static moxie_status quant_act(const mox_cuda_quant_act_args *a, mox_cuda_stream 
     float *x = calloc((size_t)a->cols + 1, sizeof *x), amax = 0;
     uint8_t *codes = calloc((size_t)a->cols + 1, 1);
     assert_true(rows <= a->max_rows && !a->out.tiled);
+    if (a->early != 0) /* nothing of what permute makes */
+        assert_true(a->rows == NULL && a->source == NULL && a->row_weight == NULL && a->row_given == NULL);
     for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
         for (int64_t k = 0; k < a->cols; k++)
             x[k] = number(a, r, k);

@@ -6,10 +6,18 @@
 #define MOX_CUDA_CUDA_QUANT_ACT_H
 
 #include "cuda/cuda_kernel.h"
+#include "cuda/cuda_operand.h"
+
+typedef struct mox_cuda_quant_act_problem {
+    const moxie_quant *quant;
+    int32_t
+        operand;  /* mox_cuda_operand_kind that the product reads; besides it, a run that is looked at has F32 made */
+    bool weighed; /* with row_weight */
+} mox_cuda_quant_act_problem;
 
 typedef struct mox_cuda_quant_act_row {
     mox_cuda_kernel cuda;
-    bool (*admit)(const moxie_quant *quant, mox_refusal *why);
+    bool (*admit)(const mox_cuda_quant_act_problem *problem, mox_refusal *why);
 } mox_cuda_quant_act_row;
 
 const mox_cuda_quant_act_row *mox_cuda_quant_act_at(int32_t i); /* NULL past the last */

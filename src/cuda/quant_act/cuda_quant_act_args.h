@@ -22,6 +22,9 @@ typedef struct mox_cuda_quant_act_args {
     float given;             /* of all rows when row_given is NULL */
     uint32_t *amax;          /* [1] scratch for rules that look at the whole batch, else NULL */
     const float *table;      /* [256] values of quant.element's codes; NULL when unquantized */
+    /* x is an input of the run, there are no rows, source, row_weight or row_given, and `out` is memory that nothing
+     * since the pass began reads or writes: a row may then begin beside permute (device_launch.cuh). */
+    int32_t early;
     mox_cuda_operand out;
 } mox_cuda_quant_act_args;
 
