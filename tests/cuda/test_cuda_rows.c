@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_rows.c - rows of the small families (permute, quant_act, combine) alone, through the launch table, against
+ * what defines them on the host: byte by byte, at the sizes where their kernels change shape. Device memory lies
+ * between guards. The same runs on the launch table in plain C first; skipped behind that without a GPU.
+ */
+#include <float.h>
+#include <math.h>
+
+#include "cpu/combine/combine.h"
+#include "device_support.h"
+#include "quant/act_rules.h"
+#include "quant/quant.h"
+#include "route/route.h"
+#include "test_cuda_table.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+enum { GROUP_OF_TEST = 128 };
+
+static const mox_cuda_table *table;
+
+static bool is_left_out(int n)
+{
+    return test_env("MOXIE_TEST_CONFIGS", 200) < 100 && n % 9 != 0;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+/* Arrays on the device, between guards. */
+typedef struct desk {
+    device_guards guards;
+    void *blocks[64];
+    int count;
+} desk;
+
+/* An array of `bytes`, which holds what `host` does; 0xff without it. */
+static void *put(desk *d, const void *host, size_t bytes)
+{
+    moxie_error error = { 0 };
+    d->guards.table = table;
+    void *block = device_guard_allocate(&d->guards, bytes + 1);
+    assert_non_null(block);
+    d->blocks[d->count++] = block;
+    if (host != NULL && bytes > 0)
+        assert_ok(table->copy(block, host, bytes, NULL, &error), &error);
+    assert_ok(table->stream_wait(NULL, &error), &error);
+    return block;
+}
+
+static void get(void *host, const void *block, size_t bytes)
+{
+    moxie_error error = { 0 };
+    assert_ok(table->copy(host, block, bytes, NULL, &error), &error);
+    assert_ok(table->stream_wait(NULL, &error), &error);
+}
+
+static void clear(desk *d)
+{
+    while (d->count > 0)
+        device_guard_release(&d->guards, d->blocks[--d->count]);
+    assert_int_equal(d->guards.broken, 0);
+}
+
+/* `bytes` on the device are those at `want`. */
+static void same(const void *block, const void *want, size_t bytes, const char *what, const char *text)
+{
+    uint8_t *got = malloc(bytes + 1);
+    get(got, block, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != ((const uint8_t *)want)[i])
+            fail_msg("%s: %s differ at byte %zu of %zu: %02x, want %02x", text, what, i, bytes, got[i],
+                     ((const uint8_t *)want)[i]);
+    free(got);
+}
+
+/* ---- permute --------------------------------------------------------------------------------------------- */
+
+enum { MOST_PAIRS = 300000, ALL_RANDOM = 0, ALL_ON_ONE, NONE, WAYS };
+
+/* Slots of the experts in random order; every third has none where there are enough. */
+static void make_slots(test_rng *rng, int64_t experts, int64_t slots, int32_t *slot_of)
+{
+    for (int64_t e = 0; e < experts; e++)
+        slot_of[e] = e < slots ? (int32_t)e : -1;
+    for (int64_t e = experts - 1; e > 0; e--) {
+        const int64_t other = (int64_t)test_below(rng, (uint64_t)e + 1);
+        const int32_t spare = slot_of[e];
+        slot_of[e] = slot_of[other];
+        slot_of[other] = spare;
+    }
+}
+
+static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
+{
+    static int32_t ids[MOST_PAIRS], slot_of[MOXIE_MAX_EXPERTS];
+    static float weights[MOST_PAIRS], given[2][MOXIE_MAX_EXPERTS], by_pair[3][MOST_PAIRS];
+    static int64_t offsets[MOXIE_MAX_EXPERTS + 1], pair_at[MOST_PAIRS], position[MOST_PAIRS], token_of[MOST_PAIRS];
+    const int64_t shared[2] = { 0, pairs % 8 == 0 ? pairs / 8 : pairs % 3 == 0 ? pairs / 3 : pairs };
+    const int64_t top_k = pairs == 0 ? 1 : pairs / (shared[1] > 0 ? shared[1] : 1);
+    const int64_t experts = slots + slots / 2 < MOXIE_MAX_EXPERTS ? slots + slots / 2 : MOXIE_MAX_EXPERTS;
+    test_rng rng = { (uint64_t)(pairs * 4 + way) };
+    char text[128];
+    snprintf(text, sizeof text, "permute: %lld pairs, %lld slots, way %d", (long long)pairs, (long long)slots, way);
+    make_slots(&rng, experts, slots, slot_of);
+    for (int64_t i = 0; i < pairs; i++) {
+        ids[i] = way == ALL_ON_ONE ? (int32_t)experts - 1 : (int32_t)test_below(&rng, (uint64_t)experts + 2) - 1;
+        ids[i] = way == NONE ? -1 : ids[i];
+        weights[i] = test_normal(&rng);
+    }
+    for (int64_t s = 0; s < slots; s++)
+        for (int i = 0; i < 2; i++)
+            given[i][s] = test_normal(&rng);
+    const mox_permutation want = { offsets, pair_at, position };
+    mox_permute(ids, shared[1], top_k, experts, slot_of, slots, (mox_permutation *)(uintptr_t)&want);
+
+    desk d = { 0 };
+    moxie_error error = { 0 };
+    const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
+    const mox_cuda_permute_args a = {
+        .ids = put(&d, ids, (size_t)pairs * sizeof *ids),
+        .tokens = shared[1],
+        .top_k = top_k,
+        .experts = experts,
+        .slots = slots,
+        .slot_of = put(&d, slot_of, (size_t)experts * sizeof *slot_of),
+        .offsets = put(&d, NULL, (size_t)(slots + 1) * sizeof(int64_t)),
+        .pair_at = put(&d, NULL, numbers),
+        .position = put(&d, NULL, numbers),
+        .shared_offsets = put(&d, NULL, sizeof shared),
+        .token_of = put(&d, NULL, numbers),
+        .counts =
+            put(&d, NULL,
+                (size_t)((pairs + MOX_CUDA_PERMUTE_CHUNK - 1) / MOX_CUDA_PERMUTE_CHUNK * slots) * sizeof(int32_t)),
+        .weights = put(&d, weights, floats),
+        .row_weight = put(&d, NULL, floats),
+        .slot_given13 = put(&d, given[0], (size_t)slots * sizeof(float)),
+        .slot_given2 = put(&d, given[1], (size_t)slots * sizeof(float)),
+        .given13 = put(&d, NULL, floats),
+        .given2 = put(&d, NULL, floats),
+    };
+    assert_ok(table->permute[row](&a, NULL, &error), &error);
+    const size_t local = (size_t)offsets[slots];
+    for (int64_t s = 0; s < slots; s++)
+        for (int64_t p = offsets[s]; p < offsets[s + 1]; p++) {
+            token_of[p] = pair_at[p] / top_k;
+            by_pair[0][p] = weights[pair_at[p]];
+            by_pair[1][p] = given[0][s];
+            by_pair[2][p] = given[1][s];
+        }
+    same(a.offsets, offsets, (size_t)(slots + 1) * sizeof(int64_t), "offsets", text);
+    same(a.position, position, numbers, "positions", text);
+    same(a.pair_at, pair_at, local * sizeof(int64_t), "pairs", text);
+    same(a.token_of, token_of, local * sizeof(int64_t), "tokens", text);
+    same(a.row_weight, by_pair[0], local * sizeof(float), "weights", text);
+    same(a.given13, by_pair[1], local * sizeof(float), "scales of w13", text);
+    same(a.given2, by_pair[2], local * sizeof(float), "scales of w2", text);
+    same(a.shared_offsets, shared, sizeof shared, "shared offsets", text);
+    clear(&d);
+}
+
+static void permutes(void **state)
+{
+    (void)state;
+    static const int64_t pairs[] = { 0,    1,    31,   33,   64,    1023,  1024,  1025,
+                                     2047, 2048, 2049, 3072, 40000, 65536, 65544, 300000 };
+    static const int64_t slots[] = { 1, 2, 33, 256, 1024 };
+    for (int32_t row = 0; row < MOX_CUDA_ROWS_permute; row++)
+        for (int i = 0; i < COUNT(pairs) * COUNT(slots) * WAYS; i++)
+            if (!is_left_out(i))
+                check_permute(row, pairs[i / WAYS / COUNT(slots)], slots[i / WAYS % COUNT(slots)], i % WAYS);
+}
+
+/* ---- quant_act ------------------------------------------------------------------------------------------- */
+
+typedef struct quant_case {
+    moxie_dtype dtype;
+    int64_t rows, cols, stride;
+    int32_t scale_rule, kind;
+    bool chosen, odd; /* rows by `source`, of which the device knows the number; x not aligned */
+} quant_case;
+
+/* Numbers of every size: groups of nothing but zeros, infinities, NaN, subnormals, and such as lie between two codes.
+ */
+static float one_of(test_rng *rng, int64_t column)
+{
+    const uint64_t draw = test_below(rng, 64), way = (uint64_t)column / GROUP_OF_TEST % 4;
+    const float x = test_normal(rng);
+    if (way == 1)
+        return draw % 2 == 0 ? 0.0f : -0.0f;
+    if (way == 2)
+        return draw == 0 ? INFINITY : draw == 1 ? -INFINITY : draw == 2 ? NAN : draw < 8 ? x * FLT_MAX : x * 1e-39f;
+    return draw < 8 ? (float)((int)draw * 2 + 1) / 16.0f : x;
+}
+
+static void text_of(const quant_case *c, int32_t row, char *text, size_t size)
+{
+    snprintf(text, size, "quant_act row %d: %lld x %lld of type %d, stride %lld, rule %d, kind %d%s%s", (int)row,
+             (long long)c->rows, (long long)c->cols, (int)c->dtype, (long long)c->stride, (int)c->scale_rule,
+             (int)c->kind, c->chosen ? ", chosen rows" : "", c->odd ? ", odd" : "");
+}
+
+/* The operand as the host has it. */
+static void quantize_on_host(const quant_case *c, const moxie_quant *quant, const char *x, const int64_t *source,
+                             uint8_t *codes, float *numbers, float *scales)
+{
+    const int64_t groups = (c->cols + GROUP_OF_TEST - 1) / GROUP_OF_TEST;
+    const mox_act_quantizer quantizer = { .quant = quant };
+    float *wide = malloc((size_t)c->cols * sizeof *wide);
+    memset(codes, 0, (size_t)(c->rows * c->stride));
+    for (int64_t r = 0; r < c->rows; r++) {
+        mox_widen(c->dtype, x + (c->chosen ? source[r] : r) * c->cols * mox_dtype_bytes(c->dtype), wide, c->cols);
+        mox_act_quant_row(&quantizer, wide, c->cols, codes + r * c->stride, scales + r * groups);
+    }
+    for (int64_t i = 0; i < c->rows * c->stride; i++)
+        numbers[i] = mox_format_table(MOXIE_F8_E4M3)[codes[i]];
+    free(wide);
+}
+
+static void check_quant_act(int32_t row, const quant_case *c)
+{
+    const moxie_quant quant = {
+        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = GROUP_OF_TEST, .rule = c->scale_rule
+    };
+    const int64_t groups = (c->cols + GROUP_OF_TEST - 1) / GROUP_OF_TEST, bytes = mox_dtype_bytes(c->dtype);
+    const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols);
+    const size_t each = c->kind == MOX_CUDA_OPERAND_CODES ? 1 : sizeof(float);
+    test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
+    char text[160];
+    text_of(c, row, text, sizeof text);
+    char *x = malloc((count + 1) * (size_t)bytes);
+    int64_t *source = malloc((size_t)c->rows * sizeof *source);
+    uint8_t *codes = malloc(values);
+    float *numbers = malloc(values * sizeof *numbers), *scales = malloc((size_t)(c->rows * groups) * sizeof *scales);
+    for (int64_t i = 0; i < c->rows * c->cols; i++) {
+        const float value = one_of(&rng, i % c->cols);
+        mox_narrow(c->dtype, &value, x + i * bytes, 1);
+    }
+    for (int64_t r = 0; r < c->rows; r++)
+        source[r] = (int64_t)test_below(&rng, (uint64_t)c->rows);
+    quantize_on_host(c, &quant, x, source, codes, numbers, scales);
+
+    desk d = { 0 };
+    moxie_error error = { 0 };
+    char *on_device = put(&d, NULL, (count + 1) * (size_t)bytes);
+    const char *from = on_device + (c->odd ? bytes : 0);
+    assert_ok(table->copy((void *)(uintptr_t)from, x, count * (size_t)bytes, NULL, &error), &error);
+    const mox_cuda_quant_act_args a = {
+        .quant = quant,
+        .rule = mox_act_quant_rule(&quant),
+        .x = from,
+        .x_dtype = c->dtype,
+        .round_to = MOXIE_F32,
+        .max_rows = c->chosen ? c->rows + 3 : c->rows,
+        .cols = c->cols,
+        .rows = c->chosen ? put(&d, &c->rows, sizeof c->rows) : NULL,
+        .source = c->chosen ? put(&d, source, (size_t)c->rows * sizeof *source) : NULL,
+        .table = put(&d, mox_format_table(MOXIE_F8_E4M3), 256 * sizeof(float)),
+        .early = !c->chosen,
+        .out = { .kind = c->kind,
+                 .cols = c->cols,
+                 .stride = c->stride,
+                 .values = put(&d, NULL, values * each),
+                 .scales = put(&d, NULL, (size_t)(c->rows * groups) * sizeof(float)),
+                 .group_cols = GROUP_OF_TEST,
+                 .scale_cols = groups },
+    };
+    assert_ok(table->quant_act[row](&a, NULL, &error), &error);
+    same(a.out.scales, scales, (size_t)(c->rows * groups) * sizeof(float), "scales", text);
+    same(a.out.values, c->kind == MOX_CUDA_OPERAND_CODES ? (void *)codes : (void *)numbers, values * each, "codes",
+         text);
+    clear(&d);
+    free(x);
+    free(source);
+    free(codes);
+    free(numbers);
+    free(scales);
+}
+
+static void quantizes(void **state)
+{
+    (void)state;
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
+    static const int64_t cols[] = { 1, 3, 64, 127, 128, 129, 132, 2052, 7168 }, rows[] = { 1, 5, 330 };
+    for (int32_t row = 0; row < MOX_CUDA_ROWS_quant_act; row++)
+        for (int i = 0; i < COUNT(cols) * COUNT(rows) * COUNT(dtypes) * 8; i++) {
+            const int way = i % 8, shape = i / 8;
+            quant_case c = { .dtype = dtypes[shape % COUNT(dtypes)],
+                             .rows = rows[shape / COUNT(dtypes) % COUNT(rows)],
+                             .cols = cols[shape / COUNT(dtypes) / COUNT(rows)],
+                             .scale_rule = way % 2 == 0 ? MOXIE_RULE_DEFAULT : MOXIE_RULE_UE8M0,
+                             .kind = way == 4 ? MOX_CUDA_OPERAND_F32 : MOX_CUDA_OPERAND_CODES,
+                             .chosen = way == 2 || way == 3,
+                             .odd = way == 5 };
+            c.stride = (c.cols + 15) / 16 * 16 + (way == 6 ? 144 : 0);
+            if (!is_left_out(i))
+                check_quant_act(row, &c);
+        }
+}
+
+/* ---- combine --------------------------------------------------------------------------------------------- */
+
+typedef struct combine_case {
+    int64_t tokens, hidden, top_k;
+    moxie_dtype out;
+    bool by_ids, weighed, shared, shared_weighed, odd; /* odd: y not aligned */
+} combine_case;
+
+static float *normals(test_rng *rng, int64_t count)
+{
+    float *numbers = malloc((size_t)count * sizeof *numbers + 1);
+    for (int64_t i = 0; i < count; i++)
+        numbers[i] = test_normal(rng);
+    return numbers;
+}
+
+static void check_combine(int32_t row, const combine_case *c)
+{
+    const int64_t choices = c->tokens * c->top_k, experts = 16;
+    const size_t size = (size_t)(c->tokens * c->hidden * mox_dtype_bytes(c->out));
+    test_rng rng = { (uint64_t)(c->hidden * 100 + c->tokens) };
+    char text[160];
+    snprintf(text, sizeof text, "combine: %lld x %lld, top %lld, type %d%s%s%s%s%s", (long long)c->tokens,
+             (long long)c->hidden, (long long)c->top_k, (int)c->out, c->by_ids ? ", by ids" : "",
+             c->weighed ? ", weighed" : "", c->shared ? ", shared" : "", c->shared_weighed ? ", shared weighed" : "",
+             c->odd ? ", odd" : "");
+    float *y = normals(&rng, choices * c->hidden), *weights = normals(&rng, choices),
+          *shared = normals(&rng, c->tokens * c->hidden), *shared_weight = normals(&rng, c->tokens);
+    int64_t *position = malloc((size_t)choices * sizeof *position);
+    int32_t *ids = malloc((size_t)choices * sizeof *ids);
+    for (int64_t i = 0; i < choices; i++) {
+        ids[i] = (int32_t)test_below(&rng, (uint64_t)experts + 2) - 1;
+        position[i] = ids[i] < 0 ? -1 : (int64_t)test_below(&rng, (uint64_t)choices);
+    }
+    void *want = malloc(size + 1);
+    mox_combine_args a = { .tokens = c->tokens,
+                           .top_k = c->top_k,
+                           .hidden = c->hidden,
+                           .position = c->by_ids ? NULL : position,
+                           .ids = c->by_ids ? ids : NULL,
+                           .experts = experts,
+                           .weights = c->weighed ? weights : NULL,
+                           .y = y,
+                           .shared = c->shared ? shared : NULL,
+                           .shared_weight = c->shared_weighed ? shared_weight : NULL,
+                           .out = want,
+                           .out_dtype = c->out };
+    mox_combine_scalar_run(&a, &mox_executor_serial);
+
+    desk d = { 0 };
+    moxie_error error = { 0 };
+    const size_t y_bytes = (size_t)(choices * c->hidden) * sizeof *y;
+    float *on_device = put(&d, NULL, y_bytes + sizeof *y);
+    a.y = on_device + (c->odd ? 1 : 0);
+    assert_ok(table->copy((void *)(uintptr_t)a.y, y, y_bytes, NULL, &error), &error);
+    a.position = c->by_ids ? NULL : put(&d, position, (size_t)choices * sizeof *position);
+    a.ids = c->by_ids ? put(&d, ids, (size_t)choices * sizeof *ids) : NULL;
+    a.weights = c->weighed ? put(&d, weights, (size_t)choices * sizeof *weights) : NULL;
+    a.shared = c->shared ? put(&d, shared, (size_t)(c->tokens * c->hidden) * sizeof *shared) : NULL;
+    a.shared_weight = c->shared_weighed ? put(&d, shared_weight, (size_t)c->tokens * sizeof *shared_weight) : NULL;
+    a.out = put(&d, NULL, size);
+    assert_ok(table->combine[row](&a, NULL, &error), &error);
+    same(a.out, want, size, "sums", text);
+    clear(&d);
+    free(y);
+    free(weights);
+    free(shared);
+    free(shared_weight);
+    free(position);
+    free(ids);
+    free(want);
+}
+
+static void combines(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = { 1, 7, 600 }, hidden[] = { 1, 4, 63, 127, 130, 512, 516, 2052, 7168 },
+                         top_k[] = { 1, 8, 9, 32 };
+    static const moxie_dtype out[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
+    for (int32_t row = 0; row < MOX_CUDA_ROWS_combine; row++)
+        for (int i = 0; i < COUNT(tokens) * COUNT(hidden) * COUNT(top_k) * COUNT(out); i++) {
+            const int way = (i * 7 + i / 13) % 32;
+            const combine_case c = { .tokens = tokens[i / COUNT(out) / COUNT(top_k) % COUNT(tokens)],
+                                     .hidden = hidden[i / COUNT(out) / COUNT(top_k) / COUNT(tokens)],
+                                     .top_k = top_k[i / COUNT(out) % COUNT(top_k)],
+                                     .out = out[i % COUNT(out)],
+                                     .by_ids = way % 2 != 0,
+                                     .weighed = way / 2 % 2 == 0,
+                                     .shared = way / 4 % 2 != 0,
+                                     .shared_weighed = way / 8 % 2 != 0,
+                                     .odd = way / 16 % 2 != 0 && i % 3 == 0 };
+            if (!is_left_out(i) && c.tokens * c.hidden * c.top_k < INT64_C(20) << 20)
+                check_combine(row, &c);
+        }
+}
+
+/* ---- here and there -------------------------------------------------------------------------------------- */
+
+static int begin_plain(void **state)
+{
+    moxie_error error = { 0 };
+    test_cuda_begin(state);
+    assert_ok(mox_cuda_open(&table, &error), &error);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(permutes), cmocka_unit_test(quantizes),
+                                        cmocka_unit_test(combines) };
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
+    const int wrong = cmocka_run_group_tests_name("plain table", tests, begin_plain, test_cuda_end);
+    if (wrong != 0)
+        return wrong;
+    table = device_or_skip();
+    return table != NULL ? cmocka_run_group_tests_name("device", tests, NULL, NULL) : 77;
+}
