@@ -4,7 +4,7 @@
  * second of bf16 and of FP8 numbers with sums in f32.
  *
  *     rate = work of a launch / its time between events,   median of a few launches of some milliseconds
- *     limit = best rate among the probes that the device runs
+ *     limit = best rate among the probes that the device runs; of products, the rate after some tenths of a second
  *
  * As on the host (cpu/limits): probes are no kernel family, no plan ever chooses one. Each is a row of cuda_limits.def
  * and a launcher in libmoxie_cuda. What is multiplied is random: on zeros a GPU would need less power and clock higher.
