@@ -59,6 +59,13 @@ awk -F'[:,]' '/"median_ms"/ { m = $2 } /"min_ms"/ { low = $2 } /"max_ms"/ { high
     /"ratio"/ { r = $2; if (low > m || m > high || f <= 0 || r < 0.999 * m / f || r > 1.001 * m / f) bad = 1; n++ }
     END { exit bad || n != 2 }' "$tmp/out" || fail "times, floor and ratio do not fit together: $(cat "$tmp/out")"
 
+# A token's ten experts of 2 x 3 x 2048 x 512 operations, with and without one that all tokens have.
+shared="--preset qwen3-next-80b --format bf16 --experts 10 --tokens 1 --json"
+expect 0 '"flop": 69206016' bench $shared
+expect 0 '"flop": 62914560' bench $shared --no-shared
+expect 2 "no shared expert" bench $small --no-shared
+expect 2 "go with --preset" "$moxie" bench "$tmp" --no-shared
+
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
 expect 0 "ref, .*throughput, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode throughput

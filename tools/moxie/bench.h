@@ -184,6 +184,7 @@ typedef struct bench_arguments {
     int64_t experts, tokens[BENCH_MOST_LINES];
     int n_tokens;
     int32_t repeats;
+    bool no_shared;
     uint64_t seed;
 } bench_arguments;
 

@@ -18,6 +18,7 @@ enum {
     OPT_FORMAT,
     OPT_EXPERTS,
     OPT_ACTS_OF,
+    OPT_NO_SHARED,
     OPT_TOKENS,
     OPT_BACKEND,
     OPT_ROUTING,
@@ -35,6 +36,7 @@ static const struct argp_option options[] = {
     { "acts-of", OPT_ACTS_OF, "NAME", 0,
       "the preset's activations quantized as one of vLLM's scheme constructors does it: mxfp4_mxfp8, fp8_w8a8, ...",
       1 },
+    { "no-shared", OPT_NO_SHARED, NULL, 0, "the preset without its shared expert: the routed experts alone", 1 },
     { NULL, 0, NULL, 0, "What is timed:", 2 },
     { "tokens", OPT_TOKENS, "LIST", 0, "batch sizes (default 1,8,64,512)", 2 },
     { "routing", OPT_ROUTING, "NAME", 0,
@@ -71,8 +73,8 @@ static void check_together(struct argp_state *state, const bench_arguments *args
 {
     if (!args->layer.dir == !args->preset)
         argp_error(state, "one layer is needed: a checkpoint's directory, or --preset NAME (`moxie synth --list`)");
-    if (!args->preset && (args->format || args->experts || args->acts_of))
-        argp_error(state, "--format, --experts and --acts-of go with --preset; a checkpoint has its own");
+    if (!args->preset && (args->format || args->experts || args->acts_of || args->no_shared))
+        argp_error(state, "--format, --experts, --acts-of and --no-shared go with --preset; a checkpoint has its own");
     if (args->preset && args->layer.layer >= 0)
         argp_error(state, "--layer goes with a directory; the layers of a preset are alike");
     if (args->plot && !bench_plot_is_name(args->plot))
@@ -88,6 +90,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_FORMAT: args->format = arg; return 0;
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
     case OPT_ACTS_OF: args->acts_of = arg; return 0;
+    case OPT_NO_SHARED: args->no_shared = true; return 0;
     case OPT_TOKENS: parse_tokens(state, arg, args); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case OPT_ROUTING: args->routing = arg; return 0;
@@ -119,6 +122,17 @@ static moxie_status choose_activations(const bench_arguments *args, moxie_layer_
     return status;
 }
 
+static moxie_status drop_shared(const bench_arguments *args, moxie_layer_config *config, moxie_error *error)
+{
+    if (!args->no_shared)
+        return MOXIE_OK;
+    if (config->shared.intermediate == 0)
+        return cli_error(MOXIE_ERR_ARGUMENT, error, "", "preset %s has no shared expert: leave --no-shared out",
+                         args->preset);
+    config->shared = (moxie_shared_config) { 0 };
+    return MOXIE_OK;
+}
+
 /* The routing of a preset is left out: ids are given, and its tables and biases are not there. */
 static moxie_status open_preset(bench *b, moxie_error *error)
 {
@@ -136,6 +150,8 @@ static moxie_status open_preset(bench *b, moxie_error *error)
         config->experts = args->experts;
     if (status == MOXIE_OK)
         status = choose_activations(args, config, error);
+    if (status == MOXIE_OK)
+        status = drop_shared(args, config, error);
     moxie_preset_info info;
     for (int32_t i = 0; moxie_preset_at(i, &info); i++)
         if (!strcmp(info.name, args->preset))
