@@ -18,6 +18,37 @@ static const mox_sm90_entry *entries_of(const mox_sm90_list *list)
 
 /* ---- the work list ------------------------------------------------------------------------------------- */
 
+/* A token tile of an entry. */
+typedef struct token_tile {
+    int32_t pair, columns, row, rows;
+} token_tile;
+
+static int32_t tiles_of(const mox_sm90_entry *entry)
+{
+    return entry[1].first - entry[0].first;
+}
+
+static token_tile tile_of(const mox_sm90_entry *entry, int32_t t)
+{
+    const int32_t tiles = tiles_of(entry), each = ((entry->tokens + tiles - 1) / tiles + 7) / 8 * 8;
+    const int32_t left = entry->tokens - t * each, columns = left < 0 ? 0 : left < each ? left : each;
+    return (token_tile) { entry->pair + t * each, columns, entry->row + t * each, (columns + 7) / 8 * 8 };
+}
+
+static void write_octets(const mox_sm90_list_args *a)
+{
+    const mox_sm90_entry *entries = entries_of(a->list);
+    assert_true(entries[a->list->count].row / 8 <= a->octet_count);
+    memset(a->octets, 0, (size_t)a->octet_count * sizeof *a->octets);
+    for (int32_t e = 0; e < a->list->count; e++)
+        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+            const token_tile t = tile_of(entries + e, n);
+            for (int32_t i = 0; i < t.columns; i += 8)
+                a->octets[(t.row + i) / 8] =
+                    (mox_sm90_octet) { t.pair + i, t.columns - i < 8 ? t.columns - i : 8, t.row, t.rows };
+        }
+}
+
 static moxie_status list(void *context, const mox_sm90_list_args *a, bool dependent)
 {
     (void)context, (void)dependent;
@@ -35,25 +66,8 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
     }
     entries[n] = (mox_sm90_entry) { 0, 0, 0, first, row };
     *a->list = (mox_sm90_list) { n, a->most, { 0, 0 } };
+    write_octets(a);
     return MOXIE_OK;
-}
-
-/* A token tile of an entry. */
-typedef struct token_tile {
-    int32_t pair, columns, row, rows, number;
-} token_tile;
-
-static int32_t tiles_of(const mox_sm90_entry *entry)
-{
-    return entry[1].first - entry[0].first;
-}
-
-static token_tile tile_of(const mox_sm90_entry *entry, int32_t t)
-{
-    const int32_t tiles = tiles_of(entry), each = ((entry->tokens + tiles - 1) / tiles + 7) / 8 * 8;
-    const int32_t left = entry->tokens - t * each, columns = left < 0 ? 0 : left < each ? left : each;
-    return (token_tile) { entry->pair + t * each, columns, entry->row + t * each, (columns + 7) / 8 * 8,
-                          entry->first + t };
 }
 
 /* ---- operands ------------------------------------------------------------------------------------------ */
@@ -73,21 +87,19 @@ static int64_t scale_at(const token_tile *t, int32_t chunks, int64_t i, int64_t 
 static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
 {
     (void)context, (void)dependent;
-    const mox_sm90_entry *entries = entries_of(a->list);
-    assert_true(entries[a->list->count].row <= a->max_rows);
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
-    for (int32_t e = 0; e < a->list->count; e++)
-        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
-            const token_tile t = tile_of(entries + e, n);
-            for (int32_t i = 0; i < t.columns; i++) {
-                const int64_t row = a->a_row != NULL ? a->a_row[t.pair + i] : t.pair + i;
-                for (int64_t at = 0; at < a->chunks * 128; at++)
-                    a->to[tiled_at(&t, a->chunks, i, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
-                for (int64_t k = 0; a->a_scale != NULL && k < a->chunks; k++)
-                    a->to_scale[scale_at(&t, a->chunks, i, k)] =
-                        a->a_scale[row * a->a_scale_stride + k * a->a_scale_step];
-            }
+    for (int64_t o = 0; o < a->octet_count; o++) {
+        const mox_sm90_octet *octet = a->octets + o;
+        const token_tile t = { .row = octet->row, .rows = octet->rows };
+        for (int32_t i = 0; i < octet->columns; i++) {
+            const int64_t row = a->a_row != NULL ? a->a_row[octet->pair + i] : octet->pair + i;
+            const int64_t in = o * 8 - octet->row + i;
+            for (int64_t at = 0; at < a->chunks * 128; at++)
+                a->to[tiled_at(&t, a->chunks, in, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
+            for (int64_t k = 0; a->a_scale != NULL && k < a->chunks; k++)
+                a->to_scale[scale_at(&t, a->chunks, in, k)] = a->a_scale[row * a->a_scale_stride + k * a->scale_step];
         }
+    }
     return MOXIE_OK;
 }
 
@@ -101,18 +113,10 @@ typedef struct gemm_problem {
 static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, double *x)
 {
     const mox_sm90_args *a = p->a;
-    const int64_t row = a->a_row != NULL ? a->a_row[t->pair + i] : t->pair + i;
     for (int64_t k = 0; k < a->chunks * p->per; k++) {
-        const int64_t at = k * p->size, chunk = k / p->per;
-        double scale = 1;
-        if (a->a_tiled)
-            x[k] = (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, at));
-        else
-            x[k] = at < a->a_bytes ? (double)mox_load(p->element, a->a + row * a->a_stride + at) : 0;
+        x[k] = (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, k * p->size));
         if (p->size == 1)
-            scale = (double)(a->a_tiled ? a->a_scale[scale_at(t, a->chunks, i, chunk)]
-                                        : a->a_scale[row * a->a_scale_stride + chunk * a->a_scale_step]);
-        x[k] *= scale;
+            x[k] *= (double)a->a_scale[scale_at(t, a->chunks, i, k / p->per)];
     }
 }
 
@@ -164,8 +168,9 @@ static void activate(const mox_sm90_args *a, const mox_sm90_entry *entry, const 
 
 static void put(const mox_sm90_args *a, const token_tile *t, int64_t i, int64_t at, const void *from, size_t bytes)
 {
-    assert_true(a->next_tiled);
-    memcpy((uint8_t *)a->next + tiled_at(t, (int32_t)a->next_scale_stride, i, at), from, bytes);
+    const int64_t row_bytes = a->next_stride * (a->output == MOX_SM90_ACT_E4M3 ? 1 : 2);
+    assert_int_equal(row_bytes % 128, 0);
+    memcpy((uint8_t *)a->next + tiled_at(t, (int32_t)(row_bytes / 128), i, at), from, bytes);
 }
 
 static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
@@ -180,7 +185,6 @@ static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i
     uint8_t *codes = calloc((size_t)chunks, 128);
     float *scales = calloc((size_t)chunks, 4);
     assert_int_equal(a->next_stride, chunks * 128);
-    assert_int_equal(a->next_scale_stride, chunks);
     mox_act_quant_row(&quantizer, act, a->rows, codes, scales);
     for (int64_t k = 0; k < chunks; k++) {
         for (int64_t at = 0; at < 128; at++)
@@ -194,14 +198,12 @@ static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i
 static void put_wide(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
 {
     const moxie_dtype dtype = a->output == MOX_SM90_ACT_F16 ? MOXIE_F16 : MOXIE_BF16;
-    mox_sm90_args chunked = *a;
-    chunked.next_scale_stride = a->next_stride * 2 / 128;
-    assert_true(a->next_stride * 2 % 128 == 0 && a->next_stride >= a->rows);
+    assert_true(a->next_stride >= a->rows);
     for (int64_t r = 0; r < a->next_stride; r++) {
         uint16_t code = 0;
         if (r < a->rows)
             mox_narrow(dtype, act + r, &code, 1);
-        put(&chunked, t, i, r * 2, &code, 2);
+        put(a, t, i, r * 2, &code, 2);
     }
 }
 
@@ -214,25 +216,19 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
         return;
     }
     activate(a, entry, h, act);
-    if (a->output == MOX_SM90_ACT_F32 || a->output == MOX_SM90_ACT_E4M3)
-        memcpy(a->wide + pair * a->wide_stride, act, (size_t)a->rows * 4);
-    if (a->output == MOX_SM90_ACT_E4M3)
+    if (a->output == MOX_SM90_ACT_F32)
+        memcpy(a->out + pair * a->out_stride, act, (size_t)a->rows * 4);
+    else if (a->output == MOX_SM90_ACT_E4M3)
         put_quantized(a, t, i, act);
-    else if (a->output != MOX_SM90_ACT_F32)
+    else
         put_wide(a, t, i, act);
 }
 
 static void use_words(const mox_sm90_args *a, int32_t blocks)
 {
-    const int32_t flags = (blocks + 1) * MOX_SM90_GROUPS, span = a->gated ? 2 : 1;
-    const int32_t counts = entries_of(a->list)[a->list->count].first * ((a->tiles + span - 1) / span);
-    for (int32_t i = 0; i < flags; i++) {
+    for (int32_t i = 0; i < (blocks + 2) * MOX_SM90_GROUPS; i++) {
         assert_int_equal(a->flags[i], 0);
         a->flags[i] = 1;
-    }
-    for (int32_t i = 0; a->output == MOX_SM90_ACT_E4M3 && i < counts; i++) {
-        assert_int_equal(a->counts[i], 0);
-        a->counts[i] = 1;
     }
     memset(a->state, 0xff, (size_t)blocks * (size_t)a->list->most * 512);
 }
@@ -248,7 +244,8 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
     assert_int_equal(a->list->most, most);
-    assert_true(a->a_tiled || (a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0));
+    assert_true((uintptr_t)a->a % 128 == 0);
+    assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
     use_words(a, blocks);
     for (int32_t e = 0; e < a->list->count; e++)

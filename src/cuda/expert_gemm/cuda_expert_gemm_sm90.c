@@ -124,17 +124,13 @@ bool mox_cuda_expert_gemm_sm90_bytes_glu_admit(const mox_expert_gemm_problem *pr
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
-    const mox_record_shape *shape = problem->shape;
-    const int64_t bytes = mox_dtype_bits(shape->w13.element) / 8;
+    const int64_t bytes = mox_dtype_bits(problem->weight->element) / 8;
     if (max_pairs > INT32_MAX / 8)
         return UINT64_MAX;
-    const mox_sm90_sizes sizes = { .hidden = shape->hidden,
-                                   .intermediate = shape->intermediate,
-                                   .slots = slots,
+    const mox_sm90_sizes sizes = { .slots = slots,
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
-                                   .chunks = (int32_t)(mox_sm90_up(shape->hidden * bytes, 128) / 128),
-                                   .quantizes = problem->next != NULL && !mox_quant_is_none(problem->next),
+                                   .chunks = (int32_t)(mox_sm90_up(cols_of(problem) * bytes, 128) / 128),
                                    .bytes = bytes == 1 };
     return mox_sm90_lay_out(&sizes).end;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block, and the launchers.
+ * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands; the launchers.
  *
  *     offsets of all slots -> entries of those that have tokens, with their token tiles counted
+ *                          -> octets: whose rows every eight rows of a tiled operand are
  */
 #include "cuda/expert_gemm/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
@@ -31,6 +32,18 @@ __device__ int3 sum_before(int3 v, int3 *warps)
         v.z += warps[w].z;
     }
     return v;
+}
+
+/* The octets of an entry, a lane one of a token tile's. */
+__device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int tiles, int lane)
+{
+    const int each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    for (int tile = 0; tile < entry.tokens; tile += each) {
+        const int columns = min(each, entry.tokens - tile);
+        for (int i = 8 * lane; i < columns; i += 8 * 32)
+            args.octets[(entry.row + tile + i) / 8] = { entry.pair + tile + i, min(8, columns - i), entry.row + tile,
+                                                        (columns + 7) & ~7 };
+    }
 }
 
 __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
@@ -62,51 +75,54 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
         entries[before.x] = { 0, 0, 0, before.y, before.z };
         *args.list = { before.x, args.most, { 0, 0 } };
     }
+    __syncthreads();
+    for (int e = (int)threadIdx.x / 32; e < before.x; e += WARPS)
+        write_octets(args, entries[e], entries[e + 1].first - entries[e].first, threadIdx.x % 32);
+    for (int64_t i = before.z / 8 + threadIdx.x; i < args.octet_count; i += THREADS)
+        args.octets[i] = { 0, 0, 0, 0 };
 }
 
-/* A block eight rows of a token tile, a warp one: 128 bytes, a chunk, are 8 lanes. */
+/* 16 bytes of a row, zero where it has ended. */
+__device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
+{
+    if (at + 16 <= bytes)
+        return *(const uint4 *)(row + at);
+    uint32_t words[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int b = 0; b < 16; b++)
+        words[b / 4] |= at + b < bytes ? (uint32_t)row[at + b] << b % 4 * 8 : 0;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* A block eight rows of a token tile and `chunks` of their chunks, a warp a row: 128 bytes, a chunk, are 8 lanes. All that
+ * a lane has to fetch is under way at once. */
+template <int TOGETHER>
 __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
     mox_grid_wait();
     mox_grid_release();
-    const mox_sm90_entry *entries = (const mox_sm90_entry *)(args.list + 1);
-    const int row = blockIdx.x * 8, lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
-    if (row >= entries[args.list->count].row)
+    const mox_sm90_octet octet = args.octets[blockIdx.x];
+    const int lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
+    if (eighth >= octet.columns)
         return;
-    int low = 0, size = args.list->count;
-    while (size > 1) {
-        const int step = (size + 31) / 32, at = low + lane * step;
-        const bool before = lane * step < size && entries[at].row <= row;
-        const int found = __popc(__ballot_sync(~0u, before)) - 1;
-        low += found * step;
-        size = min(step, size - found * step);
-    }
-    const mox_sm90_entry entry = entries[low];
-    const int tiles = entries[low + 1].first - entry.first, each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
-    const int local = row - entry.row, tile = local / each, i = local % each + eighth;
-    const int columns = min(each, entry.tokens - tile * each), rows = (columns + 7) & ~7;
-    if (i >= columns)
-        return;
-    const int pair = entry.pair + tile * each + i;
-    const int64_t from_row = args.a_row != nullptr ? args.a_row[pair] : pair, first = entry.row + tile * each;
+    const int i = (int)blockIdx.x * 8 - octet.row + eighth, first = (int)blockIdx.y * TOGETHER * 4, pair = octet.pair + eighth;
+    const int64_t from_row = args.a_row != nullptr ? args.a_row[pair] : pair;
     const uint8_t *from = args.a + from_row * args.a_stride;
-    uint8_t *to = args.to + first * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
-    for (int k = lane / 8; k < args.chunks; k += 4) {
-        const int column = k * 128 + lane % 8 * 16;
-        uint32_t words[4] = { 0, 0, 0, 0 };
-        if (column + 16 <= args.a_bytes) {
-            const uint4 v = *(const uint4 *)(from + column);
-            words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-        } else {
+    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+    uint4 pieces[TOGETHER];
 #pragma unroll
-            for (int b = 0; b < 16; b++)
-                words[b / 4] |= column + b < args.a_bytes ? (uint32_t)from[column + b] << b % 4 * 8 : 0;
-        }
-        *(uint4 *)(to + (int64_t)k * rows * 128) = make_uint4(words[0], words[1], words[2], words[3]);
+    for (int j = 0; j < TOGETHER; j++)
+        pieces[j] = row_piece(from, (first + lane / 8 + 4 * j) * 128 + lane % 8 * 16, args.a_bytes);
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+        const int k = first + lane / 8 + 4 * j;
+        if (k < args.chunks)
+            *(uint4 *)(to + (int64_t)k * octet.rows * 128) = pieces[j];
     }
-    for (int k = lane; args.a_scale != nullptr && k < args.chunks; k += 32)
-        args.to_scale[first * args.chunks + k * rows + i] =
-            args.a_scale[from_row * args.a_scale_stride + k * args.a_scale_step];
+    const int k = first + lane;
+    if (args.a_scale != nullptr && lane < TOGETHER * 4 && k < args.chunks)
+        args.to_scale[(int64_t)octet.row * args.chunks + k * octet.rows + i] =
+            args.a_scale[from_row * args.a_scale_stride + k * args.scale_step];
 }
 
 cudaLaunchConfig_t config_of(int blocks, int threads, uint32_t shared, void *stream, cudaLaunchAttribute *attribute,
@@ -145,10 +161,13 @@ int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *st
 
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
 {
+    constexpr int MANY = 8, FEW = 2;
     cudaLaunchAttribute attribute;
-    const int blocks = (int)((args->max_rows + 7) / 8);
-    const cudaLaunchConfig_t config = config_of(blocks, 256, 0, stream, &attribute, dependent);
-    return cudaLaunchKernelEx(&config, gather, *args);
+    cudaLaunchConfig_t config = config_of((int)args->octet_count, 256, 0, stream, &attribute, dependent);
+    const bool many = args->octet_count >= 1024;
+    const int together = many ? MANY : FEW;
+    config.gridDim.y = (unsigned)((args->chunks + 4 * together - 1) / (4 * together));
+    return cudaLaunchKernelEx(&config, many ? gather<MANY> : gather<FEW>, *args);
 }
 
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
@@ -162,7 +181,13 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;
-    cudaLaunchAttribute attribute;
-    const cudaLaunchConfig_t config = config_of(blocks, MOX_SM90_THREADS, shared, stream, &attribute, dependent);
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = config_of(blocks, MOX_SM90_THREADS, shared, stream, attributes, dependent);
+    if (args->paired) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };
+        config.numAttrs++;
+        config.gridDim.x = (unsigned)blocks / 2 * 2;
+    }
     return cudaLaunchKernelEx(&config, kernel, *args);
 }

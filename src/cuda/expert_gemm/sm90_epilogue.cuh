@@ -2,11 +2,15 @@
  *
  * sm90_epilogue.cuh - what becomes of a finished tile of one warpgroup, 64 rows by up to 256 columns.
  *
- *     accumulators -> staging, 32 columns at a time -> row scale, bias -> [activation] -> rows of one token, contiguous
+ *     rows     accumulators -> row scale, bias -> out: the eight lanes of a column write 32 bytes
+ *     act      accumulators -> staging, 32 columns at a time -> row scale, bias, activation -> the operand of W2
  *
  * A row of the product is a column of the output, so the tile is turned around through shared memory; a thread then has
- * the same row, or the same gate and up row, for every column. Quantizing the activation needs 128 neighbours, which are
- * two row tiles of a gated product and two warpgroups of each: whoever arrives last has them all in `wide`, and quantizes.
+ * 16 rows of one column: eight gates and their ups, or 16 outputs.
+ *
+ * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
+ * gated product of both blocks of a pair. Each leaves what it has found with all (`greatest`), does the activations of the
+ * next 32 columns, and then quantizes with what the others have left meanwhile.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -20,232 +24,333 @@
 #include "cuda/ptx/ptx_convert.cuh"
 #include "quant/scale_rule.h"
 
-/* What one thread does with a column: rows of the tile that it reads, what they are scaled and shifted by, where the
- * result goes. */
-struct mox_sm90_lane_rows {
-    bool paired;         /* gate and up; else one row */
-    int first, second;   /* rows in staging: the one or gate, up */
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+/* f32 rows of the output straight from the accumulators. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end_rows(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                  const mox_sm90_piece &piece, const mox_sm90_place &me)
+{
+    const int row = piece.tile * 128 + me.group * 64 + me.warp * 16 + me.lane / 4, first = me.lane % 4 * 2;
+    const int rows[2] = { args.gated ? row / 16 * 8 + row % 8 : row, args.gated ? row / 16 * 8 + row % 8 : row + 8 };
     float scale[2], bias[2];
-    int64_t to;          /* column of the output; -1: past the last */
-    int column, step;    /* columns of the tile that are this thread's */
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const bool stored = rows[h] < args.rows;
+        scale[h] = stored && args.row_scale_at != 0 ? ((const float *)(piece.record + args.row_scale_at))[row + 8 * h] : 1.0f;
+        bias[h] = stored && args.bias_at != 0 ? ((const float *)(piece.record + args.bias_at))[row + 8 * h] : 0.0f;
+    }
+    float *to = args.out + (int64_t)(piece.pair + first) * args.out_stride + rows[0];
+    const int64_t other = args.gated ? args.rows : 8;
+#pragma unroll
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= piece.columns)
+            break;
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (8 * j + first + c < piece.columns && rows[h] < args.rows)
+                    to[c * args.out_stride + h * other] =
+                        __fadd_rn(__fmul_rn(sums[4 * j + 2 * h + c], scale[h]), bias[h]);
+        to += 8 * args.out_stride;
+    }
+}
+
+/* ---- activations ----------------------------------------------------------------------------------------------- */
+
+constexpr int MOX_SM90_EIGHT = 8;
+
+/* What a thread has of a column: 16 rows of the product, which are eight or 16 outputs from `to` on. */
+struct mox_sm90_item {
+    int column; /* of the tile */
+    int row;    /* of the product */
+    int to;
 };
 
-__device__ __forceinline__ mox_sm90_lane_rows mox_sm90_rows_of(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                               const mox_sm90_place &me)
+__device__ __forceinline__ mox_sm90_item mox_sm90_item_of(const mox_sm90_args &args, const mox_sm90_piece &piece, int turn,
+                                                          const mox_sm90_place &me)
 {
-    mox_sm90_lane_rows r;
-    const bool paired = args.gated && args.output != MOX_SM90_ROWS_F32;
-    const int outputs = paired ? 32 : 64, i = me.thread % outputs;
-    r.paired = paired;
-    r.first = paired ? i / 8 * 16 + i % 8 : i;
-    r.second = r.first + 8;
-    r.column = me.thread / outputs;
-    r.step = 128 / outputs;
-    const int row = piece.tile * 128 + me.group * 64 + r.first;
-    const int matrix_row = args.gated ? row / 16 * 8 + row % 8 : row;
-    const int64_t half = args.gated && !paired && row / 8 % 2 == 1 ? args.rows : 0;
-    r.to = matrix_row < args.rows ? half + matrix_row : -1;
-    const float *scale = (const float *)(piece.record + args.row_scale_at) + row;
-    const float *bias = (const float *)(piece.record + args.bias_at) + row;
-    for (int h = 0; h < 2; h++) {
-        const bool read = r.to >= 0 && (h == 0 || paired);
-        r.scale[h] = read && args.row_scale_at != 0 ? scale[8 * h] : 1.0f;
-        r.bias[h] = read && args.bias_at != 0 ? bias[8 * h] : 0.0f;
-    }
-    return r;
+    mox_sm90_item item;
+    item.column = turn * MOX_SM90_TURN + me.thread / 4;
+    item.row = piece.tile * 128 + me.group * 64 + me.thread % 4 * 16;
+    item.to = args.gated ? item.row / 2 : item.row;
+    return item;
 }
 
-/* gate[k] = act(gate[k], up[k]); the commonest kind with its steps side by side. */
-template <int COUNT>
-__device__ __forceinline__ void mox_sm90_activate(int32_t kind, const mox_glu_parameters &parameters,
-                                                  float (&gate)[COUNT], const float (&up)[COUNT])
-{
-    if (kind == MOXIE_ACT_SILU) {
-#pragma unroll
-        for (int k = 0; k < COUNT; k++)
-            gate[k] = mox_device_activate(MOXIE_ACT_SILU, parameters, gate[k], up[k]);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < COUNT; k++)
-        gate[k] = mox_device_activate(kind, parameters, gate[k], up[k]);
-}
-
-/* Where byte `to` of column `c` of a token tile lies in the operand of the next product: in rows, or tiled. */
-__device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_piece &piece, int c,
-                                                     int64_t to, int64_t stride)
-{
-    uint8_t *next = (uint8_t *)args.next;
-    if (!args.next_tiled)
-        return next + (piece.pair + c) * stride + to;
-    const int in = (int)(to % 128);
-    return next + piece.row * stride + to / 128 * mox_sm90_tile_rows(piece) * 128 + c * 128 +
-           ((in / 16 ^ (c & 7)) << 4) + in % 16;
-}
-
-/* One finished number of column `c`. */
-__device__ __forceinline__ void mox_sm90_store(const mox_sm90_args &args, const mox_sm90_piece &piece, int c,
-                                               int64_t to, float value)
-{
-    const int64_t pair = piece.pair + c;
-    switch (args.output) {
-    case MOX_SM90_ROWS_F32: args.out[pair * args.out_stride + to] = value; break;
-    case MOX_SM90_ACT_BF16:
-        *(__nv_bfloat16 *)mox_sm90_next_at(args, piece, c, to * 2, args.next_stride * 2) = __float2bfloat16_rn(value);
-        break;
-    case MOX_SM90_ACT_F16:
-        *(__half *)mox_sm90_next_at(args, piece, c, to * 2, args.next_stride * 2) = __float2half_rn(value);
-        break;
-    default: __stcg(args.wide + pair * args.wide_stride + to, value); break;
-    }
-}
-
-/* Columns begin .. end of the tile, of which `staging` holds the first at its beginning. TOGETHER at a time, since one
- * activation alone is a long chain of dependent operations. Not inline: it would be there once for every width. */
-static __device__ __noinline__ void mox_sm90_finish(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                    mox_sm90_lane_rows r, const mox_glu_parameters &parameters,
-                                                    const float *staging, int begin, int end)
-{
-    constexpr int TOGETHER = 4;
-    const bool active = args.output != MOX_SM90_ROWS_F32;
-    if (r.to < 0)
-        return;
-    for (int c = begin + r.column; c < end; c += TOGETHER * r.step) {
-        float first[TOGETHER], second[TOGETHER];
-#pragma unroll
-        for (int k = 0; k < TOGETHER; k++) {
-            const float *column = staging + min(c + k * r.step - begin, MOX_SM90_TURN - 1) * MOX_SM90_TURN_STRIDE;
-            first[k] = column[r.first];
-            second[k] = r.paired ? column[r.second] : 0.0f;
-            if (args.row_scale_at != 0) {
-                first[k] = __fmul_rn(first[k], r.scale[0]);
-                second[k] = __fmul_rn(second[k], r.scale[1]);
-            }
-            if (args.bias_at != 0) {
-                first[k] = __fadd_rn(first[k], r.bias[0]);
-                second[k] = __fadd_rn(second[k], r.bias[1]);
-            }
-        }
-        if (active)
-            mox_sm90_activate<TOGETHER>(args.activation.kind, parameters, first, second);
-#pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
-            if (c + k * r.step < end)
-                mox_sm90_store(args, piece, c + k * r.step, r.to, first[k]);
-    }
-}
-
-/* What a tiled operand of 16-bit elements has behind its last column is zero. */
-__device__ __forceinline__ void mox_sm90_fill_up(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                 const mox_sm90_place &me)
-{
-    for (int i = args.rows + me.thread; i < args.next_stride; i += 128)
-        for (int c = 0; c < piece.columns; c++)
-            *(uint16_t *)mox_sm90_next_at(args, piece, c, i * 2, args.next_stride * 2) = 0;
-}
-
-/* 128 neighbours of one pair from `wide` to codes and a scale, by a warp: fp8_group() of quant/act_quant.c, operation by
- * operation. `first` is the first of them. */
-__device__ __forceinline__ void mox_sm90_quantize(const mox_sm90_args &args, const mox_sm90_piece &piece, int c,
-                                                  int first, float4 v, int lane)
-{
-    const int i = first + 4 * lane;
-    float amax = 0.0f;
-    const float x[4] = { v.x, v.y, v.z, v.w };
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        amax = fabsf(x[k]) > amax ? fabsf(x[k]) : amax;
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2)
-        amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, d));
-    amax = fminf(amax, FLT_MAX);
-    float scale = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
-    if (args.scale_is_power_of_two)
-        scale = mox_power_of_two_up(scale > 1e-10f ? scale : 1e-10f);
-    const uint32_t low = mox_convert_e4m3x2(__fdiv_rn(x[0], scale), __fdiv_rn(x[1], scale));
-    const uint32_t high = mox_convert_e4m3x2(__fdiv_rn(x[2], scale), __fdiv_rn(x[3], scale));
-    if (i < args.next_stride)
-        *(uint32_t *)mox_sm90_next_at(args, piece, c, i, args.next_stride) = low | high << 16;
-    if (lane == 0 && args.next_tiled)
-        args.next_scale[piece.row * args.next_scale_stride + first / 128 * mox_sm90_tile_rows(piece) + c] = scale;
-    else if (lane == 0)
-        args.next_scale[(piece.pair + c) * args.next_scale_stride + first / 128] = scale;
-}
-
-/* Counts this warpgroup's part of 128 outputs as done; the last to do so quantizes them for all columns. The barrier and
- * one thread's release order what all of them stored; a fence by each would wait for the block's copies again and again. */
-static __device__ __noinline__ void mox_sm90_arrive(const mox_sm90_args &args, mox_sm90_front *front,
-                                                    const mox_sm90_piece &piece, mox_sm90_place me)
-{
-    constexpr int TOGETHER = 8;
-    const int span = args.gated ? 2 : 1, groups = (args.tiles + span - 1) / span, group = piece.tile / span;
-    const uint32_t parts = MOX_SM90_GROUPS * min(span, args.tiles - group * span);
-    mox_named_barrier(1 + me.group, 128);
-    if (me.thread == 0)
-        front->last[me.group] =
-            mox_add_acquire_release(args.counts + (int64_t)piece.column * groups + group, 1) + 1 == parts;
-    mox_named_barrier(1 + me.group, 128);
-    if (front->last[me.group] == 0)
-        return;
-    const int first = group * 128, i = first + 4 * me.lane;
-    for (int c = me.warp; c < piece.columns; c += 4 * TOGETHER) {
-        float4 v[TOGETHER];
-#pragma unroll
-        for (int k = 0; k < TOGETHER; k++) {
-            const int64_t pair = piece.pair + min(c + 4 * k, piece.columns - 1);
-            v[k] = __ldcg((const float4 *)(args.wide + pair * args.wide_stride + i));
-            v[k].x = i + 0 < args.rows ? v[k].x : 0.0f;
-            v[k].y = i + 1 < args.rows ? v[k].y : 0.0f;
-            v[k].z = i + 2 < args.rows ? v[k].z : 0.0f;
-            v[k].w = i + 3 < args.rows ? v[k].w : 0.0f;
-        }
-#pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
-            if (c + 4 * k < piece.columns)
-                mox_sm90_quantize(args, piece, c + 4 * k, first, v[k], me.lane);
-    }
-}
-
-/* Columns 32 b .. of the accumulators, to staging. */
-template <int N>
-__device__ __forceinline__ void mox_sm90_stage(const float (&acc)[N / 2], int b, float *staging,
-                                               const mox_sm90_place &me)
+/* Accumulators of columns 32 b .. to staging. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_stage(const float (&sums)[SUMS], int b, float *staging, const mox_sm90_place &me)
 {
     float *to = staging + me.lane % 4 * 2 * MOX_SM90_TURN_STRIDE + me.warp * 16 + me.lane / 4;
 #pragma unroll
-    for (int j = 0; j < N / 8; j++)
+    for (int j = 0; j < SUMS / 4; j++)
         if (j / 4 == b) {
             float *column = to + j % 4 * 8 * MOX_SM90_TURN_STRIDE;
-            column[0] = acc[4 * j];
-            column[MOX_SM90_TURN_STRIDE] = acc[4 * j + 1];
-            column[8] = acc[4 * j + 2];
-            column[MOX_SM90_TURN_STRIDE + 8] = acc[4 * j + 3];
+            column[0] = sums[4 * j];
+            column[MOX_SM90_TURN_STRIDE] = sums[4 * j + 1];
+            column[8] = sums[4 * j + 2];
+            column[MOX_SM90_TURN_STRIDE + 8] = sums[4 * j + 3];
         }
 }
 
-template <int N>
-__device__ __forceinline__ void mox_sm90_end(const float (&acc)[N / 2], mox_sm90_front *front,
-                                             const mox_sm90_piece &piece, const mox_sm90_place &me)
+/* Eight neighbours at 16-byte steps. */
+__device__ __forceinline__ void mox_sm90_load8(float (&x)[MOX_SM90_EIGHT], const float *from)
+{
+    const float4 low = ((const float4 *)from)[0], high = ((const float4 *)from)[1];
+    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+}
+
+/* Eight finished rows of the product from `row` on. */
+__device__ __forceinline__ void mox_sm90_finish8(float (&x)[MOX_SM90_EIGHT], const mox_sm90_args &args,
+                                                 const uint8_t *record, int row)
+{
+    float with[MOX_SM90_EIGHT];
+    if (args.row_scale_at != 0) {
+        mox_sm90_load8(with, (const float *)(record + args.row_scale_at) + row);
+#pragma unroll
+        for (int i = 0; i < MOX_SM90_EIGHT; i++)
+            x[i] = __fmul_rn(x[i], with[i]);
+    }
+    if (args.bias_at != 0) {
+        mox_sm90_load8(with, (const float *)(record + args.bias_at) + row);
+#pragma unroll
+        for (int i = 0; i < MOX_SM90_EIGHT; i++)
+            x[i] = __fadd_rn(x[i], with[i]);
+    }
+}
+
+/* gate[i] = act(gate[i], up[i]), zero from `count` on; the commonest kind with its steps side by side. */
+__device__ __forceinline__ void mox_sm90_activate8(int32_t kind, const mox_glu_parameters &parameters,
+                                                   float (&gate)[MOX_SM90_EIGHT], const float (&up)[MOX_SM90_EIGHT],
+                                                   int count)
+{
+    if (kind == MOXIE_ACT_SILU) {
+#pragma unroll
+        for (int i = 0; i < MOX_SM90_EIGHT; i++)
+            gate[i] = mox_device_activate(MOXIE_ACT_SILU, parameters, gate[i], up[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < MOX_SM90_EIGHT; i++)
+            gate[i] = mox_device_activate(kind, parameters, gate[i], up[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < MOX_SM90_EIGHT; i++)
+        gate[i] = i < count ? gate[i] : 0.0f;
+}
+
+/* The item's outputs: low, and of an ungated product high, 8 further on. */
+__device__ __forceinline__ void mox_sm90_item_outputs(const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                      const mox_glu_parameters &parameters, const float *staging,
+                                                      const mox_sm90_item &item, float (&low)[MOX_SM90_EIGHT],
+                                                      float (&high)[MOX_SM90_EIGHT])
+{
+    const float *column = staging + item.column % MOX_SM90_TURN * MOX_SM90_TURN_STRIDE + item.row % 64;
+    mox_sm90_load8(low, column);
+    mox_sm90_load8(high, column + MOX_SM90_EIGHT);
+    if (item.to < args.rows) {
+        mox_sm90_finish8(low, args, piece.record, item.row);
+        mox_sm90_finish8(high, args, piece.record, item.row + MOX_SM90_EIGHT);
+    }
+    mox_sm90_activate8(args.activation.kind, parameters, low, high, args.rows - item.to);
+    if (!args.gated)
+        mox_sm90_activate8(args.activation.kind, parameters, high, high, args.rows - item.to - MOX_SM90_EIGHT);
+}
+
+/* Where byte `to` of column `c` of a token tile lies in the operand of the next product, of rows of `stride` bytes. */
+__device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_piece &piece, int c,
+                                                     int64_t to, int64_t stride)
+{
+    const int in = (int)(to % 128);
+    return (uint8_t *)args.next + piece.row * stride + to / 128 * mox_sm90_tile_rows(piece) * 128 + c * 128 +
+           ((in / 16 ^ (c & 7)) << 4) + in % 16;
+}
+
+/* Eight outputs that are not quantized. */
+__device__ __forceinline__ void mox_sm90_store8(const mox_sm90_args &args, const mox_sm90_piece &piece, int column, int to,
+                                                const float (&x)[MOX_SM90_EIGHT])
+{
+    uint32_t pairs[MOX_SM90_EIGHT / 2];
+    if (args.output == MOX_SM90_ACT_F32) {
+        for (int i = 0; i < MOX_SM90_EIGHT; i++)
+            if (to + i < args.rows)
+                args.out[(int64_t)(piece.pair + column) * args.out_stride + to + i] = x[i];
+        return;
+    }
+    if (to >= args.next_stride)
+        return;
+#pragma unroll
+    for (int i = 0; i < MOX_SM90_EIGHT / 2; i++)
+        pairs[i] = args.output == MOX_SM90_ACT_F16 ? mox_convert_f16x2(x[2 * i], x[2 * i + 1]) :
+                                                     mox_convert_bf16x2(x[2 * i], x[2 * i + 1]);
+    *(uint4 *)mox_sm90_next_at(args, piece, column, to * 2, args.next_stride * 2) =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+/* ---- quantizing ------------------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ float mox_sm90_greatest8(const float (&x)[MOX_SM90_EIGHT], float so_far)
+{
+#pragma unroll
+    for (int i = 0; i < MOX_SM90_EIGHT; i++)
+        so_far = fmaxf(so_far, fabsf(x[i]));
+    return so_far;
+}
+
+/* Leaves the greatest magnitude of this warpgroup's outputs of each column with everyone who has a part of the 128. */
+__device__ __forceinline__ void mox_sm90_measure(const mox_sm90_args &args, mox_sm90_front *front, uint32_t round,
+                                                 float greatest, const mox_sm90_place &me)
+{
+    greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, 1));
+    greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, 2));
+    const int rank = mox_sm90_rank(args);
+    float *at = &front->greatest[round % MOX_SM90_ROUNDS][me.thread / 4]
+                                [args.gated ? rank * MOX_SM90_GROUPS + me.group : me.group];
+    uint64_t *barrier = front->measured + round % 2;
+    if (me.thread % 4 == 0) {
+        *at = greatest;
+        if (args.gated)
+            mox_cluster_store(mox_cluster_address(at, rank ^ 1), greatest);
+    }
+    __syncwarp();
+    if (me.lane == 0) {
+        mox_mbarrier_arrive(barrier);
+        if (args.gated)
+            mox_cluster_arrive_release(mox_cluster_address(barrier, rank ^ 1));
+    }
+}
+
+/* Eight codes by the rule of fp8_group() in quant/act_quant.c, operation by operation. */
+__device__ __forceinline__ void mox_sm90_store_codes(const mox_sm90_args &args, const mox_sm90_piece &piece, int column,
+                                                     int to, const float (&x)[MOX_SM90_EIGHT], float scale)
+{
+    uint32_t codes[2];
+    if (to >= args.next_stride)
+        return;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        codes[i] = mox_convert_e4m3x2(__fdiv_rn(x[4 * i], scale), __fdiv_rn(x[4 * i + 1], scale)) |
+                   mox_convert_e4m3x2(__fdiv_rn(x[4 * i + 2], scale), __fdiv_rn(x[4 * i + 3], scale)) << 16;
+    *(uint2 *)mox_sm90_next_at(args, piece, column, to, args.next_stride) = make_uint2(codes[0], codes[1]);
+}
+
+/* What a thread keeps of a round until the others have measured it. */
+struct mox_sm90_measured {
+    mox_sm90_item item;
+    float x[MOX_SM90_EIGHT];
+};
+
+/* The scale of the 128 outputs that the item is one of, when all have measured theirs. */
+__device__ __forceinline__ float mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front, uint32_t round,
+                                                const mox_sm90_item &item)
+{
+    mox_cluster_wait(front->measured + round % 2, round / 2 & 1);
+    const float *parts = front->greatest[round % MOX_SM90_ROUNDS][item.column % MOX_SM90_TURN];
+    float amax = fmaxf(parts[0], parts[1]);
+    if (args.gated)
+        amax = fmaxf(amax, fmaxf(parts[2], parts[3]));
+    amax = fminf(amax, FLT_MAX);
+    const float scale = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
+    return args.scale_is_power_of_two ? mox_power_of_two_up(scale > 1e-10f ? scale : 1e-10f) : scale;
+}
+
+__device__ __forceinline__ void mox_sm90_store_scale(const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                     const mox_sm90_item &item, float scale)
+{
+    if (item.to % 128 == 0 && item.to < args.next_stride)
+        args.next_scale[piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) + item.column] =
+            scale;
+}
+
+/* Of a gated product: eight outputs an item, and others to wait for in the block beside. */
+__device__ __forceinline__ void mox_sm90_quantize(const mox_sm90_args &args, mox_sm90_front *front,
+                                                  const mox_sm90_piece &piece, uint32_t round,
+                                                  const mox_sm90_measured &m)
+{
+    const float scale = mox_sm90_scale(args, front, round, m.item);
+    if (m.item.column >= piece.columns)
+        return;
+    mox_sm90_store_codes(args, piece, m.item.column, m.item.to, m.x, scale);
+    mox_sm90_store_scale(args, piece, m.item, scale);
+}
+
+/* Of an ungated one: 16, and the others are in this block. */
+__device__ __forceinline__ void mox_sm90_quantize_both(const mox_sm90_args &args, mox_sm90_front *front,
+                                                       const mox_sm90_piece &piece, uint32_t round,
+                                                       const mox_sm90_item &item, const float (&low)[MOX_SM90_EIGHT],
+                                                       const float (&high)[MOX_SM90_EIGHT])
+{
+    const float scale = mox_sm90_scale(args, front, round, item);
+    if (item.column >= piece.columns)
+        return;
+    mox_sm90_store_codes(args, piece, item.column, item.to, low, scale);
+    mox_sm90_store_codes(args, piece, item.column, item.to + MOX_SM90_EIGHT, high, scale);
+    mox_sm90_store_scale(args, piece, item, scale);
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------------------------- */
+
+/* Outputs of 32 columns, from staging on. `before`: those of the round before, which are quantized now. */
+__device__ __forceinline__ void mox_sm90_end_turn(const mox_sm90_args &args, mox_sm90_front *front,
+                                                  const mox_sm90_piece &piece, const float *staging, int turn,
+                                                  const mox_sm90_place &me, uint32_t *rounds, mox_sm90_measured *before)
+{
+    const mox_sm90_item item = mox_sm90_item_of(args, piece, turn, me);
+    float low[MOX_SM90_EIGHT], high[MOX_SM90_EIGHT];
+    mox_sm90_item_outputs(args, piece, front->parameters[me.group], staging, item, low, high);
+    if (args.output != MOX_SM90_ACT_E4M3) {
+        if (item.column >= piece.columns)
+            return;
+        mox_sm90_store8(args, piece, item.column, item.to, low);
+        if (!args.gated)
+            mox_sm90_store8(args, piece, item.column, item.to + MOX_SM90_EIGHT, high);
+        return;
+    }
+    const uint32_t round = (*rounds)++;
+    mox_sm90_measure(args, front, round, mox_sm90_greatest8(low, args.gated ? 0.0f : mox_sm90_greatest8(high, 0.0f)), me);
+    if (!args.gated) {
+        mox_sm90_quantize_both(args, front, piece, round, item, low, high);
+        return;
+    }
+    if (turn > 0)
+        mox_sm90_quantize(args, front, piece, round - 1, *before);
+    before->item = item;
+#pragma unroll
+    for (int i = 0; i < MOX_SM90_EIGHT; i++)
+        before->x[i] = low[i];
+}
+
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end_act(const float (&sums)[SUMS], mox_sm90_front *front,
+                                                 const mox_sm90_piece &piece, const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
     float *staging = (float *)((uint8_t *)front + MOX_SM90_FRONT + (uint64_t)args.stages * args.stage_bytes +
                                me.group * MOX_SM90_STAGING);
-    const mox_sm90_lane_rows rows = mox_sm90_rows_of(args, piece, me);
-    if (me.thread == 0) /* seen by the others behind the second barrier below */
-        front->parameters[me.group] =
-            mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1);
+    mox_sm90_measured before;
 #pragma unroll 1
-    for (int b = 0; b * MOX_SM90_TURN < piece.columns; b++) {
-        mox_named_barrier(1 + me.group, 128); /* staging is free again */
-        mox_sm90_stage<N>(acc, b, staging, me);
-        mox_named_barrier(1 + me.group, 128);
-        mox_sm90_finish(args, piece, rows, front->parameters[me.group], staging, b * MOX_SM90_TURN,
-                        min((b + 1) * MOX_SM90_TURN, piece.columns));
+    for (int turn = 0; turn * MOX_SM90_TURN < piece.columns; turn++) {
+        mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128); /* staging is free again */
+        mox_sm90_stage(sums, turn, staging, me);
+        if (turn == 0 && me.thread == 0)
+            front->parameters[me.group] =
+                mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1);
+        mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+        mox_sm90_end_turn(args, front, piece, staging, turn, me, rounds, &before);
     }
-    if (args.output == MOX_SM90_ACT_E4M3)
-        mox_sm90_arrive(args, front, piece, me);
-    else if (args.next_tiled && args.output != MOX_SM90_ROWS_F32 && piece.tile == args.tiles - 1 && me.group == 0)
-        mox_sm90_fill_up(args, piece, me);
+    if (args.output == MOX_SM90_ACT_E4M3 && args.gated && piece.columns > 0)
+        mox_sm90_quantize(args, front, piece, *rounds - 1, before);
+}
+
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end(const float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
+                                             const mox_sm90_place &me, uint32_t *rounds)
+{
+    if (front->args.output == MOX_SM90_ROWS_F32)
+        mox_sm90_end_rows(sums, front->args, piece, me);
+    else
+        mox_sm90_end_act(sums, front, piece, me, rounds);
 }
 
 #endif

@@ -5,7 +5,8 @@
  *
  *     warps 0-3, 4-7    consumers: rows 0-63 and 64-127 of a row tile, each on its own from stage to stage
  *     warp 8            weights and the queue of pieces
- *     warps 9-11        tokens; of a tiled operand, warp 9
+ *     warp 9            tokens
+ *     warps 10, 11      none: registers are dealt to four warps at a time
  *
  * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it.
  */
@@ -15,20 +16,17 @@
 #include "cuda/expert_gemm/sm90_epilogue.cuh"
 #include "cuda/expert_gemm/sm90_feed.cuh"
 
-template <int... NS> struct mox_sm90_widths {};
-using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256>;
-using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192>;
+template <int... NS> struct mox_sm90_widths {
+    static constexpr int at[] = { NS... }, count = sizeof...(NS);
+};
+using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224,
+                                             240, 256>;
+using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
 
-template <int... NS> __device__ __forceinline__ int mox_sm90_narrowest(int columns)
-{
-    int width = 0;
-    ((width = width == 0 && columns <= NS ? NS : width), ...);
-    return width;
-}
 
-/* Everything that the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would
- * else compute what every width needs before the loop over pieces, and keep it all. So the epilogue reads the kernel's
- * arguments from shared memory. */
+/* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute
+ * what they need before the loop over pieces, and keep it all. So the epilogue reads the kernel's arguments from shared
+ * memory. */
 __device__ __forceinline__ mox_sm90_place mox_sm90_find_place()
 {
     int thread = threadIdx.x;
@@ -42,56 +40,67 @@ __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
     return (mox_sm90_front *)shared;
 }
 
-/* A piece in width N. */
-template <int ELEMENT, int N>
+/* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list again
+ * and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
+template <int ELEMENT, class WIDTHS, int FIRST, int LAST>
+__device__ __forceinline__ void mox_sm90_choose(float (&sums)[mox_sm90_sums<ELEMENT>], mox_sm90_front *front,
+                                                const uint8_t *stages, const mox_sm90_args &args, int columns, int chunks,
+                                                const mox_sm90_place &me, mox_sm90_consumer *c)
+{
+    if constexpr (FIRST == LAST) {
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST]>(sums, front, stages, args, me, chunks, c);
+    } else {
+        constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
+        if (columns <= WIDTH)
+            mox_sm90_choose<ELEMENT, WIDTHS, FIRST, MIDDLE>(sums, front, stages, args, columns, chunks, me, c);
+        else
+            mox_sm90_choose<ELEMENT, WIDTHS, MIDDLE + 1, LAST>(sums, front, stages, args, columns, chunks, me, c);
+    }
+}
+
+template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint8_t *shared,
-                                                 const mox_sm90_piece &piece, mox_sm90_cursor *at)
+                                                 const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
     const mox_sm90_place me = mox_sm90_find_place();
     mox_sm90_front *front = mox_sm90_find_front(shared);
-    const uint8_t *stages = shared + MOX_SM90_FRONT;
-    float acc[N / 2];
+    float sums[mox_sm90_sums<ELEMENT>];
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        acc[i] = 0.0f;
+    for (int i = 0; i < mox_sm90_sums<ELEMENT>; i++)
+        sums[i] = 0.0f;
     if (piece.take >= 0)
-        mox_sm90_take<N>(acc, front->args, piece.take, me);
-    if constexpr (ELEMENT == MOX_SM90_E4M3)
-        mox_sm90_loop_bytes<N>(acc, front, stages, args, me, piece.end - piece.begin, at);
-    else
-        mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, piece.end - piece.begin, at);
+        mox_sm90_take(sums, front->args, piece.take, piece.columns, me);
+    mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, front, shared + MOX_SM90_FRONT, args, piece.columns,
+                                                           piece.end - piece.begin, me, c);
     if (piece.give >= 0)
-        mox_sm90_give<N>(acc, front->args, piece.give, me);
+        mox_sm90_give(sums, front->args, piece.give, piece.columns, me);
     else
-        mox_sm90_end<N>(acc, front, piece, me);
-}
-
-/* The piece in the narrowest width that holds it; widths ascend. */
-template <int ELEMENT, int... NS>
-__device__ __forceinline__ void mox_sm90_choose(mox_sm90_widths<NS...>, const mox_sm90_args &args, uint8_t *shared,
-                                                const mox_sm90_piece &piece, mox_sm90_cursor *at)
-{
-    const int width = mox_sm90_narrowest<NS...>(piece.columns);
-    ((width == NS ? mox_sm90_compute<ELEMENT, NS>(args, shared, piece, at) : void()), ...);
+        mox_sm90_end(sums, front, piece, me, &c->rounds);
 }
 
 template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint8_t *shared)
 {
-    mox_sm90_cursor at = { 0, 0 };
+    mox_sm90_consumer c = { { 0, 0 }, 0, false };
     mox_grid_wait();
     mox_grid_release(); /* not before: the next kernel reads the work list without waiting */
     for (int n = 0;; n++) {
         /* Left where it is: the accumulators need the registers. */
         const mox_sm90_piece &piece = mox_sm90_peek((mox_sm90_front *)shared, n);
         if (piece.begin == piece.end)
-            return;
-        mox_sm90_choose<ELEMENT>(WIDTHS(), args, shared, piece, &at);
+            break;
+        mox_sm90_compute<ELEMENT, WIDTHS>(args, shared, piece, &c);
         mox_sm90_drop((mox_sm90_front *)shared, n, threadIdx.x % 32);
     }
+    if (c.had_a_turn && threadIdx.x < 128) /* the turn that the other group's last one passed on */
+        mox_named_barrier(MOX_SM90_TURN_BARRIER, 256);
 }
 
-/* Registers: 168 a thread at launch, all of which the two calls deal out again (2 x 224 + 56 = 3 x 168). */
+/* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have
+ * 168, which are dealt out again. */
+template <int ELEMENT> constexpr int mox_sm90_consumer_registers = ELEMENT == MOX_SM90_E4M3 ? 216 : 224;
+template <int ELEMENT> constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT>;
+
 template <int ELEMENT, class WIDTHS>
 __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __grid_constant__ mox_sm90_args args)
 {
@@ -102,18 +111,21 @@ __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __gri
     if (threadIdx.x == 0)
         mox_sm90_front_init(front, args);
     __syncthreads();
+    if (args.paired)
+        mox_cluster_meet(); /* barriers are set up before the other block arrives at them */
     if (warp >= MOX_SM90_CONSUMER_WARPS) {
-        mox_registers_give<56>();
+        mox_registers_give<mox_sm90_producer_registers<ELEMENT>>();
         if (warp == MOX_SM90_CONSUMER_WARPS)
             mox_sm90_feed_weights<ELEMENT>(args, front, stages, lane);
-        else if (!args.a_tiled)
-            mox_sm90_feed_tokens<ELEMENT>(args, front, stages, warp - MOX_SM90_CONSUMER_WARPS - 1, lane);
         else if (warp == MOX_SM90_CONSUMER_WARPS + 1)
-            mox_sm90_feed_tiles<ELEMENT>(args, front, stages, lane);
+            mox_sm90_feed_tokens<ELEMENT>(args, front, stages, lane);
     } else {
-        mox_registers_take<224>();
+        mox_registers_take<mox_sm90_consumer_registers<ELEMENT>>();
         mox_sm90_consume<ELEMENT, WIDTHS>(args, shared);
     }
+    __syncwarp();
+    if (args.paired)
+        mox_cluster_meet(); /* no block ends while the other still writes to its memory */
 }
 
 #endif

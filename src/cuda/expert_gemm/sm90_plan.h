@@ -4,13 +4,14 @@
  * Plain C for libmoxie (sizes), for the launchers (.cu) and for the tests, which put kernels in plain C behind
  * mox_sm90_ops.
  *
- *     W13    list -> [gather] -> gemm (rows, or the fused operand of W2)
- *     W2     gemm, with the list that W13 left in the same scratch
- *     traced list -> [gather] -> gemm to h -> list -> gemm to act -> list -> gemm -> show
+ *     W13    list -> gather -> gemm (rows, or the fused operand of W2)
+ *     W2     [gather] -> gemm, with the list that W13 left in the same scratch
+ *     traced list -> gather -> gemm to h -> list -> gemm to act -> list -> gemm -> show
  *
- * A gemm finds its words zero: the list before it leaves them so.
+ * A gemm finds its words zero: the list before it leaves them so. Its weights are on their way before the kernel in
+ * front of it, a gather or the other gemm, has ended: the list is older than that.
  *
- *     scratch | list | words: flags of both products, counts | state | wide | gathered tokens | their scales |
+ *     scratch | list | octets | words: flags of both products | state | gathered tokens | their scales |
  */
 #ifndef MOX_CUDA_SM90_PLAN_H
 #define MOX_CUDA_SM90_PLAN_H
@@ -22,7 +23,8 @@
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cuda/expert_gemm/sm90_args.h"
 
-#define MOX_SM90_MOST_SIZE (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
+#define MOX_SM90_MOST_SIZE   (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
+#define MOX_SM90_PAIR_TOKENS 48                 /* a slot on average, from which on blocks work in pairs */
 
 static inline int64_t mox_sm90_up(int64_t n, int64_t unit)
 {
@@ -37,20 +39,21 @@ static inline int64_t mox_sm90_least(int64_t a, int64_t b)
 /* Rows of a tiled operand at most: each slot's tokens rounded up to 8. */
 static inline int64_t mox_sm90_tiled_rows(int64_t pairs, int64_t slots)
 {
-    return pairs + 7 * mox_sm90_least(pairs, slots);
+    return mox_sm90_up(pairs + 7 * mox_sm90_least(pairs, slots), 8);
 }
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct mox_sm90_sizes {
-    int64_t hidden, intermediate, slots, pairs, multiprocessors;
-    int32_t chunks;        /* of W13 */
-    bool quantizes, bytes; /* W13 makes codes for W2; its own elements have 8 bits */
+    int64_t slots, pairs, multiprocessors;
+    int32_t chunks; /* of the product */
+    bool bytes;     /* its elements have 8 bits */
 } mox_sm90_sizes;
 
+/* What both products share comes first, so that both find it in the same place. */
 typedef struct mox_sm90_space {
-    uint64_t list, words, state, wide, tiles, tile_scales, end;
-    int64_t flags, groups; /* words before the counts; groups of 128 outputs */
+    uint64_t list, octets, words, state, tiles, tile_scales, end;
+    int64_t octet_count, flags; /* flags of one product */
 } mox_sm90_space;
 
 static inline uint64_t mox_sm90_take(uint64_t *at, int64_t bytes)
@@ -64,14 +67,13 @@ static inline uint64_t mox_sm90_take(uint64_t *at, int64_t bytes)
 static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
 {
     mox_sm90_space p = { 0 };
-    const int64_t rows = mox_sm90_tiled_rows(s->pairs, s->slots),
-                  columns = mox_sm90_least(s->pairs, s->slots) + s->pairs / 8;
-    p.groups = (s->intermediate + 127) / 128;
-    p.flags = 2 * (s->multiprocessors + 1) * MOX_SM90_GROUPS;
+    const int64_t rows = mox_sm90_tiled_rows(s->pairs, s->slots);
+    p.octet_count = rows / 8;
+    p.flags = (s->multiprocessors + 2) * MOX_SM90_GROUPS;
     p.list = mox_sm90_take(&p.end, (int64_t)sizeof(mox_sm90_list) + (s->slots + 1) * (int64_t)sizeof(mox_sm90_entry));
-    p.words = mox_sm90_take(&p.end, (p.flags + columns * p.groups) * 4);
+    p.octets = mox_sm90_take(&p.end, p.octet_count * (int64_t)sizeof(mox_sm90_octet));
+    p.words = mox_sm90_take(&p.end, 2 * p.flags * 4);
     p.state = mox_sm90_take(&p.end, s->multiprocessors * MOX_SM90_GROUPS * (MOX_SM90_MOST_COLUMNS / 2) * 128 * 4);
-    p.wide = mox_sm90_take(&p.end, s->quantizes ? s->pairs * p.groups * 128 * 4 : 0);
     p.tiles = mox_sm90_take(&p.end, rows * s->chunks * 128);
     p.tile_scales = mox_sm90_take(&p.end, s->bytes ? rows * s->chunks * 4 : 0);
     return p;
@@ -135,7 +137,14 @@ static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
-/* Everything of the gemm but where its tokens come from. */
+/* Pairs of blocks halve what tokens take of the L2's bandwidth, which only many of them fill; one row tile too many for
+ * a pair is half a pair's time lost. Quantizing needs 128 outputs, of a gated product two row tiles. */
+static inline bool mox_sm90_in_pairs(const mox_cuda_expert_gemm_args *a, const mox_sm90_args *g)
+{
+    const bool needed = g->gated && g->output == MOX_SM90_ACT_E4M3;
+    return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
+}
+
 static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
                                       mox_sm90_args *g)
 {
@@ -154,66 +163,62 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->last_rows = a->tiles.last_rows;
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
+    g->a = (const uint8_t *)a->a.values;
+    g->a_scale = a->a.scales;
     g->state = (float *)(void *)(scratch + space->state);
-    g->flags = first ? words : words + space->flags / 2;
-    g->counts = words + space->flags;
+    g->flags = first ? words : words + space->flags;
     g->output = (int32_t)mox_sm90_output_of(a, fused);
     g->out = a->out;
     g->out_stride = a->n_out;
-    g->early_list = !first;
+    g->paired = mox_sm90_in_pairs(a, g);
     if (!fused)
         return;
-    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES;
-    g->next_tiled = 1;
     g->activation = a->glu.activation;
     g->expert_of = a->glu.expert_of;
     g->scale_is_power_of_two = a->next_quant.rule == MOXIE_RULE_UE8M0;
-    g->wide = (float *)(void *)(scratch + space->wide);
-    g->wide_stride = mox_sm90_up(a->intermediate, 128);
     g->next = a->next.values;
     g->next_stride = a->next.stride;
-    g->next_scale = codes ? a->next.scales : NULL;
-    g->next_scale_stride = space->groups;
+    g->next_scale = a->next.kind == MOX_CUDA_OPERAND_CODES ? a->next.scales : NULL;
 }
 
-static inline void mox_sm90_fill_tokens(const mox_cuda_expert_gemm_args *a, mox_sm90_element element, mox_sm90_args *g)
-{
-    const int64_t bytes = element == MOX_SM90_E4M3 ? 1 : 2;
-    g->a_tiled = a->a.tiled;
-    g->a = (const uint8_t *)a->a.values;
-    g->a_stride = a->a.stride * bytes;
-    g->a_bytes = (int32_t)(a->a.cols * bytes);
-    g->a_row = a->operand_row;
-    g->a_scale = a->a.scales;
-    g->a_scale_step = a->a.scale_cols > 1;
-    g->a_scale_stride = a->a.scale_cols;
-}
-
-/* Many tokens: gathered once instead of by every row tile. */
+/* From rows to the tiled operand that the gemm then reads. */
 static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
                                         mox_sm90_product *p)
 {
-    mox_sm90_args *g = &p->gemm;
+    const int64_t bytes = p->element == MOX_SM90_E4M3 ? 1 : 2;
     uint8_t *scratch = (uint8_t *)a->scratch;
-    p->gathers = a->projection == 0 && !g->a_tiled && a->max_pairs >= 8 * a->slots;
+    mox_sm90_gather_args *g = &p->gather;
+    p->gathers = !a->a.tiled;
     if (!p->gathers)
         return;
-    p->gather.list = g->list;
-    p->gather.max_rows = mox_sm90_tiled_rows(a->max_pairs, a->slots);
-    p->gather.a = g->a;
-    p->gather.a_stride = g->a_stride;
-    p->gather.a_bytes = g->a_bytes;
-    p->gather.a_scale_step = g->a_scale_step;
-    p->gather.chunks = g->chunks;
-    p->gather.a_row = g->a_row;
-    p->gather.a_scale = g->a_scale;
-    p->gather.a_scale_stride = g->a_scale_stride;
-    p->gather.to = scratch + space->tiles;
-    p->gather.to_scale = (float *)(void *)(scratch + space->tile_scales);
-    g->a_tiled = 1;
-    g->a = p->gather.to;
-    g->a_scale = g->a_scale != NULL ? p->gather.to_scale : NULL;
-    g->early_list = 1; /* the gather comes between */
+    g->octets = p->list.octets;
+    g->octet_count = space->octet_count;
+    g->a = (const uint8_t *)a->a.values;
+    g->a_stride = a->a.stride * bytes;
+    g->a_bytes = (int32_t)(a->a.cols * bytes);
+    g->chunks = a->tiles.chunks;
+    g->a_row = a->operand_row;
+    g->a_scale = a->a.scales;
+    g->a_scale_stride = a->a.scale_cols;
+    g->scale_step = a->a.scale_cols > 1;
+    g->to = scratch + space->tiles;
+    g->to_scale = (float *)(void *)(scratch + space->tile_scales);
+    p->gemm.a = g->to;
+    p->gemm.a_scale = g->to_scale;
+}
+
+static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
+                                      mox_sm90_product *p)
+{
+    uint8_t *scratch = (uint8_t *)a->scratch;
+    p->list.offsets = a->offsets;
+    p->list.slots = a->slots;
+    p->list.most = p->most;
+    p->list.list = (mox_sm90_list *)(void *)(scratch + space->list);
+    p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
+    p->list.octet_count = space->octet_count;
+    p->list.words = (uint32_t *)(void *)(scratch + space->words);
+    p->list.word_count = 2 * space->flags;
 }
 
 static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool fused, mox_sm90_product *p)
@@ -223,20 +228,12 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
     p->element = mox_sm90_element_of(a->weight.element);
     p->blocks = a->multiprocessors;
     p->most = mox_sm90_most_of(a);
-    mox_sm90_sizes sizes = { a->hidden, a->intermediate, a->slots, a->max_pairs, a->multiprocessors };
-    sizes.chunks = a->tiles.chunks; /* those of W13, or nothing behind them is read */
-    sizes.quantizes = fused && a->next.kind == MOX_CUDA_OPERAND_CODES;
-    sizes.bytes = p->element == MOX_SM90_E4M3;
+    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
+                                   p->element == MOX_SM90_E4M3 };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
-    mox_sm90_fill_tokens(a, p->element, &p->gemm);
+    mox_sm90_fill_list(a, &space, p);
     mox_sm90_fill_gather(a, &space, p);
-    p->list.offsets = a->offsets;
-    p->list.slots = a->slots;
-    p->list.most = p->most;
-    p->list.list = (mox_sm90_list *)(void *)((uint8_t *)a->scratch + space.list);
-    p->list.words = (uint32_t *)(void *)((uint8_t *)a->scratch + space.words);
-    p->list.word_count = space.flags + (mox_sm90_least(a->max_pairs, a->slots) + a->max_pairs / p->most) * space.groups;
 }
 
 /* ---- in order -------------------------------------------------------------------------------------------------- */
@@ -247,15 +244,14 @@ static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, co
                                           const mox_sm90_ops *ops, void *context)
 {
     mox_sm90_args g = p->gemm;
-    g.next_tiled = 0;
     g.output = MOX_SM90_ROWS_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
     MOX_TRY(ops->list(context, &p->list, false));
     g.output = MOX_SM90_ACT_F32;
-    g.wide = a->trace.act;
-    g.wide_stride = a->intermediate;
+    g.out = a->trace.act;
+    g.out_stride = a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
     return ops->list(context, &p->list, false);
 }

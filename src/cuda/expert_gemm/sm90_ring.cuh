@@ -2,27 +2,26 @@
  *
  * sm90_ring.cuh - the shared memory of a block, and the job queue between its warps.
  *
- *     0     | barriers, queue of pieces of jobs, arguments    2048 bytes
- *     2048  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
+ *     0     | barriers, queue of pieces of jobs, arguments    5120 bytes
+ *     5120  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
  *           | staging: what the epilogue turns around, one part a warpgroup
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
  *
- * A half tile, 64 rows, leaves the upper half of its codes as it was. What the second warpgroup makes of that is never
- * stored.
+ * A half tile, 64 rows, leaves the upper half of its codes as it was, and a tile past the last all of them. What is made
+ * of that is never stored.
  *
- * A stage is full when the bulk copy of the weights has arrived and that of a tiled operand, or every lane of the three
- * token warps has said that its copies have; it is empty when all eight consumer warps have said so.
+ * A stage is full when the bulk copies of its weights and of its tokens have arrived; it is empty when all consumer warps
+ * have said so: eight, or in a pair sixteen, since either block fills half of the other's tokens.
  */
 #ifndef MOX_CUDA_SM90_RING_CUH
 #define MOX_CUDA_SM90_RING_CUH
 
 #include "cpu/glu/glu_tile.h"
 #include "cuda/expert_gemm/sm90_args.h"
-#include "cuda/ptx/ptx_barrier.cuh"
+#include "cuda/ptx/ptx_cluster.cuh"
 
-constexpr int MOX_SM90_TOKEN_WARPS = 3;
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
 constexpr int MOX_SM90_THREADS = 128 * (MOX_SM90_GROUPS + 1);
 constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
@@ -30,26 +29,28 @@ constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
 /* Columns that are turned around at a time, floats from one to the next (a bank conflict less), bytes of a warpgroup. */
 constexpr int MOX_SM90_TURN = 32, MOX_SM90_TURN_STRIDE = 68;
 constexpr int MOX_SM90_STAGING = MOX_SM90_TURN * MOX_SM90_TURN_STRIDE * 4;
-constexpr int MOX_SM90_FRONT = 2048, MOX_SM90_SHARED = 232448;
+constexpr int MOX_SM90_FRONT = 5120, MOX_SM90_SHARED = 232448;
+/* Quantizing: who has a part of 128 outputs (two warpgroups of two blocks), and rounds whose greatest magnitudes are kept. */
+constexpr int MOX_SM90_PARTS = 4, MOX_SM90_ROUNDS = 4;
 
 /* A run of chunks of one job. */
 struct mox_sm90_piece {
     const uint8_t *record;
     int32_t begin, end; /* chunks; begin == end: there are no more pieces */
-    int32_t tile;       /* row tile */
+    int32_t tile, rows; /* row tile, how many rows of it are stored: 128, 64, or 0 past the last */
     int32_t slot, pair, columns; /* slot, first pair, tokens */
     int32_t row;                 /* first row in tiled operands */
-    int32_t column;               /* token tile, counted over all slots */
-    int32_t take, give;           /* boundary whose state it goes on from, or leaves behind; -1: none */
+    int32_t take, give;          /* boundary whose state it goes on from, or leaves behind; -1: none */
 };
 
 struct mox_sm90_front {
     uint64_t full[MOX_SM90_MOST_STAGES], empty[MOX_SM90_MOST_STAGES];
     uint64_t queue_full[MOX_SM90_QUEUE], queue_empty[MOX_SM90_QUEUE];
     mox_sm90_piece queue[MOX_SM90_QUEUE];
-    uint32_t last[MOX_SM90_GROUPS]; /* what the last arriver found */
+    uint64_t measured[2]; /* all parts have left their greatest magnitudes of a round, even or odd */
+    float greatest[MOX_SM90_ROUNDS][MOX_SM90_TURN][MOX_SM90_PARTS];
     mox_glu_parameters parameters[MOX_SM90_GROUPS];
-    mox_sm90_args args; /* for the epilogue: see mox_sm90_compute() */
+    mox_sm90_args args; /* for the epilogue: mox_sm90_find_front() */
 };
 static_assert(sizeof(mox_sm90_front) <= MOX_SM90_FRONT, "the front of the shared memory is too small");
 
@@ -77,18 +78,31 @@ __device__ __forceinline__ void mox_sm90_next(mox_sm90_cursor *at, int32_t stage
     }
 }
 
+/* Blocks that share tokens, and which one of them this is. */
+__device__ __forceinline__ int mox_sm90_blocks_together(const mox_sm90_args &args)
+{
+    return args.paired ? 2 : 1;
+}
+
+__device__ __forceinline__ int mox_sm90_rank(const mox_sm90_args &args)
+{
+    return args.paired ? (int)blockIdx.x % 2 : 0;
+}
+
 /* By one thread. */
 __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const mox_sm90_args &args)
 {
     front->args = args;
     for (int s = 0; s < args.stages; s++) {
-        mox_mbarrier_init(front->full + s, args.a_tiled ? 2 : 1 + 32 * MOX_SM90_TOKEN_WARPS);
-        mox_mbarrier_init(front->empty + s, MOX_SM90_CONSUMER_WARPS);
+        mox_mbarrier_init(front->full + s, 2);
+        mox_mbarrier_init(front->empty + s, MOX_SM90_CONSUMER_WARPS * mox_sm90_blocks_together(args));
     }
     for (int i = 0; i < MOX_SM90_QUEUE; i++) {
         mox_mbarrier_init(front->queue_full + i, 1);
-        mox_mbarrier_init(front->queue_empty + i, (args.a_tiled ? 1 : MOX_SM90_TOKEN_WARPS) + MOX_SM90_CONSUMER_WARPS);
+        mox_mbarrier_init(front->queue_empty + i, 1 + MOX_SM90_CONSUMER_WARPS);
     }
+    for (int i = 0; i < 2; i++)
+        mox_mbarrier_init(front->measured + i, MOX_SM90_CONSUMER_WARPS * (args.gated ? 2 : 1));
     mox_mbarrier_init_fence();
 }
 

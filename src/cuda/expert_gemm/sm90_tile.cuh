@@ -6,7 +6,9 @@
  *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor cores,
  *                                                                   then one fused multiply-add in fp32
  *
- * Thread t of the warpgroup holds acc[4j + 2h + c] = row 16 (t / 32) + 8h + (t % 32) / 4, column 8j + 2 (t % 4) + c.
+ * Thread t of the warpgroup holds acc[4j + 2h + c] = row 16 (t / 32) + 8h + (t % 32) / 4, column 8j + 2 (t % 4) + c. A
+ * tile of N columns has the first N / 2 of the accumulators that all widths share, so that what is done with them when
+ * they are finished is there once.
  */
 #ifndef MOX_CUDA_SM90_TILE_CUH
 #define MOX_CUDA_SM90_TILE_CUH
@@ -15,10 +17,24 @@
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 
+/* Accumulators of a thread. */
+template <int ELEMENT>
+constexpr int mox_sm90_sums = (ELEMENT == MOX_SM90_E4M3 ? MOX_SM90_MOST_BYTES_COLUMNS : MOX_SM90_MOST_COLUMNS) / 2;
+
 /* Who this thread is among the consumers. */
 struct mox_sm90_place {
     int group, thread, warp, lane; /* thread of the warpgroup, warp of the warpgroup */
 };
+
+/* What a consumer keeps from piece to piece. */
+struct mox_sm90_consumer {
+    mox_sm90_cursor at;
+    uint32_t rounds;  /* of quantizing so far */
+    bool had_a_turn;  /* mox_sm90_loop_in_turn() */
+};
+
+/* Barriers of the consumers: 1 and 2 are each warpgroup's own. */
+constexpr int MOX_SM90_OWN_BARRIER = 1, MOX_SM90_TURN_BARRIER = 3;
 
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep)
@@ -31,28 +47,32 @@ __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint
         mox_wgmma_e4m3<N>(d, a, b, keep);
 }
 
-/* Waits for a stage and begins its product. */
-template <int ELEMENT, int N>
+/* Waits for a stage and begins its product: four MMAs, of which the last LATER are a group of their own. */
+template <int ELEMENT, int N, int LATER = 0>
 __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front *front, const uint8_t *stage,
-                                               const mox_sm90_cursor &at, bool tiled, int group, int keep)
+                                               const mox_sm90_cursor &at, int group, int keep)
 {
     mox_mbarrier_wait(front->full + at.stage, at.parity);
-    if (!tiled)
-        mox_fence_async_proxy(); /* not for nothing: it waits for all copies of the block that are on their way */
     const uint64_t a = mox_wgmma_operand(mox_shared_address(stage) + group * 64 * 128);
     const uint64_t b = mox_wgmma_operand(mox_shared_address(stage) + mox_sm90_tokens_at<ELEMENT>);
     mox_wgmma_begin();
 #pragma unroll
-    for (int step = 0; step < 4; step++)
+    for (int step = 0; step < 4; step++) {
+        if (LATER > 0 && step == 4 - LATER)
+            mox_wgmma_commit();
         mox_sm90_mma<ELEMENT, N>(d, a + 2 * step, b + 2 * step, step > 0 ? 1 : keep);
+    }
     mox_wgmma_commit();
 }
 
-__device__ __forceinline__ void mox_sm90_release(mox_sm90_front *front, int stage, int lane)
+/* A stage is no longer read, here and by whoever fetched half of its tokens. */
+__device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_sm90_front *front, int stage, int lane)
 {
     __syncwarp();
     if (lane == 0)
         mox_mbarrier_arrive(front->empty + stage);
+    if (args.paired && lane == 0)
+        mox_cluster_arrive(mox_cluster_address(front->empty + stage, mox_sm90_rank(args) ^ 1));
 }
 
 /* acc += weight scale * token scale * part */
@@ -73,103 +93,160 @@ __device__ __forceinline__ void mox_sm90_promote(float (&acc)[N / 2], const floa
     }
 }
 
+__device__ __forceinline__ const uint8_t *mox_sm90_stage_at(const mox_sm90_args &args, const uint8_t *stages,
+                                                            const mox_sm90_cursor &at)
+{
+    return stages + (uint64_t)at.stage * args.stage_bytes;
+}
+
 /* `chunks` stages of 16-bit elements. */
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_loop_wide(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                    const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
                                                    mox_sm90_cursor *at)
 {
-    mox_sm90_issue<ELEMENT, N>(acc, front, stages + (uint64_t)at->stage * args.stage_bytes, *at, args.a_tiled, me.group, 1);
+    mox_sm90_issue<ELEMENT, N>(acc, front, mox_sm90_stage_at(args, stages, *at), *at, me.group, 1);
 #pragma unroll 1
     for (int k = 1; k < chunks; k++) {
         const int before = at->stage;
         mox_sm90_next(at, args.stages);
-        mox_sm90_issue<ELEMENT, N>(acc, front, stages + (uint64_t)at->stage * args.stage_bytes, *at, args.a_tiled, me.group, 1);
+        mox_sm90_issue<ELEMENT, N>(acc, front, mox_sm90_stage_at(args, stages, *at), *at, me.group, 1);
         mox_wgmma_wait<1>();
-        mox_sm90_release(front, before, me.lane);
+        mox_sm90_release(args, front, before, me.lane);
     }
     mox_wgmma_wait<0>();
-    mox_sm90_release(front, at->stage, me.lane);
+    mox_sm90_release(args, front, at->stage, me.lane);
     mox_sm90_next(at, args.stages);
 }
 
-/* Widths up to which the registers hold the accumulators of two chunks in flight. */
-constexpr int MOX_SM90_TWO_AT_ONCE = 112;
-
-/* `chunks` stages of 8-bit elements: two at a time where registers allow, so that the tensor cores have the second while
- * the first is added. */
+/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added:
+ * what hides latency best where there is little to multiply. */
 template <int N>
-__device__ __forceinline__ void mox_sm90_loop_bytes(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
-                                                    const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
-                                                    mox_sm90_cursor *at)
+__device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
+                                                     const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
+                                                     mox_sm90_cursor *at)
 {
     int k = 0;
-    if constexpr (N <= MOX_SM90_TWO_AT_ONCE) {
-        for (; k + 1 < chunks; k += 2) {
-            float part[2][N / 2];
-            const mox_sm90_cursor first = *at;
-            mox_sm90_next(at, args.stages);
-            const mox_sm90_cursor second = *at;
-            mox_sm90_next(at, args.stages);
-            const uint8_t *stage[2] = { stages + (uint64_t)first.stage * args.stage_bytes,
-                                        stages + (uint64_t)second.stage * args.stage_bytes };
-            mox_sm90_issue<MOX_SM90_E4M3, N>(part[0], front, stage[0], first, args.a_tiled, me.group, 0);
-            mox_sm90_issue<MOX_SM90_E4M3, N>(part[1], front, stage[1], second, args.a_tiled, me.group, 0);
-            mox_wgmma_wait<1>();
-            mox_sm90_promote<N>(acc, part[0], stage[0], me);
-            mox_sm90_release(front, first.stage, me.lane);
-            mox_wgmma_wait<0>();
-            mox_sm90_promote<N>(acc, part[1], stage[1], me);
-            mox_sm90_release(front, second.stage, me.lane);
-        }
+#pragma unroll 1
+    for (; k + 1 < chunks; k += 2) {
+        float part[2][N / 2];
+        const mox_sm90_cursor first = *at;
+        mox_sm90_next(at, args.stages);
+        const mox_sm90_cursor second = *at;
+        mox_sm90_next(at, args.stages);
+        const uint8_t *stage[2] = { mox_sm90_stage_at(args, stages, first), mox_sm90_stage_at(args, stages, second) };
+        mox_sm90_issue<MOX_SM90_E4M3, N>(part[0], front, stage[0], first, me.group, 0);
+        mox_sm90_issue<MOX_SM90_E4M3, N>(part[1], front, stage[1], second, me.group, 0);
+        mox_wgmma_wait<1>();
+        mox_sm90_promote<N>(acc, part[0], stage[0], me);
+        mox_sm90_release(args, front, first.stage, me.lane);
+        mox_wgmma_wait<0>();
+        mox_sm90_promote<N>(acc, part[1], stage[1], me);
+        mox_sm90_release(args, front, second.stage, me.lane);
     }
-    for (; k < chunks; k++) {
+    if (k < chunks) {
         float part[N / 2];
-        const uint8_t *stage = stages + (uint64_t)at->stage * args.stage_bytes;
-        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, args.a_tiled, me.group, 0);
+        const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
+        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part, stage, me);
-        mox_sm90_release(front, at->stage, me.lane);
+        mox_sm90_release(args, front, at->stage, me.lane);
         mox_sm90_next(at, args.stages);
     }
 }
 
-/* ---- between blocks ------------------------------------------------------------------------------------------- */
-
-/* Where the accumulators of a boundary between two blocks lie: [N / 2][128]. */
-__device__ __forceinline__ float *mox_sm90_state(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
+/* `chunks` stages of 8-bit elements, the warpgroups in turn: while one adds, the tensor cores are the other's. Left to
+ * themselves both multiply at half speed and then both add. The turn passes on when three of four MMAs are done, so that
+ * the tensor cores have no pause. */
+template <int N>
+__device__ __forceinline__ void mox_sm90_loop_in_turn(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
+                                                      const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
+                                                      mox_sm90_consumer *c)
 {
-    const int64_t group = (int64_t)args.list->most / 2 * 128;
-    return args.state + ((int64_t)(boundary - 1) * MOX_SM90_GROUPS + me.group) * group + me.thread;
+#pragma unroll 1
+    for (int k = 0; k < chunks; k++) {
+        float part[N / 2];
+        const uint8_t *stage = mox_sm90_stage_at(args, stages, c->at);
+        if (me.group == 1 || c->had_a_turn)
+            mox_named_barrier(MOX_SM90_TURN_BARRIER + me.group, 256);
+        c->had_a_turn = true;
+        mox_sm90_issue<MOX_SM90_E4M3, N, 1>(part, front, stage, c->at, me.group, 0);
+        mox_wgmma_wait<1>();
+        mox_named_arrive(MOX_SM90_TURN_BARRIER + 1 - me.group, 256);
+        mox_wgmma_wait<0>();
+        mox_sm90_promote<N>(acc, part, stage, me);
+        mox_sm90_release(args, front, c->at.stage, me.lane);
+        mox_sm90_next(&c->at, args.stages);
+    }
 }
 
-/* Leaves the accumulators for the next block. */
-template <int N>
-__device__ __forceinline__ void mox_sm90_give(const float (&acc)[N / 2], const mox_sm90_args &args, int boundary,
-                                              const mox_sm90_place &me)
+/* Widths from which on warpgroups take turns. */
+constexpr int MOX_SM90_IN_TURN = 64;
+
+/* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
+template <int ELEMENT, int N>
+__device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMENT>], mox_sm90_front *front,
+                                              const uint8_t *stages, const mox_sm90_args &args,
+                                              const mox_sm90_place &me, int chunks, mox_sm90_consumer *c)
+{
+    float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
+    if constexpr (ELEMENT != MOX_SM90_E4M3)
+        mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
+    else if constexpr (N < MOX_SM90_IN_TURN)
+        mox_sm90_loop_by_two<N>(acc, front, stages, args, me, chunks, &c->at);
+    else
+        mox_sm90_loop_in_turn<N>(acc, front, stages, args, me, chunks, c);
+#pragma unroll
+    for (int i = N / 2; i < mox_sm90_sums<ELEMENT>; i++)
+        sums[i] = 0.0f;
+}
+
+/* ---- between blocks ------------------------------------------------------------------------------------------- */
+
+/* Where the accumulators of a boundary between two blocks lie: [N / 2][128]. A pair of blocks has two such places. */
+__device__ __forceinline__ int mox_sm90_boundary(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
+{
+    return (boundary * mox_sm90_blocks_together(args) + mox_sm90_rank(args)) * MOX_SM90_GROUPS + me.group;
+}
+
+__device__ __forceinline__ float *mox_sm90_state(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
+{
+    return args.state + (int64_t)mox_sm90_boundary(args, boundary - 1, me) * (args.list->most / 2 * 128) + me.thread;
+}
+
+/* Leaves the accumulators of `columns` for the next block. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_give(const float (&sums)[SUMS], const mox_sm90_args &args, int boundary,
+                                              int columns, const mox_sm90_place &me)
 {
     float *state = mox_sm90_state(args, boundary, me);
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        __stcg(state + i * 128, acc[i]);
-    mox_named_barrier(1 + me.group, 128);
+    for (int j = 0; j < SUMS / 4; j++)
+        if (8 * j < columns)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                __stcg(state + (4 * j + i) * 128, sums[4 * j + i]);
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
     if (me.thread == 0)
-        mox_store_release(args.flags + boundary * MOX_SM90_GROUPS + me.group, 1);
+        mox_store_release(args.flags + mox_sm90_boundary(args, boundary, me), 1);
 }
 
 /* Goes on from the accumulators of the block before. */
-template <int N>
-__device__ __forceinline__ void mox_sm90_take(float (&acc)[N / 2], const mox_sm90_args &args, int boundary,
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_take(float (&sums)[SUMS], const mox_sm90_args &args, int boundary, int columns,
                                               const mox_sm90_place &me)
 {
     if (me.thread == 0)
-        while (mox_load_acquire(args.flags + boundary * MOX_SM90_GROUPS + me.group) == 0)
+        while (mox_load_acquire(args.flags + mox_sm90_boundary(args, boundary, me)) == 0)
             ;
-    mox_named_barrier(1 + me.group, 128);
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
     const float *state = mox_sm90_state(args, boundary, me);
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        acc[i] = __ldcg(state + i * 128);
+    for (int j = 0; j < SUMS / 4; j++)
+        if (8 * j < columns)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sums[4 * j + i] = __ldcg(state + (4 * j + i) * 128);
 }
 
 #endif

@@ -6,7 +6,8 @@
  *               block b: b, b + blocks, ...                | chunks [rest x b / blocks, rest x (b + 1) / blocks)
  *
  * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of the
- * rest; the end of a job that the block before began. Only the last waits, and only for a lower block.
+ * rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks work
+ * in pairs, a pair is what is called a block here, and a row tile is two.
  */
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
@@ -15,25 +16,30 @@
 
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
-    int32_t count;
+    int32_t count, tiles;     /* entries; row tiles, or pairs of them */
+    int32_t block, blocks;
     int64_t rounds, rest_job; /* jobs before the rest */
-    int64_t begin, end;       /* this block's chunks of the rest */
-    int64_t head;             /* where the job that it only begins starts; `end` when there is none */
+    int32_t begin, end;       /* this block's chunks of the rest, of which there are less than two jobs a block */
+    int32_t head;             /* where the job that it only begins starts; `end` when there is none */
 };
 
 __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args)
 {
     mox_sm90_work w;
-    const int64_t blocks = gridDim.x, block = blockIdx.x;
+    const int together = mox_sm90_blocks_together(args);
+    const int64_t blocks = gridDim.x / together, block = blockIdx.x / together;
+    w.block = (int)block;
+    w.blocks = (int)blocks;
     w.entries = (const mox_sm90_entry *)(args.list + 1);
     w.count = args.list->count;
-    const int64_t jobs = (int64_t)w.entries[w.count].first * args.tiles;
+    w.tiles = (args.tiles + together - 1) / together;
+    const int64_t jobs = (int64_t)w.entries[w.count].first * w.tiles;
     w.rounds = jobs / blocks > 1 ? jobs / blocks - 1 : 0;
     w.rest_job = w.rounds * blocks;
     const int64_t rest = (jobs - w.rest_job) * args.chunks, busy = rest < blocks ? rest : blocks;
-    w.begin = block < busy ? rest * block / busy : rest;
-    w.end = block < busy ? rest * (block + 1) / busy : rest;
-    const int64_t last = w.end - w.end % args.chunks;
+    w.begin = (int)(block < busy ? rest * block / busy : rest);
+    w.end = (int)(block < busy ? rest * (block + 1) / busy : rest);
+    const int last = w.end - w.end % args.chunks;
     w.head = last >= w.begin ? last : w.end;
     return w;
 }
@@ -57,22 +63,22 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
                                                              int64_t job, int begin, int end, int lane)
 {
     mox_sm90_piece p;
-    const int found = mox_sm90_find(w, (int)(job / args.tiles), lane);
+    const int found = mox_sm90_find(w, (int)(job / w.tiles), lane);
     const mox_sm90_entry entry = w.entries[found];
     const int tiles = w.entries[found + 1].first - entry.first; /* of tokens */
-    const int local = (int)(job - (int64_t)entry.first * args.tiles), which = local % tiles;
+    const int local = (int)(job - (int64_t)entry.first * w.tiles), which = local % tiles;
     const int each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
-    p.tile = local / tiles;
+    p.tile = local / tiles * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
     p.pair = entry.pair + which * each;
     p.columns = max(min(each, entry.tokens - which * each), 0);
     p.row = entry.row + which * each;
     p.slot = entry.slot;
-    p.column = entry.first + which;
     p.record = args.records + (uint64_t)entry.slot * args.record_bytes;
     p.begin = begin;
     p.end = end;
-    p.take = begin > 0 ? (int)blockIdx.x : -1;
-    p.give = end < args.chunks ? (int)blockIdx.x + 1 : -1;
+    p.take = begin > 0 ? w.block : -1;
+    p.give = end < args.chunks ? w.block + 1 : -1;
     return p;
 }
 
@@ -83,19 +89,19 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &
     const int chunks = args.chunks;
     const bool has_head = w.head < w.end;
     if (has_head && n == 0)
-        return mox_sm90_piece_of(args, w, w.rest_job + w.head / chunks, 0, (int)(w.end - w.head), lane);
+        return mox_sm90_piece_of(args, w, w.rest_job + w.head / chunks, 0, w.end - w.head, lane);
     n -= has_head;
     if (n < w.rounds)
-        return mox_sm90_piece_of(args, w, n * gridDim.x + blockIdx.x, 0, chunks, lane);
+        return mox_sm90_piece_of(args, w, n * w.blocks + w.block, 0, chunks, lane);
     n -= w.rounds;
-    const int64_t whole = (w.begin + chunks - 1) / chunks, jobs = w.head / chunks - whole;
+    const int whole = (w.begin + chunks - 1) / chunks, jobs = w.head / chunks - whole;
     if (n < jobs)
         return mox_sm90_piece_of(args, w, w.rest_job + whole + n, 0, chunks, lane);
     n -= jobs > 0 ? jobs : 0;
-    const int64_t stop = min(w.head, whole * chunks);
+    const int stop = min(w.head, whole * chunks);
     if (n == 0 && w.begin < stop)
-        return mox_sm90_piece_of(args, w, w.rest_job + w.begin / chunks, (int)(w.begin % chunks),
-                                 (int)(stop - w.begin + w.begin % chunks), lane);
+        return mox_sm90_piece_of(args, w, w.rest_job + w.begin / chunks, w.begin % chunks,
+                                 stop - w.begin + w.begin % chunks, lane);
     mox_sm90_piece none = {};
     return none;
 }
