@@ -5,6 +5,7 @@
  *     offsets of all slots -> entries of those that have tokens, with their token tiles counted
  *                          -> octets: whose rows every eight rows of a tiled operand are
  */
+#include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
@@ -125,21 +126,6 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
             args.a_scale[from_row * args.a_scale_stride + k * args.scale_step];
 }
 
-cudaLaunchConfig_t config_of(int blocks, int threads, uint32_t shared, void *stream, cudaLaunchAttribute *attribute,
-                             int dependent)
-{
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = (cudaStream_t)stream;
-    attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute->val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = attribute;
-    config.numAttrs = dependent ? 1 : 0;
-    return config;
-}
-
 } // namespace
 
 uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, uint32_t *stage_bytes)
@@ -155,7 +141,7 @@ uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, 
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
     cudaLaunchAttribute attribute;
-    const cudaLaunchConfig_t config = config_of(1, THREADS, 0, stream, &attribute, dependent);
+    const cudaLaunchConfig_t config = mox_device_config(1, THREADS, 0, stream, dependent, &attribute);
     return cudaLaunchKernelEx(&config, make_list, *args);
 }
 
@@ -163,7 +149,7 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 {
     constexpr int MANY = 8, FEW = 2;
     cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t config = config_of((int)args->octet_count, 256, 0, stream, &attribute, dependent);
+    cudaLaunchConfig_t config = mox_device_config((int)args->octet_count, 256, 0, stream, dependent, &attribute);
     const bool many = args->octet_count >= 1024;
     const int together = many ? MANY : FEW;
     config.gridDim.y = (unsigned)((args->chunks + 4 * together - 1) / (4 * together));
@@ -182,7 +168,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     if (error != cudaSuccess)
         return error;
     cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = config_of(blocks, MOX_SM90_THREADS, shared, stream, attributes, dependent);
+    cudaLaunchConfig_t config = mox_device_config(blocks, MOX_SM90_THREADS, shared, stream, dependent, attributes);
     if (args->paired) {
         attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };
