@@ -96,8 +96,8 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     static int32_t ids[MOST_PAIRS], slot_of[MOXIE_MAX_EXPERTS];
     static float weights[MOST_PAIRS], given[2][MOXIE_MAX_EXPERTS], by_pair[3][MOST_PAIRS];
     static int64_t offsets[MOXIE_MAX_EXPERTS + 1], pair_at[MOST_PAIRS], position[MOST_PAIRS], token_of[MOST_PAIRS];
-    const int64_t shared[2] = { 0, pairs % 8 == 0 ? pairs / 8 : pairs % 3 == 0 ? pairs / 3 : pairs };
-    const int64_t top_k = pairs == 0 ? 1 : pairs / (shared[1] > 0 ? shared[1] : 1);
+    const int64_t top_k = pairs % 8 == 0 ? 8 : pairs % 3 == 0 ? 3 : 1, tokens = pairs / top_k;
+    const int64_t shared[2] = { 0, tokens };
     const int64_t experts = slots + slots / 2 < MOXIE_MAX_EXPERTS ? slots + slots / 2 : MOXIE_MAX_EXPERTS;
     test_rng rng = { (uint64_t)(pairs * 4 + way) };
     char text[128];
@@ -111,15 +111,15 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     for (int64_t s = 0; s < slots; s++)
         for (int i = 0; i < 2; i++)
             given[i][s] = test_normal(&rng);
-    const mox_permutation want = { offsets, pair_at, position };
-    mox_permute(ids, shared[1], top_k, experts, slot_of, slots, (mox_permutation *)(uintptr_t)&want);
+    mox_permutation want = { offsets, pair_at, position };
+    mox_permute(ids, tokens, top_k, experts, slot_of, slots, &want);
 
     desk d = { 0 };
     moxie_error error = { 0 };
     const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
     const mox_cuda_permute_args a = {
         .ids = put(&d, ids, (size_t)pairs * sizeof *ids),
-        .tokens = shared[1],
+        .tokens = tokens,
         .top_k = top_k,
         .experts = experts,
         .slots = slots,
