@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_sm90.c - the Hopper kernels in plain C (test_cuda_sm90.h). Words that must be zero are seen to be, and are
- * not left so.
+ * test_cuda_sm90.c - the Hopper kernels in plain C (test_cuda_sm90.h). Tags of other products are seen to
+ * be others.
  */
 #include "test_cuda_sm90.h"
 
@@ -23,14 +23,9 @@ typedef struct token_tile {
     int32_t pair, columns, row, rows;
 } token_tile;
 
-static int32_t tiles_of(const mox_sm90_entry *entry)
-{
-    return entry[1].first - entry[0].first;
-}
-
 static token_tile tile_of(const mox_sm90_entry *entry, int32_t t)
 {
-    const int32_t tiles = tiles_of(entry), each = ((entry->tokens + tiles - 1) / tiles + 7) / 8 * 8;
+    const int32_t each = ((entry->tokens + entry->tiles - 1) / entry->tiles + 7) / 8 * 8;
     const int32_t left = entry->tokens - t * each, columns = left < 0 ? 0 : left < each ? left : each;
     return (token_tile) { entry->pair + t * each, columns, entry->row + t * each, (columns + 7) / 8 * 8 };
 }
@@ -38,10 +33,9 @@ static token_tile tile_of(const mox_sm90_entry *entry, int32_t t)
 static void write_octets(const mox_sm90_list_args *a)
 {
     const mox_sm90_entry *entries = entries_of(a->list);
-    assert_true(entries[a->list->count].row / 8 <= a->octet_count);
     memset(a->octets, 0, (size_t)a->octet_count * sizeof *a->octets);
     for (int32_t e = 0; e < a->list->count; e++)
-        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+        for (int32_t n = 0; n < entries[e].tiles; n++) {
             const token_tile t = tile_of(entries + e, n);
             for (int32_t i = 0; i < t.columns; i += 8)
                 a->octets[(t.row + i) / 8] =
@@ -55,17 +49,17 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
     mox_sm90_entry *entries = (mox_sm90_entry *)(void *)(a->list + 1);
     int32_t n = 0, first = 0, row = 0;
     assert_true(a->most % 8 == 0 && a->most >= 8 && a->most <= MOX_SM90_MOST_COLUMNS);
-    memset(a->words, 0, (size_t)a->word_count * 4);
     for (int64_t s = 0; s < a->slots; s++) {
         const int32_t tokens = (int32_t)(a->offsets[s + 1] - a->offsets[s]);
         if (tokens == 0)
             continue;
-        entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row };
-        first += (tokens + a->most - 1) / a->most;
+        const int32_t tiles = (tokens + a->most - 1) / a->most;
+        entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row, tiles, { 0, 0 } };
+        first += tiles;
         row += (tokens + 7) / 8 * 8;
     }
-    entries[n] = (mox_sm90_entry) { 0, 0, 0, first, row };
-    *a->list = (mox_sm90_list) { n, a->most, { 0, 0 } };
+    *a->list = (mox_sm90_list) { n, a->most, first, { 0 } };
+    assert_true(row / 8 <= a->octet_count);
     write_octets(a);
     return MOXIE_OK;
 }
@@ -88,6 +82,8 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
 {
     (void)context, (void)dependent;
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
+    assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
+    memset(a->state, 0, (size_t)a->state_words * 8);
     for (int64_t o = 0; o < a->octet_count; o++) {
         const mox_sm90_octet *octet = a->octets + o;
         const token_tile t = { .row = octet->row, .rows = octet->rows };
@@ -224,13 +220,15 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
         put_wide(a, t, i, act);
 }
 
-static void use_words(const mox_sm90_args *a, int32_t blocks)
+/* No word has the product's tag before; then all may have. */
+static void use_state(const mox_sm90_args *a, int32_t blocks)
 {
-    for (int32_t i = 0; i < (blocks + 2) * MOX_SM90_GROUPS; i++) {
-        assert_int_equal(a->flags[i], 0);
-        a->flags[i] = 1;
+    const int64_t words = mox_sm90_state_words(blocks, a->list->most);
+    assert_true(a->tag != 0);
+    for (int64_t i = 0; i < words; i++) {
+        assert_true(a->state[i] >> 32 != a->tag);
+        a->state[i] = (uint64_t)a->tag << 32;
     }
-    memset(a->state, 0xff, (size_t)blocks * (size_t)a->list->most * 512);
 }
 
 static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90_args *a, int32_t most, int32_t blocks,
@@ -244,12 +242,13 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
     assert_int_equal(a->list->most, most);
+    assert_int_equal(a->most, most);
     assert_true((uintptr_t)a->a % 128 == 0);
     assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
-    use_words(a, blocks);
+    use_state(a, blocks);
     for (int32_t e = 0; e < a->list->count; e++)
-        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+        for (int32_t n = 0; n < entries[e].tiles; n++) {
             const token_tile t = tile_of(entries + e, n);
             for (int32_t i = 0; i < t.columns; i++) {
                 read_token(&p, &t, i, x);
@@ -269,7 +268,7 @@ static moxie_status show(void *context, const mox_sm90_show_args *a)
     const mox_sm90_entry *entries = entries_of(a->list);
     const int64_t size = mox_dtype_bytes(a->element);
     for (int32_t e = 0; e < a->list->count; e++)
-        for (int32_t n = 0; n < tiles_of(entries + e); n++) {
+        for (int32_t n = 0; n < entries[e].tiles; n++) {
             const token_tile t = tile_of(entries + e, n);
             assert_true(t.pair + t.columns <= a->max_pairs);
             for (int32_t i = 0; i < t.columns; i++) {

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
     const mox_sm90_entry entry = entries[low];
     if (args.list->count == 0 || pair >= entry.pair + entry.tokens)
         return;
-    const int tiles = entries[low + 1].first - entry.first, each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
     const int tile = (pair - entry.pair) / each, i = (pair - entry.pair) % each;
     const int rows = (min(each, entry.tokens - tile * each) + 7) & ~7, size = args.element == MOXIE_F8_E4M3 ? 1 : 2;
     const int64_t first = entry.row + tile * each;

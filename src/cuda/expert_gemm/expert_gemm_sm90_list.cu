@@ -36,9 +36,9 @@ __device__ int3 sum_before(int3 v, int3 *warps)
 }
 
 /* The octets of an entry, a lane one of a token tile's. */
-__device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int tiles, int lane)
+__device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int lane)
 {
-    const int each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
     for (int tile = 0; tile < entry.tokens; tile += each) {
         const int columns = min(each, entry.tokens - tile);
         for (int i = 8 * lane; i < columns; i += 8 * 32)
@@ -53,8 +53,6 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     mox_grid_release();
     mox_grid_wait();
     mox_sm90_entry *entries = (mox_sm90_entry *)(args.list + 1);
-    for (int64_t i = threadIdx.x; i < args.word_count; i += THREADS)
-        args.words[i] = 0;
     int3 before = { 0, 0, 0 };
     for (int64_t base = 0; base < args.slots; base += THREADS) {
         const int64_t slot = base + threadIdx.x;
@@ -64,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
         const int3 sum = sum_before(mine, warps);
         if (tokens > 0)
             entries[before.x + sum.x - 1] = { (int)slot, (int)pair, tokens, before.y + sum.y - mine.y,
-                                              before.z + sum.z - mine.z };
+                                              before.z + sum.z - mine.z, mine.y, { 0, 0 } };
         if (threadIdx.x == THREADS - 1)
             total = sum;
         __syncthreads();
@@ -72,13 +70,10 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
         before.y += total.y;
         before.z += total.z;
     }
-    if (threadIdx.x == 0) {
-        entries[before.x] = { 0, 0, 0, before.y, before.z };
-        *args.list = { before.x, args.most, { 0, 0 } };
-    }
-    __syncthreads();
+    if (threadIdx.x == 0)
+        *args.list = { before.x, args.most, before.y, { 0, 0, 0, 0, 0 } };
     for (int e = (int)threadIdx.x / 32; e < before.x; e += WARPS)
-        write_octets(args, entries[e], entries[e + 1].first - entries[e].first, threadIdx.x % 32);
+        write_octets(args, entries[e], threadIdx.x % 32);
     for (int64_t i = before.z / 8 + threadIdx.x; i < args.octet_count; i += THREADS)
         args.octets[i] = { 0, 0, 0, 0 };
 }
@@ -102,6 +97,9 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 {
     mox_grid_wait();
     mox_grid_release();
+    const int64_t blocks = (int64_t)gridDim.x * gridDim.y, block = (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
+    for (int64_t i = block * 256 + threadIdx.x; i < args.state_words / 2; i += blocks * 256)
+        ((uint4 *)args.state)[i] = make_uint4(0, 0, 0, 0);
     const mox_sm90_octet octet = args.octets[blockIdx.x];
     const int lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
     if (eighth >= octet.columns)

@@ -16,7 +16,8 @@
  * The blocks (or pairs) of a launch, one block for each multiprocessor, take jobs in turn while more than two rounds
  * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
  * next. Who ends it goes on from the very accumulators of who began it (`state`), and does so last, when that one,
- * which did so first, is long done. So a dot product is one chain of additions in the order of K, whoever computes
+ * which did so first, is long done. Each accumulator travels in one word with a tag that says it is there: a fence
+ * would wait for the bulk copies under way in its block, and there are always some. So a dot product is one chain of additions in the order of K, whoever computes
  * which part of it: its bits depend neither on the cut, nor (hopper tensor cores) on the width of the token tile.
  *
  * Tokens come as a tiled operand: token tile by token tile, chunk by chunk, just as a bulk copy brings it to shared
@@ -36,11 +37,13 @@
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 
-/* A slot that has tokens. */
+/* A slot that has tokens. 32 bytes, so that two loads get it. */
 typedef struct mox_sm90_entry {
     int32_t slot, pair, tokens;
     int32_t first; /* token tiles of all entries before */
     int32_t row;   /* rows of a tiled operand before: their tokens, each rounded up to 8 */
+    int32_t tiles; /* its own token tiles */
+    int32_t padding[2];
 } mox_sm90_entry;
 
 /* Eight rows of a tiled operand. */
@@ -49,13 +52,14 @@ typedef struct mox_sm90_octet {
     int32_t row, rows;     /* of its token tile: first row, rows */
 } mox_sm90_octet;
 
-/* entries[count] follows, and one more: its `first` is the number of token tiles in all. */
+/* entries[count] follows. */
 typedef struct mox_sm90_list {
     int32_t count, most;
-    int32_t padding[2];
+    int32_t tiles; /* token tiles in all */
+    int32_t padding[5];
 } mox_sm90_list;
 
-/* Makes the list, and zeroes the words by which blocks of both products find each other. */
+/* Makes the list. */
 typedef struct mox_sm90_list_args {
     const int64_t *offsets; /* [slots + 1] pairs */
     int64_t slots;
@@ -63,11 +67,9 @@ typedef struct mox_sm90_list_args {
     mox_sm90_list *list;
     mox_sm90_octet *octets; /* [octet_count], all of them written */
     int64_t octet_count;    /* as many as any routing takes */
-    uint32_t *words;        /* [word_count] */
-    int64_t word_count;
 } mox_sm90_list_args;
 
-/* Rows to a tiled operand. */
+/* Rows to a tiled operand. Zeroes the words of `state` too: it has the blocks for that. */
 typedef struct mox_sm90_gather_args {
     const mox_sm90_octet *octets;
     int64_t octet_count;
@@ -80,6 +82,8 @@ typedef struct mox_sm90_gather_args {
     int64_t a_scale_stride, scale_step; /* step 1: a scale for every 128 columns, 0: one for the row */
     uint8_t *to;
     float *to_scale;
+    uint64_t *state;
+    int64_t state_words; /* even */
 } mox_sm90_gather_args;
 
 typedef enum mox_sm90_element { MOX_SM90_BF16 = 0, MOX_SM90_F16, MOX_SM90_E4M3, MOX_SM90_ELEMENTS } mox_sm90_element;
@@ -101,17 +105,18 @@ typedef struct mox_sm90_args {
     int32_t rows; /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
+    int32_t most;   /* columns of a token tile */
     /* tokens: a tiled operand */
     const uint8_t *a;
     const float *a_scale; /* E4M3 only */
     /* between blocks */
-    float *state;    /* [blocks][2][most / 2][128] */
-    uint32_t *flags; /* [blocks + 2][2], zero */
+    uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
+    uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
     /* what becomes of it */
     int32_t output;
     int32_t scale_is_power_of_two; /* of next_scale */
     moxie_activation activation;   /* its arrays in device memory */
-    const int64_t *expert_of;      /* [slots] global expert, for those; NULL: none */
+    const int64_t *expert_of;      /* [slots] global expert, for those; NULL when it has none */
     float *out;
     int64_t out_stride;
     void *next;          /* a tiled operand */

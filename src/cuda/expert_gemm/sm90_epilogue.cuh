@@ -8,6 +8,9 @@
  * A row of the product is a column of the output, so the tile is turned around through shared memory; a thread then has
  * 16 rows of one column: eight gates and their ups, or 16 outputs.
  *
+ * Nothing here reads device memory that is not on its way already: where weights stream, a word of its own waits in
+ * DRAM's queue for as long as 20 us.
+ *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
  * gated product of both blocks of a pair. Each leaves what it has found with all (`greatest`), does the activations of the
  * next 32 columns, and then quantizes with what the others have left meanwhile.
@@ -21,6 +24,7 @@
 
 #include "cuda/expert_gemm/sm90_tile.cuh"
 #include "cuda/glu/glu_one_lane.cuh"
+#include "cuda/ptx/ptx_approximate.cuh"
 #include "cuda/ptx/ptx_convert.cuh"
 #include "quant/scale_rule.h"
 
@@ -121,19 +125,37 @@ __device__ __forceinline__ void mox_sm90_finish8(float (&x)[MOX_SM90_EIGHT], con
     }
 }
 
-/* gate[i] = act(gate[i], up[i]), zero from `count` on; the commonest kind with its steps side by side. */
+/* All kinds but the commonest: there once, not eight times side by side. */
+static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float alpha, float beta, float gate_limit,
+                                                           float up_limit, float gate, float up)
+{
+    const mox_glu_parameters parameters = { alpha, beta, gate_limit, up_limit };
+    return mox_device_activate(kind, parameters, gate, up);
+}
+
+/* The commonest kind, mox_lane_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: 2.5 u |t| of
+ * the argument (two roundings, a constant's), 2.9 u of ex2 and one of the sum, which count times 1 - s; 3 u of the sum and
+ * the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2 + (1 - s) |t|). */
+__device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, float gate, float up)
+{
+    const float g = gate > p.gate_limit ? p.gate_limit : gate, high = up > p.up_limit ? p.up_limit : up;
+    const float u = __fadd_rn(high < -p.up_limit ? -p.up_limit : high, p.beta);
+    const float e = mox_exp2_approximate(__fmul_rn(__fmul_rn(g, p.alpha), -1.44269504f));
+    return __fmul_rn(__fmul_rn(g, mox_reciprocal_approximate(__fadd_rn(1.0f, e))), u);
+}
+
+/* gate[i] = act(gate[i], up[i]), zero from `count` on. */
 __device__ __forceinline__ void mox_sm90_activate8(int32_t kind, const mox_glu_parameters &parameters,
                                                    float (&gate)[MOX_SM90_EIGHT], const float (&up)[MOX_SM90_EIGHT],
                                                    int count)
 {
-    if (kind == MOXIE_ACT_SILU) {
+    const mox_glu_parameters p = parameters;
 #pragma unroll
-        for (int i = 0; i < MOX_SM90_EIGHT; i++)
-            gate[i] = mox_device_activate(MOXIE_ACT_SILU, parameters, gate[i], up[i]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < MOX_SM90_EIGHT; i++)
-            gate[i] = mox_device_activate(kind, parameters, gate[i], up[i]);
+    for (int i = 0; i < MOX_SM90_EIGHT; i++) {
+        if (kind == MOXIE_ACT_SILU)
+            gate[i] = mox_sm90_silu(p, gate[i], up[i]);
+        else
+            gate[i] = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, gate[i], up[i]);
     }
 #pragma unroll
     for (int i = 0; i < MOX_SM90_EIGHT; i++)
@@ -235,12 +257,6 @@ __device__ __forceinline__ void mox_sm90_store_codes(const mox_sm90_args &args, 
     *(uint2 *)mox_sm90_next_at(args, piece, column, to, args.next_stride) = make_uint2(codes[0], codes[1]);
 }
 
-/* What a thread keeps of a round until the others have measured it. */
-struct mox_sm90_measured {
-    mox_sm90_item item;
-    float x[MOX_SM90_EIGHT];
-};
-
 /* The scale of the 128 outputs that the item is one of, when all have measured theirs. */
 __device__ __forceinline__ float mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front, uint32_t round,
                                                 const mox_sm90_item &item)
@@ -255,46 +271,37 @@ __device__ __forceinline__ float mox_sm90_scale(const mox_sm90_args &args, mox_s
     return args.scale_is_power_of_two ? mox_power_of_two_up(scale > 1e-10f ? scale : 1e-10f) : scale;
 }
 
-__device__ __forceinline__ void mox_sm90_store_scale(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                     const mox_sm90_item &item, float scale)
-{
-    if (item.to % 128 == 0 && item.to < args.next_stride)
-        args.next_scale[piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) + item.column] =
-            scale;
-}
-
-/* Of a gated product: eight outputs an item, and others to wait for in the block beside. */
+/* An item to codes: eight of a gated product, 16 of another. */
 __device__ __forceinline__ void mox_sm90_quantize(const mox_sm90_args &args, mox_sm90_front *front,
                                                   const mox_sm90_piece &piece, uint32_t round,
-                                                  const mox_sm90_measured &m)
-{
-    const float scale = mox_sm90_scale(args, front, round, m.item);
-    if (m.item.column >= piece.columns)
-        return;
-    mox_sm90_store_codes(args, piece, m.item.column, m.item.to, m.x, scale);
-    mox_sm90_store_scale(args, piece, m.item, scale);
-}
-
-/* Of an ungated one: 16, and the others are in this block. */
-__device__ __forceinline__ void mox_sm90_quantize_both(const mox_sm90_args &args, mox_sm90_front *front,
-                                                       const mox_sm90_piece &piece, uint32_t round,
-                                                       const mox_sm90_item &item, const float (&low)[MOX_SM90_EIGHT],
-                                                       const float (&high)[MOX_SM90_EIGHT])
+                                                  const mox_sm90_item &item, const float (&low)[MOX_SM90_EIGHT],
+                                                  const float (&high)[MOX_SM90_EIGHT])
 {
     const float scale = mox_sm90_scale(args, front, round, item);
     if (item.column >= piece.columns)
         return;
     mox_sm90_store_codes(args, piece, item.column, item.to, low, scale);
-    mox_sm90_store_codes(args, piece, item.column, item.to + MOX_SM90_EIGHT, high, scale);
-    mox_sm90_store_scale(args, piece, item, scale);
+    if (!args.gated)
+        mox_sm90_store_codes(args, piece, item.column, item.to + MOX_SM90_EIGHT, high, scale);
+    if (item.to % 128 == 0 && item.to < args.next_stride)
+        args.next_scale[piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) + item.column] =
+            scale;
 }
+
+/* What a thread keeps of a gated product's round until the others have measured theirs, which takes until after its next
+ * one. (Of others there is no wait: the 128 outputs are of one block.) */
+struct mox_sm90_kept {
+    mox_sm90_item item;
+    float x[MOX_SM90_EIGHT];
+};
 
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-/* Outputs of 32 columns, from staging on. `before`: those of the round before, which are quantized now. */
+/* Outputs of 32 columns, from staging on. */
+template <bool KEEPS>
 __device__ __forceinline__ void mox_sm90_end_turn(const mox_sm90_args &args, mox_sm90_front *front,
                                                   const mox_sm90_piece &piece, const float *staging, int turn,
-                                                  const mox_sm90_place &me, uint32_t *rounds, mox_sm90_measured *before)
+                                                  const mox_sm90_place &me, uint32_t *rounds, mox_sm90_kept *kept)
 {
     const mox_sm90_item item = mox_sm90_item_of(args, piece, turn, me);
     float low[MOX_SM90_EIGHT], high[MOX_SM90_EIGHT];
@@ -309,26 +316,27 @@ __device__ __forceinline__ void mox_sm90_end_turn(const mox_sm90_args &args, mox
     }
     const uint32_t round = (*rounds)++;
     mox_sm90_measure(args, front, round, mox_sm90_greatest8(low, args.gated ? 0.0f : mox_sm90_greatest8(high, 0.0f)), me);
-    if (!args.gated) {
-        mox_sm90_quantize_both(args, front, piece, round, item, low, high);
+    if (!KEEPS || !args.gated) {
+        mox_sm90_quantize(args, front, piece, round, item, low, high);
         return;
     }
     if (turn > 0)
-        mox_sm90_quantize(args, front, piece, round - 1, *before);
-    before->item = item;
+        mox_sm90_quantize(args, front, piece, round - 1, kept->item, kept->x, kept->x);
+    kept->item = item;
 #pragma unroll
     for (int i = 0; i < MOX_SM90_EIGHT; i++)
-        before->x[i] = low[i];
+        kept->x[i] = low[i];
 }
 
-template <int SUMS>
+/* KEEPS: there are registers for what the next round is to quantize. */
+template <bool KEEPS, int SUMS>
 __device__ __forceinline__ void mox_sm90_end_act(const float (&sums)[SUMS], mox_sm90_front *front,
                                                  const mox_sm90_piece &piece, const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
     float *staging = (float *)((uint8_t *)front + MOX_SM90_FRONT + (uint64_t)args.stages * args.stage_bytes +
                                me.group * MOX_SM90_STAGING);
-    mox_sm90_measured before;
+    mox_sm90_kept kept;
 #pragma unroll 1
     for (int turn = 0; turn * MOX_SM90_TURN < piece.columns; turn++) {
         mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128); /* staging is free again */
@@ -337,20 +345,20 @@ __device__ __forceinline__ void mox_sm90_end_act(const float (&sums)[SUMS], mox_
             front->parameters[me.group] =
                 mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1);
         mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-        mox_sm90_end_turn(args, front, piece, staging, turn, me, rounds, &before);
+        mox_sm90_end_turn<KEEPS>(args, front, piece, staging, turn, me, rounds, &kept);
     }
-    if (args.output == MOX_SM90_ACT_E4M3 && args.gated && piece.columns > 0)
-        mox_sm90_quantize(args, front, piece, *rounds - 1, before);
+    if (KEEPS && args.output == MOX_SM90_ACT_E4M3 && args.gated && piece.columns > 0)
+        mox_sm90_quantize(args, front, piece, *rounds - 1, kept.item, kept.x, kept.x);
 }
 
-template <int SUMS>
+template <bool KEEPS, int SUMS>
 __device__ __forceinline__ void mox_sm90_end(const float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                              const mox_sm90_place &me, uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, me);
     else
-        mox_sm90_end_act(sums, front, piece, me, rounds);
+        mox_sm90_end_act<KEEPS>(sums, front, piece, me, rounds);
 }
 
 #endif

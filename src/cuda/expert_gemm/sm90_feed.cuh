@@ -3,7 +3,8 @@
  * sm90_feed.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of scales.
  *
  *     weights   does not wait for the kernel before, so that the ring is full of weights by the time that the tokens are
- *               there
+ *               there, and L2 has some more; L2 drops them first, or they would drive out all that is used again, the
+ *               kernels' own instructions among it, which in the middle of a stream take 20 us to come back
  *     tokens    in a pair each block half of them, to the same place of both; what lies behind the last column of a tile
  *               stays as it was, since column n of a product depends on row n of the tokens alone
  */
@@ -13,6 +14,19 @@
 #include "cuda/expert_gemm/sm90_work.cuh"
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
+
+constexpr int MOX_SM90_AHEAD = 16; /* chunks of a block that L2 is asked for when the ring is first full */
+
+/* What the epilogue will read of the record. */
+__device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
+{
+    const uint64_t policy = mox_policy_read_once();
+    const uint64_t row = (uint64_t)piece.tile * 128;
+    if (args.row_scale_at != 0)
+        mox_bulk_prefetch(piece.record + args.row_scale_at + row * 4, 128 * 4, policy);
+    if (args.bias_at != 0)
+        mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4, policy);
+}
 
 /* Hands pieces to the other warps as it comes to them. */
 template <int ELEMENT>
@@ -29,6 +43,8 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         if (lane == 0) {
             front->queue[i] = piece;
             mox_mbarrier_arrive(front->queue_full + i);
+            if (piece.rows > 0)
+                mox_sm90_prefetch_rows(args, piece);
         }
         if (piece.begin == piece.end)
             return;
@@ -39,15 +55,20 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
+                const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
                 mox_mbarrier_arrive_expect(full, rows * 128 + scale_bytes);
                 if (rows > 0) {
-                    mox_bulk_copy(stage, tile + (uint64_t)k * rows * 128, rows * 128, full);
+                    mox_bulk_copy_by(stage, tile + (uint64_t)k * rows * 128, rows * 128, full, policy);
                     if constexpr (SCALES)
-                        mox_bulk_copy(stage + MOX_SM90_WEIGHT_BYTES,
-                                      tile + ((uint64_t)args.chunks * rows * 128 + k * scale_bytes), scale_bytes, full);
+                        mox_bulk_copy_by(stage + MOX_SM90_WEIGHT_BYTES,
+                                         tile + ((uint64_t)args.chunks * rows * 128 + k * scale_bytes), scale_bytes,
+                                         full, policy);
                 }
             }
             mox_sm90_next(&at, args.stages);
+            if (n == 0 && k + 1 == piece.begin + args.stages && lane < MOX_SM90_AHEAD && k + 1 + lane < piece.end && rows > 0)
+                mox_bulk_prefetch(tile + (uint64_t)(k + 1 + lane) * rows * 128, rows * 128,
+                                  mox_policy_read_once());
         }
     }
 }

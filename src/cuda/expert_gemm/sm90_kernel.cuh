@@ -19,8 +19,8 @@
 template <int... NS> struct mox_sm90_widths {
     static constexpr int at[] = { NS... }, count = sizeof...(NS);
 };
-using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224,
-                                             240, 256>;
+using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
+                                             224, 240, 256>;
 using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
 
 
@@ -36,8 +36,9 @@ __device__ __forceinline__ mox_sm90_place mox_sm90_find_place()
 
 __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
 {
-    asm volatile("" : "+l"(shared));
-    return (mox_sm90_front *)shared;
+    int nothing = 0;
+    asm volatile("" : "+r"(nothing));
+    return (mox_sm90_front *)(shared + nothing);
 }
 
 /* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list again
@@ -62,38 +63,39 @@ template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint8_t *shared,
                                                  const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
-    const mox_sm90_place me = mox_sm90_find_place();
-    mox_sm90_front *front = mox_sm90_find_front(shared);
     float sums[mox_sm90_sums<ELEMENT>];
 #pragma unroll
     for (int i = 0; i < mox_sm90_sums<ELEMENT>; i++)
         sums[i] = 0.0f;
     if (piece.take >= 0)
-        mox_sm90_take(sums, front->args, piece.take, piece.columns, me);
-    mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, front, shared + MOX_SM90_FRONT, args, piece.columns,
-                                                           piece.end - piece.begin, me, c);
+        mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
+    const int chunks = piece.end - piece.begin;
+    if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
+        mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + MOX_SM90_FRONT,
+                                                               args, piece.columns, chunks, mox_sm90_find_place(), c);
     if (piece.give >= 0)
-        mox_sm90_give(sums, front->args, piece.give, piece.columns, me);
+        mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     else
-        mox_sm90_end(sums, front, piece, me, &c->rounds);
+        mox_sm90_end<ELEMENT == MOX_SM90_E4M3>(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
 }
 
 template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint8_t *shared)
 {
-    mox_sm90_consumer c = { { 0, 0 }, 0, false };
+    mox_sm90_front *front = (mox_sm90_front *)shared;
+    mox_sm90_consumer c = { { 0, 0 }, 0 };
+    mox_sm90_first_turn();
     mox_grid_wait();
     mox_grid_release(); /* not before: the next kernel reads the work list without waiting */
     for (int n = 0;; n++) {
         /* Left where it is: the accumulators need the registers. */
-        const mox_sm90_piece &piece = mox_sm90_peek((mox_sm90_front *)shared, n);
+        const mox_sm90_piece &piece = mox_sm90_peek(front, n);
         if (piece.begin == piece.end)
             break;
         mox_sm90_compute<ELEMENT, WIDTHS>(args, shared, piece, &c);
-        mox_sm90_drop((mox_sm90_front *)shared, n, threadIdx.x % 32);
+        mox_sm90_drop(front, n, threadIdx.x % 32);
     }
-    if (c.had_a_turn && threadIdx.x < 128) /* the turn that the other group's last one passed on */
-        mox_named_barrier(MOX_SM90_TURN_BARRIER, 256);
+    mox_sm90_last_turn();
 }
 
 /* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have

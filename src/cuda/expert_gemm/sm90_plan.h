@@ -6,12 +6,12 @@
  *
  *     W13    list -> gather -> gemm (rows, or the fused operand of W2)
  *     W2     [gather] -> gemm, with the list that W13 left in the same scratch
- *     traced list -> gather -> gemm to h -> list -> gemm to act -> list -> gemm -> show
+ *     traced list -> gather -> gemm to h -> gemm to act -> gemm -> show
  *
- * A gemm finds its words zero: the list before it leaves them so. Its weights are on their way before the kernel in
- * front of it, a gather or the other gemm, has ended: the list is older than that.
+ * A gemm's weights are on their way before the kernel in front of it, a gather or the other gemm, has ended: the list is
+ * older than that.
  *
- *     scratch | list | octets | words: flags of both products | state | gathered tokens | their scales |
+ *     scratch | list | octets | state | gathered tokens | their scales |
  */
 #ifndef MOX_CUDA_SM90_PLAN_H
 #define MOX_CUDA_SM90_PLAN_H
@@ -52,8 +52,8 @@ typedef struct mox_sm90_sizes {
 
 /* What both products share comes first, so that both find it in the same place. */
 typedef struct mox_sm90_space {
-    uint64_t list, octets, words, state, tiles, tile_scales, end;
-    int64_t octet_count, flags; /* flags of one product */
+    uint64_t list, octets, state, tiles, tile_scales, end;
+    int64_t octet_count;
 } mox_sm90_space;
 
 static inline uint64_t mox_sm90_take(uint64_t *at, int64_t bytes)
@@ -63,21 +63,27 @@ static inline uint64_t mox_sm90_take(uint64_t *at, int64_t bytes)
     return from;
 }
 
+static inline int64_t mox_sm90_state_words(int64_t blocks, int64_t most)
+{
+    return blocks * MOX_SM90_GROUPS * (most / 2) * 128;
+}
+
 /* Grows with pairs, slots and multiprocessors. */
 static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
 {
     mox_sm90_space p = { 0 };
     const int64_t rows = mox_sm90_tiled_rows(s->pairs, s->slots);
     p.octet_count = rows / 8;
-    p.flags = (s->multiprocessors + 2) * MOX_SM90_GROUPS;
-    p.list = mox_sm90_take(&p.end, (int64_t)sizeof(mox_sm90_list) + (s->slots + 1) * (int64_t)sizeof(mox_sm90_entry));
+    p.list = mox_sm90_take(&p.end, (int64_t)sizeof(mox_sm90_list) + s->slots * (int64_t)sizeof(mox_sm90_entry));
     p.octets = mox_sm90_take(&p.end, p.octet_count * (int64_t)sizeof(mox_sm90_octet));
-    p.words = mox_sm90_take(&p.end, 2 * p.flags * 4);
-    p.state = mox_sm90_take(&p.end, s->multiprocessors * MOX_SM90_GROUPS * (MOX_SM90_MOST_COLUMNS / 2) * 128 * 4);
+    p.state = mox_sm90_take(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MOST_COLUMNS) * 8);
     p.tiles = mox_sm90_take(&p.end, rows * s->chunks * 128);
     p.tile_scales = mox_sm90_take(&p.end, s->bytes ? rows * s->chunks * 4 : 0);
     return p;
 }
+
+/* Tags of the products that may follow one gather. */
+enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 };
 
 /* ---- one product ----------------------------------------------------------------------------------------------- */
 
@@ -150,7 +156,6 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
 {
     const bool first = a->projection == 0;
     uint8_t *scratch = (uint8_t *)a->scratch;
-    uint32_t *words = (uint32_t *)(void *)(scratch + space->words);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
     g->records = a->records;
     g->record_bytes = a->record_bytes;
@@ -165,16 +170,19 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.values;
     g->a_scale = a->a.scales;
-    g->state = (float *)(void *)(scratch + space->state);
-    g->flags = first ? words : words + space->flags;
+    g->state = (uint64_t *)(void *)(scratch + space->state);
+    g->tag = first ? MOX_SM90_TAG_W13 : MOX_SM90_TAG_W2;
     g->output = (int32_t)mox_sm90_output_of(a, fused);
     g->out = a->out;
     g->out_stride = a->n_out;
     g->paired = mox_sm90_in_pairs(a, g);
     if (!fused)
         return;
-    g->activation = a->glu.activation;
-    g->expert_of = a->glu.expert_of;
+    const moxie_activation *activation = &a->glu.activation;
+    const bool by_expert =
+        activation->expert_alpha != NULL || activation->expert_beta != NULL || activation->expert_limit != NULL;
+    g->activation = *activation;
+    g->expert_of = by_expert ? a->glu.expert_of : NULL;
     g->scale_is_power_of_two = a->next_quant.rule == MOXIE_RULE_UE8M0;
     g->next = a->next.values;
     g->next_stride = a->next.stride;
@@ -203,6 +211,8 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->scale_step = a->a.scale_cols > 1;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
+    g->state = p->gemm.state;
+    g->state_words = mox_sm90_state_words(p->blocks, p->most);
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
 }
@@ -217,8 +227,6 @@ static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const 
     p->list.list = (mox_sm90_list *)(void *)(scratch + space->list);
     p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
     p->list.octet_count = space->octet_count;
-    p->list.words = (uint32_t *)(void *)(scratch + space->words);
-    p->list.word_count = 2 * space->flags;
 }
 
 static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool fused, mox_sm90_product *p)
@@ -232,28 +240,28 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
                                    p->element == MOX_SM90_E4M3 };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
+    p->gemm.most = p->most;
     mox_sm90_fill_list(a, &space, p);
     mox_sm90_fill_gather(a, &space, p);
 }
 
 /* ---- in order -------------------------------------------------------------------------------------------------- */
 
-/* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. Leaves the list, words zero.
- */
+/* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. */
 static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
                                           const mox_sm90_ops *ops, void *context)
 {
     mox_sm90_args g = p->gemm;
+    g.tag = MOX_SM90_TAG_H;
     g.output = MOX_SM90_ROWS_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
-    MOX_TRY(ops->list(context, &p->list, false));
+    g.tag = MOX_SM90_TAG_ACT;
     g.output = MOX_SM90_ACT_F32;
     g.out = a->trace.act;
     g.out_stride = a->intermediate;
-    MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
-    return ops->list(context, &p->list, false);
+    return ops->gemm(context, p->element, &g, p->most, p->blocks, false);
 }
 
 static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,

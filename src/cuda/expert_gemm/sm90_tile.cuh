@@ -29,8 +29,7 @@ struct mox_sm90_place {
 /* What a consumer keeps from piece to piece. */
 struct mox_sm90_consumer {
     mox_sm90_cursor at;
-    uint32_t rounds;  /* of quantizing so far */
-    bool had_a_turn;  /* mox_sm90_loop_in_turn() */
+    uint32_t rounds; /* of quantizing so far */
 };
 
 /* Barriers of the consumers: 1 and 2 are each warpgroup's own. */
@@ -52,15 +51,16 @@ template <int ELEMENT, int N, int LATER = 0>
 __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front *front, const uint8_t *stage,
                                                const mox_sm90_cursor &at, int group, int keep)
 {
+    const uint32_t a = mox_wgmma_low(mox_shared_address(stage) + group * 64 * 128);
+    const uint32_t b = mox_wgmma_low(mox_shared_address(stage) + mox_sm90_tokens_at<ELEMENT>);
     mox_mbarrier_wait(front->full + at.stage, at.parity);
-    const uint64_t a = mox_wgmma_operand(mox_shared_address(stage) + group * 64 * 128);
-    const uint64_t b = mox_wgmma_operand(mox_shared_address(stage) + mox_sm90_tokens_at<ELEMENT>);
     mox_wgmma_begin();
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         if (LATER > 0 && step == 4 - LATER)
             mox_wgmma_commit();
-        mox_sm90_mma<ELEMENT, N>(d, a + 2 * step, b + 2 * step, step > 0 ? 1 : keep);
+        mox_sm90_mma<ELEMENT, N>(d, mox_wgmma_operand(a + 2 * step), mox_wgmma_operand(b + 2 * step),
+                                 step > 0 ? 1 : keep);
     }
     mox_wgmma_commit();
 }
@@ -156,28 +156,38 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
 }
 
 /* `chunks` stages of 8-bit elements, the warpgroups in turn: while one adds, the tensor cores are the other's. Left to
- * themselves both multiply at half speed and then both add. The turn passes on when three of four MMAs are done, so that
- * the tensor cores have no pause. */
+ * themselves both multiply at half speed and then both add. The turn passes on when the first of four MMAs is done: by the
+ * time that the other's get there, so are the rest, and the tensor cores have no pause. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_in_turn(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                       const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
-                                                      mox_sm90_consumer *c)
+                                                      mox_sm90_cursor *at)
 {
 #pragma unroll 1
     for (int k = 0; k < chunks; k++) {
         float part[N / 2];
-        const uint8_t *stage = mox_sm90_stage_at(args, stages, c->at);
-        if (me.group == 1 || c->had_a_turn)
-            mox_named_barrier(MOX_SM90_TURN_BARRIER + me.group, 256);
-        c->had_a_turn = true;
-        mox_sm90_issue<MOX_SM90_E4M3, N, 1>(part, front, stage, c->at, me.group, 0);
+        const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
+        mox_named_barrier(MOX_SM90_TURN_BARRIER + me.group, 256);
+        mox_sm90_issue<MOX_SM90_E4M3, N, 3>(part, front, stage, *at, me.group, 0);
         mox_wgmma_wait<1>();
         mox_named_arrive(MOX_SM90_TURN_BARRIER + 1 - me.group, 256);
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part, stage, me);
-        mox_sm90_release(args, front, c->at.stage, me.lane);
-        mox_sm90_next(&c->at, args.stages);
+        mox_sm90_release(args, front, at->stage, me.lane);
+        mox_sm90_next(at, args.stages);
     }
+}
+
+/* The first turn is the first group's; the one that is passed on behind the last is taken, for a barrier is left empty. */
+__device__ __forceinline__ void mox_sm90_first_turn()
+{
+    if (threadIdx.x / 128 == 1)
+        mox_named_arrive(MOX_SM90_TURN_BARRIER, 256);
+}
+__device__ __forceinline__ void mox_sm90_last_turn()
+{
+    if (threadIdx.x / 128 == 0)
+        mox_named_barrier(MOX_SM90_TURN_BARRIER, 256);
 }
 
 /* Widths from which on warpgroups take turns. */
@@ -195,7 +205,7 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMEN
     else if constexpr (N < MOX_SM90_IN_TURN)
         mox_sm90_loop_by_two<N>(acc, front, stages, args, me, chunks, &c->at);
     else
-        mox_sm90_loop_in_turn<N>(acc, front, stages, args, me, chunks, c);
+        mox_sm90_loop_in_turn<N>(acc, front, stages, args, me, chunks, &c->at);
 #pragma unroll
     for (int i = N / 2; i < mox_sm90_sums<ELEMENT>; i++)
         sums[i] = 0.0f;
@@ -204,14 +214,10 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMEN
 /* ---- between blocks ------------------------------------------------------------------------------------------- */
 
 /* Where the accumulators of a boundary between two blocks lie: [N / 2][128]. A pair of blocks has two such places. */
-__device__ __forceinline__ int mox_sm90_boundary(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
+__device__ __forceinline__ uint64_t *mox_sm90_state(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
 {
-    return (boundary * mox_sm90_blocks_together(args) + mox_sm90_rank(args)) * MOX_SM90_GROUPS + me.group;
-}
-
-__device__ __forceinline__ float *mox_sm90_state(const mox_sm90_args &args, int boundary, const mox_sm90_place &me)
-{
-    return args.state + (int64_t)mox_sm90_boundary(args, boundary - 1, me) * (args.list->most / 2 * 128) + me.thread;
+    const int place = (boundary - 1) * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    return args.state + (int64_t)(place * MOX_SM90_GROUPS + me.group) * (args.most / 2 * 128) + me.thread;
 }
 
 /* Leaves the accumulators of `columns` for the next block. */
@@ -219,34 +225,37 @@ template <int SUMS>
 __device__ __forceinline__ void mox_sm90_give(const float (&sums)[SUMS], const mox_sm90_args &args, int boundary,
                                               int columns, const mox_sm90_place &me)
 {
-    float *state = mox_sm90_state(args, boundary, me);
+    uint64_t *state = mox_sm90_state(args, boundary, me);
+    const uint64_t tag = (uint64_t)args.tag << 32;
 #pragma unroll
-    for (int j = 0; j < SUMS / 4; j++)
-        if (8 * j < columns)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                __stcg(state + (4 * j + i) * 128, sums[4 * j + i]);
-    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-    if (me.thread == 0)
-        mox_store_release(args.flags + mox_sm90_boundary(args, boundary, me), 1);
+    for (int i = 0; i < SUMS; i++)
+        if (i / 4 * 8 < columns)
+            mox_store_relaxed(state + i * 128, tag | __float_as_uint(sums[i]));
 }
 
-/* Goes on from the accumulators of the block before. */
+/* Goes on from the accumulators of the block before. All words are waited for, eight under way at a time, and then read
+ * once more behind a barrier: accumulators that come out of a loop which threads leave one by one would have the compiler
+ * wait for each MMA by itself. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_take(float (&sums)[SUMS], const mox_sm90_args &args, int boundary, int columns,
                                               const mox_sm90_place &me)
 {
-    if (me.thread == 0)
-        while (mox_load_acquire(args.flags + mox_sm90_boundary(args, boundary, me)) == 0)
-            ;
+    constexpr int TOGETHER = 8;
+    const uint64_t *state = mox_sm90_state(args, boundary, me);
+    const int count = (columns + 7) / 8 * 4;
+#pragma unroll 1
+    for (int first = 0; first < count;) {
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            all &= mox_load_relaxed(state + min(first + i, count - 1) * 128) >> 32 == args.tag;
+        first += all ? TOGETHER : 0;
+    }
     mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-    const float *state = mox_sm90_state(args, boundary, me);
 #pragma unroll
-    for (int j = 0; j < SUMS / 4; j++)
-        if (8 * j < columns)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sums[4 * j + i] = __ldcg(state + (4 * j + i) * 128);
+    for (int i = 0; i < SUMS; i++)
+        if (i / 4 * 8 < columns)
+            sums[i] = __uint_as_float((uint32_t)mox_load_relaxed(state + i * 128));
 }
 
 #endif

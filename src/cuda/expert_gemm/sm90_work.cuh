@@ -18,7 +18,7 @@ struct mox_sm90_work {
     const mox_sm90_entry *entries;
     int32_t count, tiles;     /* entries; row tiles, or pairs of them */
     int32_t block, blocks;
-    int64_t rounds, rest_job; /* jobs before the rest */
+    int64_t rounds;           /* whole jobs before the rest */
     int32_t begin, end;       /* this block's chunks of the rest, of which there are less than two jobs a block */
     int32_t head;             /* where the job that it only begins starts; `end` when there is none */
 };
@@ -30,13 +30,13 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     const int64_t blocks = gridDim.x / together, block = blockIdx.x / together;
     w.block = (int)block;
     w.blocks = (int)blocks;
+    const int4 head = *(const int4 *)args.list; /* in one load */
     w.entries = (const mox_sm90_entry *)(args.list + 1);
-    w.count = args.list->count;
+    w.count = head.x;
     w.tiles = (args.tiles + together - 1) / together;
-    const int64_t jobs = (int64_t)w.entries[w.count].first * w.tiles;
+    const int64_t jobs = (int64_t)head.z * w.tiles;
     w.rounds = jobs / blocks > 1 ? jobs / blocks - 1 : 0;
-    w.rest_job = w.rounds * blocks;
-    const int64_t rest = (jobs - w.rest_job) * args.chunks, busy = rest < blocks ? rest : blocks;
+    const int64_t rest = (jobs - w.rounds * blocks) * args.chunks, busy = rest < blocks ? rest : blocks;
     w.begin = (int)(block < busy ? rest * block / busy : rest);
     w.end = (int)(block < busy ? rest * (block + 1) / busy : rest);
     const int last = w.end - w.end % args.chunks;
@@ -44,18 +44,23 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     return w;
 }
 
-/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a time. */
-__device__ __forceinline__ int mox_sm90_find(const mox_sm90_work &w, int column, int lane)
+/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a time;
+ * in the end every lane has one entry, and one of those is it. */
+__device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, int column, int lane)
 {
     int low = 0, size = w.count;
-    while (size > 1) {
-        const int step = (size + 31) / 32, at = low + lane * step;
-        const bool before = lane * step < size && w.entries[at].first <= column;
-        const int found = __popc(__ballot_sync(~0u, before)) - 1;
+    for (;;) {
+        const int step = (size + 31) / 32;
+        const int at = min(low + lane * step, w.count - 1);
+        const int4 *from = (const int4 *)(w.entries + at);
+        const int4 a = from[0], b = from[1];
+        const int found = __popc(__ballot_sync(~0u, lane * step < size && a.w <= column)) - 1;
+        if (step == 1)
+            return { __shfl_sync(~0u, a.x, found), __shfl_sync(~0u, a.y, found), __shfl_sync(~0u, a.z, found),
+                     __shfl_sync(~0u, a.w, found), __shfl_sync(~0u, b.x, found), __shfl_sync(~0u, b.y, found), { 0, 0 } };
         low += found * step;
         size = min(step, size - found * step);
     }
-    return low;
 }
 
 /* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
@@ -63,12 +68,10 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
                                                              int64_t job, int begin, int end, int lane)
 {
     mox_sm90_piece p;
-    const int found = mox_sm90_find(w, (int)(job / w.tiles), lane);
-    const mox_sm90_entry entry = w.entries[found];
-    const int tiles = w.entries[found + 1].first - entry.first; /* of tokens */
-    const int local = (int)(job - (int64_t)entry.first * w.tiles), which = local % tiles;
-    const int each = ((entry.tokens + tiles - 1) / tiles + 7) & ~7;
-    p.tile = local / tiles * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    const mox_sm90_entry entry = mox_sm90_find(w, (int)(job / w.tiles), lane);
+    const int local = (int)(job - (int64_t)entry.first * w.tiles), which = local % entry.tiles;
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
+    p.tile = local / entry.tiles * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
     p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
     p.pair = entry.pair + which * each;
     p.columns = max(min(each, entry.tokens - which * each), 0);
@@ -88,19 +91,20 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &
 {
     const int chunks = args.chunks;
     const bool has_head = w.head < w.end;
+    const int64_t rest_job = w.rounds * w.blocks;
     if (has_head && n == 0)
-        return mox_sm90_piece_of(args, w, w.rest_job + w.head / chunks, 0, w.end - w.head, lane);
+        return mox_sm90_piece_of(args, w, rest_job + w.head / chunks, 0, w.end - w.head, lane);
     n -= has_head;
     if (n < w.rounds)
         return mox_sm90_piece_of(args, w, n * w.blocks + w.block, 0, chunks, lane);
     n -= w.rounds;
     const int whole = (w.begin + chunks - 1) / chunks, jobs = w.head / chunks - whole;
     if (n < jobs)
-        return mox_sm90_piece_of(args, w, w.rest_job + whole + n, 0, chunks, lane);
+        return mox_sm90_piece_of(args, w, rest_job + whole + n, 0, chunks, lane);
     n -= jobs > 0 ? jobs : 0;
     const int stop = min(w.head, whole * chunks);
     if (n == 0 && w.begin < stop)
-        return mox_sm90_piece_of(args, w, w.rest_job + w.begin / chunks, w.begin % chunks,
+        return mox_sm90_piece_of(args, w, rest_job + w.begin / chunks, w.begin % chunks,
                                  stop - w.begin + w.begin % chunks, lane);
     mox_sm90_piece none = {};
     return none;

@@ -19,6 +19,24 @@ __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, 
                  : "memory");
 }
 
+/* For what is read once: L2 gives up its lines before all others. */
+__device__ __forceinline__ uint64_t mox_policy_read_once()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* mox_bulk_copy() by a policy. */
+__device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
+                                                 uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
+                 "l"(global), "r"(bytes), "r"(mox_shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
 /* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier told. */
 __device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
                                                      uint16_t ranks)
@@ -26,6 +44,13 @@ __device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *g
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
                  "l"(global), "r"(bytes), "r"(mox_shared_address(barrier)), "h"(ranks)
+                 : "memory");
+}
+
+/* Asks for `bytes` (a multiple of 16) to be in L2 soon. */
+__device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t bytes, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global), "r"(bytes), "l"(policy)
                  : "memory");
 }
 

@@ -41,24 +41,17 @@ template <int COUNT> __device__ __forceinline__ void mox_registers_give()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-__device__ __forceinline__ uint32_t mox_load_acquire(const uint32_t *global)
+/* A word that other blocks write or read meanwhile: it is whole, and says nothing of any other. */
+__device__ __forceinline__ uint64_t mox_load_relaxed(const uint64_t *global)
 {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+    uint64_t value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(global) : "memory");
     return value;
 }
 
-__device__ __forceinline__ void mox_store_release(uint32_t *global, uint32_t value)
+__device__ __forceinline__ void mox_store_relaxed(uint64_t *global, uint64_t value)
 {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
-}
-
-/* Adds and returns what was there; orders this thread's accesses before and after. */
-__device__ __forceinline__ uint32_t mox_add_acquire_release(uint32_t *global, uint32_t value)
-{
-    uint32_t old;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(global), "r"(value) : "memory");
-    return old;
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(global), "l"(value) : "memory");
 }
 
 #endif

@@ -15,11 +15,17 @@
 
 #include "cuda/ptx/ptx_wgmma_lists.h"
 
-/* Of 8-row groups 1024 bytes apart, from shared address `at`. The next 32 bytes of the rows: + 2. */
-__device__ __forceinline__ uint64_t mox_wgmma_operand(uint32_t at)
+/* An operand: 8-row groups 1024 bytes apart from shared address `at` on. Its low half counts 16 bytes, so that
+ * the next 32 bytes of the rows are + 2 there; adding to 64 bits takes several times as long, between MMAs. */
+__device__ __forceinline__ uint32_t mox_wgmma_low(uint32_t at)
 {
-    const uint64_t group_distance = 1024 >> 4, swizzle_128 = 1;
-    return (uint64_t)((at >> 4) & 0x3fff) | 1ull << 16 | group_distance << 32 | swizzle_128 << 62;
+    return (at >> 4) + (1 << 16);
+}
+
+__device__ __forceinline__ uint64_t mox_wgmma_operand(uint32_t low)
+{
+    const uint32_t group_distance = 1024 >> 4, swizzle_128 = 1;
+    return (uint64_t)(group_distance | swizzle_128 << 30) << 32 | low;
 }
 
 /* Before the first MMA, and whenever registers that it reads were written by others. */
