@@ -120,9 +120,10 @@ static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, 
 /* Fills `t` and what of `c` lasts for the whole tile. False for blocks without one. */
 static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, tile *t, chunk *c)
 {
-    const int64_t tiles = (args.matrix[0].rows + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t per_pairs = (args.projection == 0 && args.gated ? 2 : 1) * tiles;
-    const int64_t wanted = blockIdx.x / per_pairs, place = blockIdx.x % per_pairs;
+    /* All of a launch's tiles are counted in 31 bits. */
+    const uint32_t tiles = static_cast<uint32_t>((args.matrix[0].rows + TILE_ROWS - 1) / TILE_ROWS);
+    const uint32_t per_pairs = (args.projection == 0 && args.gated ? 2 : 1) * tiles;
+    const uint32_t wanted = blockIdx.x / per_pairs, place = blockIdx.x % per_pairs;
     __shared__ bool found;
     if (threadIdx.x < 32) {
         const bool here = find_pairs(args, wanted, c);
@@ -141,7 +142,7 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     }
     t->matrix = &args.matrix[place / tiles];
     t->record = args.records + c->slot * args.record_bytes;
-    t->tile_row = place % tiles * TILE_ROWS;
+    t->tile_row = static_cast<int64_t>(place % tiles) * TILE_ROWS;
     t->column = place / tiles * t->matrix->rows + t->tile_row;
     t->first_row = static_cast<int32_t>(threadIdx.x / LANES) * ROWS;
     for (int r = 0; r < ROWS; r++) {
@@ -151,7 +152,8 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     }
     if (threadIdx.x < TILE_ROWS) {
         const int64_t row = t->tile_row + threadIdx.x, real = row < t->matrix->rows ? row : t->matrix->rows - 1;
-        c->scale_row[threadIdx.x] = static_cast<uint32_t>(real / t->matrix->group_rows * t->matrix->scale_cols);
+        const int64_t band = t->matrix->group_rows == 1 ? real : real / t->matrix->group_rows;
+        c->scale_row[threadIdx.x] = static_cast<uint32_t>(band * t->matrix->scale_cols);
     }
     const uint32_t flags = *reinterpret_cast<const uint32_t *>(t->record + MOX_CUDA_HEADER_FLAGS);
     t->ordered = (flags & t->matrix->order_flag) != 0;
