@@ -14,11 +14,14 @@
  * in shared memory, so natural order and act order take one path. Integers do not care about chunks: their groups run on
  * over them and are summed exactly in int32, across lanes too, before they become a float.
  *
+ * E2M1 in groups of 16 or 32 columns has kernels of its own, which give the same bits in fewer steps: simple_short.cuh.
+ *
  * Products of codes of 8 bits with 16-bit numbers are exact in f32, so a fused multiply-add gives the CPU's bits; others
  * are rounded apart (EXACT).
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
+#include "cuda/expert_gemm/simple_short.cuh"
 #include "cuda/expert_gemm/simple_tile.cuh"
 
 using namespace mox_simple;
@@ -62,30 +65,28 @@ static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, cons
     }
 }
 
+/* Columns k .. k + 511, of any order and groups. */
 template <Source SOURCE, bool EXACT>
-static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+static __device__ void multiply_chunk(const mox_cuda_expert_gemm_args &args, tile *t, int64_t k, int lane, chunk *c,
+                                      float_sums *sums)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
-    chunk &c = *reinterpret_cast<chunk *>(shared);
-    const float *table = c.table;
-    tile t;
-    if (!open_tile(args, &t, &c))
-        return;
-    const int lane = threadIdx.x % LANES;
-    float_sums sums = {};
-    for (int64_t k = 0; k < t.matrix->cols; k += CHUNK) {
-        const int count = load_chunk(args, t, k, true, &c);
-        for (int first = 0, end; first < count; first = end) {
-            float zero[ROWS] = {};
-            end = segment_end(c, first, count);
-            open_segment(args, &t, c, first, zero);
-            if (has_table(SOURCE) && t.staged)
-                multiply<SOURCE, EXACT, true>(t, c, table, first, end, lane, zero, &sums);
-            else
-                multiply<SOURCE, EXACT, false>(t, c, table, first, end, lane, zero, &sums);
-            close_segment(args, t, c, first, &sums);
-        }
+    const int count = load_chunk(args, *t, k, true, c);
+    for (int first = 0, end; first < count; first = end) {
+        float zero[ROWS] = {};
+        end = segment_end(*c, first, count);
+        open_segment(args, t, *c, first, zero);
+        if (has_table(SOURCE) && t->staged)
+            multiply<SOURCE, EXACT, true>(*t, *c, c->table, first, end, lane, zero, sums);
+        else
+            multiply<SOURCE, EXACT, false>(*t, *c, c->table, first, end, lane, zero, sums);
+        close_segment(args, *t, *c, first, sums);
     }
+}
+
+/* The tree over the lanes of each sum, and the end of the tile. */
+static __device__ void add_up(const mox_cuda_expert_gemm_args &args, const tile &t, int lane, const float_sums &sums,
+                              chunk *c)
+{
     __syncthreads(); /* all have read the last chunk, and sums take its place */
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PAIRS; p++) {
@@ -93,9 +94,53 @@ static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __g
             for (int width = LANES / 2; width > 0; width /= 2)
                 sum = sum + __shfl_down_sync(ALL, sum, width, LANES);
             if (lane == 0)
-                c.act[p][t.first_row + r] = sum;
+                c->act[p][t.first_row + r] = sum;
         }
-    finish(args, t, &c);
+    finish(args, t, c);
+}
+
+template <Source SOURCE, bool EXACT>
+static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+{
+    extern __shared__ __align__(16) uint8_t shared[];
+    chunk &c = *reinterpret_cast<chunk *>(shared);
+    tile t;
+    if (!open_tile(args, &t, &c))
+        return;
+    const int lane = threadIdx.x % LANES;
+    float_sums sums = {};
+    for (int64_t k = 0; k < t.matrix->cols; k += CHUNK)
+        multiply_chunk<SOURCE, EXACT>(args, &t, k, lane, &c, &sums);
+    add_up(args, t, lane, sums, &c);
+}
+
+/* multiply_chunk() apart, so that registers are given to the loop that runs. */
+static __device__ __noinline__ float_sums multiply_rarely(const mox_cuda_expert_gemm_args &args, tile t, int64_t k,
+                                                          int lane, chunk *c, float_sums sums)
+{
+    multiply_chunk<SOURCE_BITS4, true>(args, &t, k, lane, c, &sums);
+    return sums;
+}
+
+/* E2M1 in short groups; chunks that simple_short.cuh does not take go the general way. */
+template <int STEPS>
+static __global__ void __launch_bounds__(THREADS, 3) simple_short_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+{
+    extern __shared__ __align__(16) uint8_t shared[];
+    chunk &c = *reinterpret_cast<chunk *>(shared);
+    tile t;
+    if (!open_tile(args, &t, &c))
+        return;
+    const int lane = threadIdx.x % LANES;
+    const int32_t cols = static_cast<int32_t>(t.matrix->cols);
+    const short_source source = open_short<STEPS>(args, t, &c);
+    float_sums sums = {};
+    for (int32_t k = 0; k < cols; k += CHUNK)
+        if (!t.ordered && load_short<STEPS>(source, k, &c))
+            multiply_short<STEPS>(c.brief, cols - k < CHUNK ? cols - k : CHUNK, sums.total);
+        else
+            sums = multiply_rarely(args, t, k, lane, &c, sums);
+    add_up(args, t, lane, sums, &c);
 }
 
 /* ---- integers --------------------------------------------------------------------------------------- */
@@ -216,7 +261,10 @@ moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_a
     /* Products with f32 activations or with fractional zero points are not exact; those of 16-bit numbers may underflow. */
     const bool exact = (args->act.element != MOXIE_DTYPE_NONE || args->dtype != MOXIE_F32) && !args->weight.has_zero;
     kernel_fn kernel = exact ? simple_any_kernel<SOURCE_BITS, true> : simple_any_kernel<SOURCE_BITS, false>;
-    if (args->element_bits == 4)
+    const int steps = exact ? short_steps(*args) : 0;
+    if (steps != 0)
+        kernel = steps == 1 ? simple_short_kernel<1> : simple_short_kernel<2>;
+    else if (args->element_bits == 4)
         kernel = exact ? simple_any_kernel<SOURCE_BITS4, true> : simple_any_kernel<SOURCE_BITS4, false>;
     else if (args->element_bits == 8)
         kernel = exact ? simple_any_kernel<SOURCE_BITS8, true> : simple_any_kernel<SOURCE_BITS8, false>;

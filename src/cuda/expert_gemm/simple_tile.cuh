@@ -41,15 +41,28 @@ static constexpr __device__ bool has_table(Source source)
     return source <= SOURCE_BITS;
 }
 
+/* A chunk as simple_short.cuh has it. */
+struct __align__(16) short_chunk {
+    uint32_t codes[TILE_ROWS][CHUNK / 8 + 4]; /* what a warp reads at once lies in different banks */
+    float scale[TILE_ROWS][CHUNK / LANES + 4];
+    float4 act[CHUNK]; /* of the four pairs */
+};
+
 /* In shared memory. `act` also holds the finished sums at the end. Scales, zero points and scales of activations are
  * those of the chunk's groups, counted from the first of them. */
 struct __align__(16) chunk {
     float scale[GROUPS][SCALE_LINE], zero[GROUPS][SCALE_LINE], act_scale[GROUPS][PAIRS];
     float table[256];
+    float scale_table[256]; /* of short groups */
     uint32_t scale_row[TILE_ROWS]; /* of the scales and zero points of a row: the index of its first */
+    union {
+        struct {
+            uint32_t codes[TILE_ROWS][CODE_LINE / 4];
+            float act[PAIRS][CHUNK];
+        };
+        short_chunk brief; /* in kernels of short groups, while the chunk is one of theirs */
+    };
     int32_t first_weight_group, first_act_group;
-    uint32_t codes[TILE_ROWS][CODE_LINE / 4];
-    float act[PAIRS][CHUNK];
     int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
     uint32_t begins[WORDS];
     int64_t operand_row[PAIRS]; /* -1 past the last pair */
