@@ -266,10 +266,12 @@ static void stages_are_the_hosts(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1 };
+    const test_layer_limits short_groups = { .tokens = -1, .largest = 1100, .short_groups = true };
     plain = *table;
     plain.features = plain_features;
     mox_cuda_replace(&plain);
     walk(test_seed(40000), &limits, fits_one_pass, stages_agree);
+    walk(test_seed(60000), &short_groups, fits_one_pass, stages_agree); /* kernels of their own */
     mox_cuda_replace(NULL);
 }
 

@@ -43,7 +43,8 @@ static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
     const bool whole = one_in(rng, 8) || (limits->mma && !one_in(rng, 3));
-    return test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
+    const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
+    return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
 }
 
 /* A plain float matrix [rows, cols] of about 1/sqrt(cols). */
@@ -181,7 +182,8 @@ static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limit
     const test_weight_quant *weight;
     do
         weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
-    while (limits->mma && !is_for_mma(&weight->quant, dtype));
+    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
+           (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
 
@@ -334,7 +336,7 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     moxie_layer_config *c = &out->config;
     do
         c->dtype = any_float(rng);
-    while (limits->mma && c->dtype == MOXIE_F32);
+    while ((limits->mma || limits->short_groups) && c->dtype == MOXIE_F32);
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)
