@@ -114,15 +114,7 @@ static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __g
     add_up(args, t, lane, sums, &c);
 }
 
-/* multiply_chunk() apart, so that registers are given to the loop that runs. */
-static __device__ __noinline__ float_sums multiply_rarely(const mox_cuda_expert_gemm_args &args, tile t, int64_t k,
-                                                          int lane, chunk *c, float_sums sums)
-{
-    multiply_chunk<SOURCE_BITS4, true>(args, &t, k, lane, c, &sums);
-    return sums;
-}
-
-/* E2M1 in short groups; chunks that simple_short.cuh does not take go the general way. */
+/* E2M1 in short groups. From the first chunk on that simple_short.cuh does not take, all go the general way. */
 template <int STEPS>
 static __global__ void __launch_bounds__(THREADS, 3) simple_short_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
@@ -135,11 +127,11 @@ static __global__ void __launch_bounds__(THREADS, 3) simple_short_kernel(const _
     const int32_t cols = static_cast<int32_t>(t.matrix->cols);
     const short_source source = open_short<STEPS>(args, t, &c);
     float_sums sums = {};
-    for (int32_t k = 0; k < cols; k += CHUNK)
-        if (!t.ordered && load_short<STEPS>(source, k, &c))
-            multiply_short<STEPS>(c.brief, cols - k < CHUNK ? cols - k : CHUNK, sums.total);
-        else
-            sums = multiply_rarely(args, t, k, lane, &c, sums);
+    int32_t k = 0;
+    for (; k < cols && !t.ordered && load_short<STEPS>(source, k, &c); k += CHUNK)
+        multiply_short<STEPS>(c.brief, cols - k < CHUNK ? cols - k : CHUNK, sums.total);
+    for (; k < cols; k += CHUNK)
+        multiply_chunk<SOURCE_BITS4, true>(args, &t, k, lane, &c, &sums);
     add_up(args, t, lane, sums, &c);
 }
 

@@ -7,8 +7,8 @@
  *                   and lane = fma(w sw, a sa, lane)
  *     32 columns    two of them; scales are powers of two: part = fma(w, a sa, w a sa), lane = fma(part, sw, lane)
  *
- * That holds while nothing leaves the normal range of f32. Chunks where a scaled activation is not finite or outside
- * LEAST..MOST, or a power of two outside SCALE_LEAST..SCALE_MOST, go the general way; both leave the same sums.
+ * That holds while nothing leaves the normal range of f32. A chunk where a scaled activation is not finite or outside
+ * LEAST..MOST, or a power of two outside SCALE_LEAST..SCALE_MOST, goes the general way; both leave the same sums.
  *
  *     codes      a row's words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles (number l % 8 of
  *                a word) of columns l, l + 16, l + 32, l + 48
@@ -49,7 +49,7 @@ struct short_source {
     const uint8_t *codes, *scales;
     const float *act, *act_scale;     /* act_scale: NULL when there is none within a row */
     int32_t code_bytes, groups, cols; /* that are left from there; cols 0 past the last pair */
-    bool by_words;                    /* scales lie on 4 bytes */
+    int32_t skip;                     /* `scales` is on 4 bytes, the first is so many behind it */
 };
 
 enum { QUARTERS = THREADS / TILE_ROWS, APART = THREADS / PAIRS, ACTS = CHUNK / APART };
@@ -65,9 +65,10 @@ static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args
     short_source s;
     s.codes = t.record + t.matrix->codes + real * t.matrix->row_bytes + quarter * 16;
     s.code_bytes = static_cast<int32_t>(t.matrix->row_bytes) - quarter * 16;
-    s.scales = t.record + t.matrix->scale + c->scale_row[row] + quarter * scales;
+    const uint8_t *first = t.record + t.matrix->scale + c->scale_row[row] + quarter * scales;
+    s.skip = static_cast<int32_t>(reinterpret_cast<uintptr_t>(first) % 4);
+    s.scales = first - s.skip;
     s.groups = static_cast<int32_t>(t.matrix->scale_cols) - quarter * scales;
-    s.by_words = t.matrix->scale_cols % 4 == 0;
     s.act = static_cast<const float *>(args.a.values) + at * args.a.stride + column;
     s.act_scale = t.act_grouped ? args.a.scales + at * args.a.scale_cols + column / (LANES * STEPS) : nullptr;
     s.cols = pair >= 0 ? static_cast<int32_t>(t.matrix->cols) - column : 0;
@@ -78,16 +79,26 @@ static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args
     return s;
 }
 
-/* Four codes of scales, as many as there are; others are of a number that is finite as both formats. */
-static __device__ inline uint32_t short_scales(const short_source &s, int32_t at)
+/* Four codes of scales, which may lie across two words. */
+struct short_scales {
+    uint32_t low, high;
+};
+
+static __device__ inline short_scales fetch_scales(const short_source &s, int32_t at)
 {
-    uint32_t word = 0x70707070u;
-    if (s.by_words)
-        return at < s.groups ? *reinterpret_cast<const uint32_t *>(s.scales + at) : word;
-    for (int b = 0; b < 4; b++)
-        if (at + b < s.groups)
-            word = (word & ~(0xffu << 8 * b)) | static_cast<uint32_t>(s.scales[at + b]) << 8 * b;
-    return word;
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(s.scales + at);
+    const bool two = s.skip > 0 && s.groups - at > 4 - s.skip;
+    return { s.groups > at ? words[0] : 0, two ? words[1] : 0 };
+}
+
+/* Those past the last group become a number that is finite in both formats. */
+static __device__ inline uint32_t join_scales(const short_source &s, int32_t at, const short_scales &scales)
+{
+    const int32_t left = s.groups - at;
+    const uint32_t word = __funnelshift_r(scales.low, scales.high, s.skip * 8), absent = 0x70707070u;
+    if (left >= 4)
+        return word;
+    return left <= 0 ? absent : (word & ~(ALL << left * 8)) | absent << left * 8;
 }
 
 /* Columns k .. k + 511 to c->brief; false, for the whole block, when they go the general way. */
@@ -96,13 +107,13 @@ template <int STEPS> static __device__ inline bool load_short(const short_source
     const int words = CHUNK / LANES / STEPS / QUARTERS / 4, group_cols = LANES * STEPS;
     const int thread = threadIdx.x, row = thread / QUARTERS, quarter = thread % QUARTERS;
     uint4 codes[QUARTERS];
-    uint32_t scales[words];
+    short_scales scales[words];
     float act[ACTS], act_scale[ACTS];
     for (int j = 0; j < QUARTERS; j++) /* all loads are under way before the first is waited for */
         codes[j] =
             k / 2 + j * 64 < s.code_bytes ? *reinterpret_cast<const uint4 *>(s.codes + k / 2 + j * 64) : uint4 {};
     for (int j = 0; j < words; j++)
-        scales[j] = short_scales(s, k / group_cols + 4 * j);
+        scales[j] = fetch_scales(s, k / group_cols + 4 * j);
     for (int j = 0; j < ACTS; j++)
         act[j] = k + j * APART < s.cols ? s.act[k + j * APART] : 0.0f;
     if (s.act_scale != nullptr) {
@@ -126,8 +137,9 @@ template <int STEPS> static __device__ inline bool load_short(const short_source
     }
     for (int j = 0; j < words; j++) {
         const float *table = c->scale_table;
-        const float4 four = make_float4(table[scales[j] & 255], table[scales[j] >> 8 & 255],
-                                        table[scales[j] >> 16 & 255], table[scales[j] >> 24]);
+        const uint32_t word = join_scales(s, k / group_cols + 4 * j, scales[j]);
+        const float4 four =
+            make_float4(table[word & 255], table[word >> 8 & 255], table[word >> 16 & 255], table[word >> 24]);
         *reinterpret_cast<float4 *>(c->brief.scale[row] + (quarter * words + j) * 4) = four;
         if (STEPS > 1)
             fits &= !isnan(four.x) & !isnan(four.y) & !isnan(four.z) & !isnan(four.w);
