@@ -17,8 +17,9 @@
  * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
  * next. Who ends it goes on from the very accumulators of who began it (`state`), and does so last, when that one,
  * which did so first, is long done. Each accumulator travels in one word with a tag that says it is there: a fence
- * would wait for the bulk copies under way in its block, and there are always some. So a dot product is one chain of additions in the order of K, whoever computes
- * which part of it: its bits depend neither on the cut, nor (hopper tensor cores) on the width of the token tile.
+ * would wait for the bulk copies under way in its block, and there are always some. So a dot product is one chain of
+ * additions in the order of K, whoever computes which part of it: its bits depend neither on the cut, nor (hopper
+ * tensor cores) on the width of the token tile.
  *
  * Tokens come as a tiled operand: token tile by token tile, chunk by chunk, just as a bulk copy brings it to shared
  * memory. W13 with its activation leaves W2's operand so; rows are gathered into one.
@@ -77,8 +78,8 @@ typedef struct mox_sm90_gather_args {
     int64_t a_stride; /* bytes */
     int32_t a_bytes;  /* of a row; what follows up to the chunk's end becomes zero */
     int32_t chunks;
-    const int64_t *a_row;              /* row of pair p; NULL: p */
-    const float *a_scale;              /* of codes; else NULL */
+    const int64_t *a_row;               /* row of pair p; NULL: p */
+    const float *a_scale;               /* of codes; else NULL */
     int64_t a_scale_stride, scale_step; /* step 1: a scale for every 128 columns, 0: one for the row */
     uint8_t *to;
     float *to_scale;

@@ -30,34 +30,35 @@
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* f32 rows of the output straight from the accumulators. */
+/* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they lie
+ * in shared memory, and as far as the compiler knows every store may change them. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_end_rows(const float (&sums)[SUMS], const mox_sm90_args &args,
                                                   const mox_sm90_piece &piece, const mox_sm90_place &me)
 {
-    const int row = piece.tile * 128 + me.group * 64 + me.warp * 16 + me.lane / 4, first = me.lane % 4 * 2;
-    const int rows[2] = { args.gated ? row / 16 * 8 + row % 8 : row, args.gated ? row / 16 * 8 + row % 8 : row + 8 };
+    const int row = piece.tile * 128 + me.group * 64 + me.warp * 16 + me.lane / 4;
+    const int to_row = args.gated ? row / 16 * 8 + row % 8 : row, other = args.gated ? args.rows : 8;
+    const bool stored[2] = { to_row < args.rows, (args.gated ? to_row : to_row + 8) < args.rows };
+    const int all = piece.columns, columns = all - me.lane % 4 * 2; /* from this lane's first on */
+    const int64_t stride = args.out_stride;
+    float *to = args.out + (piece.pair + me.lane % 4 * 2) * stride + to_row;
     float scale[2], bias[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const bool stored = rows[h] < args.rows;
-        scale[h] = stored && args.row_scale_at != 0 ? ((const float *)(piece.record + args.row_scale_at))[row + 8 * h] : 1.0f;
-        bias[h] = stored && args.bias_at != 0 ? ((const float *)(piece.record + args.bias_at))[row + 8 * h] : 0.0f;
+        const bool scaled = stored[h] && args.row_scale_at != 0, shifted = stored[h] && args.bias_at != 0;
+        scale[h] = scaled ? ((const float *)(piece.record + args.row_scale_at))[row + 8 * h] : 1.0f;
+        bias[h] = shifted ? ((const float *)(piece.record + args.bias_at))[row + 8 * h] : 0.0f;
     }
-    float *to = args.out + (int64_t)(piece.pair + first) * args.out_stride + rows[0];
-    const int64_t other = args.gated ? args.rows : 8;
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
-        if (8 * j >= piece.columns)
+        if (8 * j >= all)
             break;
 #pragma unroll
-        for (int c = 0; c < 2; c++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                if (8 * j + first + c < piece.columns && rows[h] < args.rows)
-                    to[c * args.out_stride + h * other] =
-                        __fadd_rn(__fmul_rn(sums[4 * j + 2 * h + c], scale[h]), bias[h]);
-        to += 8 * args.out_stride;
+        for (int i = 0; i < 4; i++)
+            if (8 * j + i % 2 < columns && stored[i / 2])
+                __stcg(to + i % 2 * stride + i / 2 * other,
+                       __fadd_rn(__fmul_rn(sums[4 * j + i], scale[i / 2]), bias[i / 2]));
+        to += 8 * stride;
     }
 }
 
@@ -206,8 +207,8 @@ __device__ __forceinline__ void mox_sm90_store8(const mox_sm90_args &args, const
     for (int i = 0; i < MOX_SM90_EIGHT / 2; i++)
         pairs[i] = args.output == MOX_SM90_ACT_F16 ? mox_convert_f16x2(x[2 * i], x[2 * i + 1]) :
                                                      mox_convert_bf16x2(x[2 * i], x[2 * i + 1]);
-    *(uint4 *)mox_sm90_next_at(args, piece, column, to * 2, args.next_stride * 2) =
-        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    __stcg((uint4 *)mox_sm90_next_at(args, piece, column, to * 2, args.next_stride * 2),
+           make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
 }
 
 /* ---- quantizing ------------------------------------------------------------------------------------------------ */
@@ -254,7 +255,7 @@ __device__ __forceinline__ void mox_sm90_store_codes(const mox_sm90_args &args, 
     for (int i = 0; i < 2; i++)
         codes[i] = mox_convert_e4m3x2(__fdiv_rn(x[4 * i], scale), __fdiv_rn(x[4 * i + 1], scale)) |
                    mox_convert_e4m3x2(__fdiv_rn(x[4 * i + 2], scale), __fdiv_rn(x[4 * i + 3], scale)) << 16;
-    *(uint2 *)mox_sm90_next_at(args, piece, column, to, args.next_stride) = make_uint2(codes[0], codes[1]);
+    __stcg((uint2 *)mox_sm90_next_at(args, piece, column, to, args.next_stride), make_uint2(codes[0], codes[1]));
 }
 
 /* The scale of the 128 outputs that the item is one of, when all have measured theirs. */
@@ -284,8 +285,9 @@ __device__ __forceinline__ void mox_sm90_quantize(const mox_sm90_args &args, mox
     if (!args.gated)
         mox_sm90_store_codes(args, piece, item.column, item.to + MOX_SM90_EIGHT, high, scale);
     if (item.to % 128 == 0 && item.to < args.next_stride)
-        args.next_scale[piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) + item.column] =
-            scale;
+        __stcg(args.next_scale + piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) +
+                   item.column,
+               scale);
 }
 
 /* What a thread keeps of a gated product's round until the others have measured theirs, which takes until after its next

@@ -84,7 +84,6 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
 {
     mox_sm90_front *front = (mox_sm90_front *)shared;
     mox_sm90_consumer c = { { 0, 0 }, 0 };
-    mox_sm90_first_turn();
     mox_grid_wait();
     mox_grid_release(); /* not before: the next kernel reads the work list without waiting */
     for (int n = 0;; n++) {
@@ -95,7 +94,6 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
         mox_sm90_compute<ELEMENT, WIDTHS>(args, shared, piece, &c);
         mox_sm90_drop(front, n, threadIdx.x % 32);
     }
-    mox_sm90_last_turn();
 }
 
 /* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have

@@ -8,8 +8,8 @@
  *     W2     [gather] -> gemm, with the list that W13 left in the same scratch
  *     traced list -> gather -> gemm to h -> gemm to act -> gemm -> show
  *
- * A gemm's weights are on their way before the kernel in front of it, a gather or the other gemm, has ended: the list is
- * older than that.
+ * A gemm's weights are on their way before the kernel in front of it, a gather or the other gemm, has ended: the list
+ * is older than that.
  *
  *     scratch | list | octets | state | gathered tokens | their scales |
  */

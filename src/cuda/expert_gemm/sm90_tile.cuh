@@ -32,8 +32,7 @@ struct mox_sm90_consumer {
     uint32_t rounds; /* of quantizing so far */
 };
 
-/* Barriers of the consumers: 1 and 2 are each warpgroup's own. */
-constexpr int MOX_SM90_OWN_BARRIER = 1, MOX_SM90_TURN_BARRIER = 3;
+constexpr int MOX_SM90_OWN_BARRIER = 1; /* and the next: the warpgroups' */
 
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep)
@@ -46,8 +45,8 @@ __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint
         mox_wgmma_e4m3<N>(d, a, b, keep);
 }
 
-/* Waits for a stage and begins its product: four MMAs, of which the last LATER are a group of their own. */
-template <int ELEMENT, int N, int LATER = 0>
+/* Waits for a stage and begins its product. */
+template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front *front, const uint8_t *stage,
                                                const mox_sm90_cursor &at, int group, int keep)
 {
@@ -56,12 +55,9 @@ __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front
     mox_mbarrier_wait(front->full + at.stage, at.parity);
     mox_wgmma_begin();
 #pragma unroll
-    for (int step = 0; step < 4; step++) {
-        if (LATER > 0 && step == 4 - LATER)
-            mox_wgmma_commit();
+    for (int step = 0; step < 4; step++)
         mox_sm90_mma<ELEMENT, N>(d, mox_wgmma_operand(a + 2 * step), mox_wgmma_operand(b + 2 * step),
                                  step > 0 ? 1 : keep);
-    }
     mox_wgmma_commit();
 }
 
@@ -119,8 +115,7 @@ __device__ __forceinline__ void mox_sm90_loop_wide(float (&acc)[N / 2], mox_sm90
     mox_sm90_next(at, args.stages);
 }
 
-/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added:
- * what hides latency best where there is little to multiply. */
+/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                      const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
@@ -155,22 +150,17 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
     }
 }
 
-/* `chunks` stages of 8-bit elements, the warpgroups in turn: while one adds, the tensor cores are the other's. Left to
- * themselves both multiply at half speed and then both add. The turn passes on when the first of four MMAs is done: by the
- * time that the other's get there, so are the rest, and the tensor cores have no pause. */
+/* `chunks` stages of 8-bit elements, one at a time: the other warpgroup has the tensor cores while this one adds. */
 template <int N>
-__device__ __forceinline__ void mox_sm90_loop_in_turn(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
-                                                      const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
-                                                      mox_sm90_cursor *at)
+__device__ __forceinline__ void mox_sm90_loop_by_one(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
+                                                     const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
+                                                     mox_sm90_cursor *at)
 {
 #pragma unroll 1
     for (int k = 0; k < chunks; k++) {
         float part[N / 2];
         const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
-        mox_named_barrier(MOX_SM90_TURN_BARRIER + me.group, 256);
-        mox_sm90_issue<MOX_SM90_E4M3, N, 3>(part, front, stage, *at, me.group, 0);
-        mox_wgmma_wait<1>();
-        mox_named_arrive(MOX_SM90_TURN_BARRIER + 1 - me.group, 256);
+        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part, stage, me);
         mox_sm90_release(args, front, at->stage, me.lane);
@@ -178,20 +168,8 @@ __device__ __forceinline__ void mox_sm90_loop_in_turn(float (&acc)[N / 2], mox_s
     }
 }
 
-/* The first turn is the first group's; the one that is passed on behind the last is taken, for a barrier is left empty. */
-__device__ __forceinline__ void mox_sm90_first_turn()
-{
-    if (threadIdx.x / 128 == 1)
-        mox_named_arrive(MOX_SM90_TURN_BARRIER, 256);
-}
-__device__ __forceinline__ void mox_sm90_last_turn()
-{
-    if (threadIdx.x / 128 == 0)
-        mox_named_barrier(MOX_SM90_TURN_BARRIER, 256);
-}
-
-/* Widths from which on warpgroups take turns. */
-constexpr int MOX_SM90_IN_TURN = 64;
+/* Widths up to which the registers hold the accumulators of two chunks under way. */
+constexpr int MOX_SM90_BY_TWO = 112;
 
 /* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
 template <int ELEMENT, int N>
@@ -202,10 +180,10 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMEN
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
     if constexpr (ELEMENT != MOX_SM90_E4M3)
         mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
-    else if constexpr (N < MOX_SM90_IN_TURN)
+    else if constexpr (N <= MOX_SM90_BY_TWO)
         mox_sm90_loop_by_two<N>(acc, front, stages, args, me, chunks, &c->at);
     else
-        mox_sm90_loop_in_turn<N>(acc, front, stages, args, me, chunks, &c->at);
+        mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks, &c->at);
 #pragma unroll
     for (int i = N / 2; i < mox_sm90_sums<ELEMENT>; i++)
         sums[i] = 0.0f;

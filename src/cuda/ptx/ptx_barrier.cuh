@@ -61,10 +61,4 @@ __device__ __forceinline__ void mox_named_barrier(uint32_t id, uint32_t threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* The same without waiting for the others. */
-__device__ __forceinline__ void mox_named_arrive(uint32_t id, uint32_t threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 #endif
