@@ -119,13 +119,16 @@ bool mox_cuda_expert_gemm_sm90_bytes_glu_admit(const mox_expert_gemm_problem *pr
     return admit_bytes(problem, why) && admit_next(problem, why);
 }
 
-/* One block of memory for both products, since the second reads what the first left there. More pairs than are counted
- * in 32 bits do not fit any memory. */
+/* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
+ * times token tiles, than are counted in 31 bits do not fit any memory. */
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
     const int64_t bytes = mox_dtype_bits(problem->weight->element) / 8;
-    if (max_pairs > INT32_MAX / 8)
+    const mox_record_shape *shape = problem->shape;
+    const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
+                  columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */
+    if (max_pairs > INT32_MAX / 8 || columns > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
         return UINT64_MAX;
     const mox_sm90_sizes sizes = { .slots = slots,
                                    .pairs = max_pairs,

@@ -3,7 +3,7 @@
  * sm90_work.cuh - which runs of chunks a block computes, in which order (the cut is described in sm90_args.h).
  *
  *     jobs      0 ........................ rounds x blocks | rest
- *               block b: b, b + blocks, ...                | chunks [rest x b / blocks, rest x (b + 1) / blocks)
+ *               block b: b, b + blocks, ...                | chunks, as many for each block, one more for the first
  *
  * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of the
  * rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks work
@@ -14,11 +14,13 @@
 
 #include "cuda/expert_gemm/sm90_ring.cuh"
 
+/* Counts fit 31 bits (scratch_bytes() sees to that): a division of 64 bits takes a tenth of a microsecond, and no weight is
+ * on its way before the first piece is known. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
     int32_t count, tiles;     /* entries; row tiles, or pairs of them */
     int32_t block, blocks;
-    int64_t rounds;           /* whole jobs before the rest */
+    int32_t rounds;           /* whole jobs before the rest */
     int32_t begin, end;       /* this block's chunks of the rest, of which there are less than two jobs a block */
     int32_t head;             /* where the job that it only begins starts; `end` when there is none */
 };
@@ -27,18 +29,17 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
 {
     mox_sm90_work w;
     const int together = mox_sm90_blocks_together(args);
-    const int64_t blocks = gridDim.x / together, block = blockIdx.x / together;
-    w.block = (int)block;
-    w.blocks = (int)blocks;
     const int4 head = *(const int4 *)args.list; /* in one load */
+    w.blocks = gridDim.x / together;
+    w.block = blockIdx.x / together;
     w.entries = (const mox_sm90_entry *)(args.list + 1);
     w.count = head.x;
     w.tiles = (args.tiles + together - 1) / together;
-    const int64_t jobs = (int64_t)head.z * w.tiles;
-    w.rounds = jobs / blocks > 1 ? jobs / blocks - 1 : 0;
-    const int64_t rest = (jobs - w.rounds * blocks) * args.chunks, busy = rest < blocks ? rest : blocks;
-    w.begin = (int)(block < busy ? rest * block / busy : rest);
-    w.end = (int)(block < busy ? rest * (block + 1) / busy : rest);
+    const int jobs = head.z * w.tiles, rounds = jobs / w.blocks - 1;
+    w.rounds = max(rounds, 0);
+    const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest % w.blocks;
+    w.begin = w.block * each + min(w.block, more);
+    w.end = w.begin + each + (w.block < more);
     const int last = w.end - w.end % args.chunks;
     w.head = last >= w.begin ? last : w.end;
     return w;
@@ -65,11 +66,11 @@ __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, 
 
 /* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
 __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w,
-                                                             int64_t job, int begin, int end, int lane)
+                                                             int job, int begin, int end, int lane)
 {
     mox_sm90_piece p;
-    const mox_sm90_entry entry = mox_sm90_find(w, (int)(job / w.tiles), lane);
-    const int local = (int)(job - (int64_t)entry.first * w.tiles), which = local % entry.tiles;
+    const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
+    const int local = job - entry.first * w.tiles, which = local % entry.tiles;
     const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
     p.tile = local / entry.tiles * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
     p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
@@ -86,12 +87,12 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
 }
 
 /* Piece `n`; begin == end when there are no more. By a whole warp. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int64_t n,
+__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
                                                             int lane)
 {
     const int chunks = args.chunks;
     const bool has_head = w.head < w.end;
-    const int64_t rest_job = w.rounds * w.blocks;
+    const int rest_job = w.rounds * w.blocks;
     if (has_head && n == 0)
         return mox_sm90_piece_of(args, w, rest_job + w.head / chunks, 0, w.end - w.head, lane);
     n -= has_head;
