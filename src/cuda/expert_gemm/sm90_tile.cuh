@@ -115,6 +115,24 @@ __device__ __forceinline__ void mox_sm90_loop_wide(float (&acc)[N / 2], mox_sm90
     mox_sm90_next(at, args.stages);
 }
 
+/* `chunks` stages of 8-bit elements, one at a time: the other warpgroup has the tensor cores while this one adds. */
+template <int N>
+__device__ __forceinline__ void mox_sm90_loop_by_one(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
+                                                     const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
+                                                     mox_sm90_cursor *at)
+{
+#pragma unroll 1
+    for (int k = 0; k < chunks; k++) {
+        float part[N / 2];
+        const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
+        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
+        mox_wgmma_wait<0>();
+        mox_sm90_promote<N>(acc, part, stage, me);
+        mox_sm90_release(args, front, at->stage, me.lane);
+        mox_sm90_next(at, args.stages);
+    }
+}
+
 /* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
@@ -139,33 +157,7 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
         mox_sm90_promote<N>(acc, part[1], stage[1], me);
         mox_sm90_release(args, front, second.stage, me.lane);
     }
-    if (k < chunks) {
-        float part[N / 2];
-        const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
-        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
-        mox_wgmma_wait<0>();
-        mox_sm90_promote<N>(acc, part, stage, me);
-        mox_sm90_release(args, front, at->stage, me.lane);
-        mox_sm90_next(at, args.stages);
-    }
-}
-
-/* `chunks` stages of 8-bit elements, one at a time: the other warpgroup has the tensor cores while this one adds. */
-template <int N>
-__device__ __forceinline__ void mox_sm90_loop_by_one(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
-                                                     const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
-                                                     mox_sm90_cursor *at)
-{
-#pragma unroll 1
-    for (int k = 0; k < chunks; k++) {
-        float part[N / 2];
-        const uint8_t *stage = mox_sm90_stage_at(args, stages, *at);
-        mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
-        mox_wgmma_wait<0>();
-        mox_sm90_promote<N>(acc, part, stage, me);
-        mox_sm90_release(args, front, at->stage, me.lane);
-        mox_sm90_next(at, args.stages);
-    }
+    mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks - k, at);
 }
 
 /* Widths up to which the registers hold the accumulators of two chunks under way. */
