@@ -103,10 +103,11 @@ done
 ! grep -q '"isa_found": "a' "$tmp/out" ||
     sed -n '/"features_capped"/,/]/p' "$tmp/out" | grep -q avx2 || fail "MOXIE_MAX_ISA=scalar did not cap avx2"
 
-# A picture that is whole, or none and nothing beside it. Without a gnuplot there may still be an emulator on the path.
+# A picture that is whole, or none and nothing beside it. Without a gnuplot there may still be an emulator on the path, and
+# what starts it.
 mkdir "$tmp/bin"
-for emulator in qemu-x86_64 qemu-aarch64; do
-    ! command -v "$emulator" >/dev/null || ln -s "$(command -v "$emulator")" "$tmp/bin/$emulator"
+for program in env qemu-x86_64 qemu-aarch64; do
+    ! command -v "$program" >/dev/null || ln -s "$(command -v "$program")" "$tmp/bin/$program"
 done
 # shellcheck disable=SC2086
 expect 4 "gnuplot-nox" env PATH="$tmp/bin" "$moxie" bench $small --tokens 1 --plot "$tmp/plot.svg"
