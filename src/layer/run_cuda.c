@@ -67,7 +67,7 @@ static moxie_status run_shared_gate(const device_run *d)
                                          .out = AT(&d->run, float, shared_weight) });
 }
 
-/* Logits that were given, as f32 where the caller wants them: by the row that leaves numbers unquantized. */
+/* Logits that were given, as f32 where the caller wants them. */
 static moxie_status hand_on_logits(const device_run *d)
 {
     const moxie_run_args *a = &d->run.args;
@@ -84,7 +84,7 @@ static moxie_status hand_on_logits(const device_run *d)
                                                      .stride = experts,
                                                      .values = a->logits_out,
                                                      .group_cols = experts } };
-    return d->table->quant_act[MOX_CUDA_AT_quant_act_simple](&widen, d->stream, d->error);
+    return d->table->quant_act[d->run.plan->rows.cuda.widen->cuda.launcher](&widen, d->stream, d->error);
 }
 
 static moxie_status run_topk(device_run *d)

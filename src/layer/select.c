@@ -275,6 +275,7 @@ typedef struct chosen_experts {
 
 typedef struct chosen {
     const mox_kernel *router, *topk, *permute, *shared_gate, *combine;
+    const mox_kernel *widen; /* logits to f32; NULL on the host, which needs no kernel for that */
     chosen_experts routed, shared;
 } chosen;
 
@@ -288,6 +289,19 @@ static moxie_status choose_quantizer(selector *s, const char *role, const moxie_
         .weighed = weighed,
     };
     return choose(s, &quant_act_family, role, &problem, act_remark(quant), out);
+}
+
+/* What leaves numbers unquantized, in f32. No line of the plan: only runs that give logits and want them back have it. */
+static moxie_status choose_widening(const selector *s, const mox_kernel **out)
+{
+    const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
+    const mox_cuda_quant_act_problem problem = { .quant = &none, .operand = MOX_CUDA_OPERAND_F32 };
+    mox_refusal why = { "it has no rows", "" };
+    for (int32_t i = 0; (*out = row_at(s, &quant_act_family, i)) != NULL; i++)
+        if (admits(s, &quant_act_family, *out, &problem, &why))
+            return MOXIE_OK;
+    return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error, "no kernel of family quant_act widens logits: the last one %s; %s",
+                    why.reason, why.remedy);
 }
 
 static moxie_status choose_experts(selector *s, const expert_request *r, chosen_experts *out)
@@ -332,6 +346,8 @@ static moxie_status choose_all(selector *s, const mox_layout *routed, const mox_
     const char *routing = mox_arena_strndup(&s->steps->arena, words, strlen(words));
     MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the words of a plan");
     MOX_TRY(choose(s, &topk_family, "", c, routing, &out->topk));
+    if (s->cuda != NULL)
+        MOX_TRY(choose_widening(s, &out->widen));
     MOX_TRY(choose(s, &permute_family, "", NULL, "", &out->permute));
     MOX_TRY(choose_experts(s, &routed_request, &out->routed));
     if (mox_config_computes_shared(c))
@@ -376,6 +392,7 @@ static mox_cuda_rows cuda_rows(const chosen *c)
 {
     return (mox_cuda_rows) { .router = (const mox_cuda_dense_row *)c->router,
                              .topk = (const mox_cuda_topk_row *)c->topk,
+                             .widen = (const mox_cuda_quant_act_row *)c->widen,
                              .permute = (const mox_cuda_permute_row *)c->permute,
                              .routed = cuda_experts(&c->routed),
                              .shared = cuda_experts(&c->shared),

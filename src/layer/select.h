@@ -48,6 +48,7 @@ typedef struct mox_cuda_expert_rows {
 typedef struct mox_cuda_rows {
     const mox_cuda_dense_row *router, *shared_gate;
     const mox_cuda_topk_row *topk;
+    const mox_cuda_quant_act_row *widen; /* logits that were given, to f32 for the caller */
     const mox_cuda_permute_row *permute;
     mox_cuda_expert_rows routed, shared;
     const mox_cuda_combine_row *combine;
