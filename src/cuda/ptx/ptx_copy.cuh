@@ -19,6 +19,16 @@ __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, 
                  : "memory");
 }
 
+/* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier told. */
+__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
+                                                     uint16_t ranks)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
+                 "l"(global), "r"(bytes), "r"(mox_shared_address(barrier)), "h"(ranks)
+                 : "memory");
+}
+
 /* For what is read once: L2 gives up its lines before all others. */
 __device__ __forceinline__ uint64_t mox_policy_read_once()
 {
@@ -34,16 +44,6 @@ __device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *globa
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
                  "l"(global), "r"(bytes), "r"(mox_shared_address(barrier)), "l"(policy)
-                 : "memory");
-}
-
-/* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier told. */
-__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
-                                                     uint16_t ranks)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(mox_shared_address(barrier)), "h"(ranks)
                  : "memory");
 }
 
