@@ -99,8 +99,10 @@ static __device__ void add_up(const mox_cuda_expert_gemm_args &args, const tile 
     finish(args, t, c);
 }
 
-template <Source SOURCE, bool EXACT>
-static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+/* STEPS: E2M1 in short groups, of which simple_short.cuh takes chunks up to the first that it cannot. */
+template <Source SOURCE, bool EXACT, int STEPS = 0>
+static __global__ void __launch_bounds__(THREADS, STEPS > 0 ? 3 : 2)
+simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
     extern __shared__ __align__(16) uint8_t shared[];
     chunk &c = *reinterpret_cast<chunk *>(shared);
@@ -108,30 +110,16 @@ static __global__ void __launch_bounds__(THREADS, 2) simple_any_kernel(const __g
     if (!open_tile(args, &t, &c))
         return;
     const int lane = threadIdx.x % LANES;
+    const int64_t cols = t.matrix->cols;
     float_sums sums = {};
-    for (int64_t k = 0; k < t.matrix->cols; k += CHUNK)
-        multiply_chunk<SOURCE, EXACT>(args, &t, k, lane, &c, &sums);
-    add_up(args, t, lane, sums, &c);
-}
-
-/* E2M1 in short groups. From the first chunk on that simple_short.cuh does not take, all go the general way. */
-template <int STEPS>
-static __global__ void __launch_bounds__(THREADS, 3) simple_short_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
-{
-    extern __shared__ __align__(16) uint8_t shared[];
-    chunk &c = *reinterpret_cast<chunk *>(shared);
-    tile t;
-    if (!open_tile(args, &t, &c))
-        return;
-    const int lane = threadIdx.x % LANES;
-    const int32_t cols = static_cast<int32_t>(t.matrix->cols);
-    const short_source source = open_short<STEPS>(args, t, &c);
-    float_sums sums = {};
-    int32_t k = 0;
-    for (; k < cols && !t.ordered && load_short<STEPS>(source, k, &c); k += CHUNK)
-        multiply_short<STEPS>(c.brief, cols - k < CHUNK ? cols - k : CHUNK, sums.total);
+    int64_t k = 0;
+    if constexpr (STEPS > 0) {
+        const short_source source = open_short<STEPS>(args, t, &c);
+        for (; k < cols && !t.ordered && load_short<STEPS>(source, static_cast<int32_t>(k), &c); k += CHUNK)
+            multiply_short<STEPS>(c.brief, cols - k < CHUNK ? static_cast<int32_t>(cols - k) : CHUNK, sums.total);
+    }
     for (; k < cols; k += CHUNK)
-        multiply_chunk<SOURCE_BITS4, true>(args, &t, k, lane, &c, &sums);
+        multiply_chunk<SOURCE, EXACT>(args, &t, k, lane, &c, &sums);
     add_up(args, t, lane, sums, &c);
 }
 
@@ -255,7 +243,7 @@ moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_a
     kernel_fn kernel = exact ? simple_any_kernel<SOURCE_BITS, true> : simple_any_kernel<SOURCE_BITS, false>;
     const int steps = exact ? short_steps(*args) : 0;
     if (steps != 0)
-        kernel = steps == 1 ? simple_short_kernel<1> : simple_short_kernel<2>;
+        kernel = steps == 1 ? simple_any_kernel<SOURCE_BITS4, true, 1> : simple_any_kernel<SOURCE_BITS4, true, 2>;
     else if (args->element_bits == 4)
         kernel = exact ? simple_any_kernel<SOURCE_BITS4, true> : simple_any_kernel<SOURCE_BITS4, false>;
     else if (args->element_bits == 8)
