@@ -130,10 +130,9 @@ uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, 
 {
     const uint32_t front = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
                                                       mox_sm90_tokens_at<MOX_SM90_BF16>;
-    const uint32_t around = MOX_SM90_FRONT + MOX_SM90_GROUPS * MOX_SM90_STAGING;
     *stage_bytes = front + (uint32_t)most * 128;
-    *stages = (int32_t)min((MOX_SM90_SHARED - around) / *stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
-    return around + (uint32_t)*stages * *stage_bytes;
+    *stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / *stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
+    return MOX_SM90_FRONT + (uint32_t)*stages * *stage_bytes;
 }
 
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
@@ -160,8 +159,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const mox_sm90_kernel kernel = element == MOX_SM90_BF16  ? mox_sm90_kernel_bf16() :
                                    element == MOX_SM90_F16 ? mox_sm90_kernel_f16() :
                                                              mox_sm90_kernel_e4m3();
-    const uint32_t around = MOX_SM90_FRONT + MOX_SM90_GROUPS * MOX_SM90_STAGING;
-    const uint32_t shared = around + (uint32_t)args->stages * args->stage_bytes;
+    const uint32_t shared = MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;

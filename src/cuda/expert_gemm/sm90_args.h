@@ -34,7 +34,7 @@
 
 #include <moxie/moxie.h>
 
-#define MOX_SM90_MOST_COLUMNS       256 /* of a token tile */
+#define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 

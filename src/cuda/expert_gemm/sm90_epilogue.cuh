@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_epilogue.cuh - what becomes of a finished tile of one warpgroup, 64 rows by up to 256 columns.
+ * sm90_epilogue.cuh - what becomes of a finished tile of one warpgroup, 64 rows by up to 288 columns, straight from the
+ * accumulators:
  *
- *     rows     accumulators -> row scale, bias -> out: the eight lanes of a column write 32 bytes
- *     act      accumulators -> staging, 32 columns at a time -> row scale, bias, activation -> the operand of W2
+ *     rows     row scale, bias -> out: the eight lanes of a column write 32 bytes
+ *     act      row scale, bias, act(gate, up) in place of the gates -> the operand of W2
  *
- * A row of the product is a column of the output, so the tile is turned around through shared memory; a thread then has
- * 16 rows of one column: eight gates and their ups, or 16 outputs.
+ * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is a
+ * column of the output: a warp turns its outputs around, 8 by 8, from register to register, and writes 16 bytes a token
+ * (8 of codes).
  *
  * Nothing here reads device memory that is not on its way already: where weights stream, a word of its own waits in
  * DRAM's queue for as long as 20 us.
  *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
- * gated product of both blocks of a pair. Each leaves what it has found with all (`greatest`), does the activations of the
- * next 32 columns, and then quantizes with what the others have left meanwhile.
+ * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -64,69 +65,47 @@ __device__ __forceinline__ void mox_sm90_end_rows(const float (&sums)[SUMS], con
 
 /* ---- activations ----------------------------------------------------------------------------------------------- */
 
-constexpr int MOX_SM90_EIGHT = 8;
-
-/* What a thread has of a column: 16 rows of the product, which are eight or 16 outputs from `to` on. */
-struct mox_sm90_item {
-    int column; /* of the tile */
-    int row;    /* of the product */
-    int to;
+/* Where this thread's part of a tile lies: sums[4j + 2h + c] is row `row` + 8h of the product, column 8j + 2 (lane % 4) + c.
+ * Of a gated product h = 0 is the gate and h = 1 the up of output `to`; of another they are outputs `to` and `to` + 8. */
+struct mox_sm90_spot {
+    int row, to;
+    bool stored[2]; /* outputs that there are */
 };
 
-__device__ __forceinline__ mox_sm90_item mox_sm90_item_of(const mox_sm90_args &args, const mox_sm90_piece &piece, int turn,
+__device__ __forceinline__ mox_sm90_spot mox_sm90_spot_of(const mox_sm90_args &args, const mox_sm90_piece &piece,
                                                           const mox_sm90_place &me)
 {
-    mox_sm90_item item;
-    item.column = turn * MOX_SM90_TURN + me.thread / 4;
-    item.row = piece.tile * 128 + me.group * 64 + me.thread % 4 * 16;
-    item.to = args.gated ? item.row / 2 : item.row;
-    return item;
+    mox_sm90_spot spot;
+    spot.row = piece.tile * 128 + me.group * 64 + me.warp * 16 + me.lane / 4;
+    spot.to = args.gated ? spot.row / 16 * 8 + spot.row % 8 : spot.row;
+    spot.stored[0] = spot.to < args.rows;
+    spot.stored[1] = (args.gated ? spot.to : spot.to + 8) < args.rows;
+    return spot;
 }
 
-/* Accumulators of columns 32 b .. to staging. */
+/* Row scales and biases, where there are any. */
 template <int SUMS>
-__device__ __forceinline__ void mox_sm90_stage(const float (&sums)[SUMS], int b, float *staging, const mox_sm90_place &me)
+__device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const uint8_t *record,
+                                                const mox_sm90_spot &spot)
 {
-    float *to = staging + me.lane % 4 * 2 * MOX_SM90_TURN_STRIDE + me.warp * 16 + me.lane / 4;
-#pragma unroll
-    for (int j = 0; j < SUMS / 4; j++)
-        if (j / 4 == b) {
-            float *column = to + j % 4 * 8 * MOX_SM90_TURN_STRIDE;
-            column[0] = sums[4 * j];
-            column[MOX_SM90_TURN_STRIDE] = sums[4 * j + 1];
-            column[8] = sums[4 * j + 2];
-            column[MOX_SM90_TURN_STRIDE + 8] = sums[4 * j + 3];
-        }
-}
-
-/* Eight neighbours at 16-byte steps. */
-__device__ __forceinline__ void mox_sm90_load8(float (&x)[MOX_SM90_EIGHT], const float *from)
-{
-    const float4 low = ((const float4 *)from)[0], high = ((const float4 *)from)[1];
-    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-}
-
-/* Eight finished rows of the product from `row` on. */
-__device__ __forceinline__ void mox_sm90_finish8(float (&x)[MOX_SM90_EIGHT], const mox_sm90_args &args,
-                                                 const uint8_t *record, int row)
-{
-    float with[MOX_SM90_EIGHT];
+    float with[2];
     if (args.row_scale_at != 0) {
-        mox_sm90_load8(with, (const float *)(record + args.row_scale_at) + row);
+        for (int h = 0; h < 2; h++)
+            with[h] = spot.stored[h] ? ((const float *)(record + args.row_scale_at))[spot.row + 8 * h] : 1.0f;
 #pragma unroll
-        for (int i = 0; i < MOX_SM90_EIGHT; i++)
-            x[i] = __fmul_rn(x[i], with[i]);
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = __fmul_rn(sums[i], with[i / 2 % 2]);
     }
     if (args.bias_at != 0) {
-        mox_sm90_load8(with, (const float *)(record + args.bias_at) + row);
+        for (int h = 0; h < 2; h++)
+            with[h] = spot.stored[h] ? ((const float *)(record + args.bias_at))[spot.row + 8 * h] : 0.0f;
 #pragma unroll
-        for (int i = 0; i < MOX_SM90_EIGHT; i++)
-            x[i] = __fadd_rn(x[i], with[i]);
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = __fadd_rn(sums[i], with[i / 2 % 2]);
     }
 }
 
-/* All kinds but the commonest: there once, not eight times side by side. */
+/* All kinds but the commonest. */
 static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float alpha, float beta, float gate_limit,
                                                            float up_limit, float gate, float up)
 {
@@ -145,222 +124,229 @@ __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, floa
     return __fmul_rn(__fmul_rn(g, mox_reciprocal_approximate(__fadd_rn(1.0f, e))), u);
 }
 
-/* gate[i] = act(gate[i], up[i]), zero from `count` on. */
-__device__ __forceinline__ void mox_sm90_activate8(int32_t kind, const mox_glu_parameters &parameters,
-                                                   float (&gate)[MOX_SM90_EIGHT], const float (&up)[MOX_SM90_EIGHT],
-                                                   int count)
+/* Outputs take the places of their gates (of an ungated product, of their sums); zero where there is none. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_activate(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                  const mox_glu_parameters &p, const mox_sm90_spot &spot, int columns)
 {
-    const mox_glu_parameters p = parameters;
+    const int32_t kind = args.activation.kind;
+    const bool gated = args.gated;
 #pragma unroll
-    for (int i = 0; i < MOX_SM90_EIGHT; i++) {
-        if (kind == MOXIE_ACT_SILU)
-            gate[i] = mox_sm90_silu(p, gate[i], up[i]);
-        else
-            gate[i] = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, gate[i], up[i]);
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= columns)
+            break;
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            float &low = sums[4 * j + c], &high = sums[4 * j + 2 + c];
+            if (kind == MOXIE_ACT_SILU)
+                low = mox_sm90_silu(p, low, high);
+            else
+                low = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, low, high);
+            if (!gated)
+                high = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, high, high);
+            low = spot.stored[0] ? low : 0.0f;
+            high = spot.stored[1] ? high : 0.0f;
+        }
     }
-#pragma unroll
-    for (int i = 0; i < MOX_SM90_EIGHT; i++)
-        gate[i] = i < count ? gate[i] : 0.0f;
 }
 
-/* The item's outputs: low, and of an ungated product high, 8 further on. */
-__device__ __forceinline__ void mox_sm90_item_outputs(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                      const mox_glu_parameters &parameters, const float *staging,
-                                                      const mox_sm90_item &item, float (&low)[MOX_SM90_EIGHT],
-                                                      float (&high)[MOX_SM90_EIGHT])
+/* Byte `to` of column 0 of a token tile in the operand of the next product, of rows of `stride` bytes, for those who write
+ * columns c with c % 8 == `eighth`; column c is 128 c bytes on. */
+__device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_piece &piece, int to,
+                                                     int eighth, int64_t stride)
 {
-    const float *column = staging + item.column % MOX_SM90_TURN * MOX_SM90_TURN_STRIDE + item.row % 64;
-    mox_sm90_load8(low, column);
-    mox_sm90_load8(high, column + MOX_SM90_EIGHT);
-    if (item.to < args.rows) {
-        mox_sm90_finish8(low, args, piece.record, item.row);
-        mox_sm90_finish8(high, args, piece.record, item.row + MOX_SM90_EIGHT);
-    }
-    mox_sm90_activate8(args.activation.kind, parameters, low, high, args.rows - item.to);
-    if (!args.gated)
-        mox_sm90_activate8(args.activation.kind, parameters, high, high, args.rows - item.to - MOX_SM90_EIGHT);
+    const int in = to % 128;
+    return (uint8_t *)args.next + piece.row * stride + (int64_t)(to / 128) * mox_sm90_tile_rows(piece) * 128 +
+           ((in / 16 ^ eighth) << 4) + in % 16;
 }
 
-/* Where byte `to` of column `c` of a token tile lies in the operand of the next product, of rows of `stride` bytes. */
-__device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_piece &piece, int c,
-                                                     int64_t to, int64_t stride)
+/* f32 outputs, for those who look at a run. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_store_f32(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                   const mox_sm90_piece &piece, const mox_sm90_spot &spot, int lane)
 {
-    const int in = (int)(to % 128);
-    return (uint8_t *)args.next + piece.row * stride + to / 128 * mox_sm90_tile_rows(piece) * 128 + c * 128 +
-           ((in / 16 ^ (c & 7)) << 4) + in % 16;
-}
-
-/* Eight outputs that are not quantized. */
-__device__ __forceinline__ void mox_sm90_store8(const mox_sm90_args &args, const mox_sm90_piece &piece, int column, int to,
-                                                const float (&x)[MOX_SM90_EIGHT])
-{
-    uint32_t pairs[MOX_SM90_EIGHT / 2];
-    if (args.output == MOX_SM90_ACT_F32) {
-        for (int i = 0; i < MOX_SM90_EIGHT; i++)
-            if (to + i < args.rows)
-                args.out[(int64_t)(piece.pair + column) * args.out_stride + to + i] = x[i];
-        return;
-    }
-    if (to >= args.next_stride)
-        return;
+    float *to = args.out + (piece.pair + lane % 4 * 2) * args.out_stride + spot.to;
 #pragma unroll
-    for (int i = 0; i < MOX_SM90_EIGHT / 2; i++)
-        pairs[i] = args.output == MOX_SM90_ACT_F16 ? mox_convert_f16x2(x[2 * i], x[2 * i + 1]) :
-                                                     mox_convert_bf16x2(x[2 * i], x[2 * i + 1]);
-    __stcg((uint4 *)mox_sm90_next_at(args, piece, column, to * 2, args.next_stride * 2),
-           make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+    for (int i = 0; i < SUMS; i++) {
+        const int h = i / 2 % 2, column = i / 4 * 8 + i % 2;
+        if (column + lane % 4 * 2 < piece.columns && spot.stored[h] && (h == 0 || !args.gated))
+            to[column * args.out_stride + 8 * h] = sums[i];
+    }
+}
+
+/* 16-bit outputs: a lane ends with two neighbours of one token, four lanes with all eight. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_store_wide(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                    const mox_sm90_piece &piece, const mox_sm90_spot &spot, int h, int lane)
+{
+    const int first = spot.to - lane / 4 + 8 * h, columns = piece.columns;
+    const int end = first < args.next_stride ? columns : 0;
+    const bool f16 = args.output == MOX_SM90_ACT_F16;
+    uint8_t *to = mox_sm90_next_at(args, piece, first * 2, lane / 4, args.next_stride * 2) + lane / 4 * 128 + lane % 4 * 4;
+#pragma unroll
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= columns)
+            break;
+        const float low = sums[4 * j + 2 * h], high = sums[4 * j + 2 * h + 1];
+        const uint32_t turned = mox_transpose_8x8(f16 ? mox_convert_f16x2(low, high) : mox_convert_bf16x2(low, high));
+        if (8 * j + lane / 4 < end)
+            __stcg((uint32_t *)(to + j * 8 * 128), turned);
+    }
 }
 
 /* ---- quantizing ------------------------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ float mox_sm90_greatest8(const float (&x)[MOX_SM90_EIGHT], float so_far)
+/* Adds this warp's greatest magnitudes of each column to those of everyone who has a part of the 128. Of eight columns at a
+ * time, eight lanes that have eight rows: each step halves the columns of a lane and doubles its rows. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
+                                                 uint32_t round, int columns, int lane)
 {
-#pragma unroll
-    for (int i = 0; i < MOX_SM90_EIGHT; i++)
-        so_far = fmaxf(so_far, fabsf(x[i]));
-    return so_far;
-}
-
-/* Leaves the greatest magnitude of this warpgroup's outputs of each column with everyone who has a part of the 128. */
-__device__ __forceinline__ void mox_sm90_measure(const mox_sm90_args &args, mox_sm90_front *front, uint32_t round,
-                                                 float greatest, const mox_sm90_place &me)
-{
-    greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, 1));
-    greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, 2));
     const int rank = mox_sm90_rank(args);
-    float *at = &front->greatest[round % MOX_SM90_ROUNDS][me.thread / 4]
-                                [args.gated ? rank * MOX_SM90_GROUPS + me.group : me.group];
+    uint32_t *greatest = front->greatest[round % 2];
     uint64_t *barrier = front->measured + round % 2;
-    if (me.thread % 4 == 0) {
-        *at = greatest;
-        if (args.gated)
-            mox_cluster_store(mox_cluster_address(at, rank ^ 1), greatest);
+#pragma unroll
+    for (int first = 0; first < SUMS / 4; first += 4) {
+        if (8 * first >= columns)
+            break;
+        float x[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int at = 4 * (first + i / 2) + i % 2;
+            x[i] = at < SUMS ? fmaxf(0.0f, fabsf(sums[at < SUMS ? at : 0])) : 0.0f;
+            if (!args.gated && at < SUMS)
+                x[i] = fmaxf(x[i], fabsf(sums[at < SUMS ? at + 2 : 0]));
+        }
+#pragma unroll
+        for (int half = 4; half > 0; half /= 2) {
+            const bool upper = (lane / 4 & half) != 0;
+#pragma unroll
+            for (int i = 0; i < half; i++) {
+                const float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + half], 4 * half);
+                x[i] = fmaxf(upper ? x[i + half] : x[i], other);
+            }
+        }
+        const int column = 8 * (first + lane / 8) + lane % 4 * 2 + lane / 4 % 2;
+        if (column < columns) {
+            mox_shared_max(greatest + column, __float_as_uint(x[0]));
+            if (args.gated)
+                mox_cluster_max(mox_cluster_address(greatest + column, rank ^ 1), __float_as_uint(x[0]));
+        }
     }
     __syncwarp();
-    if (me.lane == 0) {
+    if (lane == 0) {
         mox_mbarrier_arrive(barrier);
         if (args.gated)
             mox_cluster_arrive_release(mox_cluster_address(barrier, rank ^ 1));
     }
 }
 
-/* Eight codes by the rule of fp8_group() in quant/act_quant.c, operation by operation. */
-__device__ __forceinline__ void mox_sm90_store_codes(const mox_sm90_args &args, const mox_sm90_piece &piece, int column,
-                                                     int to, const float (&x)[MOX_SM90_EIGHT], float scale)
+/* The scales of the columns, when all have measured theirs; a thread of the consumers each, and zero for the round after
+ * the next. */
+__device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front, const mox_sm90_piece &piece,
+                                               uint32_t round, const mox_sm90_place &me)
 {
-    uint32_t codes[2];
-    if (to >= args.next_stride)
-        return;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        codes[i] = mox_convert_e4m3x2(__fdiv_rn(x[4 * i], scale), __fdiv_rn(x[4 * i + 1], scale)) |
-                   mox_convert_e4m3x2(__fdiv_rn(x[4 * i + 2], scale), __fdiv_rn(x[4 * i + 3], scale)) << 16;
-    __stcg((uint2 *)mox_sm90_next_at(args, piece, column, to, args.next_stride), make_uint2(codes[0], codes[1]));
-}
-
-/* The scale of the 128 outputs that the item is one of, when all have measured theirs. */
-__device__ __forceinline__ float mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front, uint32_t round,
-                                                const mox_sm90_item &item)
-{
+    const int group = (int)(args.gated ? piece.tile / 2 : piece.tile);
+    const bool leaves = (!args.gated || piece.tile % 2 == 0) && group * 128 < args.next_stride;
+    float *to = args.next_scale + piece.row * (args.next_stride / 128) + (int64_t)group * mox_sm90_tile_rows(piece);
     mox_cluster_wait(front->measured + round % 2, round / 2 & 1);
-    const float *parts = front->greatest[round % MOX_SM90_ROUNDS][item.column % MOX_SM90_TURN];
-    float amax = fmaxf(parts[0], parts[1]);
-    if (args.gated)
-        amax = fmaxf(amax, fmaxf(parts[2], parts[3]));
-    amax = fminf(amax, FLT_MAX);
-    const float scale = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
-    return args.scale_is_power_of_two ? mox_power_of_two_up(scale > 1e-10f ? scale : 1e-10f) : scale;
+    for (int c = me.group * 128 + me.thread; c < piece.columns; c += 128 * MOX_SM90_GROUPS) {
+        const float amax = fminf(__uint_as_float(front->greatest[round % 2][c]), FLT_MAX);
+        const float plain = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
+        const float scale = args.scale_is_power_of_two ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
+        front->greatest[round % 2][c] = 0;
+        front->scales[c] = make_float2(scale, __frcp_rn(scale));
+        if (leaves)
+            __stcg(to + c, scale);
+    }
+    mox_named_barrier(MOX_SM90_ALL_BARRIER, 128 * MOX_SM90_GROUPS);
 }
 
-/* An item to codes: eight of a gated product, 16 of another. */
-__device__ __forceinline__ void mox_sm90_quantize(const mox_sm90_args &args, mox_sm90_front *front,
-                                                  const mox_sm90_piece &piece, uint32_t round,
-                                                  const mox_sm90_item &item, const float (&low)[MOX_SM90_EIGHT],
-                                                  const float (&high)[MOX_SM90_EIGHT])
+/* x / scale rounded to nearest for what its code depends on, scale.y being the reciprocal, rounded to nearest: the quotient
+ * is off by at most one place, which a step on its remainder corrects (Markstein). Nothing underflows from 2^-11 on, and
+ * what is smaller has code 0; infinities are brought to where the step is harmless, codes end at 448; zeros keep their
+ * sign. */
+__device__ __forceinline__ float mox_sm90_divide(float x, float2 scale)
 {
-    const float scale = mox_sm90_scale(args, front, round, item);
-    if (item.column >= piece.columns)
-        return;
-    mox_sm90_store_codes(args, piece, item.column, item.to, low, scale);
-    if (!args.gated)
-        mox_sm90_store_codes(args, piece, item.column, item.to + MOX_SM90_EIGHT, high, scale);
-    if (item.to % 128 == 0 && item.to < args.next_stride)
-        __stcg(args.next_scale + piece.row * (args.next_stride / 128) + item.to / 128 * mox_sm90_tile_rows(piece) +
-                   item.column,
-               scale);
+    const float near = mox_bound_magnitude(__fmul_rn(x, scale.y), 1e30f);
+    return copysignf(__fmaf_rn(__fmaf_rn(-near, scale.x, x), scale.y, near), x);
 }
 
-/* What a thread keeps of a gated product's round until the others have measured theirs, which takes until after its next
- * one. (Of others there is no wait: the 128 outputs are of one block.) */
-struct mox_sm90_kept {
-    mox_sm90_item item;
-    float x[MOX_SM90_EIGHT];
-};
+/* Codes by the rule of fp8_group() in quant/act_quant.c, operation by operation. Of 16 columns at a time a lane ends with
+ * four neighbours of one token, two lanes with all eight: pairs of codes, two tokens each, are turned around as 16 bits,
+ * and neighbours then exchange a token. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                     const mox_sm90_front *front, const mox_sm90_piece &piece,
+                                                     const mox_sm90_spot &spot, int h, int lane)
+{
+    const int first = spot.to - lane / 4 + 8 * h, columns = piece.columns, odd = lane & 1;
+    const int end = first < args.next_stride ? columns : 0;
+    const int column = lane / 4 % 2 * 8 + lane / 8 * 2 + odd;
+    const float4 *scales = (const float4 *)front->scales + lane % 4; /* of two columns */
+    uint8_t *to = mox_sm90_next_at(args, piece, first, column % 8, args.next_stride) + column * 128 + lane / 2 % 2 * 4;
+#pragma unroll
+    for (int j = 0; j < SUMS / 4; j += 2) {
+        if (8 * j >= columns)
+            break;
+        uint32_t codes = 0;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float4 scale = scales[4 * (j + i)];
+            const float *x = sums + 4 * (j + i) + 2 * h;
+            codes |= mox_convert_e4m3x2(mox_sm90_divide(x[0], make_float2(scale.x, scale.y)),
+                                        mox_sm90_divide(x[1], make_float2(scale.z, scale.w))) << 16 * i;
+        }
+        /* this lane's token in the low half, its neighbour's in the high half */
+        const uint32_t own = __byte_perm(mox_transpose_8x8(codes), 0, odd ? 0x2031 : 0x3120);
+        const uint32_t other = __shfl_xor_sync(~0u, own, 1);
+        if (8 * j + column < end)
+            __stcg((uint32_t *)(to + j * 8 * 128), __byte_perm(own, other, odd ? 0x1076 : 0x7610));
+    }
+}
 
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-/* Outputs of 32 columns, from staging on. */
-template <bool KEEPS>
-__device__ __forceinline__ void mox_sm90_end_turn(const mox_sm90_args &args, mox_sm90_front *front,
-                                                  const mox_sm90_piece &piece, const float *staging, int turn,
-                                                  const mox_sm90_place &me, uint32_t *rounds, mox_sm90_kept *kept)
-{
-    const mox_sm90_item item = mox_sm90_item_of(args, piece, turn, me);
-    float low[MOX_SM90_EIGHT], high[MOX_SM90_EIGHT];
-    mox_sm90_item_outputs(args, piece, front->parameters[me.group], staging, item, low, high);
-    if (args.output != MOX_SM90_ACT_E4M3) {
-        if (item.column >= piece.columns)
-            return;
-        mox_sm90_store8(args, piece, item.column, item.to, low);
-        if (!args.gated)
-            mox_sm90_store8(args, piece, item.column, item.to + MOX_SM90_EIGHT, high);
-        return;
-    }
-    const uint32_t round = (*rounds)++;
-    mox_sm90_measure(args, front, round, mox_sm90_greatest8(low, args.gated ? 0.0f : mox_sm90_greatest8(high, 0.0f)), me);
-    if (!KEEPS || !args.gated) {
-        mox_sm90_quantize(args, front, piece, round, item, low, high);
-        return;
-    }
-    if (turn > 0)
-        mox_sm90_quantize(args, front, piece, round - 1, kept->item, kept->x, kept->x);
-    kept->item = item;
-#pragma unroll
-    for (int i = 0; i < MOX_SM90_EIGHT; i++)
-        kept->x[i] = low[i];
-}
-
-/* KEEPS: there are registers for what the next round is to quantize. */
-template <bool KEEPS, int SUMS>
-__device__ __forceinline__ void mox_sm90_end_act(const float (&sums)[SUMS], mox_sm90_front *front,
-                                                 const mox_sm90_piece &piece, const mox_sm90_place &me, uint32_t *rounds)
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
+                                                 const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
-    float *staging = (float *)((uint8_t *)front + MOX_SM90_FRONT + (uint64_t)args.stages * args.stage_bytes +
-                               me.group * MOX_SM90_STAGING);
-    mox_sm90_kept kept;
-#pragma unroll 1
-    for (int turn = 0; turn * MOX_SM90_TURN < piece.columns; turn++) {
-        mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128); /* staging is free again */
-        mox_sm90_stage(sums, turn, staging, me);
-        if (turn == 0 && me.thread == 0)
-            front->parameters[me.group] =
-                mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1);
-        mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-        mox_sm90_end_turn<KEEPS>(args, front, piece, staging, turn, me, rounds, &kept);
+    const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
+    const int halves = args.gated ? 1 : 2;
+    if (piece.columns == 0)
+        return;
+    mox_sm90_finish(sums, args, piece.record, spot);
+    mox_sm90_activate(sums, args,
+                      mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1), spot,
+                      piece.columns);
+    if (args.output == MOX_SM90_ACT_F32) {
+        mox_sm90_store_f32(sums, args, piece, spot, me.lane);
+        return;
     }
-    if (KEEPS && args.output == MOX_SM90_ACT_E4M3 && args.gated && piece.columns > 0)
-        mox_sm90_quantize(args, front, piece, *rounds - 1, kept.item, kept.x, kept.x);
+    if (args.output == MOX_SM90_ACT_E4M3) {
+        const uint32_t round = (*rounds)++;
+        mox_sm90_measure(sums, args, front, round, piece.columns, me.lane);
+        mox_sm90_scale(args, front, piece, round, me);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        if (h < halves) {
+            if (args.output == MOX_SM90_ACT_E4M3)
+                mox_sm90_store_codes(sums, args, front, piece, spot, h, me.lane);
+            else
+                mox_sm90_store_wide(sums, args, piece, spot, h, me.lane);
+        }
 }
 
-template <bool KEEPS, int SUMS>
-__device__ __forceinline__ void mox_sm90_end(const float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                              const mox_sm90_place &me, uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, me);
     else
-        mox_sm90_end_act<KEEPS>(sums, front, piece, me, rounds);
+        mox_sm90_end_act(sums, front, piece, me, rounds);
 }
 
 #endif

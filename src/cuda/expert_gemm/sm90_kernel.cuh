@@ -20,7 +20,7 @@ template <int... NS> struct mox_sm90_widths {
     static constexpr int at[] = { NS... }, count = sizeof...(NS);
 };
 using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
-                                             224, 240, 256>;
+                                             224, 240, 256, 272, 288>;
 using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
 
 
@@ -76,7 +76,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     if (piece.give >= 0)
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     else
-        mox_sm90_end<ELEMENT == MOX_SM90_E4M3>(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
+        mox_sm90_end(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
 }
 
 template <int ELEMENT, class WIDTHS>
@@ -108,8 +108,7 @@ __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __gri
     mox_sm90_front *front = (mox_sm90_front *)shared;
     uint8_t *stages = shared + MOX_SM90_FRONT;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (threadIdx.x == 0)
-        mox_sm90_front_init(front, args);
+    mox_sm90_front_init(front, args);
     __syncthreads();
     if (args.paired)
         mox_cluster_meet(); /* barriers are set up before the other block arrives at them */

@@ -125,7 +125,7 @@ static inline mox_sm90_element mox_sm90_element_of(moxie_dtype element)
  */
 static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
 {
-    static const int32_t widths[] = { 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_COLUMNS };
+    static const int32_t widths[] = { 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, 256, MOX_SM90_MOST_COLUMNS };
     const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS : MOX_SM90_MOST_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;

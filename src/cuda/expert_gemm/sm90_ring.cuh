@@ -2,9 +2,8 @@
  *
  * sm90_ring.cuh - the shared memory of a block, and the job queue between its warps.
  *
- *     0     | barriers, queue of pieces of jobs, arguments    5120 bytes
- *     5120  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
- *           | staging: what the epilogue turns around, one part a warpgroup
+ *     0     | barriers, queue of pieces of jobs, arguments    6144 bytes
+ *     6144  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
@@ -26,12 +25,7 @@ constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
 constexpr int MOX_SM90_THREADS = 128 * (MOX_SM90_GROUPS + 1);
 constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
 constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
-/* Columns that are turned around at a time, floats from one to the next (a bank conflict less), bytes of a warpgroup. */
-constexpr int MOX_SM90_TURN = 32, MOX_SM90_TURN_STRIDE = 68;
-constexpr int MOX_SM90_STAGING = MOX_SM90_TURN * MOX_SM90_TURN_STRIDE * 4;
-constexpr int MOX_SM90_FRONT = 5120, MOX_SM90_SHARED = 232448;
-/* Quantizing: who has a part of 128 outputs (two warpgroups of two blocks), and rounds whose greatest magnitudes are kept. */
-constexpr int MOX_SM90_PARTS = 4, MOX_SM90_ROUNDS = 4;
+constexpr int MOX_SM90_FRONT = 6144, MOX_SM90_SHARED = 232448;
 
 /* A run of chunks of one job. */
 struct mox_sm90_piece {
@@ -47,9 +41,10 @@ struct mox_sm90_front {
     uint64_t full[MOX_SM90_MOST_STAGES], empty[MOX_SM90_MOST_STAGES];
     uint64_t queue_full[MOX_SM90_QUEUE], queue_empty[MOX_SM90_QUEUE];
     mox_sm90_piece queue[MOX_SM90_QUEUE];
-    uint64_t measured[2]; /* all parts have left their greatest magnitudes of a round, even or odd */
-    float greatest[MOX_SM90_ROUNDS][MOX_SM90_TURN][MOX_SM90_PARTS];
-    mox_glu_parameters parameters[MOX_SM90_GROUPS];
+    /* quantizing; a round is a tile, even or odd */
+    uint64_t measured[2];                       /* all who have a part of 128 outputs have left their greatest */
+    uint32_t greatest[2][MOX_SM90_MOST_COLUMNS]; /* magnitude of each column, as bits, which are in the same order */
+    float2 scales[MOX_SM90_MOST_COLUMNS];       /* and their reciprocals */
     mox_sm90_args args; /* for the epilogue: mox_sm90_find_front() */
 };
 static_assert(sizeof(mox_sm90_front) <= MOX_SM90_FRONT, "the front of the shared memory is too small");
@@ -89,9 +84,13 @@ __device__ __forceinline__ int mox_sm90_rank(const mox_sm90_args &args)
     return args.paired ? (int)blockIdx.x % 2 : 0;
 }
 
-/* By one thread. */
+/* By all threads, which then meet. */
 __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const mox_sm90_args &args)
 {
+    for (int i = threadIdx.x; i < 2 * MOX_SM90_MOST_COLUMNS; i += MOX_SM90_THREADS)
+        front->greatest[i / MOX_SM90_MOST_COLUMNS][i % MOX_SM90_MOST_COLUMNS] = 0;
+    if (threadIdx.x != 0)
+        return;
     front->args = args;
     for (int s = 0; s < args.stages; s++) {
         mox_mbarrier_init(front->full + s, 2);

@@ -33,6 +33,7 @@ struct mox_sm90_consumer {
 };
 
 constexpr int MOX_SM90_OWN_BARRIER = 1; /* and the next: the warpgroups' */
+constexpr int MOX_SM90_ALL_BARRIER = 3; /* of all consumers */
 
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep)
@@ -45,6 +46,9 @@ __device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint
         mox_wgmma_e4m3<N>(d, a, b, keep);
 }
 
+/* Columns of one MMA. Wider tiles take two, which read the weights twice. */
+constexpr int MOX_SM90_MMA_COLUMNS = 256;
+
 /* Waits for a stage and begins its product. */
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front *front, const uint8_t *stage,
@@ -55,9 +59,17 @@ __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front
     mox_mbarrier_wait(front->full + at.stage, at.parity);
     mox_wgmma_begin();
 #pragma unroll
-    for (int step = 0; step < 4; step++)
-        mox_sm90_mma<ELEMENT, N>(d, mox_wgmma_operand(a + 2 * step), mox_wgmma_operand(b + 2 * step),
-                                 step > 0 ? 1 : keep);
+    for (int step = 0; step < 4; step++) {
+        const uint64_t rows = mox_wgmma_operand(a + 2 * step);
+        if constexpr (N <= MOX_SM90_MMA_COLUMNS) {
+            mox_sm90_mma<ELEMENT, N>(d, rows, mox_wgmma_operand(b + 2 * step), step > 0 ? 1 : keep);
+        } else {
+            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<float(&)[N / 4]>(d[0]), rows, mox_wgmma_operand(b + 2 * step),
+                                         step > 0 ? 1 : keep);
+            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<float(&)[N / 4]>(d[N / 4]), rows,
+                                         mox_wgmma_operand(b + 2 * step + N / 2 * 128 / 16), step > 0 ? 1 : keep);
+        }
+    }
     mox_wgmma_commit();
 }
 

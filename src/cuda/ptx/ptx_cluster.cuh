@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ptx_cluster.cuh - what the blocks of a cluster (sm_90) do to each other's shared memory, one function per instruction.
- * PTX ISA, "mapa", "st.shared::cluster", "mbarrier.arrive", "barrier.cluster".
+ * PTX ISA, "mapa", "red.shared::cluster", "mbarrier.arrive", "barrier.cluster".
  *
  * An address of another block is that of the same place in this one, mapped to its rank. It stays good until that block
  * ends, so blocks that are written to wait for each other before they end.
@@ -19,9 +19,16 @@ __device__ __forceinline__ uint32_t mox_cluster_address(const void *shared, uint
     return at;
 }
 
-__device__ __forceinline__ void mox_cluster_store(uint32_t at, float value)
+/* The greater of a word and `value` takes its place. Of this block, with which others of the cluster do the same: */
+__device__ __forceinline__ void mox_shared_max(uint32_t *shared, uint32_t value)
 {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(value) : "memory");
+    asm volatile("red.relaxed.cluster.shared::cta.max.u32 [%0], %1;" ::"r"(mox_shared_address(shared)), "r"(value)
+                 : "memory");
+}
+
+__device__ __forceinline__ void mox_cluster_max(uint32_t at, uint32_t value)
+{
+    asm volatile("red.relaxed.cluster.shared::cluster.max.u32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
 }
 
 /* Arrives at a barrier of any block of the cluster, when there is nothing written that its waiters are to see. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_convert.cuh - conversions of two floats at once, one function per instruction. PTX ISA, "cvt". `low` goes to the
- * low half.
+ * ptx_convert.cuh - conversions of two floats at once, what bounds them before and what turns pairs around after, one
+ * function per instruction. PTX ISA, "cvt", "min", "movmatrix". `low` goes to the low half.
  */
 #ifndef MOX_CUDA_PTX_CONVERT_CUH
 #define MOX_CUDA_PTX_CONVERT_CUH
@@ -29,6 +29,22 @@ __device__ __forceinline__ uint32_t mox_convert_e4m3x2(float low, float high)
     uint16_t pair;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+/* x, of magnitude `most` (above 0) at most, with its sign. NaN passes. */
+__device__ __forceinline__ float mox_bound_magnitude(float x, float most)
+{
+    float bounded;
+    asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(most));
+    return bounded;
+}
+
+/* A matrix of 8 by 8 elements of 16 bits, lane l with elements 2 (l % 4) and the next of row l / 4, to its transpose. */
+__device__ __forceinline__ uint32_t mox_transpose_8x8(uint32_t pair)
+{
+    uint32_t turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+    return turned;
 }
 
 #endif
