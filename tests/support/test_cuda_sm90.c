@@ -16,6 +16,13 @@ static const mox_sm90_entry *entries_of(const mox_sm90_list *list)
     return (const mox_sm90_entry *)(const void *)(list + 1);
 }
 
+/* A list of few pairs, with its octets. */
+typedef struct own_list {
+    mox_sm90_list head;
+    mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
+    mox_sm90_octet octets[MOX_SM90_FEW_PAIRS];
+} own_list;
+
 /* ---- the work list ------------------------------------------------------------------------------------- */
 
 /* A token tile of an entry. */
@@ -64,6 +71,26 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
     return MOXIE_OK;
 }
 
+/* What the kernels make for themselves. */
+static const mox_sm90_list *list_of_few(const mox_sm90_choices *few, int32_t most, own_list *own)
+{
+    int64_t offsets[MOXIE_MAX_EXPERTS + 1] = { 0 };
+    assert_true(few->pairs <= MOX_SM90_FEW_PAIRS);
+    for (int32_t p = 0; p < few->pairs; p++) {
+        const int32_t id = few->ids[p], slot = id >= 0 && id < few->experts ? few->slot_of[id] : -1;
+        for (int64_t s = slot + 1; slot >= 0 && s <= MOXIE_MAX_EXPERTS; s++)
+            offsets[s]++;
+    }
+    const mox_sm90_list_args args = { .offsets = offsets,
+                                      .slots = MOXIE_MAX_EXPERTS,
+                                      .most = most,
+                                      .list = &own->head,
+                                      .octets = own->octets,
+                                      .octet_count = MOX_SM90_FEW_PAIRS };
+    (void)list(NULL, &args, false);
+    return &own->head;
+}
+
 /* ---- operands ------------------------------------------------------------------------------------------ */
 
 /* Byte `at` of row i in chunk k of a tiled operand. */
@@ -81,11 +108,14 @@ static int64_t scale_at(const token_tile *t, int32_t chunks, int64_t i, int64_t 
 static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
 {
     (void)context, (void)dependent;
+    own_list own = { 0 };
+    if (a->few.ids != NULL)
+        (void)list_of_few(&a->few, a->most, &own);
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
     assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
     memset(a->state, 0, (size_t)a->state_words * 8);
     for (int64_t o = 0; o < a->octet_count; o++) {
-        const mox_sm90_octet *octet = a->octets + o;
+        const mox_sm90_octet *octet = a->few.ids == NULL ? a->octets + o : own.octets + o;
         const token_tile t = { .row = octet->row, .rows = octet->rows };
         for (int32_t i = 0; i < octet->columns; i++) {
             const int64_t row = a->a_row != NULL ? a->a_row[octet->pair + i] : octet->pair + i;
@@ -223,7 +253,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
 /* No word has the product's tag before; then all may have. */
 static void use_state(const mox_sm90_args *a, int32_t blocks)
 {
-    const int64_t words = mox_sm90_state_words(blocks, a->list->most);
+    const int64_t words = mox_sm90_state_words(blocks, a->most);
     assert_true(a->tag != 0);
     for (int64_t i = 0; i < words; i++) {
         assert_true(a->state[i] >> 32 != a->tag);
@@ -238,16 +268,18 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F8_E4M3 };
     gemm_problem p = { .a = a, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
     p.per = 128 / p.size;
-    const mox_sm90_entry *entries = entries_of(a->list);
+    own_list own;
+    const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
+    const mox_sm90_entry *entries = entries_of(its);
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
-    assert_int_equal(a->list->most, most);
+    assert_int_equal(its->most, most);
     assert_int_equal(a->most, most);
     assert_true((uintptr_t)a->a % 128 == 0);
     assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
     use_state(a, blocks);
-    for (int32_t e = 0; e < a->list->count; e++)
+    for (int32_t e = 0; e < its->count; e++)
         for (int32_t n = 0; n < entries[e].tiles; n++) {
             const token_tile t = tile_of(entries + e, n);
             for (int32_t i = 0; i < t.columns; i++) {

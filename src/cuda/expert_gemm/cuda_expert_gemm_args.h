@@ -60,8 +60,11 @@ typedef struct mox_cuda_expert_gemm_args {
     int32_t any_bytes;         /* either product of these records has elements of 8 bits */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 
-    const float *scale_table;   /* the same of weight.scale */
-    const int64_t *offsets;     /* [slots+1] */
+    const float *scale_table; /* the same of weight.scale */
+    const int64_t *offsets;   /* [slots+1] */
+    const int32_t *ids;       /* [max_pairs] the choices that offsets were made from, skipped ones too; NULL: of none */
+    const int32_t *slot_of;   /* [experts] for those */
+    int64_t experts;
     int64_t max_pairs;          /* at most so many pairs: T * K of this pass */
     int64_t tokens;             /* T of this pass */
     int32_t multiprocessors;    /* of the device: what scratch_bytes counted with */

@@ -69,6 +69,8 @@ moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_ar
     const launch *l = static_cast<const launch *>(context);
     mox_sm90_args g = *args;
     (void)mox_sm90_ring(element, most, &g.stages, &g.stage_bytes);
+    if (g.few.ids != nullptr && g.stages > MOX_SM90_FEW_STAGES)
+        g.stages = MOX_SM90_FEW_STAGES;
     return status_of(l, mox_sm90_launch_gemm(element, &g, blocks, dependent, l->stream), "expert_gemm sm90");
 }
 

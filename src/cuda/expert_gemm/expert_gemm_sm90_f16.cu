@@ -4,7 +4,7 @@
  */
 #include "cuda/expert_gemm/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_f16()
+mox_sm90_kernel mox_sm90_kernel_f16(int32_t most)
 {
-    return mox_sm90_gemm<MOX_SM90_F16, mox_sm90_widths_wide>;
+    return mox_sm90_kernel_of<MOX_SM90_F16, mox_sm90_widths_wide>(most);
 }

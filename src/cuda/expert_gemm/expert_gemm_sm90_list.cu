@@ -6,6 +6,7 @@
  *                          -> octets: whose rows every eight rows of a tiled operand are
  */
 #include "cuda/device/device_launch.cuh"
+#include "cuda/expert_gemm/sm90_few.cuh"
 #include "cuda/expert_gemm/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
@@ -78,6 +79,21 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
         args.octets[i] = { 0, 0, 0, 0 };
 }
 
+/* Eight rows from `row` on by a list of few pairs. */
+__device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int row)
+{
+    int e = 0;
+#pragma unroll
+    for (int step = MOX_SM90_FEW_PAIRS / 2; step > 0; step /= 2)
+        e += e + step < count && entries[e + step].row <= row ? step : 0;
+    const mox_sm90_entry entry = entries[e];
+    const int in = row - entry.row;
+    if (count == 0 || in >= entry.tokens)
+        return { 0, 0, 0, 0 };
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7, tile = in / each * each;
+    return { entry.pair + in, min(8, entry.tokens - in), entry.row + tile, (min(each, entry.tokens - tile) + 7) & ~7 };
+}
+
 /* 16 bytes of a row, zero where it has ended. */
 __device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
 {
@@ -95,12 +111,21 @@ __device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
 template <int TOGETHER>
 __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
+    __shared__ mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
+    __shared__ int count;
+    if (args.few.ids != nullptr) {
+        mox_grid_release(); /* nobody behind this reads a list of an earlier kernel */
+        if (threadIdx.x < 32)
+            count = mox_sm90_list_few(args.few, args.most, entries, (int)threadIdx.x).x;
+        __syncthreads();
+    }
     mox_grid_wait();
     mox_grid_release();
     const int64_t blocks = (int64_t)gridDim.x * gridDim.y, block = (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
     for (int64_t i = block * 256 + threadIdx.x; i < args.state_words / 2; i += blocks * 256)
         ((uint4 *)args.state)[i] = make_uint4(0, 0, 0, 0);
-    const mox_sm90_octet octet = args.octets[blockIdx.x];
+    const mox_sm90_octet octet =
+        args.few.ids != nullptr ? octet_of(entries, count, (int)blockIdx.x * 8) : args.octets[blockIdx.x];
     const int lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
     if (eighth >= octet.columns)
         return;
@@ -156,9 +181,9 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
                          void *stream)
 {
-    const mox_sm90_kernel kernel = element == MOX_SM90_BF16  ? mox_sm90_kernel_bf16() :
-                                   element == MOX_SM90_F16 ? mox_sm90_kernel_f16() :
-                                                             mox_sm90_kernel_e4m3();
+    const mox_sm90_kernel kernel = element == MOX_SM90_BF16  ? mox_sm90_kernel_bf16(args->most) :
+                                   element == MOX_SM90_F16 ? mox_sm90_kernel_f16(args->most) :
+                                                             mox_sm90_kernel_e4m3(args->most);
     const uint32_t shared = MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)

@@ -13,6 +13,9 @@
  *
  *     work list (expert_gemm_sm90_list.cu)      entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
+ * Of few pairs, every block makes the list from the choices themselves (sm90_few.cuh), and so need not wait for anyone
+ * before its weights are on their way.
+ *
  * The blocks (or pairs) of a launch, one block for each multiprocessor, take jobs in turn while more than two rounds
  * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
  * next. Who ends it goes on from the very accumulators of who began it (`state`), and does so last, when that one,
@@ -38,6 +41,12 @@
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 
+#define MOX_SM90_FEW_PAIRS 64 /* whose list every block makes: two a lane */
+
+/* Stages of the ring for those. More than keep DRAM busy make its queue longer, in which all that is read besides
+ * weights, the kernel's code too, has to wait; and what little runs then cannot make up for it. */
+#define MOX_SM90_FEW_STAGES 6
+
 /* A slot that has tokens. 32 bytes, so that two loads get it. */
 typedef struct mox_sm90_entry {
     int32_t slot, pair, tokens;
@@ -60,6 +69,13 @@ typedef struct mox_sm90_list {
     int32_t padding[5];
 } mox_sm90_list;
 
+/* What permute works from, for few pairs; ids NULL: there is a list. */
+typedef struct mox_sm90_choices {
+    const int32_t *ids;     /* [pairs] experts; what is none is skipped */
+    const int32_t *slot_of; /* [experts], -1: none */
+    int32_t pairs, experts;
+} mox_sm90_choices;
+
 /* Makes the list. */
 typedef struct mox_sm90_list_args {
     const int64_t *offsets; /* [slots + 1] pairs */
@@ -72,7 +88,9 @@ typedef struct mox_sm90_list_args {
 
 /* Rows to a tiled operand. Zeroes the words of `state` too: it has the blocks for that. */
 typedef struct mox_sm90_gather_args {
-    const mox_sm90_octet *octets;
+    mox_sm90_choices few;
+    int32_t most;                 /* columns of a token tile */
+    const mox_sm90_octet *octets; /* of a list */
     int64_t octet_count;
     const uint8_t *a; /* rows of 16-bit elements or of codes; address and stride multiples of 16 bytes */
     int64_t a_stride; /* bytes */
@@ -98,6 +116,7 @@ typedef enum mox_sm90_output {
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
+    mox_sm90_choices few;
     const mox_sm90_list *list;
     /* weights: records end to end, offsets as in mox_hopper_matrix */
     const uint8_t *records;
@@ -107,6 +126,7 @@ typedef struct mox_sm90_args {
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
     int32_t most;   /* columns of a token tile */
+    int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */
     const uint8_t *a;
     const float *a_scale; /* E4M3 only */

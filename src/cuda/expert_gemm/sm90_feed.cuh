@@ -15,8 +15,6 @@
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
-constexpr int MOX_SM90_AHEAD = 16; /* chunks of a block that L2 is asked for when the ring is first full */
-
 /* What the epilogue will read of the record. */
 __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
 {
@@ -28,16 +26,36 @@ __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args
         mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4, policy);
 }
 
-/* Hands pieces to the other warps as it comes to them. */
-template <int ELEMENT>
+/* Asks L2 for what comes behind chunk k of piece n, while the kernel in front still computes the tokens. */
+__device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
+                                                   int lane)
+{
+    for (int left = args.ahead; left > 0; n++, k = -1) {
+        const mox_sm90_piece piece = mox_sm90_work_at(args, work, n, lane);
+        if (piece.begin == piece.end)
+            return;
+        const int begin = max(k + 1, piece.begin), count = min(piece.end - begin, left);
+        const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
+        if (lane < count && piece.rows > 0)
+            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * 128, piece.rows * 128,
+                              mox_policy_read_once());
+        left -= count;
+    }
+}
+
+/* Hands pieces to the other warps as it comes to them. AHEAD: there are registers for more. */
+template <int ELEMENT, bool AHEAD>
 __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3;
-    const mox_sm90_work work = mox_sm90_work_begin(args);
+    const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
     mox_sm90_cursor at = { 0, 1 };
+    int issued = 0;
     for (int n = 0;; n++) {
         const mox_sm90_piece piece = mox_sm90_work_at(args, work, n, lane);
+        if (n == 0)
+            mox_sm90_front_meet(args); /* the first piece is found while others set up barriers */
         const int i = n % MOX_SM90_QUEUE;
         mox_mbarrier_wait(front->queue_empty + i, (n / MOX_SM90_QUEUE & 1) ^ 1);
         if (lane == 0) {
@@ -66,9 +84,9 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 }
             }
             mox_sm90_next(&at, args.stages);
-            if (n == 0 && k + 1 == piece.begin + args.stages && lane < MOX_SM90_AHEAD && k + 1 + lane < piece.end && rows > 0)
-                mox_bulk_prefetch(tile + (uint64_t)(k + 1 + lane) * rows * 128, rows * 128,
-                                  mox_policy_read_once());
+            if constexpr (AHEAD)
+                if (++issued == args.stages)
+                    mox_sm90_ask_ahead(args, work, n, k, lane);
         }
     }
 }
@@ -92,6 +110,7 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
                                                      int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3;
+    mox_sm90_front_meet(args);
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
     for (int n = 0;; n++) {

@@ -8,7 +8,9 @@
  *     warp 9            tokens
  *     warps 10, 11      none: registers are dealt to four warps at a time
  *
- * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it.
+ * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token tiles
+ * have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first time waits
+ * for DRAM.
  */
 #ifndef MOX_CUDA_SM90_KERNEL_CUH
 #define MOX_CUDA_SM90_KERNEL_CUH
@@ -18,7 +20,10 @@
 
 template <int... NS> struct mox_sm90_widths {
     static constexpr int at[] = { NS... }, count = sizeof...(NS);
+    static constexpr int sums = at[count - 1] / 2; /* accumulators of a thread */
+    static constexpr bool narrow = at[count - 1] <= MOX_SM90_NARROW_COLUMNS;
 };
+using mox_sm90_widths_narrow = mox_sm90_widths<8, 16, 24, MOX_SM90_NARROW_COLUMNS>;
 using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
                                              224, 240, 256, 272, 288>;
 using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
@@ -44,7 +49,7 @@ __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
 /* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list again
  * and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
 template <int ELEMENT, class WIDTHS, int FIRST, int LAST>
-__device__ __forceinline__ void mox_sm90_choose(float (&sums)[mox_sm90_sums<ELEMENT>], mox_sm90_front *front,
+__device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
                                                 const uint8_t *stages, const mox_sm90_args &args, int columns, int chunks,
                                                 const mox_sm90_place &me, mox_sm90_consumer *c)
 {
@@ -63,9 +68,9 @@ template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint8_t *shared,
                                                  const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
-    float sums[mox_sm90_sums<ELEMENT>];
+    float sums[WIDTHS::sums];
 #pragma unroll
-    for (int i = 0; i < mox_sm90_sums<ELEMENT>; i++)
+    for (int i = 0; i < WIDTHS::sums; i++)
         sums[i] = 0.0f;
     if (piece.take >= 0)
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
@@ -98,8 +103,10 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
 
 /* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have
  * 168, which are dealt out again. */
-template <int ELEMENT> constexpr int mox_sm90_consumer_registers = ELEMENT == MOX_SM90_E4M3 ? 216 : 224;
-template <int ELEMENT> constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT>;
+template <int ELEMENT, class WIDTHS>
+constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT == MOX_SM90_E4M3 ? 216 : 224;
+template <int ELEMENT, class WIDTHS>
+constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 
 template <int ELEMENT, class WIDTHS>
 __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __grid_constant__ mox_sm90_args args)
@@ -108,23 +115,30 @@ __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __gri
     mox_sm90_front *front = (mox_sm90_front *)shared;
     uint8_t *stages = shared + MOX_SM90_FRONT;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    mox_sm90_front_init(front, args);
-    __syncthreads();
-    if (args.paired)
-        mox_cluster_meet(); /* barriers are set up before the other block arrives at them */
     if (warp >= MOX_SM90_CONSUMER_WARPS) {
-        mox_registers_give<mox_sm90_producer_registers<ELEMENT>>();
+        mox_registers_give<mox_sm90_producer_registers<ELEMENT, WIDTHS>>();
         if (warp == MOX_SM90_CONSUMER_WARPS)
-            mox_sm90_feed_weights<ELEMENT>(args, front, stages, lane);
+            mox_sm90_feed_weights<ELEMENT, WIDTHS::narrow>(args, front, stages, lane);
         else if (warp == MOX_SM90_CONSUMER_WARPS + 1)
             mox_sm90_feed_tokens<ELEMENT>(args, front, stages, lane);
+        else
+            mox_sm90_front_meet(args);
     } else {
-        mox_registers_take<mox_sm90_consumer_registers<ELEMENT>>();
+        mox_registers_take<mox_sm90_consumer_registers<ELEMENT, WIDTHS>>();
+        mox_sm90_front_init(front, args);
+        mox_sm90_front_meet(args);
         mox_sm90_consume<ELEMENT, WIDTHS>(args, shared);
     }
     __syncwarp();
     if (args.paired)
         mox_cluster_meet(); /* no block ends while the other still writes to its memory */
+}
+
+/* The kernel for token tiles of `most` columns. */
+template <int ELEMENT, class WIDTHS> mox_sm90_kernel mox_sm90_kernel_of(int32_t most)
+{
+    return most <= MOX_SM90_NARROW_COLUMNS ? mox_sm90_gemm<ELEMENT, mox_sm90_widths_narrow> :
+                                             mox_sm90_gemm<ELEMENT, WIDTHS>;
 }
 
 #endif

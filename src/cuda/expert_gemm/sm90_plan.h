@@ -4,12 +4,12 @@
  * Plain C for libmoxie (sizes), for the launchers (.cu) and for the tests, which put kernels in plain C behind
  * mox_sm90_ops.
  *
- *     W13    list -> gather -> gemm (rows, or the fused operand of W2)
+ *     W13    [list] -> gather -> gemm (rows, or the fused operand of W2)
  *     W2     [gather] -> gemm, with the list that W13 left in the same scratch
  *     traced list -> gather -> gemm to h -> gemm to act -> gemm -> show
  *
  * A gemm's weights are on their way before the kernel in front of it, a gather or the other gemm, has ended: the list
- * is older than that.
+ * is older than that. Of few pairs there is none; each block makes its own.
  *
  *     scratch | list | octets | state | gathered tokens | their scales |
  */
@@ -25,6 +25,7 @@
 
 #define MOX_SM90_MOST_SIZE   (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
 #define MOX_SM90_PAIR_TOKENS 48                 /* a slot on average, from which on blocks work in pairs */
+#define MOX_SM90_AHEAD       4                  /* chunks that L2 is asked for by a product that waits for the other */
 
 static inline int64_t mox_sm90_up(int64_t n, int64_t unit)
 {
@@ -151,11 +152,21 @@ static inline bool mox_sm90_in_pairs(const mox_cuda_expert_gemm_args *a, const m
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
+/* Those who look at a run find their way by the list. */
+static inline mox_sm90_choices mox_sm90_few_of(const mox_cuda_expert_gemm_args *a)
+{
+    const bool few = a->ids != NULL && a->max_pairs <= MOX_SM90_FEW_PAIRS && a->trace.h == NULL;
+    const mox_sm90_choices choices = { a->ids, a->slot_of, (int32_t)a->max_pairs, (int32_t)a->experts };
+    const mox_sm90_choices none = { NULL, NULL, 0, 0 };
+    return few ? choices : none;
+}
+
 static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
                                       mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
     uint8_t *scratch = (uint8_t *)a->scratch;
+    g->few = mox_sm90_few_of(a);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
     g->records = a->records;
     g->record_bytes = a->record_bytes;
@@ -197,8 +208,11 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
     p->gathers = !a->a.tiled;
+    p->gemm.ahead = p->gathers ? 0 : MOX_SM90_AHEAD;
     if (!p->gathers)
         return;
+    g->few = p->gemm.few;
+    g->most = p->most;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
     g->a = (const uint8_t *)a->a.values;
@@ -291,7 +305,7 @@ static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, 
     if (a->max_pairs == 0 || a->slots == 0)
         return MOXIE_OK;
     mox_sm90_product_of(a, fused, &p);
-    if (first)
+    if (first && p.gemm.few.ids == NULL)
         MOX_TRY(ops->list(context, &p.list, !traced));
     if (p.gathers)
         MOX_TRY(ops->gather(context, &p.gather, !traced));

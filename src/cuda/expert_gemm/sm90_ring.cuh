@@ -2,8 +2,8 @@
  *
  * sm90_ring.cuh - the shared memory of a block, and the job queue between its warps.
  *
- *     0     | barriers, queue of pieces of jobs, arguments    6144 bytes
- *     6144  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
+ *     0     | barriers, queue of pieces of jobs, arguments    8192 bytes
+ *     8192  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
@@ -24,8 +24,9 @@
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
 constexpr int MOX_SM90_THREADS = 128 * (MOX_SM90_GROUPS + 1);
 constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
+constexpr int MOX_SM90_NARROW_COLUMNS = 32; /* of token tiles that have a kernel of their own */
 constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
-constexpr int MOX_SM90_FRONT = 6144, MOX_SM90_SHARED = 232448;
+constexpr int MOX_SM90_FRONT = 8192, MOX_SM90_SHARED = 232448;
 
 /* A run of chunks of one job. */
 struct mox_sm90_piece {
@@ -45,6 +46,7 @@ struct mox_sm90_front {
     uint64_t measured[2];                       /* all who have a part of 128 outputs have left their greatest */
     uint32_t greatest[2][MOX_SM90_MOST_COLUMNS]; /* magnitude of each column, as bits, which are in the same order */
     float2 scales[MOX_SM90_MOST_COLUMNS];       /* and their reciprocals */
+    mox_sm90_entry entries[MOX_SM90_FEW_PAIRS]; /* of few pairs */
     mox_sm90_args args; /* for the epilogue: mox_sm90_find_front() */
 };
 static_assert(sizeof(mox_sm90_front) <= MOX_SM90_FRONT, "the front of the shared memory is too small");
@@ -84,25 +86,35 @@ __device__ __forceinline__ int mox_sm90_rank(const mox_sm90_args &args)
     return args.paired ? (int)blockIdx.x % 2 : 0;
 }
 
-/* By all threads, which then meet. */
+/* By all consumers, which then meet the others. */
 __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const mox_sm90_args &args)
 {
-    for (int i = threadIdx.x; i < 2 * MOX_SM90_MOST_COLUMNS; i += MOX_SM90_THREADS)
+    const int lane = (int)threadIdx.x;
+    for (int i = lane; i < 2 * MOX_SM90_MOST_COLUMNS; i += 32 * MOX_SM90_CONSUMER_WARPS)
         front->greatest[i / MOX_SM90_MOST_COLUMNS][i % MOX_SM90_MOST_COLUMNS] = 0;
-    if (threadIdx.x != 0)
+    if (lane >= 32)
         return;
-    front->args = args;
-    for (int s = 0; s < args.stages; s++) {
-        mox_mbarrier_init(front->full + s, 2);
-        mox_mbarrier_init(front->empty + s, MOX_SM90_CONSUMER_WARPS * mox_sm90_blocks_together(args));
+    if (lane == 0)
+        front->args = args;
+    if (lane < args.stages) {
+        mox_mbarrier_init(front->full + lane, 2);
+        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * mox_sm90_blocks_together(args));
     }
-    for (int i = 0; i < MOX_SM90_QUEUE; i++) {
-        mox_mbarrier_init(front->queue_full + i, 1);
-        mox_mbarrier_init(front->queue_empty + i, 1 + MOX_SM90_CONSUMER_WARPS);
+    if (lane < MOX_SM90_QUEUE) {
+        mox_mbarrier_init(front->queue_full + lane, 1);
+        mox_mbarrier_init(front->queue_empty + lane, 1 + MOX_SM90_CONSUMER_WARPS);
     }
-    for (int i = 0; i < 2; i++)
-        mox_mbarrier_init(front->measured + i, MOX_SM90_CONSUMER_WARPS * (args.gated ? 2 : 1));
+    if (lane < 2)
+        mox_mbarrier_init(front->measured + lane, MOX_SM90_CONSUMER_WARPS * (args.gated ? 2 : 1));
     mox_mbarrier_init_fence();
+}
+
+/* By all threads, before they use what mox_sm90_front_init() has set up: the other block may arrive at these barriers. */
+__device__ __forceinline__ void mox_sm90_front_meet(const mox_sm90_args &args)
+{
+    __syncthreads();
+    if (args.paired)
+        mox_cluster_meet();
 }
 
 /* Piece `n` of this block, which stays in the queue until mox_sm90_drop(). Both by all lanes of a warp. */
@@ -122,8 +134,8 @@ __device__ __forceinline__ void mox_sm90_drop(mox_sm90_front *front, int n, int 
 
 /* What each expert_gemm_sm90_<type>.cu gives to the launcher. */
 using mox_sm90_kernel = void (*)(mox_sm90_args);
-mox_sm90_kernel mox_sm90_kernel_bf16();
-mox_sm90_kernel mox_sm90_kernel_f16();
-mox_sm90_kernel mox_sm90_kernel_e4m3();
+mox_sm90_kernel mox_sm90_kernel_bf16(int32_t most);
+mox_sm90_kernel mox_sm90_kernel_f16(int32_t most);
+mox_sm90_kernel mox_sm90_kernel_e4m3(int32_t most);
 
 #endif

@@ -17,10 +17,6 @@
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 
-/* Accumulators of a thread. */
-template <int ELEMENT>
-constexpr int mox_sm90_sums = (ELEMENT == MOX_SM90_E4M3 ? MOX_SM90_MOST_BYTES_COLUMNS : MOX_SM90_MOST_COLUMNS) / 2;
-
 /* Who this thread is among the consumers. */
 struct mox_sm90_place {
     int group, thread, warp, lane; /* thread of the warpgroup, warp of the warpgroup */
@@ -176,8 +172,8 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
 constexpr int MOX_SM90_BY_TWO = 112;
 
 /* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
-template <int ELEMENT, int N>
-__device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMENT>], mox_sm90_front *front,
+template <int ELEMENT, int N, int SUMS>
+__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front,
                                               const uint8_t *stages, const mox_sm90_args &args,
                                               const mox_sm90_place &me, int chunks, mox_sm90_consumer *c)
 {
@@ -189,7 +185,7 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[mox_sm90_sums<ELEMEN
     else
         mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks, &c->at);
 #pragma unroll
-    for (int i = N / 2; i < mox_sm90_sums<ELEMENT>; i++)
+    for (int i = N / 2; i < SUMS; i++)
         sums[i] = 0.0f;
 }
 

@@ -12,6 +12,7 @@
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
 
+#include "cuda/expert_gemm/sm90_few.cuh"
 #include "cuda/expert_gemm/sm90_ring.cuh"
 
 /* Counts fit 31 bits (scratch_bytes() sees to that): a division of 64 bits takes a tenth of a microsecond, and no weight is
@@ -25,17 +26,27 @@ struct mox_sm90_work {
     int32_t head;             /* where the job that it only begins starts; `end` when there is none */
 };
 
-__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args)
+/* By a whole warp; `own` is where it makes a list of its own. */
+__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, int lane)
 {
     mox_sm90_work w;
     const int together = mox_sm90_blocks_together(args);
-    const int4 head = *(const int4 *)args.list; /* in one load */
+    int token_tiles;
+    if (args.few.ids != nullptr) {
+        const int2 list = mox_sm90_list_few(args.few, args.most, own, lane);
+        w.entries = own;
+        w.count = list.x;
+        token_tiles = list.y;
+    } else {
+        const int4 head = *(const int4 *)args.list; /* in one load */
+        w.entries = (const mox_sm90_entry *)(args.list + 1);
+        w.count = head.x;
+        token_tiles = head.z;
+    }
     w.blocks = gridDim.x / together;
     w.block = blockIdx.x / together;
-    w.entries = (const mox_sm90_entry *)(args.list + 1);
-    w.count = head.x;
     w.tiles = (args.tiles + together - 1) / together;
-    const int jobs = head.z * w.tiles, rounds = jobs / w.blocks - 1;
+    const int jobs = token_tiles * w.tiles, rounds = jobs / w.blocks - 1;
     w.rounds = max(rounds, 0);
     const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest % w.blocks;
     w.begin = w.block * each + min(w.block, more);
@@ -86,29 +97,30 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
     return p;
 }
 
-/* Piece `n`; begin == end when there are no more. By a whole warp. */
+/* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code that
+ * runs for the first time while weights stream is fetched behind them. */
 __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
                                                             int lane)
 {
-    const int chunks = args.chunks;
-    const bool has_head = w.head < w.end;
-    const int rest_job = w.rounds * w.blocks;
-    if (has_head && n == 0)
-        return mox_sm90_piece_of(args, w, rest_job + w.head / chunks, 0, w.end - w.head, lane);
-    n -= has_head;
-    if (n < w.rounds)
-        return mox_sm90_piece_of(args, w, n * w.blocks + w.block, 0, chunks, lane);
-    n -= w.rounds;
-    const int whole = (w.begin + chunks - 1) / chunks, jobs = w.head / chunks - whole;
-    if (n < jobs)
-        return mox_sm90_piece_of(args, w, rest_job + whole + n, 0, chunks, lane);
-    n -= jobs > 0 ? jobs : 0;
-    const int stop = min(w.head, whole * chunks);
-    if (n == 0 && w.begin < stop)
-        return mox_sm90_piece_of(args, w, rest_job + w.begin / chunks, w.begin % chunks,
-                                 stop - w.begin + w.begin % chunks, lane);
-    mox_sm90_piece none = {};
-    return none;
+    const int chunks = args.chunks, rest = w.rounds * w.blocks; /* the first job of the rest */
+    const int whole = (w.begin + chunks - 1) / chunks, jobs = max(w.head / chunks - whole, 0);
+    const int stop = min(w.head, whole * chunks), behind = n - (w.head < w.end);
+    int job, begin = 0, end = chunks;
+    if (behind < 0) {
+        job = rest + w.head / chunks;
+        end = w.end - w.head;
+    } else if (behind < w.rounds) {
+        job = behind * w.blocks + w.block;
+    } else if (behind < w.rounds + jobs) {
+        job = rest + whole + behind - w.rounds;
+    } else if (behind == w.rounds + jobs && w.begin < stop) {
+        job = rest + w.begin / chunks;
+        begin = w.begin % chunks;
+        end = begin + stop - w.begin;
+    } else {
+        return {};
+    }
+    return mox_sm90_piece_of(args, w, job, begin, end, lane);
 }
 
 #endif
