@@ -124,29 +124,49 @@ __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, floa
     return __fmul_rn(__fmul_rn(g, mox_reciprocal_approximate(__fadd_rn(1.0f, e))), u);
 }
 
+/* Accumulators whose activations are under way together, of 32 columns (of 8 where there may be no more): a thread's chains
+ * of instructions are long, and its neighbours on the scheduler are few. */
+template <int SUMS> constexpr int mox_sm90_together = SUMS > 16 ? 16 : 4;
+
 /* Outputs take the places of their gates (of an ungated product, of their sums); zero where there is none. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_activate_silu(float (&sums)[SUMS], const mox_glu_parameters &p,
+                                                       const mox_sm90_spot &spot, int columns)
+{
+#pragma unroll
+    for (int first = 0; first < SUMS; first += mox_sm90_together<SUMS>) {
+        if (2 * first >= columns)
+            break;
+#pragma unroll
+        for (int i = first; i < SUMS && i < first + mox_sm90_together<SUMS>; i++)
+            if (i % 4 < 2)
+                sums[i] = mox_sm90_silu(p, sums[i], sums[i + 2]);
+    }
+    if (spot.stored[0])
+        return;
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        sums[i] = 0.0f;
+}
+
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_activate(float (&sums)[SUMS], const mox_sm90_args &args,
                                                   const mox_glu_parameters &p, const mox_sm90_spot &spot, int columns)
 {
     const int32_t kind = args.activation.kind;
     const bool gated = args.gated;
+    if (kind == MOXIE_ACT_SILU) {
+        mox_sm90_activate_silu(sums, p, spot, columns);
+        return;
+    }
 #pragma unroll
-    for (int j = 0; j < SUMS / 4; j++) {
-        if (8 * j >= columns)
+    for (int i = 0; i < SUMS; i++) {
+        if (i % 4 == 0 && 2 * i >= columns)
             break;
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            float &low = sums[4 * j + c], &high = sums[4 * j + 2 + c];
-            if (kind == MOXIE_ACT_SILU)
-                low = mox_sm90_silu(p, low, high);
-            else
-                low = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, low, high);
-            if (!gated)
-                high = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, high, high);
-            low = spot.stored[0] ? low : 0.0f;
-            high = spot.stored[1] ? high : 0.0f;
-        }
+        if (i % 4 < 2 || !gated)
+            sums[i] = mox_sm90_activate_any(kind, p.alpha, p.beta, p.gate_limit, p.up_limit, sums[i],
+                                            sums[i % 4 < 2 ? i + 2 : i]);
+        sums[i] = spot.stored[i / 2 % 2] ? sums[i] : 0.0f;
     }
 }
 
@@ -185,7 +205,7 @@ __device__ __forceinline__ void mox_sm90_store_wide(const float (&sums)[SUMS], c
     uint8_t *to = mox_sm90_next_at(args, piece, first * 2, lane / 4, args.next_stride * 2) + lane / 4 * 128 + lane % 4 * 4;
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
-        if (8 * j >= columns)
+        if (j % 2 == 0 && 8 * j >= columns)
             break;
         const float low = sums[4 * j + 2 * h], high = sums[4 * j + 2 * h + 1];
         const uint32_t turned = mox_transpose_8x8(f16 ? mox_convert_f16x2(low, high) : mox_convert_bf16x2(low, high));
