@@ -178,18 +178,20 @@ static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
                               .bias = m->bias_at,
                               .count = (int32_t)m->tiles,
                               .chunks = (int32_t)m->chunks,
-                              .last_rows = m->last_rows };
+                              .last_rows = m->last_rows,
+                              .chunk_cols = m->chunk_cols,
+                              .scale_bytes = m->scale_bytes,
+                              .scale_shift = m->scale_shift };
 }
 
 /* Where the row finds the product in a record. */
 static void locate(const mox_expert_side *side, mox_projection projection, mox_cuda_expert_gemm_args *args)
 {
     const bool first = projection == MOX_W13;
-    if (side->rows.layout == &mox_layout_hopper) {
-        mox_hopper_record form;
-        mox_hopper_form(&side->shape, &form);
+    mox_hopper_record form;
+    if (mox_hopper_form(side->rows.layout, &side->shape, &form)) {
         args->tiles = tiles_of(first ? &form.w13 : &form.w2);
-        args->any_bytes = form.w13.has_tile_scales || form.w2.has_tile_scales;
+        args->any_bytes = mox_dtype_bits(side->shape.w13.element) == 8 || mox_dtype_bits(side->shape.w2.element) == 8;
         return;
     }
     mox_rowmajor_places places;

@@ -1,30 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper.h - layout "hopper": weights in the chunks that a warpgroup MMA reads from shared memory, so that a bulk copy
- * of contiguous bytes is all there is between device memory and the tensor cores (layout_hopper.c packs and unpacks).
+ * hopper.h - layouts "hopper" and "hopper_codes": weights in the chunks that warpgroup MMAs of Hopper GPUs want, so
+ * that a bulk copy of contiguous bytes is all there is between device memory and the tensor cores, or the registers
+ * that decode for them.
  *
  *     record | header | W13 tiles | W13 rows | W2 tiles | W2 rows |            every | begins on 128 bytes
  *
- *     tile     | chunk 0 | chunk 1 | ... along K | scales |     128 rows; the last of a product has 64 when that is
- * enough chunk    rows x 128 bytes of codes scales   8-bit elements only: [chunks][rows / 8] f32 rows     one f32 a
- * row: scales of rows, then biases; absent when the projection has none
+ *     tile     | chunk 0 | chunk 1 | ... along K | blocks of scales |  128 rows; the last of a product has 64 when
+ *                                                                      that is enough
+ *     chunk    rows x chunk_row_bytes of codes
+ *     rows     one f32 a row: factors of rows, then biases; absent when the projection has none
  *
- * Within a chunk, row n lies at 128 n, and its 16-byte piece q in the place of piece q ^ (n % 8): the 128-byte swizzle
- * of shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"). A chunk is 64 columns of
- * 16-bit elements or 128 of 8-bit ones; rows and columns past the last are code 0 with scale 0.
+ * Gated W13: rows 16 b .. 16 b + 7 of the product are gate rows 8 b .., the next eight are the up rows of the same
+ * numbers, so that one thread of the MMA gets both halves of its activation. Elsewhere product row n is row n. Rows and
+ * columns past the last are code 0 with scale 0.
+ *
+ * "hopper": bf16, f16, f8_e4m3 as shared memory holds an operand. A chunk has 128 bytes of a row: 64 columns or 128.
+ * Row n lies at 128 n, and its 16-byte piece q in the place of piece q ^ (n % 8): the 128-byte swizzle of shared memory
+ * (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
  *
  *     8-bit, 128 rows     0 | row 0: 128 columns, pieces 0 1 2 3 4 5 6 7
  *                       128 | row 1:              pieces 1 0 3 2 5 4 7 6
  *                       ... |
  *                     16384 | the next chunk
- *            16384 * chunks | 16 scales of chunk 0: rows 0-7, 8-15, ...; 16 of chunk 1; ... up to a multiple of 128
- * bytes
- *
- * Gated W13: rows 16 b .. 16 b + 7 of the product are gate rows 8 b .., the next eight are the up rows of the same
- * numbers, so that one thread of the MMA gets both halves of its activation. Elsewhere product row n is row n.
+ *            16384 * chunks | 16 f32 scales of chunk 0: rows 0-7, 8-15, ...; 16 of chunk 1; ... up to 128 bytes
  *
  * Scales of 8-bit elements lie in the tiles when they are shared by rows in multiples of 8 (or by all) and by columns
  * in multiples of 128 (or by all). Scales of single rows lie behind the tiles, and those in the tiles are then 1.
+ *
+ * "hopper_codes": codes of 4 bits as the registers of the MMA's operand A want them (PTX ISA, "Register Fragments for
+ * wgmma.mma_async.m64nNk16"). A chunk has 64 columns: for every 64 rows 128 threads x 4 words, word j of a thread its
+ * eight codes of columns 16 j .. 16 j + 15. Thread t has rows r = 16 (t / 32) + t % 32 / 4 and r + 8, columns
+ * c = 2 (t % 4), + 1, + 8, + 9.
+ *
+ *     128 rows            0 | rows 0-63: thread 0: 16 bytes, thread 1, ...
+ *                      2048 | rows 64-127
+ *                      4096 | the next chunk
+ *             4096 * chunks | block 0 of scales, block 1, ... up to 128 bytes
+ *
+ *     code      of registers 0 .. 3, each with a low and a high half:
+ *               (r, c) (r, c + 1) | (r + 8, c) (r + 8, c + 1) | (r, c + 8) (r, c + 9) | (r + 8, c + 8) (r + 8, c + 9)
+ *     e2m1      register i is the word turned left by 0, 4, 10 bits and, i = 3, by 14 (bits 31, 24, 23, 15, 8, 7) and
+ *               by 6 (bits 22, 6); of each half bit 15 is the sign, bits 8, 7, 6 the magnitude: a bf16 of 2^-126 times
+ *               the code's value
+ *     integers  bits 4 i .. 4 i + 3 of each half; counted from -8
+ *
+ * A block of scales covers `64 << scale_shift` columns, or with scale_shift 0 the groups of one chunk: for every 64
+ * rows [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Kernels multiply codes, which come in units far
+ * below 1, by what they make of scales in few instructions; what is lacking then, the row's factor has:
+ *
+ *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p, modulo 256; factor 2^p
+ *     f8_e4m3   as it is, worth 2^118 times its value; factor 2^8 times the global, or 2^-8 times one that divides
+ *     bf16      the scale times 2^(129 - p), a bf16; factor 2^p
+ *     p         the least from 0 on that lets every multiplier of the row be finite
  */
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H
@@ -33,21 +61,24 @@
 
 #define MOX_HOPPER_ALIGN       128
 #define MOX_HOPPER_TILE_ROWS   128
-#define MOX_HOPPER_CHUNK_WIDTH 128 /* bytes of a row in a chunk */
-#define MOX_HOPPER_SCALE_ROWS  8   /* rows that share a scale in a tile */
+#define MOX_HOPPER_CHUNK_WIDTH 128 /* bytes of an operand's row in a chunk: weights of "hopper", tokens */
+#define MOX_HOPPER_CODE_COLS   64  /* columns of a chunk of "hopper_codes" */
+#define MOX_HOPPER_ONE_BLOCK   31  /* scale_shift where one block has the whole row's scales */
 
 /* One product of a record: where it lies (offsets are bytes from the record's start), and its form. */
 typedef struct mox_hopper_matrix {
     int64_t rows;        /* of one matrix: I or H */
     int64_t cols;        /* K */
     int64_t stored_rows; /* of the product: gated, 16 for every 8 begun of each half; else rows */
-    int64_t tiles, chunks;
-    int32_t chunk_cols;
-    int32_t last_rows; /* of the last tile: 64 or 128 */
-    bool gated, has_tile_scales;
-    uint64_t chunk_bytes, tile_bytes; /* of a tile of 128 rows; the last one's may be less */
-    uint64_t tiles_at;                /* tile t at tiles_at + t * tile_bytes */
-    uint64_t row_scale_at, bias_at;   /* [tiles * 128] f32; 0: absent */
+    int64_t tiles, chunks, scale_blocks;
+    int32_t chunk_cols, chunk_row_bytes;
+    int32_t scale_bytes; /* of 128 rows in a block; 0: no scales in tiles */
+    int32_t scale_shift; /* chunk c finds its scales in block c >> scale_shift */
+    int32_t last_rows;   /* of the last tile: 64 or 128 */
+    bool gated;
+    uint64_t tile_bytes;            /* of a tile of 128 rows; the last one's may be less */
+    uint64_t tiles_at;              /* tile t at tiles_at + t * tile_bytes */
+    uint64_t row_scale_at, bias_at; /* [tiles * 128] f32; 0: absent */
     uint64_t end;
 } mox_hopper_matrix;
 
@@ -55,9 +86,9 @@ typedef struct mox_hopper_record {
     mox_hopper_matrix w13, w2;
 } mox_hopper_record;
 
-extern const mox_layout mox_layout_hopper;
+extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes;
 
-/* The form of a record of a shape that the layout accepts. Immutable. */
-void mox_hopper_form(const mox_record_shape *shape, mox_hopper_record *out);
+/* The form of a record of a shape that `layout`, one of these two, accepts. False for every other layout. */
+bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out);
 
 #endif

@@ -18,7 +18,7 @@
 #include "cpu/quant_act/quant_act.h"
 #include "ref/ref.h"
 
-enum { GEMM_SLOTS = 4, GEMM_LAYOUTS = 4 };
+enum { GEMM_SLOTS = 4, GEMM_LAYOUTS = 5 };
 
 typedef struct gemm_size {
     int64_t rows, cols; /* of each matrix of the projection; cols are summed over */

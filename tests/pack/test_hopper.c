@@ -185,7 +185,7 @@ static void sizes_are_minimal(void **state)
     assert_true(layout()->record_bytes(&shape, &bytes));
     assert_int_equal(bytes, 128 + 3 * 2880 * 2880 * 2);
     mox_hopper_record form;
-    mox_hopper_form(&shape, &form);
+    assert_true(mox_hopper_form(layout(), &shape, &form));
     assert_int_equal(form.w13.tiles, 45);
     assert_int_equal(form.w13.last_rows, 128);
     assert_int_equal(form.w2.tiles, 23);

@@ -30,10 +30,11 @@ typedef struct mox_cuda_matrix {
     int64_t scale_rows, scale_cols, group_rows, group_cols;
 } mox_cuda_matrix;
 
-/* The product in a record of layout "hopper" (pack/hopper.h): byte offsets from the record's start, 0 where absent. */
+/* The product in a record of a layout of pack/hopper.h: byte offsets from the record's start, 0 where absent. */
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
-    int32_t count, chunks, last_rows;
+    int32_t count, chunks, last_rows, chunk_cols;
+    int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 
 /* What a fused row would not keep: rows of pairs, for those who look at a run. All NULL but then. */
@@ -56,7 +57,7 @@ typedef struct mox_cuda_expert_gemm_args {
     uint64_t record_bytes;
     int64_t slots;
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
-    mox_cuda_tiles tiles;      /* of hopper records */
+    mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
     int32_t any_bytes;         /* either product of these records has elements of 8 bits */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 

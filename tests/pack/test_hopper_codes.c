@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_hopper_codes.c - layout hopper_codes: every weight read from a record as hopper.h has it, by formulas of this
+ * file, as the two factors that a kernel multiplies, both of which must be bf16; unpack(pack(w)) == w; sizes; what the
+ * layout refuses and does not take. (Parts and seals: test_record_parts.c.)
+ */
+#include <math.h>
+
+#include "pack/hopper.h"
+#include "test_problem.h"
+
+static const mox_layout *layout(void)
+{
+    return mox_layout_by_name("hopper_codes");
+}
+
+/* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
+
+/* Bits of a word that are sign, 4, 2, 1 of the e2m1 code in half h of register i. */
+static const int float_bits[4][2][4] = { { { 15, 8, 7, 6 }, { 31, 24, 23, 22 } },
+                                         { { 11, 4, 3, 2 }, { 27, 20, 19, 18 } },
+                                         { { 5, 30, 29, 28 }, { 21, 14, 13, 12 } },
+                                         { { 1, 26, 25, 0 }, { 17, 10, 9, 16 } } };
+
+/* One product as it lies in a record; offsets by the words of hopper.h, not by mox_hopper_form(). */
+typedef struct place {
+    const moxie_quant *quant;
+    const uint8_t *tiles; /* of the product */
+    int64_t rows, cols;   /* of one matrix */
+    bool gated;
+} place;
+
+static int64_t up_to(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static int64_t product_rows(const place *p)
+{
+    return p->gated ? up_to(p->rows, 8) * 2 : p->rows;
+}
+
+static int64_t tiles_of(const place *p)
+{
+    return up_to(product_rows(p), 128) / 128;
+}
+
+static int64_t rows_of_tile(const place *p, int64_t tile)
+{
+    const int64_t left = product_rows(p) - tile * 128;
+    return left <= 64 ? 64 : 128;
+}
+
+static int64_t groups_of_chunk(const place *p)
+{
+    return p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
+}
+
+static int64_t scale_size(const place *p)
+{
+    return p->quant->scale == MOXIE_BF16 ? 2 : 1;
+}
+
+static int64_t columns_of_block(const place *p)
+{
+    const int64_t whole = up_to(p->cols, 64), group = p->quant->group_cols;
+    return group <= 0 || group >= p->cols ? (group == 32 || group == 16 ? 64 : whole) : group < 64 ? 64 : group;
+}
+
+static int64_t tile_bytes(const place *p, int64_t rows)
+{
+    const int64_t blocks = up_to(p->cols, columns_of_block(p)) / columns_of_block(p);
+    return up_to(up_to(p->cols, 64) / 64 * rows * 32 + blocks * rows * groups_of_chunk(p) * scale_size(p), 128);
+}
+
+/* Bytes of the tiles, and with the two arrays behind them. */
+static int64_t tiles_bytes(const place *p)
+{
+    return (tiles_of(p) - 1) * tile_bytes(p, 128) + tile_bytes(p, rows_of_tile(p, tiles_of(p) - 1));
+}
+
+static float bf16(uint32_t code)
+{
+    return mox_format_of(MOXIE_BF16)->decode((uint16_t)code);
+}
+
+/* What the kernel makes of product row n and column k: the factor in the register, and the scale. */
+static void read_weight(const place *p, int64_t n, int64_t k, double *value, double *scale)
+{
+    const int64_t tile = n / 128, rows = rows_of_tile(p, tile), in = n % 128;
+    const uint8_t *base = p->tiles + tile * tile_bytes(p, 128);
+    const int64_t thread = in % 64 / 16 * 32 + in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2;
+    const int half = (int)(k % 2);
+    uint32_t word, code = 0;
+    memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
+    if (p->quant->element == MOXIE_F4_E2M1) {
+        for (int b = 0; b < 4; b++)
+            code |= (word >> float_bits[i][half][b] & 1) << (b == 0 ? 15 : 9 - b);
+        *value = (double)bf16(code);
+    } else {
+        code = (word >> (4 * i + 16 * half)) & 15;
+        *value = (double)bf16(code << 4) - ldexp(8, -129);
+    }
+    const int64_t groups = groups_of_chunk(p), size = scale_size(p);
+    const int64_t pair = in / 16 * 8 + in % 8, second = in % 16 / 8;
+    const uint8_t *block = base + up_to(p->cols, 64) / 64 * rows * 32 + k / columns_of_block(p) * rows * groups * size;
+    const uint8_t *at = block + ((pair * 2 + second) * groups + k % 64 / (64 / groups)) * size;
+    *scale = size == 2                          ? (double)bf16(at[0] | (uint32_t)at[1] << 8)
+             : p->quant->scale == MOXIE_F8_E8M0 ? (double)bf16((uint32_t)at[0] << 7)
+                                                : ldexp((double)bf16((uint32_t)at[0] << 4), 238);
+}
+
+static bool is_bf16(double x)
+{
+    const float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (double)f == x && (bits & 0xffff) == 0;
+}
+
+static void check_matrix(const place *p, const moxie_matrix *from, int half)
+{
+    const uint8_t *factors = p->tiles + tiles_bytes(p);
+    for (int64_t r = 0; r < p->rows; r++) {
+        const int64_t n = p->gated ? r / 8 * 16 + half * 8 + r % 8 : r;
+        float factor;
+        memcpy(&factor, factors + n * 4, 4);
+        for (int64_t k = 0; k < p->cols; k++) {
+            double value, scale;
+            read_weight(p, n, k, &value, &scale);
+            const double want = mox_matrix_weight(from, p->quant, r, k);
+            const double all = p->quant->global == MOXIE_GLOBAL_DIVIDE ? value * scale / (double)factor
+                                                                       : value * scale * (double)factor;
+            if (all != want || !isfinite(scale) || (p->quant->element == MOXIE_F4_E2M1 && !is_bf16(value * scale)))
+                fail_msg("row %lld, column %lld: %g * %g * %g, not %g", (long long)r, (long long)k, value, scale,
+                         (double)factor, want);
+        }
+    }
+}
+
+/* Each product begins on 128 bytes; behind its tiles factors and, with a bias, biases, 128 f32 a tile. */
+static void check_weights(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *record,
+                          uint64_t bytes)
+{
+    place p = { &shape->w13, record + 128, shape->intermediate, shape->hidden, shape->gated };
+    check_matrix(&p, shape->gated ? &expert->gate : &expert->up, 0);
+    if (shape->gated)
+        check_matrix(&p, &expert->up, 1);
+    const uint8_t *end = p.tiles + tiles_bytes(&p) + tiles_of(&p) * (shape->bias13 ? 1024 : 512);
+    p = (place) { &shape->w2, end, shape->hidden, shape->intermediate, false };
+    check_matrix(&p, &expert->down, 0);
+    assert_int_equal(bytes, end + tiles_bytes(&p) + tiles_of(&p) * (shape->bias2 ? 1024 : 512) - record);
+}
+
+/* ---- every combination ------------------------------------------------------------------------------------ */
+
+static const int64_t row_sizes[] = { 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 193 };
+static const int64_t col_sizes[] = { 1, 15, 31, 32, 33, 63, 64, 65, 128, 129, 200, 257 };
+
+#define PICK(rng, list) (list)[test_below((rng), sizeof(list) / sizeof(list)[0])]
+
+/* Scales as far apart as an exponent allows, from one end of its range or the other. */
+static void stretch(test_rng *rng, const moxie_matrix *m)
+{
+    const moxie_grid *s = &m->scale;
+    for (int64_t r = 0; r < s->rows; r++) {
+        const bool high = test_below(rng, 2) == 0;
+        for (int64_t c = 0; c < s->cols; c++) {
+            const uint32_t e8m0 = high ? (uint32_t)test_range(rng, 121, 254) : (uint32_t)test_range(rng, 0, 128);
+            const uint32_t mantissa = (uint32_t)test_below(rng, 128), sign = (uint32_t)test_below(rng, 2) << 15;
+            const uint32_t field = high ? (uint32_t)test_range(rng, 130, 250) : (uint32_t)test_range(rng, 1, 125);
+            mox_grid_store(s, r, c,
+                           s->dtype == MOXIE_BF16      ? sign | field << 7 | mantissa
+                           : s->dtype == MOXIE_F8_E4M3 ? (uint32_t)test_below(rng, 0x7f)
+                                                       : e8m0);
+        }
+    }
+}
+
+static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing packing)
+{
+    char name[160], text[128], reason[256];
+    const char *what;
+    const test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
+    snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
+    const bool tall = test_below(rng, 2) == 0;
+    const test_expert_spec spec = { .hidden = tall ? PICK(rng, row_sizes) : PICK(rng, col_sizes),
+                                    .intermediate = tall ? PICK(rng, col_sizes) : PICK(rng, row_sizes),
+                                    .gated = test_below(rng, 2) == 0,
+                                    .bias13 = test_below(rng, 2) == 0,
+                                    .bias2 = test_below(rng, 2) == 0,
+                                    .w13 = &which,
+                                    .w2 = &which,
+                                    .a13 = &test_act_quants[1] };
+    const mox_record_shape shape = test_record_shape(&spec);
+    test_expert expert, back;
+    moxie_error error;
+    uint64_t bytes = 0;
+    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    if (refusal != NULL)
+        fail_msg("%s is refused: %s", name, refusal);
+    test_expert_make(&expert, rng, &spec);
+    if (test_below(rng, 2) == 0)
+        stretch(rng, &expert.view.up), stretch(rng, &expert.view.down);
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    uint8_t *record = test_guarded(bytes);
+    memset(record, 0x33, bytes);
+    assert_ok(mox_record_pack(layout(), &shape, 7, &expert.view, record, &error), &error);
+    assert_ok(mox_record_verify(layout(), &shape, 7, record, &error), &error);
+    check_weights(&shape, &expert.view, record, bytes);
+    test_expert_twin(&back, &expert);
+    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
+    if (!test_expert_equal(&expert.view, &back.view, &what))
+        fail_msg("%s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, (long long)spec.hidden,
+                 (long long)spec.intermediate, what);
+    test_guarded_free(record, bytes);
+    test_expert_free(&expert);
+    test_expert_free(&back);
+}
+
+static void every_quant(void **state)
+{
+    (void)state;
+    static const test_packing packings[] = { TEST_DENSE, TEST_INTERLEAVED, TEST_WORDS };
+    static const int32_t groups[] = { -1, 32, 64, 128, 256 };
+    const uint64_t seed = test_seed(1);
+    test_rng rng = { seed };
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < 60; i++) {
+        const moxie_quant mxfp4 = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+        moxie_quant ints = { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = PICK(&rng, groups) };
+        const moxie_quant nvfp4 = {
+            .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 16, .global = (int32_t)test_below(&rng, 3)
+        };
+        check_quant(&rng, &mxfp4, PICK(&rng, packings));
+        check_quant(&rng, &nvfp4, PICK(&rng, packings));
+        check_quant(&rng, &ints, PICK(&rng, packings));
+        ints.element = MOXIE_U4B8;
+        check_quant(&rng, &ints, PICK(&rng, packings));
+    }
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------ */
+
+/* gpt-oss: 3 x 2880 x 2880 codes of 4.25 bits, in 45 tiles and 22 1/2, each filled up to 128 bytes, and the factors. */
+static void sizes_are_minimal(void **state)
+{
+    (void)state;
+    const moxie_quant q = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    const mox_record_shape shape = { .hidden = 2880, .intermediate = 2880, .gated = true, .w13 = q, .w2 = q };
+    uint64_t bytes = 0;
+    assert_true(layout()->record_bytes(&shape, &bytes));
+    assert_int_equal(bytes, 128 + INT64_C(3) * 2880 * 2880 / 32 * 17 + (45 + 23) * 512);
+}
+
+/* ---- what cannot be held ---------------------------------------------------------------------------------- */
+
+static void refuses(const moxie_quant *quant, const char *word)
+{
+    char reason[256];
+    const moxie_quant held = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    const mox_record_shape shape = { .hidden = 300, .intermediate = 300, .w13 = held, .w2 = *quant };
+    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
+        fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
+}
+
+static void shapes_are_refused(void **state)
+{
+    (void)state;
+    refuses(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
+    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "64");
+    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 32 }, "those of 16");
+    refuses(
+        &(moxie_quant) {
+            .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32, .global = MOXIE_GLOBAL_MULTIPLY },
+        "f4_e2m1");
+    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F16, .group_cols = 32 }, "f16");
+    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
+    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
+            "zero points");
+}
+
+static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool taken)
+{
+    const moxie_quant q = { .element = scale == MOXIE_BF16 ? MOXIE_I4 : MOXIE_F4_E2M1,
+                            .scale = scale,
+                            .group_cols = scale == MOXIE_F8_E4M3 ? 16 : 32 };
+    const mox_record_shape shape = { .hidden = 2 * q.group_cols, .intermediate = 1, .w13 = q, .w2 = q };
+    static const uint8_t zeros[64];
+    static const uint16_t plain[64];
+    uint8_t bytes[2] = { (uint8_t)codes[0], (uint8_t)codes[1] };
+    const void *of_up = scale == MOXIE_BF16 ? (const void *)codes : bytes;
+    const moxie_expert expert = { .up = { .codes = mox_grid_dense(zeros, q.element, 1, shape.hidden),
+                                          .scale = mox_grid_dense(of_up, scale, 1, count) },
+                                  .down = { .codes = mox_grid_dense(zeros, q.element, shape.hidden, 1),
+                                            .scale = mox_grid_dense(plain, scale, shape.hidden, 1) } };
+    char reason[256] = "";
+    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
+    assert_true(taken || strstr(reason, "row 0 of up") != NULL);
+}
+
+/* The last distance that bf16 bridges, and the first that it does not. */
+static void scales_are_bounded(void **state)
+{
+    (void)state;
+    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 254, 121 }, 2, true);
+    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 254, 120 }, 2, false);
+    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 128, 0 }, 2, true);
+    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 120, 255 }, 2, false);
+    check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0, 0x7e }, 2, true);
+    check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0, 0x7f }, 2, false);
+    check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0x81, 0 }, 2, false);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0, 0x8000 }, 2, true);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f7f, 130 << 7 }, 2, true);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f7f, 129 << 7 }, 2, false);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 1 << 7, 0x3f80 }, 2, false);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f80, 0x3f80 }, 2, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_quant), cmocka_unit_test(sizes_are_minimal),
+                                        cmocka_unit_test(shapes_are_refused), cmocka_unit_test(scales_are_bounded) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
