@@ -291,7 +291,8 @@ static moxie_status choose_quantizer(selector *s, const char *role, const moxie_
     return choose(s, &quant_act_family, role, &problem, act_remark(quant), out);
 }
 
-/* What leaves numbers unquantized, in f32. No line of the plan: only runs that give logits and want them back have it. */
+/* What leaves numbers unquantized, in f32. No line of the plan: only runs that give logits and want them back have it.
+ */
 static moxie_status choose_widening(const selector *s, const mox_kernel **out)
 {
     const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
