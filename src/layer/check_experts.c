@@ -212,7 +212,7 @@ static double aligned_sum(const mox_operand *a, int64_t r, const double *w)
 /* What the row's class may lose on each weight, beyond the exact product. */
 static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
-    if (kernel->exactness == MOX_EXACT)
+    if (kernel->exactness != MOX_W16)
         return 0;
     return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
 }
@@ -254,8 +254,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
     const mox_cuda_expert_gemm_row *on_device = c->second ? cuda->gemm2 : cuda->gemm13;
     const int32_t mma_bits = kernel != NULL ? 0 : on_device->mma_bits;
-    const double rounding =
-        mma_bits > 0 ? 0 : weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
+    const double rounding = weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
     const bool flushes = kernel != NULL ? mox_expert_gemm_flushes(kernel) : mma_bits > 0; /* lanes keep subnormals */
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
@@ -265,10 +264,11 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         double magnitude;
         const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
-        double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias)) + rounding * magnitude;
+        double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
         if (mma_bits > 0)
             bound =
                 mox_bound_mma(a->cols, mma_bits, magnitude + fabs(bias), mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
+        bound += rounding * magnitude;
         if (flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),

@@ -302,9 +302,14 @@ static void fast_rows_are_within_bounds(void **state)
     const test_layer_limits small = { .tokens = -1, .mma = true };
     const test_layer_limits many = { .tokens = 350, .largest = 400, .mma = true };
     const test_layer_limits wide = { .tokens = 20, .largest = 2200, .mma = true };
+    const test_layer_limits decoded = { .tokens = -1, .decoded = true };
+    const test_layer_limits many_decoded = { .tokens = 350, .largest = 400, .decoded = true };
+    const test_layer_limits wide_decoded = { .tokens = 20, .largest = 2200, .decoded = true };
+    const test_layer_limits *const larger[] = { &many, &wide, &many_decoded, &wide_decoded };
     walk(test_seed(120000), &small, fits, fast_within_bounds);
-    for (uint64_t i = 0; i < 12 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 10; i++)
-        check_large(test_seed(160000) + i, i % 2 == 0 ? &many : &wide);
+    walk(test_seed(140000), &decoded, fits, fast_within_bounds);
+    for (uint64_t i = 0; i < 24 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 5; i++)
+        check_large(test_seed(160000) + i, larger[i % 4]);
     assert_ok(mox_cuda_device(table, 0, &device, &error), &error);
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_kernel *row = &mox_cuda_expert_gemm_at(i)->cuda;

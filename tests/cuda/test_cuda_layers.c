@@ -106,18 +106,30 @@ static void random_layers(void **state)
     walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150));
 }
 
-/* The same where rows read layout hopper, and mostly layers that they take. */
+/* The same where rows read a layout for Hopper, and mostly layers that they take. */
+static void walk_hopper(const test_layer_limits *limits, uint64_t first, const char *layout)
+{
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
+    test_cuda_set_device("sm_90");
+    memset(times_chosen, 0, sizeof times_chosen);
+    walk_layers(limits, first, configs);
+    for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++)
+        if (strcmp(mox_cuda_expert_gemm_at(i)->cuda.base.layout, layout) == 0)
+            assert_true(times_chosen[i] > 5);
+}
+
 static void random_hopper_layers(void **state)
 {
     (void)state;
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .mma = true };
-    test_cuda_set_device("sm_90");
-    memset(times_chosen, 0, sizeof times_chosen);
-    walk_layers(&limits, test_seed(20501), configs);
-    for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++)
-        if (mox_cuda_expert_gemm_at(i)->cuda.needs & MOX_CUDA_WGMMA)
-            assert_true(times_chosen[i] > 5);
+    walk_hopper(&limits, test_seed(20501), "hopper");
+}
+
+static void random_decoded_layers(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded = true };
+    walk_hopper(&limits, test_seed(25501), "hopper_codes");
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
@@ -445,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),

@@ -42,7 +42,7 @@ static moxie_dtype any_float(test_rng *rng)
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
-    const bool whole = one_in(rng, 8) || (limits->mma && !one_in(rng, 3));
+    const bool whole = one_in(rng, 8) || ((limits->mma || limits->decoded) && !one_in(rng, 3));
     const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
     return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
 }
@@ -177,12 +177,19 @@ static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
                                            : quant->element == dtype;
 }
 
+static bool is_decoded(const moxie_quant *q)
+{
+    if (q->element == MOXIE_F4_E2M1)
+        return q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3;
+    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == MOXIE_BF16 && !q->has_zero;
+}
+
 static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
 {
     const test_weight_quant *weight;
     do
         weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
-    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
+    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) || (limits->decoded && !is_decoded(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
@@ -192,7 +199,7 @@ static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *lim
 {
     const test_act_quant *act = &test_act_quants[0];
     const bool bytes = weight->quant.element == MOXIE_F8_E4M3;
-    if (limits->mma ? !bytes : one_in(rng, 2))
+    if (limits->decoded || (limits->mma ? !bytes : one_in(rng, 2)))
         return act;
     do
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
@@ -336,7 +343,8 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     moxie_layer_config *c = &out->config;
     do
         c->dtype = any_float(rng);
-    while ((limits->mma || limits->short_groups) && c->dtype == MOXIE_F32);
+    while ((limits->decoded && c->dtype != MOXIE_BF16) ||
+           ((limits->mma || limits->short_groups) && c->dtype == MOXIE_F32));
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_expert_gemm_sm90.c - what the rows on layout hopper refuse, and their scratch (kernels: sm90_kernel.cuh).
+ * cuda_expert_gemm_sm90.c - what the rows on the layouts of pack/hopper.h refuse, and their scratch (kernels:
+ * sm90_kernel.cuh).
  *
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
+ *     sm90_codes       f4_e2m1, decoded, by bf16
+ *     sm90_ints        integers of 4 bits, decoded and so rounded to bf16 once (class W16), by bf16
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
  *                      with a scale for every 128 columns
  *
@@ -74,6 +77,22 @@ static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why
     return fits(problem, why);
 }
 
+static bool admit_decoded(const mox_expert_gemm_problem *problem, bool floats, mox_refusal *why)
+{
+    const moxie_dtype element = problem->weight->element;
+    const bool takes = floats ? element == MOXIE_F4_E2M1 : element == MOXIE_I4 || element == MOXIE_U4B8;
+    if (!takes)
+        return mox_refuse(why, "", "decodes weights of %s, %s has %s", floats ? "f4_e2m1" : "i4 and u4b8",
+                          name_of(problem), mox_quant_dtype_name(element));
+    if (!mox_quant_is_none(problem->act))
+        return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+                          name_of(problem));
+    if (problem->dtype != MOXIE_BF16)
+        return mox_refuse(why, "give the layer activations of bf16", "decodes to bf16, the activations are %s",
+                          mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
 /* What the epilogue of a fused row makes of its activations. */
 static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
@@ -119,12 +138,40 @@ bool mox_cuda_expert_gemm_sm90_bytes_glu_admit(const mox_expert_gemm_problem *pr
     return admit_bytes(problem, why) && admit_next(problem, why);
 }
 
+bool mox_cuda_expert_gemm_sm90_codes_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                           mox_refusal *why)
+{
+    (void)device;
+    return admit_decoded(problem, true, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_codes_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                               mox_refusal *why)
+{
+    (void)device;
+    return admit_decoded(problem, true, why) && admit_next(problem, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_ints_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                          mox_refusal *why)
+{
+    (void)device;
+    return admit_decoded(problem, false, why);
+}
+
+bool mox_cuda_expert_gemm_sm90_ints_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
+                                              mox_refusal *why)
+{
+    (void)device;
+    return admit_decoded(problem, false, why) && admit_next(problem, why);
+}
+
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
-    const int64_t bytes = mox_dtype_bits(problem->weight->element) / 8;
+    const int64_t bytes = mox_dtype_bits(problem->weight->element) == 8 ? 1 : 2; /* of an element of the tokens */
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
                   columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */
@@ -148,3 +195,7 @@ SCRATCH_BYTES(sm90_wide)
 SCRATCH_BYTES(sm90_bytes)
 SCRATCH_BYTES(sm90_wide_glu)
 SCRATCH_BYTES(sm90_bytes_glu)
+SCRATCH_BYTES(sm90_codes)
+SCRATCH_BYTES(sm90_codes_glu)
+SCRATCH_BYTES(sm90_ints)
+SCRATCH_BYTES(sm90_ints_glu)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_hopper.cu - the launchers of the rows on layout hopper: the operations of sm90_plan.h on a stream, and
+ * expert_gemm_hopper.cu - the launchers of the rows on the layouts of pack/hopper.h: the operations of sm90_plan.h on a stream, and
  * the kernel that shows the operand of W2 to those who look at a run. Nothing here needs Hopper itself.
  */
 #include "cuda/device/device_error.h"
@@ -68,7 +68,8 @@ moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_ar
 {
     const launch *l = static_cast<const launch *>(context);
     mox_sm90_args g = *args;
-    (void)mox_sm90_ring(element, most, &g.stages, &g.stage_bytes);
+    (void)most;
+    (void)mox_sm90_ring(element, &g);
     if (g.few.ids != nullptr && g.stages > MOX_SM90_FEW_STAGES)
         g.stages = MOX_SM90_FEW_STAGES;
     return status_of(l, mox_sm90_launch_gemm(element, &g, blocks, dependent, l->stream), "expert_gemm sm90");
@@ -110,6 +111,30 @@ moxie_status mox_cuda_expert_gemm_sm90_wide_glu_launch(const mox_cuda_expert_gem
 
 moxie_status mox_cuda_expert_gemm_sm90_bytes_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                                                         moxie_error *error)
+{
+    return enqueue(args, true, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_codes_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                    moxie_error *error)
+{
+    return enqueue(args, false, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_ints_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                   moxie_error *error)
+{
+    return enqueue(args, false, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_codes_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                        moxie_error *error)
+{
+    return enqueue(args, true, stream, error);
+}
+
+moxie_status mox_cuda_expert_gemm_sm90_ints_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
+                                                       moxie_error *error)
 {
     return enqueue(args, true, stream, error);
 }

@@ -151,13 +151,23 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 
 } // namespace
 
-uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, uint32_t *stage_bytes)
+/* Codes come several chunks at a time where tokens leave room for that: a barrier less a chunk. */
+static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
-    const uint32_t front = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
-                                                      mox_sm90_tokens_at<MOX_SM90_BF16>;
-    *stage_bytes = front + (uint32_t)most * 128;
-    *stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / *stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
-    return MOX_SM90_FRONT + (uint32_t)*stages * *stage_bytes;
+    const uint32_t codes = MOX_SM90_CODES_BYTES, scales = (uint32_t)args->scale_bytes;
+    const bool decoded = MOX_SM90_DECODES(element);
+    args->together = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= 128 ? 2 : 1;
+    args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
+                      !decoded                 ? mox_sm90_tokens_at<MOX_SM90_BF16> :
+                                                 ((uint32_t)args->together * (codes + scales) + 1023) / 1024 * 1024;
+    args->stage_bytes = args->tokens_at + (uint32_t)(args->together * args->most) * 128;
+}
+
+uint32_t mox_sm90_ring(mox_sm90_element element, mox_sm90_args *args)
+{
+    fill_stage(element, args);
+    args->stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / args->stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
+    return MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
 }
 
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
@@ -178,12 +188,30 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
     return cudaLaunchKernelEx(&config, many ? gather<MANY> : gather<FEW>, *args);
 }
 
+static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
+{
+    switch (element) {
+    case MOX_SM90_F16:
+        return mox_sm90_kernel_f16(most);
+    case MOX_SM90_E4M3:
+        return mox_sm90_kernel_e4m3(most);
+    case MOX_SM90_MXFP4:
+        return mox_sm90_kernel_mxfp4(most);
+    case MOX_SM90_NVFP4:
+        return mox_sm90_kernel_nvfp4(most);
+    case MOX_SM90_INT4_SHORT:
+        return mox_sm90_kernel_int4_short(most);
+    case MOX_SM90_INT4_LONG:
+        return mox_sm90_kernel_int4_long(most);
+    default:
+        return mox_sm90_kernel_bf16(most);
+    }
+}
+
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
                          void *stream)
 {
-    const mox_sm90_kernel kernel = element == MOX_SM90_BF16  ? mox_sm90_kernel_bf16(args->most) :
-                                   element == MOX_SM90_F16 ? mox_sm90_kernel_f16(args->most) :
-                                                             mox_sm90_kernel_e4m3(args->most);
+    const mox_sm90_kernel kernel = kernel_of(element, args->most);
     const uint32_t shared = MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)

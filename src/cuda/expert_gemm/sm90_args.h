@@ -3,7 +3,7 @@
  * sm90_args.h - what the Hopper kernels of family expert_gemm get, in device pointers. Plain C that CUDA C++ includes
  * too.
  *
- *     out[p, n] = sum_k w[n, k] a[p, k]      weights in layout "hopper" (pack/hopper.h), p over the pairs of each slot
+ *     out[p, n] = sum_k w[n, k] a[p, k]      weights in a layout of pack/hopper.h, p over the pairs of each slot
  *
  * One product is cut twice. By columns: the tokens of a slot are split evenly into token tiles of at most `most`
  * columns. By rows: a product has `tiles` row tiles of 128 rows. A *job* is one row tile times one token tile over all
@@ -38,6 +38,7 @@
 #include <moxie/moxie.h>
 
 #define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
+#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too */
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 
@@ -76,6 +77,22 @@ typedef struct mox_sm90_choices {
     int32_t pairs, experts;
 } mox_sm90_choices;
 
+/* What weights are: elements that the tensor cores take, of layout "hopper"; or codes that are decoded to bf16 on their
+ * way there, of layout "hopper_codes". */
+typedef enum mox_sm90_element {
+    MOX_SM90_BF16 = 0,
+    MOX_SM90_F16,
+    MOX_SM90_E4M3,
+    MOX_SM90_MXFP4,      /* groups of 32 */
+    MOX_SM90_NVFP4,      /* groups of 16 */
+    MOX_SM90_INT4_SHORT, /* groups of 32 */
+    MOX_SM90_INT4_LONG,  /* of 64 and more */
+    MOX_SM90_ELEMENTS
+} mox_sm90_element;
+
+/* Weights are decoded in registers. */
+#define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_MXFP4)
+
 /* Makes the list. */
 typedef struct mox_sm90_list_args {
     const int64_t *offsets; /* [slots + 1] pairs */
@@ -105,8 +122,6 @@ typedef struct mox_sm90_gather_args {
     int64_t state_words; /* even */
 } mox_sm90_gather_args;
 
-typedef enum mox_sm90_element { MOX_SM90_BF16 = 0, MOX_SM90_F16, MOX_SM90_E4M3, MOX_SM90_ELEMENTS } mox_sm90_element;
-
 typedef enum mox_sm90_output {
     MOX_SM90_ROWS_F32 = 0, /* out[p, n]; gated: [gate I | up I] */
     MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
@@ -122,7 +137,9 @@ typedef struct mox_sm90_args {
     const uint8_t *records;
     uint64_t record_bytes, tiles_at, tile_bytes, row_scale_at, bias_at;
     int32_t tiles, chunks, last_rows;
-    int32_t rows; /* of one matrix: I or H */
+    int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
+    int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
+    int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
     int32_t most;   /* columns of a token tile */
@@ -144,16 +161,16 @@ typedef struct mox_sm90_args {
     int64_t next_stride; /* elements: a multiple of 128 bytes */
     float *next_scale;
     /* the ring in shared memory: mox_sm90_ring() */
-    int32_t stages;
-    uint32_t stage_bytes;
+    int32_t stages, together; /* chunks of a stage: 1, or of codes more */
+    uint32_t stage_bytes, tokens_at;
 } mox_sm90_args;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The ring for token tiles of `most` columns: stages, bytes of one; returns the shared memory of a block. */
-uint32_t mox_sm90_ring(mox_sm90_element element, int32_t most, int32_t *stages, uint32_t *stage_bytes);
+/* Sets the ring of `args`, by its `most` and scale_bytes; returns the shared memory of a block. */
+uint32_t mox_sm90_ring(mox_sm90_element element, mox_sm90_args *args);
 
 /* Launchers; `stream` is a cudaStream_t. `dependent`: the kernel before may still run (programmatic dependent launch).
  * Return a cudaError_t. Neither allocates nor waits. */

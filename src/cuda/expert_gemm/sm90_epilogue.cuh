@@ -29,42 +29,6 @@
 #include "cuda/ptx/ptx_convert.cuh"
 #include "quant/scale_rule.h"
 
-/* ---- rows ------------------------------------------------------------------------------------------------------ */
-
-/* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they lie
- * in shared memory, and as far as the compiler knows every store may change them. */
-template <int SUMS>
-__device__ __forceinline__ void mox_sm90_end_rows(const float (&sums)[SUMS], const mox_sm90_args &args,
-                                                  const mox_sm90_piece &piece, const mox_sm90_place &me)
-{
-    const int row = piece.tile * 128 + me.group * 64 + me.warp * 16 + me.lane / 4;
-    const int to_row = args.gated ? row / 16 * 8 + row % 8 : row, other = args.gated ? args.rows : 8;
-    const bool stored[2] = { to_row < args.rows, (args.gated ? to_row : to_row + 8) < args.rows };
-    const int all = piece.columns, columns = all - me.lane % 4 * 2; /* from this lane's first on */
-    const int64_t stride = args.out_stride;
-    float *to = args.out + (piece.pair + me.lane % 4 * 2) * stride + to_row;
-    float scale[2], bias[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const bool scaled = stored[h] && args.row_scale_at != 0, shifted = stored[h] && args.bias_at != 0;
-        scale[h] = scaled ? ((const float *)(piece.record + args.row_scale_at))[row + 8 * h] : 1.0f;
-        bias[h] = shifted ? ((const float *)(piece.record + args.bias_at))[row + 8 * h] : 0.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < SUMS / 4; j++) {
-        if (8 * j >= all)
-            break;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (8 * j + i % 2 < columns && stored[i / 2])
-                __stcg(to + i % 2 * stride + i / 2 * other,
-                       __fadd_rn(__fmul_rn(sums[4 * j + i], scale[i / 2]), bias[i / 2]));
-        to += 8 * stride;
-    }
-}
-
-/* ---- activations ----------------------------------------------------------------------------------------------- */
-
 /* Where this thread's part of a tile lies: sums[4j + 2h + c] is row `row` + 8h of the product, column 8j + 2 (lane % 4) + c.
  * Of a gated product h = 0 is the gate and h = 1 the up of output `to`; of another they are outputs `to` and `to` + 8. */
 struct mox_sm90_spot {
@@ -83,27 +47,81 @@ __device__ __forceinline__ mox_sm90_spot mox_sm90_spot_of(const mox_sm90_args &a
     return spot;
 }
 
-/* Row scales and biases, where there are any. */
-template <int SUMS>
-__device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const uint8_t *record,
-                                                const mox_sm90_spot &spot)
+/* ---- factors and biases ---------------------------------------------------------------------------------------- */
+
+/* Numbers of this thread's two rows, from the array at `at` of the record. */
+__device__ __forceinline__ float2 mox_sm90_of_rows(const uint8_t *record, uint64_t at, const mox_sm90_spot &spot, float other)
 {
-    float with[2];
-    if (args.row_scale_at != 0) {
-        for (int h = 0; h < 2; h++)
-            with[h] = spot.stored[h] ? ((const float *)(record + args.row_scale_at))[spot.row + 8 * h] : 1.0f;
+    const float *from = (const float *)(record + at) + spot.row;
+    return make_float2(spot.stored[0] ? from[0] : other, spot.stored[1] ? from[8] : other);
+}
+
+/* sum / factor: the product with the reciprocal, put right by what it leaves. */
+__device__ __forceinline__ float mox_sm90_divide(float sum, float factor, float reciprocal)
+{
+    const float q = __fmul_rn(sum, reciprocal);
+    return fabsf(q) <= FLT_MAX ? __fmaf_rn(__fmaf_rn(-q, factor, sum), reciprocal, q) : q;
+}
+
+/* of(sum, row) for the sums of `columns`, of this thread's row 0 or 1. */
+template <int SUMS, class OF> __device__ __forceinline__ void mox_sm90_each(float (&sums)[SUMS], int columns, OF of)
+{
 #pragma unroll
-        for (int i = 0; i < SUMS; i++)
-            sums[i] = __fmul_rn(sums[i], with[i / 2 % 2]);
-    }
-    if (args.bias_at != 0) {
-        for (int h = 0; h < 2; h++)
-            with[h] = spot.stored[h] ? ((const float *)(record + args.bias_at))[spot.row + 8 * h] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < SUMS; i++)
-            sums[i] = __fadd_rn(sums[i], with[i / 2 % 2]);
+    for (int i = 0; i < SUMS; i++) {
+        if (i % 4 == 0 && 2 * i >= columns)
+            break;
+        sums[i] = of(sums[i], i / 2 % 2);
     }
 }
+
+/* What belongs to rows, where there is any. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                const mox_sm90_spot &spot)
+{
+    if (args.row_scale_at != 0) {
+        const float2 f = mox_sm90_of_rows(piece.record, args.row_scale_at, spot, 1.0f);
+        const float2 over = make_float2(__frcp_rn(f.x), __frcp_rn(f.y));
+        if (args.factor_divides)
+            mox_sm90_each(sums, piece.columns, [=](float sum, int row) {
+                return row == 0 ? mox_sm90_divide(sum, f.x, over.x) : mox_sm90_divide(sum, f.y, over.y);
+            });
+        else
+            mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fmul_rn(sum, row == 0 ? f.x : f.y); });
+    }
+    if (args.bias_at != 0) {
+        const float2 bias = mox_sm90_of_rows(piece.record, args.bias_at, spot, 0.0f);
+        mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+/* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they lie
+ * in shared memory, and as far as the compiler knows every store may change them. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_end_rows(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                  const mox_sm90_place &me)
+{
+    const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
+    const int other = args.gated ? args.rows : 8;
+    const int all = piece.columns, columns = all - me.lane % 4 * 2; /* from this lane's first on */
+    const int64_t stride = args.out_stride;
+    float *to = args.out + (piece.pair + me.lane % 4 * 2) * stride + spot.to;
+    mox_sm90_finish(sums, args, piece, spot);
+#pragma unroll
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= all)
+            break;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (8 * j + i % 2 < columns && spot.stored[i / 2])
+                __stcg(to + i % 2 * stride + i / 2 * other, sums[4 * j + i]);
+        to += 8 * stride;
+    }
+}
+
+/* ---- activations ----------------------------------------------------------------------------------------------- */
 
 /* All kinds but the commonest. */
 static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float alpha, float beta, float gate_limit,
@@ -336,7 +354,7 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
     const int halves = args.gated ? 1 : 2;
     if (piece.columns == 0)
         return;
-    mox_sm90_finish(sums, args, piece.record, spot);
+    mox_sm90_finish(sums, args, piece, spot);
     mox_sm90_activate(sums, args,
                       mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1), spot,
                       piece.columns);

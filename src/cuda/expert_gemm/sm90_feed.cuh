@@ -15,6 +15,12 @@
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
+/* Where the scales of weights begin in a stage. */
+template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(const mox_sm90_args &args)
+{
+    return MOX_SM90_DECODES(ELEMENT) ? args.together * MOX_SM90_CODES_BYTES : MOX_SM90_WEIGHT_BYTES;
+}
+
 /* What the epilogue will read of the record. */
 __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
 {
@@ -26,18 +32,20 @@ __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args
         mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4, policy);
 }
 
-/* Asks L2 for what comes behind chunk k of piece n, while the kernel in front still computes the tokens. */
+/* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
+template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
                                                    int lane)
 {
-    for (int left = args.ahead; left > 0; n++, k = -1) {
+    constexpr int ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
+    for (int left = args.ahead * (128 / ROW_BYTES); left > 0; n++, k = 0) {
         const mox_sm90_piece piece = mox_sm90_work_at(args, work, n, lane);
         if (piece.begin == piece.end)
             return;
-        const int begin = max(k + 1, piece.begin), count = min(piece.end - begin, left);
+        const int begin = max(k, piece.begin), count = min(piece.end - begin, left);
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
-            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * 128, piece.rows * 128,
+            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES, piece.rows * ROW_BYTES,
                               mox_policy_read_once());
         left -= count;
     }
@@ -48,7 +56,9 @@ template <int ELEMENT, bool AHEAD>
 __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                       int lane)
 {
-    constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3;
+    constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
+    constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
+    const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
@@ -66,43 +76,48 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         }
         if (piece.begin == piece.end)
             return;
-        const uint32_t rows = piece.rows, scale_bytes = SCALES ? rows / 2 : 0;
+        const uint32_t chunk = piece.rows * ROW_BYTES, block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
-        for (int k = piece.begin; k < piece.end; k++) {
+        for (int k = piece.begin; k < piece.end; k += together) {
+            const uint32_t chunks = min(together, piece.end - k);
+            const int first = SCALES ? k >> args.scale_shift : 0;
+            const uint32_t blocks = SCALES ? ((k + (int)chunks - 1) >> args.scale_shift) - first + 1 : 0;
             mox_mbarrier_wait(front->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                mox_mbarrier_arrive_expect(full, rows * 128 + scale_bytes);
-                if (rows > 0) {
-                    mox_bulk_copy_by(stage, tile + (uint64_t)k * rows * 128, rows * 128, full, policy);
+                mox_mbarrier_arrive_expect(full, chunks * chunk + blocks * block);
+                if (piece.rows > 0) {
+                    mox_bulk_copy_by(stage, tile + (uint64_t)k * chunk, chunks * chunk, full, policy);
                     if constexpr (SCALES)
-                        mox_bulk_copy_by(stage + MOX_SM90_WEIGHT_BYTES,
-                                         tile + ((uint64_t)args.chunks * rows * 128 + k * scale_bytes), scale_bytes,
+                        mox_bulk_copy_by(stage + mox_sm90_scales_at<ELEMENT>(args),
+                                         tile + ((uint64_t)args.chunks * chunk + (uint64_t)first * block), blocks * block,
                                          full, policy);
                 }
             }
             mox_sm90_next(&at, args.stages);
             if constexpr (AHEAD)
                 if (++issued == args.stages)
-                    mox_sm90_ask_ahead(args, work, n, k, lane);
+                    mox_sm90_ask_ahead<ELEMENT>(args, work, n, k + together, lane);
         }
     }
 }
 
-/* This block's tokens of a stage: all, or those whose eighths are its half, for both blocks of the pair. */
+/* This block's tokens of `chunks` chunks: all, or those whose eighths are its half, for both blocks of the pair. */
 __device__ __forceinline__ void mox_sm90_copy_tokens(const mox_sm90_args &args, uint8_t *to, const uint8_t *from,
-                                                     uint32_t rows, uint64_t *full)
+                                                     uint32_t rows, int chunks, uint64_t *full)
 {
     const uint32_t half = args.paired ? (rows / 8 + 1) / 2 * 8 : rows;
     const uint32_t first = mox_sm90_rank(args) == 0 ? 0 : half, end = mox_sm90_rank(args) == 0 ? half : rows;
     if (first == end)
         return;
     if (!args.paired)
-        mox_bulk_copy(to, from, rows * 128, full);
+        mox_bulk_copy(to, from, rows * 128 * chunks, full);
     else
-        mox_bulk_copy_to_all(to + first * 128, from + first * 128, (end - first) * 128, full, 3);
+        for (int c = 0; c < chunks; c++)
+            mox_bulk_copy_to_all(to + (c * rows + first) * 128, from + (c * rows + first) * 128, (end - first) * 128, full,
+                                 3);
 }
 
 template <int ELEMENT>
@@ -110,6 +125,7 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
                                                      int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3;
+    const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     mox_sm90_front_meet(args);
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
@@ -121,14 +137,15 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
         const uint32_t rows = mox_sm90_tile_rows(piece);
         const uint8_t *tile = args.a + (int64_t)piece.row * args.chunks * 128;
         const float *scales = args.a_scale + (int64_t)piece.row * args.chunks;
-        for (int k = piece.begin; k < piece.end; k++) {
+        for (int k = piece.begin; k < piece.end; k += together) {
+            const int chunks = min(together, piece.end - k);
             mox_mbarrier_wait(front->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
-                mox_mbarrier_arrive_expect(full, rows * 128 + (SCALES ? rows * 4 : 0));
-                mox_sm90_copy_tokens(args, stage + mox_sm90_tokens_at<ELEMENT>, tile + (uint64_t)k * rows * 128, rows,
-                                     full);
+                mox_mbarrier_arrive_expect(full, chunks * rows * 128 + (SCALES ? rows * 4 : 0));
+                mox_sm90_copy_tokens(args, stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
+                                     tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES && rows > 0)
                     mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);
             }

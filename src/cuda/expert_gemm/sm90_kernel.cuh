@@ -15,6 +15,7 @@
 #ifndef MOX_CUDA_SM90_KERNEL_CUH
 #define MOX_CUDA_SM90_KERNEL_CUH
 
+#include "cuda/expert_gemm/sm90_codes.cuh"
 #include "cuda/expert_gemm/sm90_epilogue.cuh"
 #include "cuda/expert_gemm/sm90_feed.cuh"
 
@@ -26,6 +27,8 @@ template <int... NS> struct mox_sm90_widths {
 using mox_sm90_widths_narrow = mox_sm90_widths<8, 16, 24, MOX_SM90_NARROW_COLUMNS>;
 using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
                                              224, 240, 256, 272, 288>;
+using mox_sm90_widths_codes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224,
+                                              240, 256>;
 using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
 
 
@@ -50,17 +53,18 @@ __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
  * and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
 template <int ELEMENT, class WIDTHS, int FIRST, int LAST>
 __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
-                                                const uint8_t *stages, const mox_sm90_args &args, int columns, int chunks,
+                                                const uint8_t *stages, const mox_sm90_args &args,
+                                                const mox_sm90_piece &piece, int chunks,
                                                 const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST]>(sums, front, stages, args, me, chunks, c);
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST]>(sums, front, stages, args, me, piece, chunks, c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
-        if (columns <= WIDTH)
-            mox_sm90_choose<ELEMENT, WIDTHS, FIRST, MIDDLE>(sums, front, stages, args, columns, chunks, me, c);
+        if (piece.columns <= WIDTH)
+            mox_sm90_choose<ELEMENT, WIDTHS, FIRST, MIDDLE>(sums, front, stages, args, piece, chunks, me, c);
         else
-            mox_sm90_choose<ELEMENT, WIDTHS, MIDDLE + 1, LAST>(sums, front, stages, args, columns, chunks, me, c);
+            mox_sm90_choose<ELEMENT, WIDTHS, MIDDLE + 1, LAST>(sums, front, stages, args, piece, chunks, me, c);
     }
 }
 
@@ -77,7 +81,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     const int chunks = piece.end - piece.begin;
     if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
         mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + MOX_SM90_FRONT,
-                                                               args, piece.columns, chunks, mox_sm90_find_place(), c);
+                                                               args, piece, chunks, mox_sm90_find_place(), c);
     if (piece.give >= 0)
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     else
@@ -104,7 +108,7 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
 /* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have
  * 168, which are dealt out again. */
 template <int ELEMENT, class WIDTHS>
-constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT == MOX_SM90_E4M3 ? 216 : 224;
+constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT >= MOX_SM90_E4M3 ? 216 : 224;
 template <int ELEMENT, class WIDTHS>
 constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 

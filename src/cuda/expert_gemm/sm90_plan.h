@@ -117,17 +117,28 @@ typedef struct mox_sm90_product {
     mox_sm90_args gemm;
 } mox_sm90_product;
 
-static inline mox_sm90_element mox_sm90_element_of(moxie_dtype element)
+static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight)
 {
-    return element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3 : element == MOXIE_F16 ? MOX_SM90_F16 : MOX_SM90_BF16;
+    switch (weight->element) {
+    case MOXIE_F8_E4M3: return MOX_SM90_E4M3;
+    case MOXIE_F16: return MOX_SM90_F16;
+    case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
+    case MOXIE_I4:
+    case MOXIE_U4B8: return weight->group_cols == 32 ? MOX_SM90_INT4_SHORT : MOX_SM90_INT4_LONG;
+    default: return MOX_SM90_BF16;
+    }
 }
 
 /* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile.
  */
 static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
 {
-    static const int32_t widths[] = { 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, 256, MOX_SM90_MOST_COLUMNS };
-    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS : MOX_SM90_MOST_COLUMNS;
+    static const int32_t widths[] = {
+        16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
+    };
+    const int32_t limit = a->any_bytes           ? MOX_SM90_MOST_BYTES_COLUMNS
+                          : a->element_bits == 4 ? MOX_SM90_MOST_CODES_COLUMNS
+                                                 : MOX_SM90_MOST_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -177,6 +188,9 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->tiles = a->tiles.count;
     g->chunks = a->tiles.chunks;
     g->last_rows = a->tiles.last_rows;
+    g->scale_bytes = a->tiles.scale_bytes;
+    g->scale_shift = a->tiles.scale_shift;
+    g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.values;
@@ -247,9 +261,9 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
 {
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
-    p->element = mox_sm90_element_of(a->weight.element);
-    p->blocks = a->multiprocessors;
+    p->element = mox_sm90_element_of(&a->weight);
     p->most = mox_sm90_most_of(a);
+    p->blocks = a->multiprocessors;
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
                                    p->element == MOX_SM90_E4M3 };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);

@@ -171,24 +171,6 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
 /* Widths up to which the registers hold the accumulators of two chunks under way. */
 constexpr int MOX_SM90_BY_TWO = 112;
 
-/* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
-template <int ELEMENT, int N, int SUMS>
-__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front,
-                                              const uint8_t *stages, const mox_sm90_args &args,
-                                              const mox_sm90_place &me, int chunks, mox_sm90_consumer *c)
-{
-    float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
-    if constexpr (ELEMENT != MOX_SM90_E4M3)
-        mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
-    else if constexpr (N <= MOX_SM90_BY_TWO)
-        mox_sm90_loop_by_two<N>(acc, front, stages, args, me, chunks, &c->at);
-    else
-        mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks, &c->at);
-#pragma unroll
-    for (int i = N / 2; i < SUMS; i++)
-        sums[i] = 0.0f;
-}
-
 /* ---- between blocks ------------------------------------------------------------------------------------------- */
 
 /* Where the accumulators of a boundary between two blocks lie: [N / 2][128]. A pair of blocks has two such places. */

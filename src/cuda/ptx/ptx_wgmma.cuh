@@ -46,6 +46,13 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
+/* ---- A in shared memory ---------------------------------------------------------------------------------------- */
+
+#define MOX_WGMMA_A       uint64_t
+#define MOX_WGMMA_AB(n)   MOX_AB_##n
+#define MOX_WGMMA_KEEP(n) MOX_KEEP_##n
+#define MOX_WGMMA_BIND_A  "l"(a)
+
 #define MOX_WGMMA_NAME  mox_wgmma_bf16
 #define MOX_WGMMA_STEP  "k16"
 #define MOX_WGMMA_TYPES ".f32.bf16.bf16"
@@ -71,5 +78,30 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #undef MOX_WGMMA_STEP
 #undef MOX_WGMMA_TYPES
 #undef MOX_WGMMA_FLAGS
+#undef MOX_WGMMA_A
+#undef MOX_WGMMA_AB
+#undef MOX_WGMMA_KEEP
+#undef MOX_WGMMA_BIND_A
+
+/* ---- A in registers: a[0] .. a[3] ------------------------------------------------------------------------------ */
+
+#define MOX_WGMMA_A       const uint32_t *
+#define MOX_WGMMA_AB(n)   MOX_RB_##n
+#define MOX_WGMMA_KEEP(n) MOX_KEEP_R_##n
+#define MOX_WGMMA_BIND_A  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+
+#define MOX_WGMMA_NAME  mox_wgmma_registers_bf16
+#define MOX_WGMMA_STEP  "k16"
+#define MOX_WGMMA_TYPES ".f32.bf16.bf16"
+#define MOX_WGMMA_FLAGS "1, 1, 0"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_STEP
+#undef MOX_WGMMA_TYPES
+#undef MOX_WGMMA_FLAGS
+#undef MOX_WGMMA_A
+#undef MOX_WGMMA_AB
+#undef MOX_WGMMA_KEEP
+#undef MOX_WGMMA_BIND_A
 
 #endif

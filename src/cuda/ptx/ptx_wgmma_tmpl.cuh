@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma_tmpl.cuh - one warpgroup MMA with both operands in shared memory, for one pair of element types. Included
- * once per pair by ptx_wgmma.cuh with
+ * ptx_wgmma_tmpl.cuh - one warpgroup MMA with its operands in shared memory, or A in registers, for one pair of element
+ * types. Included once per pair by ptx_wgmma.cuh with
  *
  *     MOX_WGMMA_NAME    the function
+ *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: what of ptx_wgmma_lists.h goes with it
  *     MOX_WGMMA_STEP    "k16" or "k32": columns of 32 bytes
  *     MOX_WGMMA_TYPES   ".f32.bf16.bf16"
  *     MOX_WGMMA_FLAGS   what follows the predicate: signs, and for 16-bit types which operands are transposed
@@ -11,16 +12,18 @@
  *     d[64, N] = keep * d + A[64, 32 bytes] * B[N, 32 bytes]^T
  *
  * Asynchronous: d, A and B are not to be touched until mox_wgmma_wait(). Thread t of the warpgroup holds, of the 64 x N
- * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c.
+ * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers, of 16 bits:
+ * a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next; these are
+ * not to be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
     if constexpr (N == n)                                                                                              \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_KEEP_##n ", 0; wgmma.mma_async.sync.aligned.m64n" #n         \
-                     MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_AB_##n ", p, " MOX_WGMMA_FLAGS ";}"         \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_WGMMA_KEEP(n) ", 0; wgmma.mma_async.sync.aligned.m64n" #n    \
+                     MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_WGMMA_AB(n) ", p, " MOX_WGMMA_FLAGS ";}"    \
                      : MOX_BIND_##n                                                                                    \
-                     : "l"(a), "l"(b), "r"(keep))
+                     : MOX_WGMMA_BIND_A, "l"(b), "r"(keep))
 
-template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(float (&d)[N / 2], uint64_t a, uint64_t b, int keep)
+template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(float (&d)[N / 2], MOX_WGMMA_A a, uint64_t b, int keep)
 {
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "no such MMA");
     MOX_WGMMA_CASE(8);

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_decode_int4.cuh - integers of 4 bits with bf16 scales, from layout hopper_codes to bf16. A code n of 0 .. 15 in bits
+ * 7 .. 4 of a bf16 is 2^-129 n (subnormal below 8, linear all the way), a scale comes as 2^129 times what it is, and one
+ * fused multiply-add leaves (n - 8) scale, rounded once.
+ *
+ */
+#ifndef MOX_CUDA_SM90_DECODE_INT4_CUH
+#define MOX_CUDA_SM90_DECODE_INT4_CUH
+
+#include "cuda/ptx/ptx_bf16x2.cuh"
+
+/* Eight codes of 16 columns, of which this thread has two rows with scales `low` and `high`. */
+__device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
+{
+    constexpr uint32_t CODE = 0x00f000f0, MINUS_8_UNITS = 0x80808080; /* -2^-126 */
+    const uint32_t low_8 = mox_bf16x2_mul(low, MINUS_8_UNITS), high_8 = mox_bf16x2_mul(high, MINUS_8_UNITS);
+    a[0] = mox_bf16x2_fma(word << 4 & CODE, low, low_8);
+    a[1] = mox_bf16x2_fma(word & CODE, high, high_8);
+    a[2] = mox_bf16x2_fma(word >> 4 & CODE, low, low_8);
+    a[3] = mox_bf16x2_fma(word >> 8 & CODE, high, high_8);
+}
+
+/* Scales of 32 columns. */
+struct mox_sm90_decode_int4_short {
+    using scales = uint2; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s)
+    {
+        return s;
+    }
+
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
+    {
+        const uint32_t which = j < 2 ? 0x1010 : 0x3232;
+        mox_sm90_place_int4(a, word, __byte_perm(m.x, 0, which), __byte_perm(m.y, 0, which));
+    }
+};
+
+/* Of 64 and more. */
+struct mox_sm90_decode_int4_long {
+    using scales = uint32_t; /* row r's, row r + 8's */
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s)
+    {
+        return s;
+    }
+
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
+    {
+        mox_sm90_place_int4(a, word, __byte_perm(m, 0, 0x1010), __byte_perm(m, 0, 0x3232));
+    }
+};
+
+#endif

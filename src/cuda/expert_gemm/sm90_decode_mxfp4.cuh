@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_decode_mxfp4.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_codes to bf16. Placed where sign,
+ * exponent and mantissa of a bf16 are, a code is 2^-126 times its value; a scale is the bf16 that its byte is the exponent
+ * of, and the product is exact (layout_hopper_codes.c sees to that).
+ */
+#ifndef MOX_CUDA_SM90_DECODE_MXFP4_CUH
+#define MOX_CUDA_SM90_DECODE_MXFP4_CUH
+
+#include "cuda/ptx/ptx_bf16x2.cuh"
+
+/* Eight e2m1 codes of 16 columns in two rows, times `low` and `high`. */
+__device__ __forceinline__ void mox_sm90_place_e2m1(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
+{
+    constexpr uint32_t FLOAT = 0x81c081c0, ALL_BUT_LAST = 0x81808180, LAST = 0x00400040;
+    const uint32_t last = __funnelshift_l(word, word, 6) & LAST;
+    a[0] = mox_bf16x2_mul(word & FLOAT, low);
+    a[1] = mox_bf16x2_mul(__funnelshift_l(word, word, 4) & FLOAT, high);
+    a[2] = mox_bf16x2_mul(__funnelshift_l(word, word, 10) & FLOAT, low);
+    a[3] = mox_bf16x2_mul((__funnelshift_l(word, word, 14) & ALL_BUT_LAST) | last, high);
+}
+
+struct mox_sm90_decode_mxfp4 {
+    using scales = uint32_t; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s)
+    {
+        return s;
+    }
+
+    /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
+    {
+        mox_sm90_place_e2m1(a, word, exponent(m, j / 2), exponent(m, 2 + j / 2));
+    }
+
+  private:
+    static __device__ __forceinline__ uint32_t exponent(scales s, int byte)
+    {
+        return __byte_perm(s, 0, 0x4440 + byte) * 0x00800080;
+    }
+};
+
+#endif
