@@ -131,8 +131,9 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
 
 typedef struct gemm_problem {
     const mox_sm90_args *a;
-    moxie_dtype element;
-    int64_t size, per; /* bytes of an element, elements of a chunk */
+    mox_sm90_element kind;
+    moxie_dtype element; /* of the tokens, and of weights that are not decoded */
+    int64_t size, per;   /* bytes of such an element, elements of a chunk */
 } gemm_problem;
 
 /* One token's numbers [chunks * per], with its scales. */
@@ -146,6 +147,46 @@ static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, do
     }
 }
 
+/* A weight of layout hopper, in row `in` of a tile of `rows`. */
+static double weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const int64_t chunk = k / p->per, at = k % p->per * p->size;
+    const double w =
+        (double)mox_load(p->element, base + chunk * rows * 128 + in * 128 + (at / 16 ^ in % 8) * 16 + at % 16);
+    return p->size == 2
+               ? w
+               : w * (double)mox_load(MOXIE_F32, base + a->chunks * rows * 128 + (chunk * rows / 8 + in / 8) * 4);
+}
+
+static double bf16(uint32_t bits)
+{
+    const uint16_t code = (uint16_t)bits;
+    return (double)mox_load(MOXIE_BF16, &code);
+}
+
+/* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
+static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    static const int turns[4] = { 0, 4, 10, 14 };
+    const mox_sm90_args *a = p->a;
+    const int64_t thread = in % 64 / 16 * 32 + in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2;
+    const bool nvfp4 = p->kind == MOX_SM90_NVFP4, floats = nvfp4 || p->kind == MOX_SM90_MXFP4;
+    const int64_t size = floats ? 1 : 2, groups = p->kind == MOX_SM90_INT4_LONG ? 1 : nvfp4 ? 4 : 2;
+    const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
+    const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
+    uint32_t word, turned;
+    memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
+    if (!floats)
+        return (bf16((word >> (4 * i + 16 * (k % 2)) & 15) << 4) - ldexp(8, -129)) *
+               (double)mox_load(MOXIE_BF16, scales + at * 2);
+    turned = (uint32_t)(((uint64_t)word << 32 | word) << turns[i] >> 32);
+    if (i == 3)
+        turned = (turned & ~UINT32_C(0x00400040)) | ((word << 6 | word >> 26) & 0x00400040);
+    return bf16(turned >> (16 * (k % 2)) & 0x81c0) *
+           (nvfp4 ? ldexp(bf16((uint32_t)scales[at] << 4), 238) : bf16((uint32_t)scales[at] << 7));
+}
+
 /* Row n of the product times x, scaled and shifted. */
 static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const double *x)
 {
@@ -154,16 +195,12 @@ static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const 
     const uint8_t *base = record + a->tiles_at + (uint64_t)tile * a->tile_bytes;
     double sum = 0;
     assert_true(tile < a->tiles && in < rows);
-    for (int64_t k = 0; k < a->chunks * p->per; k++) {
-        const int64_t chunk = k / p->per, at = k % p->per * p->size;
-        double w =
-            (double)mox_load(p->element, base + chunk * rows * 128 + in * 128 + (at / 16 ^ in % 8) * 16 + at % 16);
-        if (p->size == 1)
-            w *= (double)mox_load(MOXIE_F32, base + a->chunks * rows * 128 + (chunk * rows / 8 + in / 8) * 4);
-        sum += w * x[k];
+    for (int64_t k = 0; k < a->chunks * p->per; k++)
+        sum += (p->kind >= MOX_SM90_MXFP4 ? decoded_weight : weight)(p, base, rows, in, k) * x[k];
+    if (a->row_scale_at != 0) {
+        const double factor = (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
+        sum = a->factor_divides ? sum / factor : sum * factor;
     }
-    if (a->row_scale_at != 0)
-        sum *= (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
     return (float)(sum + (a->bias_at != 0 ? (double)mox_load(MOXIE_F32, record + a->bias_at + n * 4) : 0));
 }
 
@@ -265,8 +302,9 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
                          bool dependent)
 {
     (void)context, (void)dependent;
-    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F8_E4M3 };
-    gemm_problem p = { .a = a, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16,  MOXIE_F8_E4M3, MOXIE_BF16,
+                                          MOXIE_BF16, MOXIE_BF16, MOXIE_BF16 };
+    gemm_problem p = { .a = a, .kind = element, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
     p.per = 128 / p.size;
     own_list own;
     const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
@@ -314,4 +352,8 @@ static moxie_status show(void *context, const mox_sm90_show_args *a)
     return MOXIE_OK;
 }
 
+#ifdef MOX_TEST_EMULATED
+const mox_sm90_ops test_cuda_sm90_ops = { list, gather, test_emulated_gemm, show };
+#else
 const mox_sm90_ops test_cuda_sm90_ops = { list, gather, gemm, show };
+#endif

@@ -10,4 +10,12 @@
 
 extern const mox_sm90_ops test_cuda_sm90_ops;
 
+/* The gemm among them where MOX_TEST_EMULATED is defined: the kernel's own source (gpu_emulator/emulated_gemm.cpp). */
+#ifdef __cplusplus
+extern "C"
+#endif
+    moxie_status
+    test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most, int32_t blocks,
+                       bool dependent);
+
 #endif
