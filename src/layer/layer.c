@@ -51,14 +51,16 @@ static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* The size of a record is a multiple of its alignment, so records can lie end to end. */
+enum { SLAB_ALIGN = 256 }; /* as strict as any layout is about where its records begin */
+
+/* The size of a record is a multiple of its alignment, so records of one layout can lie end to end. */
 static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
 {
     if (layer->shared_layout != NULL && !layer->shared_layout->record_bytes(&layer->shared_shape, &layer->shared_bytes))
         return false;
     return layer->routed_layout->record_bytes(&layer->routed_shape, &layer->record_bytes) &&
            mox_mul_u64((uint64_t)layer->slots, layer->record_bytes, routed) &&
-           mox_add_u64(*routed, layer->shared_bytes, all);
+           mox_align_u64(*routed, SLAB_ALIGN, routed) && mox_add_u64(*routed, layer->shared_bytes, all);
 }
 
 static void free_slab(moxie_layer *layer)

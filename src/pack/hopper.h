@@ -52,7 +52,9 @@
  *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p, modulo 256; factor 2^p
  *     f8_e4m3   as it is, worth 2^118 times its value; factor 2^8 times the global, or 2^-8 times one that divides
  *     bf16      the scale times 2^(129 - p), a bf16; factor 2^p
- *     p         the least from 0 on that lets every multiplier of the row be finite
+ *     f16       the scale times 2^(17 - p), an f16, and behind it the zero point (8 where there is none) times -2^-17,
+ * an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers p         the least from 0 on that
+ * lets every multiplier of the row be finite; of f16 the least of all
  */
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H

@@ -17,12 +17,13 @@
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
 #include "pack/hopper_tiles.h"
+#include "pack/panel_move.h"
 
 enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, COLS = MOX_HOPPER_CODE_COLS, ROW_BYTES = COLS / 2 };
 enum { LANES = 32, WORDS = 4 };
 enum { E8M0_BIAS = 126, E8M0_LEAST = -5, E8M0_MOST = 128 }; /* of a scale's code less p: products in bf16 are exact */
-enum { INT_UNIT = 129 };                                    /* codes come as 2^-129 times their numbers */
 enum { E4M3_UNIT = 8, MOST_GLOBAL = 100 };                  /* exponents of factors: what multipliers lack, the limit */
+enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 };                  /* a zero point in the unit of f16's codes, to be added */
 
 typedef mox_hopper_product product;
 
@@ -40,97 +41,144 @@ static int64_t groups_of(const product *p)
     return group > 0 && group < COLS ? COLS / group : 1;
 }
 
-static uint32_t scale_code(const moxie_grid *grid, int64_t r, int64_t g)
+/* A float of 16 bits as scales of integers have it. Codes come as 2^-unit times their numbers, multipliers have
+ * exponents up to `most`; products of both with numbers below 16 are normal down to `least`. */
+typedef struct wide_form {
+    int mantissa, bias, special; /* bits; of exponents; the field of what is not finite */
+    int unit, most, least;
+    bool any_power; /* p may be below 0: the range is short */
+} wide_form;
+
+static const wide_form *form_of(moxie_dtype scale)
 {
-    if (grid->packing.per_word != 1)
-        return mox_grid_code(grid, r, g);
-    const uint8_t *at = (const uint8_t *)grid->data + r * grid->row_stride + g * grid->col_stride;
-    return grid->packing.word_bytes == 1 ? at[0] : at[0] | (uint32_t)at[1] << 8;
+    static const wide_form bf16 = { 7, 127, 255, 129, 127, -126, false };
+    static const wide_form f16 = { 10, 15, 31, 17, 15, -14, true };
+    return scale == MOXIE_BF16 ? &bf16 : scale == MOXIE_F16 ? &f16 : NULL;
 }
 
-static float bf16_value(uint32_t code)
+/* The codes of a row of scales; rows of bytes or of 16-bit words lie as such in nearly every checkpoint. */
+typedef struct scale_row {
+    const moxie_grid *grid;
+    int64_t row;
+    const uint8_t *at; /* NULL: neither */
+} scale_row;
+
+static scale_row row_of(const moxie_grid *grid, int64_t r)
 {
-    const uint32_t bits = code << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    const uint8_t *data = (const uint8_t *)grid->data + r * grid->row_stride;
+    return (scale_row) { grid, r, grid->packing.per_word == 1 ? data : NULL };
 }
 
-/* The exponent of a bf16 that is finite and not 0: magnitude < 2^(exponent + 1). */
-static int exponent_of(uint32_t code)
+static uint32_t code_at(const scale_row *row, int64_t g)
 {
-    return ilogbf(bf16_value(code));
+    if (row->at == NULL)
+        return mox_grid_code(row->grid, row->row, g);
+    const uint8_t *at = row->at + g * row->grid->col_stride;
+    return row->grid->packing.word_bytes == 1 ? at[0] : at[0] | (uint32_t)at[1] << 8;
 }
 
-/* The exponents of a row's scales, and whether all are finite; false of `some`: all are 0. */
+static float wide_value(moxie_dtype dtype, uint32_t code)
+{
+    return mox_format_of(dtype)->decode((uint16_t)code);
+}
+
+/* The exponents of a row's scales, and whether all are finite; `some`: not all are 0. */
 typedef struct extent {
     int least, most;
     bool some, finite;
 } extent;
 
-static extent extent_of(const moxie_grid *scale, int64_t r)
+static void widen(extent *e, int exponent)
 {
-    const bool bytes = scale->dtype == MOXIE_F8_E8M0;
+    e->least = exponent < e->least ? exponent : e->least;
+    e->most = exponent > e->most ? exponent : e->most;
+    e->some = true;
+}
+
+static extent extent_of_bytes(const scale_row *row)
+{
     extent e = { INT32_MAX, INT32_MIN, false, true };
-    for (int64_t g = 0; g < scale->cols && e.finite; g++) {
-        const uint32_t code = scale_code(scale, r, g);
-        e.finite = bytes ? code != 255 : (code & 0x7f80) != 0x7f80;
-        if (!e.finite || (!bytes && (code & 0x7fff) == 0))
-            continue;
-        const int at = bytes ? (int)code : exponent_of(code);
-        e.least = at < e.least ? at : e.least;
-        e.most = at > e.most ? at : e.most;
-        e.some = true;
+    for (int64_t g = 0; g < row->grid->cols; g++) {
+        const uint32_t code = code_at(row, g);
+        e.finite &= code != 255;
+        widen(&e, (int)code);
+    }
+    return e;
+}
+
+static extent extent_of_floats(const scale_row *row, const wide_form *form)
+{
+    extent e = { INT32_MAX, INT32_MIN, false, true };
+    for (int64_t g = 0; g < row->grid->cols; g++) {
+        const uint32_t code = code_at(row, g) & 0x7fff;
+        const int field = (int)(code >> form->mantissa);
+        e.finite &= field != form->special;
+        if (code != 0)
+            widen(&e, field != 0 ? field - form->bias : ilogbf(wide_value(row->grid->dtype, code)));
     }
     return e;
 }
 
 /* Scales of e4m3 that are numbers, and not below 0. */
-static bool are_positive(const moxie_grid *scale, int64_t r)
+static bool are_positive(const scale_row *row)
 {
     bool all = true;
-    for (int64_t g = 0; g < scale->cols; g++)
-        all &= scale_code(scale, r, g) < 0x7f;
+    for (int64_t g = 0; g < row->grid->cols; g++)
+        all &= code_at(row, g) < 0x7f;
     return all;
 }
 
 /* A row's p, and whether every multiplier is exact under it. */
 static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
 {
-    const int64_t r = row / mox_group_rows(p->quant, p->rows);
+    const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
+    const wide_form *form = form_of(p->quant->scale);
     if (p->quant->scale == MOXIE_F8_E4M3) {
-        *exact = are_positive(&from->scale, r);
+        *exact = are_positive(&scales);
         return 0;
     }
-    const bool bytes = p->quant->scale == MOXIE_F8_E8M0;
-    const extent e = extent_of(&from->scale, r);
-    const int power = !e.some ? 0 : bytes ? e.most - E8M0_MOST : e.most + INT_UNIT - 127, up = power > 0 ? power : 0;
-    *exact = e.finite && (!e.some || e.least - up >= (bytes ? E8M0_LEAST : -126));
-    return up;
+    const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
+    const int power = !e.some ? 0 : form != NULL ? e.most + form->unit - form->most : e.most - E8M0_MOST;
+    const int kept = power > 0 || (form != NULL && form->any_power) ? power : 0;
+    *exact = e.finite && (!e.some || e.least - kept >= (form != NULL ? form->least : E8M0_LEAST));
+    return kept;
+}
+
+/* `code` times 2^shift. */
+static uint32_t shifted(moxie_dtype dtype, uint32_t code, int shift)
+{
+    return mox_format_of(dtype)->encode(ldexpf(wide_value(dtype, code), shift));
 }
 
 static uint32_t multiplier(const product *p, uint32_t code, int power)
 {
-    if (p->quant->scale == MOXIE_F8_E4M3)
-        return code;
-    if (p->quant->scale == MOXIE_F8_E8M0)
-        return (code + E8M0_BIAS - (uint32_t)power) & 255;
-    const float value = ldexpf(bf16_value(code), INT_UNIT - power);
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits >> 16;
+    const wide_form *form = form_of(p->quant->scale);
+    if (form != NULL)
+        return shifted(p->quant->scale, code, form->unit - power);
+    return p->quant->scale == MOXIE_F8_E4M3 ? code : (code + E8M0_BIAS - (uint32_t)power) & 255;
 }
 
 static uint32_t scale_of_multiplier(const product *p, uint32_t stored, int power)
 {
-    if (p->quant->scale == MOXIE_F8_E4M3)
-        return stored;
-    if (p->quant->scale == MOXIE_F8_E8M0)
-        return (stored - E8M0_BIAS + (uint32_t)power) & 255;
-    const float value = ldexpf(bf16_value(stored), power - INT_UNIT);
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits >> 16;
+    const wide_form *form = form_of(p->quant->scale);
+    if (form != NULL)
+        return shifted(p->quant->scale, stored, power - form->unit);
+    return p->quant->scale == MOXIE_F8_E4M3 ? stored : (stored - E8M0_BIAS + (uint32_t)power) & 255;
+}
+
+/* Bytes of a scale, with its zero point behind it where there may be one. */
+static size_t scale_bytes_of(const product *p)
+{
+    return p->quant->scale == MOXIE_F16 ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
+}
+
+/* Zero points are counted from -8, as codes are. */
+static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
+{
+    uint8_t zero = MOX_PANEL_ZERO_BIAS;
+    if (p->quant->has_zero)
+        (void)mox_panel_zero_byte(from, r, g, &zero);
+    return zero;
 }
 
 /* By which e4m3's factors differ from the global. */
@@ -167,7 +215,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
     const int64_t group = mox_group_cols(p->quant, p->cols);
     m->chunk_cols = COLS;
     m->chunk_row_bytes = ROW_BYTES;
-    m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * groups_of(p) * mox_dtype_bytes(p->quant->scale));
+    m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * groups_of(p) * (int64_t)scale_bytes_of(p));
     m->scale_shift = group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
     while (group < p->cols && COLS << m->scale_shift < group)
         m->scale_shift++;
@@ -179,12 +227,12 @@ static const char *refuse_product(const product *p, const char *name, char *buff
     const int64_t group = mox_group_cols(q, p->cols);
     const bool ints = q->element == MOXIE_I4 || q->element == MOXIE_U4B8;
     const bool nvfp4 = is_float(q) && q->scale == MOXIE_F8_E4M3;
-    const bool held = nvfp4 || (is_float(q) ? q->scale == MOXIE_F8_E8M0 : ints && q->scale == MOXIE_BF16);
-    if (!held || q->has_zero || (q->global != MOXIE_GLOBAL_NONE && !nvfp4)) {
+    const bool held = nvfp4 || (is_float(q) ? q->scale == MOXIE_F8_E8M0 : ints && form_of(q->scale) != NULL);
+    if (!held || (q->has_zero && q->scale != MOXIE_F16) || (q->global != MOXIE_GLOBAL_NONE && !nvfp4)) {
         char text[128];
         snprintf(buffer, size,
                  "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, and integers of 4 bits with "
-                 "scales of bf16 and without zero points",
+                 "scales of f16, or of bf16 and without zero points",
                  name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
@@ -214,6 +262,15 @@ static bool takes_matrix(const product *p, const moxie_matrix *from, const char 
             snprintf(reason, size, "the global scale of row %lld of %s is %g, factors hold those from 2^-%d to 2^%d",
                      (long long)row, name, (double)global_of(p, from, row), MOST_GLOBAL, MOST_GLOBAL);
             return false;
+        }
+    for (int64_t r = 0; p->quant->has_zero && !mox_panel_has_safe_zeros(from) && r < from->zero.rows; r++)
+        for (int64_t g = 0; g < from->zero.cols; g++) {
+            uint8_t zero;
+            if (!mox_panel_zero_byte(from, r, g, &zero)) {
+                snprintf(reason, size, "the zero point at (%lld, %lld) of %s is not a whole number from -8 to 8",
+                         (long long)r, (long long)g, name);
+                return false;
+            }
         }
     for (int64_t row = 0; row < p->rows; row += mox_group_rows(p->quant, p->rows)) {
         bool exact;
@@ -334,9 +391,12 @@ static void pack_scales(const mox_hopper_matrix *m, const product *p, const moxi
     bool exact;
     const int power = row_power(p, from, row, &exact);
     const int64_t r = row / mox_group_rows(p->quant, p->rows), groups = groups_of(p);
-    const size_t bytes = (size_t)mox_dtype_bytes(p->quant->scale);
+    const size_t bytes = scale_bytes_of(p);
+    const scale_row scales = row_of(&from->scale, r);
     for (int64_t g = 0; g < from->scale.cols; g++) {
-        const uint32_t stored = multiplier(p, scale_code(&from->scale, r, g), power); /* low bytes first */
+        uint32_t stored = multiplier(p, code_at(&scales, g), power); /* low bytes first */
+        if (bytes == 4)
+            stored |= (ZERO_SIGN | zero_of(p, from, r, g) << ZERO_BIT) << 16;
         memcpy(to + mox_hopper_block_at(m, tile, g / groups) + scales_at(m, n) + (uint64_t)(g % groups) * bytes,
                &stored, bytes);
     }
@@ -397,7 +457,7 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 {
     const float *factors = (const float *)(const void *)(record + m->row_scale_at);
     const int64_t group_rows = mox_group_rows(p->quant, p->rows), groups = groups_of(p);
-    const size_t bytes = (size_t)mox_dtype_bytes(p->quant->scale);
+    const size_t bytes = scale_bytes_of(p);
     unpack_codes(m, p->quant, record, half, &to->codes);
     for (int64_t r = 0; p->quant->global != MOXIE_GLOBAL_NONE && r < to->global.rows; r++)
         mox_pack_put_float(&to->global, r, 0,
@@ -412,7 +472,10 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
                    record + mox_hopper_tile_at(m, tile) + mox_hopper_block_at(m, tile, g / groups) + scales_at(m, n) +
                        (uint64_t)(g % groups) * bytes,
                    bytes);
-            mox_grid_store(&to->scale, r, g, scale_of_multiplier(p, stored, power));
+            mox_grid_store(&to->scale, r, g, scale_of_multiplier(p, stored & 0xffff, power));
+            const float zero = (float)(stored >> (16 + ZERO_BIT) & 31) - (float)MOX_PANEL_ZERO_BIAS;
+            if (p->quant->has_zero)
+                mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero, -to->zero_add));
         }
     }
 }

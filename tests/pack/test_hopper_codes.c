@@ -58,7 +58,7 @@ static int64_t groups_of_chunk(const place *p)
 
 static int64_t scale_size(const place *p)
 {
-    return p->quant->scale == MOXIE_BF16 ? 2 : 1;
+    return p->quant->scale == MOXIE_BF16 ? 2 : p->quant->scale == MOXIE_F16 ? 4 : 1;
 }
 
 static int64_t columns_of_block(const place *p)
@@ -84,6 +84,11 @@ static float bf16(uint32_t code)
     return mox_format_of(MOXIE_BF16)->decode((uint16_t)code);
 }
 
+static double f16(uint32_t code)
+{
+    return (double)mox_format_of(MOXIE_F16)->decode((uint16_t)code);
+}
+
 /* What the kernel makes of product row n and column k: the factor in the register, and the scale. */
 static void read_weight(const place *p, int64_t n, int64_t k, double *value, double *scale)
 {
@@ -105,9 +110,13 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     const int64_t pair = in / 16 * 8 + in % 8, second = in % 16 / 8;
     const uint8_t *block = base + up_to(p->cols, 64) / 64 * rows * 32 + k / columns_of_block(p) * rows * groups * size;
     const uint8_t *at = block + ((pair * 2 + second) * groups + k % 64 / (64 / groups)) * size;
-    *scale = size == 2                          ? (double)bf16(at[0] | (uint32_t)at[1] << 8)
+    const uint32_t first = at[0] | (uint32_t)at[size > 1] << 8;
+    *scale = size == 4                          ? f16(first)
+             : size == 2                        ? (double)bf16(first)
              : p->quant->scale == MOXIE_F8_E8M0 ? (double)bf16((uint32_t)at[0] << 7)
                                                 : ldexp((double)bf16((uint32_t)at[0] << 4), 238);
+    if (size == 4) /* codes and zero points in f16 */
+        *value = f16(code << 7) + f16(at[2] | (uint32_t)at[3] << 8);
 }
 
 static bool is_bf16(double x)
@@ -237,6 +246,9 @@ static void every_quant(void **state)
         check_quant(&rng, &ints, PICK(&rng, packings));
         ints.element = MOXIE_U4B8;
         check_quant(&rng, &ints, PICK(&rng, packings));
+        ints.scale = MOXIE_F16;
+        ints.has_zero = (int32_t)test_below(&rng, 2);
+        check_quant(&rng, &ints, PICK(&rng, packings));
     }
 }
 
@@ -275,7 +287,7 @@ static void shapes_are_refused(void **state)
         &(moxie_quant) {
             .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32, .global = MOXIE_GLOBAL_MULTIPLY },
         "f4_e2m1");
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F16, .group_cols = 32 }, "f16");
+    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 32 }, "f32");
     refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
     refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
             "zero points");
@@ -283,14 +295,15 @@ static void shapes_are_refused(void **state)
 
 static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool taken)
 {
-    const moxie_quant q = { .element = scale == MOXIE_BF16 ? MOXIE_I4 : MOXIE_F4_E2M1,
+    const bool ints = scale == MOXIE_BF16 || scale == MOXIE_F16;
+    const moxie_quant q = { .element = ints ? MOXIE_I4 : MOXIE_F4_E2M1,
                             .scale = scale,
                             .group_cols = scale == MOXIE_F8_E4M3 ? 16 : 32 };
     const mox_record_shape shape = { .hidden = 2 * q.group_cols, .intermediate = 1, .w13 = q, .w2 = q };
     static const uint8_t zeros[64];
     static const uint16_t plain[64];
     uint8_t bytes[2] = { (uint8_t)codes[0], (uint8_t)codes[1] };
-    const void *of_up = scale == MOXIE_BF16 ? (const void *)codes : bytes;
+    const void *of_up = ints ? (const void *)codes : bytes;
     const moxie_expert expert = { .up = { .codes = mox_grid_dense(zeros, q.element, 1, shape.hidden),
                                           .scale = mox_grid_dense(of_up, scale, 1, count) },
                                   .down = { .codes = mox_grid_dense(zeros, q.element, shape.hidden, 1),
@@ -316,6 +329,10 @@ static void scales_are_bounded(void **state)
     check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f7f, 129 << 7 }, 2, false);
     check_scales(MOXIE_BF16, (const uint16_t[]) { 1 << 7, 0x3f80 }, 2, false);
     check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f80, 0x3f80 }, 2, false);
+    check_scales(MOXIE_F16, (const uint16_t[]) { 0x7bff, 18 << 10 }, 2, true);
+    check_scales(MOXIE_F16, (const uint16_t[]) { 0x7bff, 17 << 10 }, 2, false);
+    check_scales(MOXIE_F16, (const uint16_t[]) { 1, 0x800 }, 2, true);
+    check_scales(MOXIE_F16, (const uint16_t[]) { 0x7c00, 0 }, 2, false);
 }
 
 int main(void)

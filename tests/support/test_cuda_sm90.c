@@ -172,14 +172,19 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const mox_sm90_args *a = p->a;
     const int64_t thread = in % 64 / 16 * 32 + in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2;
     const bool nvfp4 = p->kind == MOX_SM90_NVFP4, floats = nvfp4 || p->kind == MOX_SM90_MXFP4;
-    const int64_t size = floats ? 1 : 2, groups = p->kind == MOX_SM90_INT4_LONG ? 1 : nvfp4 ? 4 : 2;
+    const bool f16 = p->element == MOXIE_F16,
+               whole = p->kind == MOX_SM90_INT4_LONG || p->kind == MOX_SM90_INT4_F16_LONG;
+    const int64_t size = floats ? 1 : f16 ? 4 : 2, groups = whole ? 1 : nvfp4 ? 4 : 2;
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
     uint32_t word, turned;
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
+    const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
+    if (f16)
+        return (ldexp(code, -17) + (double)mox_load(MOXIE_F16, scales + at * 4 + 2)) *
+               (double)mox_load(MOXIE_F16, scales + at * 4);
     if (!floats)
-        return (bf16((word >> (4 * i + 16 * (k % 2)) & 15) << 4) - ldexp(8, -129)) *
-               (double)mox_load(MOXIE_BF16, scales + at * 2);
+        return (bf16(code << 4) - ldexp(8, -129)) * (double)mox_load(MOXIE_BF16, scales + at * 2);
     turned = (uint32_t)(((uint64_t)word << 32 | word) << turns[i] >> 32);
     if (i == 3)
         turned = (turned & ~UINT32_C(0x00400040)) | ((word << 6 | word >> 26) & 0x00400040);
@@ -302,8 +307,8 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
                          bool dependent)
 {
     (void)context, (void)dependent;
-    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16,  MOXIE_F8_E4M3, MOXIE_BF16,
-                                          MOXIE_BF16, MOXIE_BF16, MOXIE_BF16 };
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16,  MOXIE_F8_E4M3, MOXIE_BF16, MOXIE_BF16,
+                                          MOXIE_BF16, MOXIE_BF16, MOXIE_F16,     MOXIE_F16 };
     gemm_problem p = { .a = a, .kind = element, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
     p.per = 128 / p.size;
     own_list own;

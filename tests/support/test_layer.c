@@ -177,11 +177,12 @@ static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
                                            : quant->element == dtype;
 }
 
-static bool is_decoded(const moxie_quant *q)
+static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
 {
     if (q->element == MOXIE_F4_E2M1)
-        return q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3;
-    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == MOXIE_BF16 && !q->has_zero;
+        return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
+    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype &&
+           (dtype == MOXIE_F16 || !q->has_zero);
 }
 
 static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
@@ -189,7 +190,8 @@ static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limit
     const test_weight_quant *weight;
     do
         weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
-    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) || (limits->decoded && !is_decoded(&weight->quant)) ||
+    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
+           (limits->decoded && !is_decoded(&weight->quant, dtype)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
@@ -343,8 +345,7 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     moxie_layer_config *c = &out->config;
     do
         c->dtype = any_float(rng);
-    while ((limits->decoded && c->dtype != MOXIE_BF16) ||
-           ((limits->mma || limits->short_groups) && c->dtype == MOXIE_F32));
+    while ((limits->mma || limits->decoded || limits->short_groups) && c->dtype == MOXIE_F32);
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)

@@ -6,7 +6,8 @@
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
  *     sm90_codes       f4_e2m1, decoded, by bf16
- *     sm90_ints        integers of 4 bits, decoded and so rounded to bf16 once (class W16), by bf16
+ *     sm90_ints        integers of 4 bits, decoded and so rounded to 16 bits once (class W16), by as many: bf16 where
+ * their scales are, f16 where those are
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
  *                      with a scale for every 128 columns
  *
@@ -87,8 +88,10 @@ static bool admit_decoded(const mox_expert_gemm_problem *problem, bool floats, m
     if (!mox_quant_is_none(problem->act))
         return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
-    if (problem->dtype != MOXIE_BF16)
-        return mox_refuse(why, "give the layer activations of bf16", "decodes to bf16, the activations are %s",
+    const moxie_dtype to = floats ? MOXIE_BF16 : problem->weight->scale;
+    if (problem->dtype != to)
+        return mox_refuse(why, "give the layer activations of the type that its weights become",
+                          "decodes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
                           mox_quant_dtype_name(problem->dtype));
     return fits(problem, why);
 }

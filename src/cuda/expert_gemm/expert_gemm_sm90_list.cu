@@ -203,6 +203,10 @@ static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
         return mox_sm90_kernel_int4_short(most);
     case MOX_SM90_INT4_LONG:
         return mox_sm90_kernel_int4_long(most);
+    case MOX_SM90_INT4_F16_SHORT:
+        return mox_sm90_kernel_int4_f16_short(most);
+    case MOX_SM90_INT4_F16_LONG:
+        return mox_sm90_kernel_int4_f16_long(most);
     default:
         return mox_sm90_kernel_bf16(most);
     }

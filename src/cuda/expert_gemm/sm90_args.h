@@ -77,8 +77,8 @@ typedef struct mox_sm90_choices {
     int32_t pairs, experts;
 } mox_sm90_choices;
 
-/* What weights are: elements that the tensor cores take, of layout "hopper"; or codes that are decoded to bf16 on their
- * way there, of layout "hopper_codes". */
+/* What weights are: elements that the tensor cores take, of layout "hopper"; or codes that are decoded to 16 bits on
+ * their way there, of layout "hopper_codes". */
 typedef enum mox_sm90_element {
     MOX_SM90_BF16 = 0,
     MOX_SM90_F16,
@@ -87,6 +87,8 @@ typedef enum mox_sm90_element {
     MOX_SM90_NVFP4,      /* groups of 16 */
     MOX_SM90_INT4_SHORT, /* groups of 32 */
     MOX_SM90_INT4_LONG,  /* of 64 and more */
+    MOX_SM90_INT4_F16_SHORT,
+    MOX_SM90_INT4_F16_LONG, /* the same with scales and tokens of f16, and zero points */
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
 

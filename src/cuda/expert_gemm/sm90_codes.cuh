@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_codes.cuh - the inner loop for weights that are decoded: a warpgroup takes its 64 rows of a chunk from shared memory
- * to registers, decodes them there to bf16, and multiplies them, as operand A, by tokens in shared memory.
+ * to registers, decodes them there to 16 bits, and multiplies them, as operand A, by tokens in shared memory.
  *
  *     columns 0-31 of a chunk    decode | MMA MMA |
  *     columns 32-63                     | decode  | MMA MMA |
  *     words of the next chunk                     | load    |
  *
- * The MMAs of one half run while the other is decoded, and the other warpgroup's beside both. A product is the chain of additions that bf16 weights have.
+ * The MMAs of one half run while the other is decoded, and the other warpgroup's beside both. A product is the chain of additions that weights of 16 bits have.
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
@@ -29,6 +29,12 @@ template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_SHORT> {
 };
 template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_LONG> {
     using type = mox_sm90_decode_int4_long;
+};
+template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_F16_SHORT> {
+    using type = mox_sm90_decode_int4_f16_short;
+};
+template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_F16_LONG> {
+    using type = mox_sm90_decode_int4_f16_long;
 };
 
 /* Where the loop is: chunk `k` of the product is number `in` of the stage at `at`. */
@@ -56,6 +62,15 @@ __device__ __forceinline__ mox_sm90_words<DECODER> mox_sm90_load_words(const mox
     return { ((const uint4 *)codes)[me.thread], from[pair] };
 }
 
+template <bool F16, int N>
+__device__ __forceinline__ void mox_sm90_mma_registers(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b)
+{
+    if constexpr (F16)
+        mox_wgmma_registers_f16<N>(d, a, b, 1);
+    else
+        mox_wgmma_registers_bf16<N>(d, a, b, 1);
+}
+
 /* Half `h` of a chunk, 32 columns, and its MMAs on their way. */
 template <class DECODER, int N>
 __device__ __forceinline__ void mox_sm90_multiply_half(float (&acc)[N / 2], const uint4 &codes,
@@ -65,8 +80,8 @@ __device__ __forceinline__ void mox_sm90_multiply_half(float (&acc)[N / 2], cons
     DECODER::decode(a[0], h == 0 ? codes.x : codes.z, m, 2 * h);
     DECODER::decode(a[1], h == 0 ? codes.y : codes.w, m, 2 * h + 1);
     mox_wgmma_begin();
-    mox_wgmma_registers_bf16<N>(acc, a[0], mox_wgmma_operand(b + 4 * h), 1);
-    mox_wgmma_registers_bf16<N>(acc, a[1], mox_wgmma_operand(b + 4 * h + 2), 1);
+    mox_sm90_mma_registers<DECODER::F16, N>(acc, a[0], mox_wgmma_operand(b + 4 * h));
+    mox_sm90_mma_registers<DECODER::F16, N>(acc, a[1], mox_wgmma_operand(b + 4 * h + 2));
     mox_wgmma_commit();
 }
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_int4.cuh - integers of 4 bits with bf16 scales, from layout hopper_codes to bf16. A code n of 0 .. 15 in bits
- * 7 .. 4 of a bf16 is 2^-129 n (subnormal below 8, linear all the way), a scale comes as 2^129 times what it is, and one
- * fused multiply-add leaves (n - 8) scale, rounded once.
+ * sm90_decode_int4.cuh - integers of 4 bits from layout hopper_codes to the type of their scales.
+ *
+ *     bf16    a code n of 0 .. 15 in bits 7 .. 4 is 2^-129 n (subnormal below 8, linear all the way), a scale comes as 2^129
+ *             times what it is, and one fused multiply-add leaves (n - 8) scale, rounded once
+ *     f16     in bits 10 .. 7 it is 2^-17 n; the zero point comes with its sign turned in the same unit, so that their sum
+ *             is exact, and a product with 2^17 times the scale leaves (n - zero) scale, rounded once
  *
  */
 #ifndef MOX_CUDA_SM90_DECODE_INT4_CUH
 #define MOX_CUDA_SM90_DECODE_INT4_CUH
 
-#include "cuda/ptx/ptx_bf16x2.cuh"
+#include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight codes of 16 columns, of which this thread has two rows with scales `low` and `high`. */
 __device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
@@ -23,6 +26,7 @@ __device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t w
 
 /* Scales of 32 columns. */
 struct mox_sm90_decode_int4_short {
+    static constexpr bool F16 = false;
     using scales = uint2; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
     using multipliers = scales;
 
@@ -40,6 +44,7 @@ struct mox_sm90_decode_int4_short {
 
 /* Of 64 and more. */
 struct mox_sm90_decode_int4_long {
+    static constexpr bool F16 = false;
     using scales = uint32_t; /* row r's, row r + 8's */
     using multipliers = scales;
 
@@ -51,6 +56,50 @@ struct mox_sm90_decode_int4_long {
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
     {
         mox_sm90_place_int4(a, word, __byte_perm(m, 0, 0x1010), __byte_perm(m, 0, 0x3232));
+    }
+};
+
+/* The same in f16; `low` and `high` are scales, each with its zero point above. */
+__device__ __forceinline__ void mox_sm90_place_int4_f16(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
+{
+    constexpr uint32_t CODE = 0x07800780, SCALE = 0x1010, ZERO = 0x3232;
+    const uint32_t zero[2] = { __byte_perm(low, 0, ZERO), __byte_perm(high, 0, ZERO) };
+    const uint32_t scale[2] = { __byte_perm(low, 0, SCALE), __byte_perm(high, 0, SCALE) };
+    a[0] = mox_f16x2_mul(mox_f16x2_add(word << 7 & CODE, zero[0]), scale[0]);
+    a[1] = mox_f16x2_mul(mox_f16x2_add(word << 3 & CODE, zero[1]), scale[1]);
+    a[2] = mox_f16x2_mul(mox_f16x2_add(word >> 1 & CODE, zero[0]), scale[0]);
+    a[3] = mox_f16x2_mul(mox_f16x2_add(word >> 5 & CODE, zero[1]), scale[1]);
+}
+
+struct mox_sm90_decode_int4_f16_short {
+    static constexpr bool F16 = true;
+    using scales = uint4; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s)
+    {
+        return s;
+    }
+
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, const multipliers &m, int j)
+    {
+        mox_sm90_place_int4_f16(a, word, j < 2 ? m.x : m.y, j < 2 ? m.z : m.w);
+    }
+};
+
+struct mox_sm90_decode_int4_f16_long {
+    static constexpr bool F16 = true;
+    using scales = uint2; /* row r's, row r + 8's */
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s)
+    {
+        return s;
+    }
+
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
+    {
+        mox_sm90_place_int4_f16(a, word, m.x, m.y);
     }
 };
 

@@ -7,7 +7,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_MXFP4_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP4_CUH
 
-#include "cuda/ptx/ptx_bf16x2.cuh"
+#include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight e2m1 codes of 16 columns in two rows, times `low` and `high`. */
 __device__ __forceinline__ void mox_sm90_place_e2m1(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
@@ -21,6 +21,7 @@ __device__ __forceinline__ void mox_sm90_place_e2m1(uint32_t (&a)[4], uint32_t w
 }
 
 struct mox_sm90_decode_mxfp4 {
+    static constexpr bool F16 = false; /* what it decodes to is bf16 */
     using scales = uint32_t; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
     using multipliers = scales;
 

@@ -10,6 +10,7 @@
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
 
 struct mox_sm90_decode_nvfp4 {
+    static constexpr bool F16 = false;
     using scales = uint2; /* of a pair of rows in a chunk: row r's four, row r + 8's four */
 
     /* Of each row's four: 0 and 2, then 1 and 3. */

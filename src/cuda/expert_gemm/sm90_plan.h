@@ -124,7 +124,10 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight)
     case MOXIE_F16: return MOX_SM90_F16;
     case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
-    case MOXIE_U4B8: return weight->group_cols == 32 ? MOX_SM90_INT4_SHORT : MOX_SM90_INT4_LONG;
+    case MOXIE_U4B8:
+        if (weight->scale == MOXIE_F16)
+            return weight->group_cols == 32 ? MOX_SM90_INT4_F16_SHORT : MOX_SM90_INT4_F16_LONG;
+        return weight->group_cols == 32 ? MOX_SM90_INT4_SHORT : MOX_SM90_INT4_LONG;
     default: return MOX_SM90_BF16;
     }
 }

@@ -147,5 +147,7 @@ mox_sm90_kernel mox_sm90_kernel_mxfp4(int32_t most);
 mox_sm90_kernel mox_sm90_kernel_nvfp4(int32_t most);
 mox_sm90_kernel mox_sm90_kernel_int4_short(int32_t most);
 mox_sm90_kernel mox_sm90_kernel_int4_long(int32_t most);
+mox_sm90_kernel mox_sm90_kernel_int4_f16_short(int32_t most);
+mox_sm90_kernel mox_sm90_kernel_int4_f16_long(int32_t most);
 
 #endif

@@ -96,6 +96,12 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #define MOX_WGMMA_FLAGS "1, 1, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
 #undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_TYPES
+
+#define MOX_WGMMA_NAME  mox_wgmma_registers_f16
+#define MOX_WGMMA_TYPES ".f32.f16.f16"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_NAME
 #undef MOX_WGMMA_STEP
 #undef MOX_WGMMA_TYPES
 #undef MOX_WGMMA_FLAGS

@@ -83,7 +83,8 @@ template <int N> static inline void mox_wgmma_e4m3(float (&d)[N / 2], uint64_t a
 }
 
 /* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next. */
-template <int N> static inline void mox_wgmma_registers_bf16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
+template <int N>
+static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, const uint32_t *a, uint64_t b, int keep)
 {
     const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4;
     float rows[2][32];
@@ -92,10 +93,20 @@ template <int N> static inline void mox_wgmma_registers_bf16(float (&d)[N / 2], 
         for (int lane = 0; lane < 4; lane++)
             for (int h = 0; h < 2; h++)
                 for (int c = 0; c < 2; c++)
-                    rows[h][8 * i + 2 * lane + c] =
-                        mox_bf16_decode(static_cast<uint32_t>(words.of[first + lane] >> (32 * h + 16 * c)) & 0xffff);
+                    rows[h][8 * i + 2 * lane + c] = mox_device_decode(
+                        dtype, static_cast<uint32_t>(words.of[first + lane] >> (32 * h + 16 * c)) & 0xffff);
     }
-    emulated_mma<N>(d, rows, MOXIE_BF16, b, keep);
+    emulated_mma<N>(d, rows, dtype, b, keep);
+}
+
+template <int N> static inline void mox_wgmma_registers_bf16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
+{
+    emulated_mma_registers<N>(d, MOXIE_BF16, a, b, keep);
+}
+
+template <int N> static inline void mox_wgmma_registers_f16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
+{
+    emulated_mma_registers<N>(d, MOXIE_F16, a, b, keep);
 }
 
 #endif

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_bf16x2.cuh - src/cuda/ptx/ptx_bf16x2.cuh, emulated: products and sums of what these kernels multiply are exact in
+ * ptx_pairs.cuh - src/cuda/ptx/ptx_pairs.cuh, emulated: products and sums of what these kernels multiply are exact in
  * double.
  */
-#ifndef MOX_CUDA_PTX_BF16X2_CUH
-#define MOX_CUDA_PTX_BF16X2_CUH
+#ifndef MOX_CUDA_PTX_PAIRS_CUH
+#define MOX_CUDA_PTX_PAIRS_CUH
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "cuda/device/device_format.cuh"
 
 static inline double emulated_bf16(uint32_t code)
 {
@@ -38,6 +40,23 @@ static inline uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)
 {
     return emulated_to_bf16(emulated_bf16(a & 0xffff) * emulated_bf16(b & 0xffff)) |
            emulated_to_bf16(emulated_bf16(a >> 16) * emulated_bf16(b >> 16)) << 16;
+}
+
+static inline double emulated_f16(uint32_t code)
+{
+    return static_cast<double>(mox_f16_decode(code & 0xffff));
+}
+
+static inline uint32_t mox_f16x2_add(uint32_t a, uint32_t b)
+{
+    return mox_f16_narrow(static_cast<float>(emulated_f16(a) + emulated_f16(b))) |
+           mox_f16_narrow(static_cast<float>(emulated_f16(a >> 16) + emulated_f16(b >> 16))) << 16;
+}
+
+static inline uint32_t mox_f16x2_mul(uint32_t a, uint32_t b)
+{
+    return mox_f16_narrow(static_cast<float>(emulated_f16(a) * emulated_f16(b))) |
+           mox_f16_narrow(static_cast<float>(emulated_f16(a >> 16) * emulated_f16(b >> 16))) << 16;
 }
 
 #endif
