@@ -132,6 +132,66 @@ static void random_decoded_layers(void **state)
     walk_hopper(&limits, test_seed(25501), "hopper_codes");
 }
 
+/* ---- batches ------------------------------------------------------------------------------------------- */
+
+/* The output of the first `tokens` tokens. */
+static void run_first(test_layer *layer, moxie_plan *plan, int64_t tokens, char *to)
+{
+    moxie_error error = { 0 };
+    moxie_run_args args = layer->args;
+    args.tokens = tokens;
+    memset(args.output, 0x5a, test_layer_output_bytes(layer));
+    assert_ok(moxie_plan_run(plan, &args, &error), &error);
+    memcpy(to, args.output, test_layer_output_bytes(layer));
+}
+
+static void prefixes_agree(const test_layer_limits *limits, uint64_t seed)
+{
+    static const int64_t prefixes[] = { 1, 3, 8, 17, 40 };
+    test_rng rng = { seed };
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    test_layer_make(&layer, &rng, limits);
+    const moxie_options options = throughput_options(&layer);
+    assert_ok(moxie_layer_create(&layer.config, &options, &built, &error), &error);
+    assert_ok(moxie_layer_prepare(built, &layer.weights, &options, &error), &error);
+    assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
+    test_layer_workspace(&layer, plan);
+    const size_t bytes = test_layer_output_bytes(&layer), row = bytes / (size_t)layer.args.tokens;
+    char *all = malloc(bytes), *some = malloc(bytes);
+    run_first(&layer, plan, layer.args.tokens, all);
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        run_first(&layer, plan, prefixes[i], some);
+        if (memcmp(all, some, (size_t)prefixes[i] * row) != 0)
+            fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer.text, (long long)prefixes[i],
+                     (unsigned long long)seed);
+    }
+    free(all);
+    free(some);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(built);
+    test_layer_free(&layer);
+}
+
+/* Other batches have other tiles, other cuts of the products, other lists. */
+static void batches_do_not_matter(void **state)
+{
+    (void)state;
+    const test_layer_limits undecoded = {
+        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .mma = true
+    };
+    const test_layer_limits decoded = {
+        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded = true
+    };
+    test_cuda_set_device("sm_90");
+    for (uint64_t i = 0; i < 6; i++) {
+        prefixes_agree(&undecoded, test_seed(35000) + i);
+        prefixes_agree(&decoded, test_seed(36000) + i);
+    }
+}
+
 /* ---- one layer ----------------------------------------------------------------------------------------- */
 
 /* A layer with a router, whatever else. */
@@ -458,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),

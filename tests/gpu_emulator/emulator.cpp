@@ -10,6 +10,7 @@
  */
 #include "emulator.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +41,12 @@ struct block_state {
     std::vector<uint8_t> memory; /* while it does not run */
 };
 
+/* Begun on a stack of its own, then left and entered by jumps: to switch contexts is a system call. */
 struct thread_state {
     ucontext_t context;
+    jmp_buf at;
     emulated_place place;
-    bool ended;
+    bool begun, ended;
 };
 
 struct copy_state {
@@ -57,7 +60,7 @@ struct {
     std::vector<block_state> blocks;
     std::vector<copy_state> copies;
     meeting cluster;
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     thread_state *running;
     unsigned live; /* rank whose memory `shared` is */
     uint64_t progress, random;
@@ -135,6 +138,17 @@ void go_live(unsigned rank)
     the.live = rank;
 }
 
+/* Runs a thread until it yields. */
+void enter(thread_state *t)
+{
+    if (_setjmp(the.scheduler) != 0)
+        return;
+    if (t->begun)
+        _longjmp(t->at, 1);
+    t->begun = true;
+    setcontext(&t->context);
+}
+
 void run_cluster(unsigned threads)
 {
     unsigned idle = 0, left = 1;
@@ -146,7 +160,7 @@ void run_cluster(unsigned threads)
                 continue;
             go_live(t.place.rank);
             the.running = &t;
-            swapcontext(&the.scheduler, &t.context);
+            enter(&t);
             left += !t.ended;
         }
         some_copies_arrive();
@@ -177,7 +191,7 @@ void begin_cluster(unsigned first, unsigned cluster, emulated_dim grid, emulated
             t.context.uc_stack.ss_size = STACK;
             t.context.uc_link = nullptr;
             t.place = { emulated_dim(i), emulated_dim(first + rank), grid, rank };
-            t.ended = false;
+            t.begun = t.ended = false;
             makecontext(&t.context, begin_thread, 0);
         }
     }
@@ -202,8 +216,8 @@ const emulated_place &emulated_here()
 
 void emulated_yield()
 {
-    thread_state *self = the.running;
-    swapcontext(&self->context, &the.scheduler);
+    if (_setjmp(the.running->at) == 0)
+        _longjmp(the.scheduler, 1);
 }
 
 const emulated_words &emulated_exchange(uint64_t own)
