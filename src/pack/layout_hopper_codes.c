@@ -4,8 +4,7 @@
  * hopper.h.
  *
  *     scales    what a row's multipliers are in units of, and whether they fit
- *     words     eight codes to a word, and back: a byte of two neighbours goes where a table says
- *     tiles     16 rows of the product at a time, which are one warp's
+ *     tiles     16 rows of the product at a time, which are one warp's; their words are hopper_words.c's
  *
  * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
  */
@@ -17,10 +16,11 @@
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
 #include "pack/hopper_tiles.h"
+#include "pack/hopper_words.h"
 #include "pack/panel_move.h"
 
 enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, COLS = MOX_HOPPER_CODE_COLS, ROW_BYTES = COLS / 2 };
-enum { LANES = 32, WORDS = 4 };
+enum { WORDS = 4 };
 enum { E8M0_BIAS = 126, E8M0_LEAST = -5, E8M0_MOST = 128 }; /* of a scale's code less p: products in bf16 are exact */
 enum { E4M3_UNIT = 8, MOST_GLOBAL = 100 };                  /* exponents of factors: what multipliers lack, the limit */
 enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 };                  /* a zero point in the unit of f16's codes, to be added */
@@ -144,9 +144,14 @@ static int row_power(const product *p, const moxie_matrix *from, int64_t row, bo
     return kept;
 }
 
-/* `code` times 2^shift. */
-static uint32_t shifted(moxie_dtype dtype, uint32_t code, int shift)
+/* `code` times 2^shift, which is no subnormal number if `code` is none. */
+static uint32_t shifted(moxie_dtype dtype, const wide_form *form, uint32_t code, int shift)
 {
+    const uint32_t magnitude = code & 0x7fff;
+    if (magnitude == 0)
+        return code;
+    if (magnitude >> form->mantissa != 0)
+        return code + ((uint32_t)shift << form->mantissa);
     return mox_format_of(dtype)->encode(ldexpf(wide_value(dtype, code), shift));
 }
 
@@ -154,7 +159,7 @@ static uint32_t multiplier(const product *p, uint32_t code, int power)
 {
     const wide_form *form = form_of(p->quant->scale);
     if (form != NULL)
-        return shifted(p->quant->scale, code, form->unit - power);
+        return shifted(p->quant->scale, form, code, form->unit - power);
     return p->quant->scale == MOXIE_F8_E4M3 ? code : (code + E8M0_BIAS - (uint32_t)power) & 255;
 }
 
@@ -162,7 +167,7 @@ static uint32_t scale_of_multiplier(const product *p, uint32_t stored, int power
 {
     const wide_form *form = form_of(p->quant->scale);
     if (form != NULL)
-        return shifted(p->quant->scale, stored, power - form->unit);
+        return mox_format_of(p->quant->scale)->encode(ldexpf(wide_value(p->quant->scale, stored), power - form->unit));
     return p->quant->scale == MOXIE_F8_E4M3 ? stored : (stored - E8M0_BIAS + (uint32_t)power) & 255;
 }
 
@@ -285,95 +290,38 @@ static bool takes_matrix(const product *p, const moxie_matrix *from, const char 
     return true;
 }
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
-
-/* Where bit b of a register's half, before its word is turned back, stands: registers of e2m1. */
-static uint32_t unturned(int i, uint32_t bits)
-{
-    static const int turns[WORDS] = { 0, 4, 10, 14 };
-    const uint32_t own = i == 3 ? bits & ~UINT32_C(0x00400040) : bits, other = bits ^ own;
-    const int turn = turns[i];
-    return (turn == 0 ? own : own >> turn | own << (32 - turn)) | other >> 6 | other << 26;
-}
-
-/* The part of a word that the codes of a byte of two neighbours make as its register i. */
-static uint32_t part_of(bool floats, int i, uint32_t byte)
-{
-    const uint32_t low = byte & 15, high = byte >> 4;
-    if (!floats)
-        return low << 4 * i | high << (16 + 4 * i);
-    const uint32_t bits = (low & 8) << 12 | (low & 7) << 6 | (high & 8) << 28 | (high & 7) << 22;
-    return unturned(i, bits);
-}
-
-typedef struct word_tables {
-    uint32_t part[WORDS][256]; /* of register i, by byte */
-} word_tables;
-
-static void fill_tables(const moxie_quant *q, word_tables *t)
-{
-    const uint32_t flip = q->element == MOXIE_I4 ? 0x88 : 0; /* to codes counted from -8 */
-    for (int i = 0; i < WORDS; i++)
-        for (uint32_t byte = 0; byte < 256; byte++)
-            t->part[i][byte] = part_of(is_float(q), i, byte ^ flip);
-}
-
-/* The byte of register i: the inverse, bit by bit. */
-static uint8_t byte_of(const moxie_quant *q, uint32_t word, int i)
-{
-    uint8_t byte = 0;
-    for (int b = 0; b < 8; b++)
-        if ((word & part_of(is_float(q), i, 1U << b)) != 0)
-            byte |= (uint8_t)(1U << b);
-    return q->element == MOXIE_I4 ? byte ^ 0x88 : byte;
-}
-
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
 
-/* Eight dense rows r and eight r + 8 (NULL: none) of a chunk to a warp's words [32 lanes][4]. */
-static void put_warp(const word_tables *t, const uint8_t *low, int64_t low_stride, const uint8_t *high,
-                     int64_t high_stride, uint8_t *to)
-{
-    static const uint8_t none[ROW_BYTES];
-    for (int lane = 0; lane < LANES; lane++) {
-        const uint8_t *a = low != NULL ? low + lane / 4 * low_stride : none;
-        const uint8_t *b = high != NULL ? high + lane / 4 * high_stride : none;
-        uint32_t words[WORDS];
-        for (int j = 0; j < WORDS; j++) {
-            const int at = 8 * j + lane % 4;
-            words[j] = (low != NULL ? t->part[0][a[at]] | t->part[2][a[at + 4]] : 0) |
-                       (high != NULL ? t->part[1][b[at]] | t->part[3][b[at + 4]] : 0);
-        }
-        memcpy(to + lane * sizeof words, words, sizeof words);
-    }
-}
-
-/* Rows from `row` on of a matrix in a chunk; NULL behind its last. */
+/* Rows from `row` on of a matrix in some chunks; NULL behind its last. */
 static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *from, int64_t row, int64_t chunk,
-                                mox_tile *store, int64_t *stride)
+                                int chunks, mox_tile *store, int64_t *stride)
 {
-    return row >= m->rows ? NULL : mox_tile_read(&from->codes, row, chunk * COLS, COLS, store, stride);
+    return row >= m->rows ? NULL
+                          : mox_tile_read(&from->codes, row, chunk * COLS, (int64_t)chunks * COLS, store, stride);
 }
 
 /* Codes of 32 product rows of a gated product from row n of the tile on (two warps), or 16 of another. */
-static void pack_block(const mox_hopper_matrix *m, const word_tables *t, const moxie_matrix *const *from, int64_t tile,
+static void pack_block(const mox_hopper_matrix *m, const moxie_quant *q, const moxie_matrix *const *from, int64_t tile,
                        int64_t n, uint8_t *to)
 {
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
-    const uint64_t warp = LANES * WORDS * sizeof(uint32_t);
+    const uint64_t warp = MOX_HOPPER_WARP_BYTES;
     (void)mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
-    for (int64_t c = 0; c < m->chunks; c++) {
-        uint8_t *at = to + mox_hopper_chunk_at(m, tile, c) + (uint64_t)(n / BLOCK) * warp;
-        const uint8_t *rows = read_rows(m, from[0], row, c, &store[0], &stride[0]);
+    for (int64_t c = 0; c < m->chunks; c += MOX_HOPPER_TOGETHER) {
+        const int chunks = (int)mox_min_i64(MOX_HOPPER_TOGETHER, m->chunks - c);
+        mox_hopper_warp place = { to + mox_hopper_chunk_at(m, tile, c) + (uint64_t)(n / BLOCK) * warp,
+                                  (int64_t)mox_hopper_chunk_at(m, tile, 1), chunks };
+        const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
         const uint8_t *second = rows == NULL || row + HALF >= m->rows ? NULL : rows + HALF * stride[0];
         if (!m->gated) {
-            put_warp(t, rows, stride[0], second, stride[0], at);
+            mox_hopper_put_warp(q, rows, stride[0], second, stride[0], &place);
             continue;
         }
-        const uint8_t *ups = read_rows(m, from[1], row, c, &store[1], &stride[1]);
-        put_warp(t, rows, stride[0], ups, stride[1], at);
-        put_warp(t, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1], at + warp);
+        const uint8_t *ups = read_rows(m, from[1], row, c, chunks, &store[1], &stride[1]);
+        mox_hopper_put_warp(q, rows, stride[0], ups, stride[1], &place);
+        place.to += warp;
+        mox_hopper_put_warp(q, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1], &place);
     }
 }
 
@@ -393,13 +341,15 @@ static void pack_scales(const mox_hopper_matrix *m, const product *p, const moxi
     const int64_t r = row / mox_group_rows(p->quant, p->rows), groups = groups_of(p);
     const size_t bytes = scale_bytes_of(p);
     const scale_row scales = row_of(&from->scale, r);
-    for (int64_t g = 0; g < from->scale.cols; g++) {
-        uint32_t stored = multiplier(p, code_at(&scales, g), power); /* low bytes first */
-        if (bytes == 4)
-            stored |= (ZERO_SIGN | zero_of(p, from, r, g) << ZERO_BIT) << 16;
-        memcpy(to + mox_hopper_block_at(m, tile, g / groups) + scales_at(m, n) + (uint64_t)(g % groups) * bytes,
-               &stored, bytes);
-    }
+    uint8_t *at = to + mox_hopper_block_at(m, tile, 0) + scales_at(m, n);
+    const uint64_t block = mox_hopper_block_at(m, tile, 1) - mox_hopper_block_at(m, tile, 0);
+    for (int64_t first = 0; first < from->scale.cols; first += groups, at += block)
+        for (int64_t i = 0; i < groups && first + i < from->scale.cols; i++) {
+            uint32_t stored = multiplier(p, code_at(&scales, first + i), power); /* low bytes first */
+            if (bytes == 4)
+                stored |= (ZERO_SIGN | zero_of(p, from, r, first + i) << ZERO_BIT) << 16;
+            memcpy(at + (size_t)i * bytes, &stored, bytes);
+        }
 }
 
 static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
@@ -407,10 +357,8 @@ static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_
 {
     const int64_t rows = mox_hopper_tile_rows(m, tile);
     const uint64_t scales = mox_hopper_block_at(m, tile, 0);
-    word_tables tables;
-    fill_tables(p->quant, &tables);
     for (int64_t n = 0; n < rows; n += m->gated ? 2 * BLOCK : BLOCK)
-        pack_block(m, &tables, from, tile, n, to);
+        pack_block(m, p->quant, from, tile, n, to);
     memset(to + scales, 0, mox_hopper_tile_bytes(m, rows) - scales);
     for (int64_t n = 0; n < rows; n++) {
         int64_t row;
@@ -440,12 +388,13 @@ static void unpack_codes(const mox_hopper_matrix *m, const moxie_quant *q, const
                 int64_t n;
                 const int64_t tile = find_row(m, half, r, &n);
                 const uint8_t *warp = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c) +
-                                      (uint64_t)(n / BLOCK) * LANES * WORDS * sizeof(uint32_t);
+                                      (uint64_t)(n / BLOCK) * MOX_HOPPER_WARP_BYTES;
                 for (int b = 0; b < ROW_BYTES; b++) {
                     const int lane = (int)(n % HALF) * 4 + b % 4;
                     uint32_t word;
                     memcpy(&word, warp + (size_t)(lane * WORDS + b / 8) * sizeof word, sizeof word);
-                    rows[(r - row) * ROW_BYTES + b] = byte_of(q, word, (int)(n % BLOCK) / HALF + b % 8 / 4 * 2);
+                    rows[(r - row) * ROW_BYTES + b] =
+                        mox_hopper_byte_of(q, word, (int)(n % BLOCK) / HALF + b % 8 / 4 * 2);
                 }
             }
             mox_tile_write(to, row, c * COLS, COLS, rows, ROW_BYTES);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hopper_words.h - the words of layout "hopper_codes" (hopper.h).
+ *
+ * In the flow: grid -> tile of dense rows (grid_tile.h) -> [words] -> record.
+ */
+#ifndef MOX_PACK_HOPPER_WORDS_H
+#define MOX_PACK_HOPPER_WORDS_H
+
+#include "quant/quant.h"
+
+#define MOX_HOPPER_WARP_BYTES 512 /* of 16 rows in a chunk: [32 lanes][4 words] */
+#define MOX_HOPPER_TOGETHER   2   /* chunks that are packed at a time: a cache line of a row */
+
+/* Where 16 rows go. */
+typedef struct mox_hopper_warp {
+    uint8_t *to; /* MOX_HOPPER_WARP_BYTES, in the first chunk */
+    int64_t chunk_bytes;
+    int chunks; /* up to MOX_HOPPER_TOGETHER */
+} mox_hopper_warp;
+
+/* From eight dense rows r (`low`) and eight r + 8; NULL: zeros. */
+void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+                         int64_t high_stride, const mox_hopper_warp *place);
+/* The byte of two neighbours that register i of a word holds. */
+uint8_t mox_hopper_byte_of(const moxie_quant *q, uint32_t word, int i);
+
+#endif
