@@ -201,7 +201,7 @@ static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const 
     double sum = 0;
     assert_true(tile < a->tiles && in < rows);
     for (int64_t k = 0; k < a->chunks * p->per; k++)
-        sum += (p->kind >= MOX_SM90_MXFP4 ? decoded_weight : weight)(p, base, rows, in, k) * x[k];
+        sum += (MOX_SM90_DECODES(p->kind) ? decoded_weight : weight)(p, base, rows, in, k) * x[k];
     if (a->row_scale_at != 0) {
         const double factor = (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
         sum = a->factor_divides ? sum / factor : sum * factor;

@@ -191,24 +191,15 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
 {
     switch (element) {
-    case MOX_SM90_F16:
-        return mox_sm90_kernel_f16(most);
-    case MOX_SM90_E4M3:
-        return mox_sm90_kernel_e4m3(most);
-    case MOX_SM90_MXFP4:
-        return mox_sm90_kernel_mxfp4(most);
-    case MOX_SM90_NVFP4:
-        return mox_sm90_kernel_nvfp4(most);
-    case MOX_SM90_INT4_SHORT:
-        return mox_sm90_kernel_int4_short(most);
-    case MOX_SM90_INT4_LONG:
-        return mox_sm90_kernel_int4_long(most);
-    case MOX_SM90_INT4_F16_SHORT:
-        return mox_sm90_kernel_int4_f16_short(most);
-    case MOX_SM90_INT4_F16_LONG:
-        return mox_sm90_kernel_int4_f16_long(most);
+#define MOX_SM90_ELEMENT(name, file)                                                                                        \
+    case MOX_SM90_##name:                                                                                                   \
+        return mox_sm90_kernel_##file(most);
+#define MOX_SM90_CODES MOX_SM90_ELEMENT
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_CODES
+#undef MOX_SM90_ELEMENT
     default:
-        return mox_sm90_kernel_bf16(most);
+        return nullptr;
     }
 }
 

@@ -77,23 +77,20 @@ typedef struct mox_sm90_choices {
     int32_t pairs, experts;
 } mox_sm90_choices;
 
-/* What weights are: elements that the tensor cores take, of layout "hopper"; or codes that are decoded to 16 bits on
- * their way there, of layout "hopper_codes". */
+/* Weights that are decoded in registers come last. */
 typedef enum mox_sm90_element {
-    MOX_SM90_BF16 = 0,
-    MOX_SM90_F16,
-    MOX_SM90_E4M3,
-    MOX_SM90_MXFP4,      /* groups of 32 */
-    MOX_SM90_NVFP4,      /* groups of 16 */
-    MOX_SM90_INT4_SHORT, /* groups of 32 */
-    MOX_SM90_INT4_LONG,  /* of 64 and more */
-    MOX_SM90_INT4_F16_SHORT,
-    MOX_SM90_INT4_F16_LONG, /* the same with scales and tokens of f16, and zero points */
+#define MOX_SM90_ELEMENT(name, file) MOX_SM90_##name,
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_ELEMENT
+    MOX_SM90_FIRST_CODES,
+    MOX_SM90_BEFORE_CODES = MOX_SM90_FIRST_CODES - 1,
+#define MOX_SM90_CODES(name, file) MOX_SM90_##name,
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_CODES
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
 
-/* Weights are decoded in registers. */
-#define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_MXFP4)
+#define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 
 /* Makes the list. */
 typedef struct mox_sm90_list_args {

@@ -7,7 +7,8 @@
  *     columns 32-63                     | decode  | MMA MMA |
  *     words of the next chunk                     | load    |
  *
- * The MMAs of one half run while the other is decoded, and the other warpgroup's beside both. A product is the chain of additions that weights of 16 bits have.
+ * The MMAs of one half run while the other is decoded, and the other warpgroup's beside both. A product is the chain of
+ * additions that weights of 16 bits have.
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
@@ -18,24 +19,12 @@
 #include "cuda/expert_gemm/sm90_tile.cuh"
 
 template <int ELEMENT> struct mox_sm90_decoder_of;
-template <> struct mox_sm90_decoder_of<MOX_SM90_MXFP4> {
-    using type = mox_sm90_decode_mxfp4;
-};
-template <> struct mox_sm90_decoder_of<MOX_SM90_NVFP4> {
-    using type = mox_sm90_decode_nvfp4;
-};
-template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_SHORT> {
-    using type = mox_sm90_decode_int4_short;
-};
-template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_LONG> {
-    using type = mox_sm90_decode_int4_long;
-};
-template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_F16_SHORT> {
-    using type = mox_sm90_decode_int4_f16_short;
-};
-template <> struct mox_sm90_decoder_of<MOX_SM90_INT4_F16_LONG> {
-    using type = mox_sm90_decode_int4_f16_long;
-};
+#define MOX_SM90_CODES(name, file)                                                                                          \
+    template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                               \
+        using type = mox_sm90_decode_##file;                                                                                \
+    };
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_CODES
 
 /* Where the loop is: chunk `k` of the product is number `in` of the stage at `at`. */
 struct mox_sm90_chunk {

@@ -6,11 +6,11 @@
  *             times what it is, and one fused multiply-add leaves (n - 8) scale, rounded once
  *     f16     in bits 10 .. 7 it is 2^-17 n; the zero point comes with its sign turned in the same unit, so that their sum
  *             is exact, and a product with 2^17 times the scale leaves (n - zero) scale, rounded once
- *
  */
 #ifndef MOX_CUDA_SM90_DECODE_INT4_CUH
 #define MOX_CUDA_SM90_DECODE_INT4_CUH
 
+#include "cuda/expert_gemm/sm90_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight codes of 16 columns, of which this thread has two rows with scales `low` and `high`. */
@@ -24,16 +24,9 @@ __device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t w
     a[3] = mox_bf16x2_fma(word >> 8 & CODE, high, high_8);
 }
 
-/* Scales of 32 columns. */
-struct mox_sm90_decode_int4_short {
+/* Scales of 32 columns: row r's two, row r + 8's two. */
+struct mox_sm90_decode_int4_short : mox_sm90_plain_scales<uint2> {
     static constexpr bool F16 = false;
-    using scales = uint2; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
-    using multipliers = scales;
-
-    static __device__ __forceinline__ multipliers prepare(scales s)
-    {
-        return s;
-    }
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
     {
@@ -42,16 +35,9 @@ struct mox_sm90_decode_int4_short {
     }
 };
 
-/* Of 64 and more. */
-struct mox_sm90_decode_int4_long {
+/* Of 64 and more: row r's, row r + 8's. */
+struct mox_sm90_decode_int4_long : mox_sm90_plain_scales<uint32_t> {
     static constexpr bool F16 = false;
-    using scales = uint32_t; /* row r's, row r + 8's */
-    using multipliers = scales;
-
-    static __device__ __forceinline__ multipliers prepare(scales s)
-    {
-        return s;
-    }
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
     {
@@ -71,15 +57,8 @@ __device__ __forceinline__ void mox_sm90_place_int4_f16(uint32_t (&a)[4], uint32
     a[3] = mox_f16x2_mul(mox_f16x2_add(word >> 5 & CODE, zero[1]), scale[1]);
 }
 
-struct mox_sm90_decode_int4_f16_short {
+struct mox_sm90_decode_int4_f16_short : mox_sm90_plain_scales<uint4> {
     static constexpr bool F16 = true;
-    using scales = uint4; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
-    using multipliers = scales;
-
-    static __device__ __forceinline__ multipliers prepare(scales s)
-    {
-        return s;
-    }
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, const multipliers &m, int j)
     {
@@ -87,15 +66,8 @@ struct mox_sm90_decode_int4_f16_short {
     }
 };
 
-struct mox_sm90_decode_int4_f16_long {
+struct mox_sm90_decode_int4_f16_long : mox_sm90_plain_scales<uint2> {
     static constexpr bool F16 = true;
-    using scales = uint2; /* row r's, row r + 8's */
-    using multipliers = scales;
-
-    static __device__ __forceinline__ multipliers prepare(scales s)
-    {
-        return s;
-    }
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
     {

@@ -7,6 +7,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_MXFP4_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP4_CUH
 
+#include "cuda/expert_gemm/sm90_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight e2m1 codes of 16 columns in two rows, times `low` and `high`. */
@@ -20,15 +21,9 @@ __device__ __forceinline__ void mox_sm90_place_e2m1(uint32_t (&a)[4], uint32_t w
     a[3] = mox_bf16x2_mul((__funnelshift_l(word, word, 14) & ALL_BUT_LAST) | last, high);
 }
 
-struct mox_sm90_decode_mxfp4 {
-    static constexpr bool F16 = false; /* what it decodes to is bf16 */
-    using scales = uint32_t; /* of a pair of rows in a chunk: row r's two, row r + 8's two */
-    using multipliers = scales;
-
-    static __device__ __forceinline__ multipliers prepare(scales s)
-    {
-        return s;
-    }
+/* Scales: row r's two, row r + 8's two. */
+struct mox_sm90_decode_mxfp4 : mox_sm90_plain_scales<uint32_t> {
+    static constexpr bool F16 = false;
 
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)

@@ -138,16 +138,12 @@ __device__ __forceinline__ void mox_sm90_drop(mox_sm90_front *front, int n, int 
         mox_mbarrier_arrive(front->queue_empty + n % MOX_SM90_QUEUE);
 }
 
-/* What each expert_gemm_sm90_<type>.cu gives to the launcher. */
+/* What each expert_gemm_sm90_<name>.cu gives to the launcher. */
 using mox_sm90_kernel = void (*)(mox_sm90_args);
-mox_sm90_kernel mox_sm90_kernel_bf16(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_f16(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_e4m3(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_mxfp4(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_nvfp4(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_int4_short(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_int4_long(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_int4_f16_short(int32_t most);
-mox_sm90_kernel mox_sm90_kernel_int4_f16_long(int32_t most);
+#define MOX_SM90_ELEMENT(name, file) mox_sm90_kernel mox_sm90_kernel_##file(int32_t most);
+#define MOX_SM90_CODES               MOX_SM90_ELEMENT
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_CODES
+#undef MOX_SM90_ELEMENT
 
 #endif
