@@ -15,7 +15,7 @@ extern const mox_sm90_ops test_cuda_sm90_ops;
 extern "C"
 #endif
     moxie_status
-    test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most, int32_t blocks,
+    test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
                        bool dependent);
 
 #endif

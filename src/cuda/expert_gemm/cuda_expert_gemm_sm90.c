@@ -113,61 +113,21 @@ static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
     return true;
 }
 
-bool mox_cuda_expert_gemm_sm90_wide_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                          mox_refusal *why)
-{
-    (void)device;
-    return admit_wide(problem, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_bytes_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                           mox_refusal *why)
-{
-    (void)device;
-    return admit_bytes(problem, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_wide_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                              mox_refusal *why)
-{
-    (void)device;
-    return admit_wide(problem, why) && admit_next(problem, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_bytes_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                               mox_refusal *why)
-{
-    (void)device;
-    return admit_bytes(problem, why) && admit_next(problem, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_codes_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                           mox_refusal *why)
-{
-    (void)device;
-    return admit_decoded(problem, true, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_codes_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                               mox_refusal *why)
-{
-    (void)device;
-    return admit_decoded(problem, true, why) && admit_next(problem, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_ints_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                          mox_refusal *why)
-{
-    (void)device;
-    return admit_decoded(problem, false, why);
-}
-
-bool mox_cuda_expert_gemm_sm90_ints_glu_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                              mox_refusal *why)
-{
-    (void)device;
-    return admit_decoded(problem, false, why) && admit_next(problem, why);
-}
+#define ADMIT(id, admits)                                                                                              \
+    bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
+                                           mox_refusal *why)                                                           \
+    {                                                                                                                  \
+        (void)device;                                                                                                  \
+        return admits;                                                                                                 \
+    }
+ADMIT(sm90_wide, admit_wide(problem, why))
+ADMIT(sm90_bytes, admit_bytes(problem, why))
+ADMIT(sm90_codes, admit_decoded(problem, true, why))
+ADMIT(sm90_ints, admit_decoded(problem, false, why))
+ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
+ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
+ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
+ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, why))
 
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */

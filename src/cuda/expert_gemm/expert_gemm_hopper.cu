@@ -63,16 +63,10 @@ moxie_status run_gather(void *context, const mox_sm90_gather_args *args, bool de
     return status_of(l, mox_sm90_launch_gather(args, dependent, l->stream), "expert_gemm sm90: gather");
 }
 
-moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most, int32_t blocks,
-                      bool dependent)
+moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, bool dependent)
 {
     const launch *l = static_cast<const launch *>(context);
-    mox_sm90_args g = *args;
-    (void)most;
-    (void)mox_sm90_ring(element, &g);
-    if (g.few.ids != nullptr && g.stages > MOX_SM90_FEW_STAGES)
-        g.stages = MOX_SM90_FEW_STAGES;
-    return status_of(l, mox_sm90_launch_gemm(element, &g, blocks, dependent, l->stream), "expert_gemm sm90");
+    return status_of(l, mox_sm90_launch_gemm(element, args, blocks, dependent, l->stream), "expert_gemm sm90");
 }
 
 moxie_status run_show(void *context, const mox_sm90_show_args *args)
@@ -91,50 +85,17 @@ moxie_status enqueue(const mox_cuda_expert_gemm_args *args, bool fused, mox_cuda
 
 } // namespace
 
-moxie_status mox_cuda_expert_gemm_sm90_wide_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                   moxie_error *error)
-{
-    return enqueue(args, false, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_bytes_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                    moxie_error *error)
-{
-    return enqueue(args, false, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_wide_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                       moxie_error *error)
-{
-    return enqueue(args, true, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_bytes_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                        moxie_error *error)
-{
-    return enqueue(args, true, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_codes_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                    moxie_error *error)
-{
-    return enqueue(args, false, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_ints_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                   moxie_error *error)
-{
-    return enqueue(args, false, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_codes_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                        moxie_error *error)
-{
-    return enqueue(args, true, stream, error);
-}
-
-moxie_status mox_cuda_expert_gemm_sm90_ints_glu_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
-                                                       moxie_error *error)
-{
-    return enqueue(args, true, stream, error);
-}
+#define LAUNCH(id, fused)                                                                                                   \
+    moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,         \
+                                                    moxie_error *error)                                                    \
+    {                                                                                                                      \
+        return enqueue(args, fused, stream, error);                                                                        \
+    }
+LAUNCH(sm90_wide, false)
+LAUNCH(sm90_bytes, false)
+LAUNCH(sm90_codes, false)
+LAUNCH(sm90_ints, false)
+LAUNCH(sm90_wide_glu, true)
+LAUNCH(sm90_bytes_glu, true)
+LAUNCH(sm90_codes_glu, true)
+LAUNCH(sm90_ints_glu, true)

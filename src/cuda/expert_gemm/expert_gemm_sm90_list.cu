@@ -163,10 +163,12 @@ static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
     args->stage_bytes = args->tokens_at + (uint32_t)(args->together * args->most) * 128;
 }
 
-uint32_t mox_sm90_ring(mox_sm90_element element, mox_sm90_args *args)
+/* Sets the ring of `args`, by its `most` and scale_bytes; returns the shared memory of a block. */
+static uint32_t make_ring(mox_sm90_element element, mox_sm90_args *args)
 {
     fill_stage(element, args);
-    args->stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / args->stage_bytes, (uint32_t)MOX_SM90_MOST_STAGES);
+    const uint32_t most = args->few.ids != nullptr ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
+    args->stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / args->stage_bytes, most);
     return MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
 }
 
@@ -207,7 +209,8 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
                          void *stream)
 {
     const mox_sm90_kernel kernel = kernel_of(element, args->most);
-    const uint32_t shared = MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
+    mox_sm90_args ringed = *args;
+    const uint32_t shared = make_ring(element, &ringed);
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;
@@ -219,5 +222,5 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
         config.numAttrs++;
         config.gridDim.x = (unsigned)blocks / 2 * 2;
     }
-    return cudaLaunchKernelEx(&config, kernel, *args);
+    return cudaLaunchKernelEx(&config, kernel, ringed);
 }

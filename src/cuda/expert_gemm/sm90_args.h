@@ -159,7 +159,7 @@ typedef struct mox_sm90_args {
     void *next;          /* a tiled operand */
     int64_t next_stride; /* elements: a multiple of 128 bytes */
     float *next_scale;
-    /* the ring in shared memory: mox_sm90_ring() */
+    /* the ring in shared memory, which the launcher fills in */
     int32_t stages, together; /* chunks of a stage: 1, or of codes more */
     uint32_t stage_bytes, tokens_at;
 } mox_sm90_args;
@@ -167,9 +167,6 @@ typedef struct mox_sm90_args {
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Sets the ring of `args`, by its `most` and scale_bytes; returns the shared memory of a block. */
-uint32_t mox_sm90_ring(mox_sm90_element element, mox_sm90_args *args);
 
 /* Launchers; `stream` is a cudaStream_t. `dependent`: the kernel before may still run (programmatic dependent launch).
  * Return a cudaError_t. Neither allocates nor waits. */

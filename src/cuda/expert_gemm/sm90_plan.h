@@ -103,8 +103,8 @@ typedef struct mox_sm90_show_args {
 typedef struct mox_sm90_ops {
     moxie_status (*list)(void *context, const mox_sm90_list_args *args, bool dependent);
     moxie_status (*gather)(void *context, const mox_sm90_gather_args *args, bool dependent);
-    moxie_status (*gemm)(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t most,
-                         int32_t blocks, bool dependent);
+    moxie_status (*gemm)(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
+                         bool dependent);
     moxie_status (*show)(void *context, const mox_sm90_show_args *args);
 } mox_sm90_ops;
 
@@ -287,12 +287,12 @@ static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, co
     g.output = MOX_SM90_ROWS_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
-    MOX_TRY(ops->gemm(context, p->element, &g, p->most, p->blocks, false));
+    MOX_TRY(ops->gemm(context, p->element, &g, p->blocks, false));
     g.tag = MOX_SM90_TAG_ACT;
     g.output = MOX_SM90_ACT_F32;
     g.out = a->trace.act;
     g.out_stride = a->intermediate;
-    return ops->gemm(context, p->element, &g, p->most, p->blocks, false);
+    return ops->gemm(context, p->element, &g, p->blocks, false);
 }
 
 static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
@@ -328,7 +328,7 @@ static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, 
         MOX_TRY(ops->gather(context, &p.gather, !traced));
     if (traced)
         MOX_TRY(mox_sm90_trace(a, &p, ops, context));
-    MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.most, p.blocks, !traced));
+    MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.blocks, !traced));
     return traced ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
 }
 
