@@ -179,7 +179,6 @@ static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
                               .count = (int32_t)m->tiles,
                               .chunks = (int32_t)m->chunks,
                               .last_rows = m->last_rows,
-                              .chunk_cols = m->chunk_cols,
                               .scale_bytes = m->scale_bytes,
                               .scale_shift = m->scale_shift };
 }

@@ -33,7 +33,7 @@ typedef struct mox_cuda_matrix {
 /* The product in a record of a layout of pack/hopper.h: byte offsets from the record's start, 0 where absent. */
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
-    int32_t count, chunks, last_rows, chunk_cols;
+    int32_t count, chunks, last_rows;
     int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 
