@@ -28,33 +28,52 @@
  * Scales of 8-bit elements lie in the tiles when they are shared by rows in multiples of 8 (or by all) and by columns
  * in multiples of 128 (or by all). Scales of single rows lie behind the tiles, and those in the tiles are then 1.
  *
- * "hopper_codes": codes of 4 bits as the registers of the MMA's operand A want them (PTX ISA, "Register Fragments for
- * wgmma.mma_async.m64nNk16"). A chunk has 64 columns: for every 64 rows 128 threads x 4 words, word j of a thread its
- * eight codes of columns 16 j .. 16 j + 15. Thread t has rows r = 16 (t / 32) + t % 32 / 4 and r + 8, columns
- * c = 2 (t % 4), + 1, + 8, + 9.
+ * "hopper_codes": codes of 4 or 8 bits as the registers of the MMA's operand A want them (PTX ISA, "Register Fragments
+ * for wgmma.mma_async.m64nNk16"). A chunk has 64 columns, and for every 16 rows, those of a warp, one plane of 32 lanes
+ * x 4 words for each 4 bits of a code. Lane l has rows r = l / 4 and r + 8 of the 16, and of every 16 columns from 16 j
+ * on c = 2 (l % 4), + 1, + 8, + 9: eight codes, which are a word (j of the plane) or two (2 j and 2 j + 1 of its eight:
+ * two of either plane).
  *
- *     128 rows            0 | rows 0-63: thread 0: 16 bytes, thread 1, ...
- *                      2048 | rows 64-127
+ *     4-bit, 128 rows     0 | rows 0-15: lane 0: 16 bytes, lane 1, ...
+ *                       512 | rows 16-31, ...
  *                      4096 | the next chunk
  *             4096 * chunks | block 0 of scales, block 1, ... up to 128 bytes
+ *
+ *     8-bit, 128 rows     0 | rows 0-15, columns 0-31: lane 0: 16 bytes, lane 1, ...
+ *                       512 |            columns 32-63
+ *                      1024 | rows 16-31, ...
+ *                      8192 | the next chunk, ...
  *
  *     code      of registers 0 .. 3, each with a low and a high half:
  *               (r, c) (r, c + 1) | (r + 8, c) (r + 8, c + 1) | (r, c + 8) (r, c + 9) | (r + 8, c + 8) (r + 8, c + 9)
  *     e2m1      register i is the word turned left by 0, 4, 10 bits and, i = 3, by 14 (bits 31, 24, 23, 15, 8, 7) and
  *               by 6 (bits 22, 6); of each half bit 15 is the sign, bits 8, 7, 6 the magnitude: a bf16 of 2^-126 times
  *               the code's value
- *     integers  bits 4 i .. 4 i + 3 of each half; counted from -8
+ *     4-bit     integers: bits 4 i .. 4 i + 3 of each half; counted from -8
+ *
+ * Of 8 bits, registers 0 and 1 are the first word's, 2 and 3 the second's. Its first register is the word, its second
+ * what turns to the left leave of it:
+ *
+ *     e4m3      first: of each half bits 15 and 10 .. 4, a bf16 of 2^-120 times the code's value; second: the same
+ * bits, 15 and 7 .. 4 after 4 turns, 10 .. 8 after 28 e5m2      first: bits 15 and 11 .. 5, 2^-112 times the value;
+ * second: 11 .. 8, 6 and 5 after 8 turns, 15 and 7 after 3 integers  first: bits 7 .. 0, 2^-133 times the number, which
+ * is counted from -128; second: after 24
  *
  * A block of scales covers `64 << scale_shift` columns, or with scale_shift 0 the groups of one chunk: for every 64
- * rows [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Kernels multiply codes, which come in units far
- * below 1, by what they make of scales in few instructions; what is lacking then, the row's factor has:
+ * rows [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Of 8-bit codes a chunk has two groups, even if they
+ * are one. Kernels multiply codes, which come in units far below 1, by what they make of scales in few instructions;
+ * what is lacking then, the row's factor has:
  *
- *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p, modulo 256; factor 2^p
+ *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p modulo 256, of e4m3 + 120, of e5m2 + 112; factor
+ *               2^p
  *     f8_e4m3   as it is, worth 2^118 times its value; factor 2^8 times the global, or 2^-8 times one that divides
- *     bf16      the scale times 2^(129 - p), a bf16; factor 2^p
+ *     bf16      the scale times 2^(129 - p), of 8-bit codes 2^(133 - p), a bf16; factor 2^p
  *     f16       the scale times 2^(17 - p), an f16, and behind it the zero point (8 where there is none) times -2^-17,
- * an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers p         the least from 0 on that
- * lets every multiplier of the row be finite; of f16 the least of all
+ *               an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers
+ *     of rows   (8-bit codes) a byte, the exponent of a bf16: 247 of e4m3, 239 of e5m2, factor the scale; 254 of
+ *               integers, factor 2^6 times the scale
+ *
+ * p is the least from 0 on that lets every multiplier of the row be finite; of f16 the least of all.
  */
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_words.c - eight codes to a word, 16 rows of a product at a time, and back (hopper_words.h): bytes of two rows
+ * hopper_words.c - codes to words, 16 rows of a product at a time, and back (hopper_words.h): bytes of two rows
  * are interleaved in vector registers, as neighbours of an MMA's register are, then their bits find their places.
  */
 #include "pack/hopper_words.h"
@@ -12,7 +12,9 @@ enum { HALF = 8, ROW_BYTES = MOX_HOPPER_CODE_COLS / 2, WORDS = 4 };
 enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows are too many streams to guess */
 
 /* A word of eight codes begins as nibbles: nibble i of each half is register i's code there, which is how integers
- * stay. e2m1's bits then go where hopper.h has them: by so many turns to the left, where the mask has room for them. */
+ * stay. A word of four begins as bytes: the low byte of each half is the first register's code, the high byte the
+ * second's. Bits of floats then go where hopper.h has them: by so many turns to the left, where the mask has room for
+ * them. */
 #define E2M1_MOVES(MOVE)                                                                                               \
     MOVE(12, 0x86008600)                                                                                               \
     MOVE(6, 0x01c001c0)                                                                                                \
@@ -21,84 +23,125 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(26, 0x00200020)                                                                                               \
     MOVE(20, 0x70017001)                                                                                               \
     MOVE(18, 0x00020002)
+#define E4M3_MOVES(MOVE)                                                                                               \
+    MOVE(8, 0x80008000)                                                                                                \
+    MOVE(4, 0x07f007f0)                                                                                                \
+    MOVE(28, 0x08000800)                                                                                               \
+    MOVE(0, 0x70007000)                                                                                                \
+    MOVE(24, 0x000f000f)
+#define E5M2_MOVES(MOVE)                                                                                               \
+    MOVE(8, 0x80008000)                                                                                                \
+    MOVE(5, 0x0fe00fe0)                                                                                                \
+    MOVE(29, 0x10001000)                                                                                               \
+    MOVE(26, 0x00100010)                                                                                               \
+    MOVE(21, 0x600f600f)
 
-MOX_FLIP_INLINE mox_words e2m1_bits(mox_words nibbles)
+#define TURNED(word, turn) ((word) << (turn) | (word) >> (-(turn)&31))
+
+MOX_FLIP_INLINE mox_words moved(mox_words plain, moxie_dtype element)
 {
     mox_words all = { 0 };
-#define MOVE(turn, mask) all |= (nibbles << (turn) | nibbles >> (32 - (turn))) & (mask);
-    E2M1_MOVES(MOVE)
+#define MOVE(turn, mask) all |= TURNED(plain, turn) & (mask);
+    switch (element) {
+    case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
+    case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
+    case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
+    case MOXIE_I4: return plain ^ 0x88888888; /* from two's complement to codes counted from the least */
+    case MOXIE_I8: return plain ^ 0x80808080;
+    default: return plain;
+    }
 #undef MOVE
-    return all;
 }
 
-static uint32_t nibbles_of(uint32_t e2m1)
+static uint32_t moved_back(uint32_t word, moxie_dtype element)
 {
     uint32_t all = 0;
-#define MOVE(turn, mask) all |= (e2m1 & (mask)) >> (turn) | (e2m1 & (mask)) << (32 - (turn));
-    E2M1_MOVES(MOVE)
+#define MOVE(turn, mask) all |= TURNED(word & (mask), -(turn)&31);
+    switch (element) {
+    case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
+    case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
+    case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
+    case MOXIE_I4: return word ^ 0x88888888;
+    case MOXIE_I8: return word ^ 0x80808080;
+    default: return word;
+    }
 #undef MOVE
-    return all;
 }
 
-/* From two's complement to codes counted from -8, and back. */
-static uint32_t flip_of(const moxie_quant *q)
+uint32_t mox_hopper_code_of(const moxie_quant *q, const uint8_t *warp, int row, int col)
 {
-    return q->element == MOXIE_I4 ? 0x88888888 : 0;
-}
-
-uint8_t mox_hopper_byte_of(const moxie_quant *q, uint32_t word, int i)
-{
-    const uint32_t nibbles = q->element == MOXIE_F4_E2M1 ? nibbles_of(word) : word ^ flip_of(q);
-    return (uint8_t)((nibbles >> 4 * i & 15) | (nibbles >> (16 + 4 * i) & 15) << 4);
+    const int bits = mox_dtype_bits(q->element);
+    const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
+    const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
+    uint32_t word;
+    memcpy(&word, warp + number / WORDS * MOX_HOPPER_PLANE + (lane * WORDS + number % WORDS) * 4, sizeof word);
+    return moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
 }
 
 /* Neighbouring bytes of rows r and r + 8, eight pairs, to a word of each of four lanes. */
-MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, bool floats, uint32_t flip)
+MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, moxie_dtype element)
 {
     const mox_v8u16 first = (mox_v8u16)pairs, second = __builtin_shufflevector(first, first, 4, 5, 6, 7, 0, 1, 2, 3);
     const mox_words bytes = (mox_words)__builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
-    const mox_words nibbles = mox_part_nibbles(bytes) ^ flip;
-    return floats ? e2m1_bits(nibbles) : nibbles;
+    return moved(mox_part_nibbles(bytes), element);
 }
 
-/* 32 columns of rows r and r + 8, to words 0 and 1 of four lanes. */
-MOX_FLIP_INLINE void half_chunk(const uint8_t *low, const uint8_t *high, bool floats, uint32_t flip, mox_words v[2])
+/* 16 bytes of rows r and r + 8 in turn: two vectors. */
+MOX_FLIP_INLINE void interleave(const uint8_t *low, const uint8_t *high, mox_v16u8 v[2])
 {
     mox_v16u8 a, b;
     memcpy(&a, low, sizeof a);
     memcpy(&b, high, sizeof b);
-    v[0] =
-        words_of(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), floats, flip);
-    v[1] = words_of(__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), floats,
-                    flip);
+    v[0] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    v[1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/* Four words of each of four lanes, from 32 bytes of both rows. */
+MOX_FLIP_INLINE void put_plane(const uint8_t *low, const uint8_t *high, moxie_dtype element, bool bytes, uint8_t *to)
+{
+    mox_words v[WORDS];
+    for (int h = 0; h < 2; h++) {
+        mox_v16u8 pairs[2];
+        interleave(low + 16 * h, high + 16 * h, pairs);
+        for (int i = 0; i < 2; i++)
+            v[2 * h + i] = bytes ? moved((mox_words)pairs[i], element) : words_of(pairs[i], element);
+    }
+    mox_flip_words(v);
+    for (int q = 0; q < WORDS; q++)
+        mox_store_words(to + q * (int)sizeof v[q], v[q]);
 }
 
 /* Eight dense rows r and eight r + 8 (NULL: zeros), row by row, so that each cache line of theirs is read once. */
-MOX_FLIP_INLINE void put_rows(bool floats, uint32_t flip, const uint8_t *low, int64_t low_stride, const uint8_t *high,
-                              int64_t high_stride, const mox_hopper_warp *place)
+MOX_FLIP_INLINE void put_rows(moxie_dtype element, bool bytes, const uint8_t *low, int64_t low_stride,
+                              const uint8_t *high, int64_t high_stride, const mox_hopper_warp *place)
 {
-    static const uint8_t none[MOX_HOPPER_TOGETHER * ROW_BYTES];
+    static const uint8_t none[MOX_HOPPER_TOGETHER * 2 * ROW_BYTES];
+    const int planes = bytes ? 2 : 1;
     for (int i = 0; i < HALF; i++) {
         const uint8_t *a = low != NULL ? low + i * low_stride : none, *b = high != NULL ? high + i * high_stride : none;
         __builtin_prefetch(a + AHEAD);
         __builtin_prefetch(b + AHEAD);
-        for (int c = 0; c < place->chunks; c++) {
-            uint8_t *to = place->to + c * place->chunk_bytes + i * WORDS * (int)sizeof(mox_words);
-            mox_words v[WORDS];
-            for (int h = 0; h < 2; h++)
-                half_chunk(a + c * ROW_BYTES + h * 16, b + c * ROW_BYTES + h * 16, floats, flip, v + 2 * h);
-            mox_flip_words(v);
-            for (int q = 0; q < WORDS; q++)
-                mox_store_words(to + q * (int)sizeof v[q], v[q]);
-        }
+        for (int c = 0; c < place->chunks * planes; c++)
+            put_plane(a + c * ROW_BYTES, b + c * ROW_BYTES, element, bytes,
+                      place->to + c / planes * place->chunk_bytes + c % planes * MOX_HOPPER_PLANE +
+                          i * WORDS * (int)sizeof(mox_words));
     }
 }
 
 void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                          int64_t high_stride, const mox_hopper_warp *place)
 {
-    if (q->element == MOXIE_F4_E2M1)
-        put_rows(true, 0, low, low_stride, high, high_stride, place);
-    else
-        put_rows(false, flip_of(q), low, low_stride, high, high_stride, place);
+#define PUT(element, bytes)                                                                                            \
+    case element: put_rows(element, bytes, low, low_stride, high, high_stride, place); break;
+    switch (q->element) {
+        PUT(MOXIE_F4_E2M1, false)
+        PUT(MOXIE_I4, false)
+        PUT(MOXIE_U4B8, false)
+        PUT(MOXIE_F8_E4M3, true)
+        PUT(MOXIE_F8_E5M2, true)
+        PUT(MOXIE_I8, true)
+        PUT(MOXIE_U8B128, true)
+    default: break;
+    }
+#undef PUT
 }

@@ -9,12 +9,18 @@
 
 #include "quant/quant.h"
 
-#define MOX_HOPPER_WARP_BYTES 512 /* of 16 rows in a chunk: [32 lanes][4 words] */
-#define MOX_HOPPER_TOGETHER   2   /* chunks that are packed at a time: a cache line of a row */
+#define MOX_HOPPER_PLANE    512 /* bytes: [32 lanes][4 words] */
+#define MOX_HOPPER_TOGETHER 2   /* chunks that are packed at a time: a cache line or two of a row */
+
+/* Bytes of 16 rows in a chunk: of one warp. */
+static inline int64_t mox_hopper_warp_bytes(const moxie_quant *q)
+{
+    return mox_dtype_bits(q->element) * (MOX_HOPPER_PLANE / 4);
+}
 
 /* Where 16 rows go. */
 typedef struct mox_hopper_warp {
-    uint8_t *to; /* MOX_HOPPER_WARP_BYTES, in the first chunk */
+    uint8_t *to; /* mox_hopper_warp_bytes(), in the first chunk */
     int64_t chunk_bytes;
     int chunks; /* up to MOX_HOPPER_TOGETHER */
 } mox_hopper_warp;
@@ -22,7 +28,7 @@ typedef struct mox_hopper_warp {
 /* From eight dense rows r (`low`) and eight r + 8; NULL: zeros. */
 void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                          int64_t high_stride, const mox_hopper_warp *place);
-/* The byte of two neighbours that register i of a word holds. */
-uint8_t mox_hopper_byte_of(const moxie_quant *q, uint32_t word, int i);
+/* The code of row 0 .. 15 and a column of the chunk. */
+uint32_t mox_hopper_code_of(const moxie_quant *q, const uint8_t *warp, int row, int col);
 
 #endif

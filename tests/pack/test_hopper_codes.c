@@ -22,6 +22,13 @@ static const int float_bits[4][2][4] = { { { 15, 8, 7, 6 }, { 31, 24, 23, 22 } }
                                          { { 5, 30, 29, 28 }, { 21, 14, 13, 12 } },
                                          { { 1, 26, 25, 0 }, { 17, 10, 9, 16 } } };
 
+/* Bits of a word that are sign and magnitude, the highest first, of the 8-bit float in half h of register i of its two.
+ */
+static const int e4m3_bits[2][2][8] = { { { 15, 10, 9, 8, 7, 6, 5, 4 }, { 31, 26, 25, 24, 23, 22, 21, 20 } },
+                                        { { 11, 14, 13, 12, 3, 2, 1, 0 }, { 27, 30, 29, 28, 19, 18, 17, 16 } } };
+static const int e5m2_bits[2][2][8] = { { { 15, 11, 10, 9, 8, 7, 6, 5 }, { 31, 27, 26, 25, 24, 23, 22, 21 } },
+                                        { { 12, 3, 2, 1, 0, 4, 30, 29 }, { 28, 19, 18, 17, 16, 20, 14, 13 } } };
+
 /* One product as it lies in a record; offsets by the words of hopper.h, not by mox_hopper_form(). */
 typedef struct place {
     const moxie_quant *quant;
@@ -51,26 +58,44 @@ static int64_t rows_of_tile(const place *p, int64_t tile)
     return left <= 64 ? 64 : 128;
 }
 
+static int64_t bits_of(const place *p)
+{
+    return mox_dtype_bits(p->quant->element);
+}
+
+static bool is_e8m0(const place *p)
+{
+    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32;
+}
+
+/* Rows' scales are their factors. */
+static bool is_by_row(const place *p)
+{
+    return bits_of(p) == 8 && !is_e8m0(p) && (p->quant->group_cols <= 0 || p->quant->group_cols >= p->cols);
+}
+
 static int64_t groups_of_chunk(const place *p)
 {
-    return p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
+    return bits_of(p) == 8 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
 }
 
 static int64_t scale_size(const place *p)
 {
-    return p->quant->scale == MOXIE_BF16 ? 2 : p->quant->scale == MOXIE_F16 ? 4 : 1;
+    return is_by_row(p) ? 1 : p->quant->scale == MOXIE_BF16 ? 2 : p->quant->scale == MOXIE_F16 ? 4 : 1;
 }
 
 static int64_t columns_of_block(const place *p)
 {
     const int64_t whole = up_to(p->cols, 64), group = p->quant->group_cols;
+    if (is_by_row(p))
+        return whole;
     return group <= 0 || group >= p->cols ? (group == 32 || group == 16 ? 64 : whole) : group < 64 ? 64 : group;
 }
 
 static int64_t tile_bytes(const place *p, int64_t rows)
 {
     const int64_t blocks = up_to(p->cols, columns_of_block(p)) / columns_of_block(p);
-    return up_to(up_to(p->cols, 64) / 64 * rows * 32 + blocks * rows * groups_of_chunk(p) * scale_size(p), 128);
+    return up_to(up_to(p->cols, 64) * rows * bits_of(p) / 8 + blocks * rows * groups_of_chunk(p) * scale_size(p), 128);
 }
 
 /* Bytes of the tiles, and with the two arrays behind them. */
@@ -89,6 +114,21 @@ static double f16(uint32_t code)
     return (double)mox_format_of(MOXIE_F16)->decode((uint16_t)code);
 }
 
+/* The number that the code of a row of the chunk's 64 and of column k is in its register, of 8-bit codes. */
+static double byte_value(const place *p, const uint8_t *rows, int64_t in, int64_t k)
+{
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, i = in % 16 / 8, j = k % 64 / 16 * 2 + k % 16 / 8;
+    const int half = (int)(k % 2);
+    uint32_t word, code = 0;
+    memcpy(&word, rows + in / 16 * 1024 + j / 4 * 512 + lane * 16 + j % 4 * 4, 4);
+    if (p->quant->element == MOXIE_I8 || p->quant->element == MOXIE_U8B128)
+        return (double)bf16(word >> (8 * i + 16 * half) & 255) - ldexp(128, -133);
+    const bool e4m3 = p->quant->element == MOXIE_F8_E4M3;
+    for (int b = 0; b < 8; b++)
+        code |= (word >> (e4m3 ? e4m3_bits : e5m2_bits)[i][half][b] & 1) << (b == 0 ? 15 : (e4m3 ? 11 : 12) - b);
+    return (double)bf16(code);
+}
+
 /* What the kernel makes of product row n and column k: the factor in the register, and the scale. */
 static void read_weight(const place *p, int64_t n, int64_t k, double *value, double *scale)
 {
@@ -97,8 +137,11 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     const int64_t thread = in % 64 / 16 * 32 + in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2;
     const int half = (int)(k % 2);
     uint32_t word, code = 0;
-    memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
-    if (p->quant->element == MOXIE_F4_E2M1) {
+    const uint8_t *chunk = base + k / 64 * rows * 8 * bits_of(p);
+    memcpy(&word, chunk + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
+    if (bits_of(p) == 8) {
+        *value = byte_value(p, chunk + in / 64 * 4096, in % 64, k);
+    } else if (p->quant->element == MOXIE_F4_E2M1) {
         for (int b = 0; b < 4; b++)
             code |= (word >> float_bits[i][half][b] & 1) << (b == 0 ? 15 : 9 - b);
         *value = (double)bf16(code);
@@ -108,13 +151,14 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     }
     const int64_t groups = groups_of_chunk(p), size = scale_size(p);
     const int64_t pair = in / 16 * 8 + in % 8, second = in % 16 / 8;
-    const uint8_t *block = base + up_to(p->cols, 64) / 64 * rows * 32 + k / columns_of_block(p) * rows * groups * size;
+    const uint8_t *block =
+        base + up_to(p->cols, 64) * rows * bits_of(p) / 8 + k / columns_of_block(p) * rows * groups * size;
     const uint8_t *at = block + ((pair * 2 + second) * groups + k % 64 / (64 / groups)) * size;
     const uint32_t first = at[0] | (uint32_t)at[size > 1] << 8;
-    *scale = size == 4                          ? f16(first)
-             : size == 2                        ? (double)bf16(first)
-             : p->quant->scale == MOXIE_F8_E8M0 ? (double)bf16((uint32_t)at[0] << 7)
-                                                : ldexp((double)bf16((uint32_t)at[0] << 4), 238);
+    *scale = size == 4                    ? f16(first)
+             : size == 2                  ? (double)bf16(first)
+             : is_e8m0(p) || is_by_row(p) ? (double)bf16((uint32_t)at[0] << 7)
+                                          : ldexp((double)bf16((uint32_t)at[0] << 4), 238);
     if (size == 4) /* codes and zero points in f16 */
         *value = f16(code << 7) + f16(at[2] | (uint32_t)at[3] << 8);
 }
@@ -125,6 +169,12 @@ static bool is_bf16(double x)
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return (double)f == x && (bits & 0xffff) == 0;
+}
+
+/* Nothing is rounded: all but integers with scales of groups. */
+static bool is_exact(const place *p)
+{
+    return is_by_row(p) || mox_format_of(p->quant->element)->kind == MOX_KIND_FLOAT;
 }
 
 static void check_matrix(const place *p, const moxie_matrix *from, int half)
@@ -140,7 +190,7 @@ static void check_matrix(const place *p, const moxie_matrix *from, int half)
             const double want = mox_matrix_weight(from, p->quant, r, k);
             const double all = p->quant->global == MOXIE_GLOBAL_DIVIDE ? value * scale / (double)factor
                                                                        : value * scale * (double)factor;
-            if (all != want || !isfinite(scale) || (p->quant->element == MOXIE_F4_E2M1 && !is_bf16(value * scale)))
+            if (all != want || !isfinite(scale) || (is_exact(p) && !is_bf16(value * scale)))
                 fail_msg("row %lld, column %lld: %g * %g * %g, not %g", (long long)r, (long long)k, value, scale,
                          (double)factor, want);
         }
@@ -169,17 +219,31 @@ static const int64_t col_sizes[] = { 1, 15, 31, 32, 33, 63, 64, 65, 128, 129, 20
 #define PICK(rng, list) (list)[test_below((rng), sizeof(list) / sizeof(list)[0])]
 
 /* Scales as far apart as an exponent allows, from one end of its range or the other. */
-static void stretch(test_rng *rng, const moxie_matrix *m)
+static uint32_t any_e8m0(test_rng *rng, moxie_dtype element, bool high)
+{
+    const int least = element == MOXIE_F8_E4M3 ? 3 : element == MOXIE_F8_E5M2 ? 10 : 0;
+    const int to_end = element == MOXIE_F8_E4M3 ? 131 : element == MOXIE_F8_E5M2 ? 132 : 133;
+    return (uint32_t)(high ? test_range(rng, 254 - to_end, 254) : test_range(rng, least, 128));
+}
+
+static void stretch(test_rng *rng, const moxie_quant *q, const moxie_matrix *m)
 {
     const moxie_grid *s = &m->scale;
+    const place p = { .quant = q, .cols = m->codes.cols };
     for (int64_t r = 0; r < s->rows; r++) {
         const bool high = test_below(rng, 2) == 0;
         for (int64_t c = 0; c < s->cols; c++) {
-            const uint32_t e8m0 = high ? (uint32_t)test_range(rng, 121, 254) : (uint32_t)test_range(rng, 0, 128);
+            const uint32_t e8m0 = any_e8m0(rng, q->element, high);
             const uint32_t mantissa = (uint32_t)test_below(rng, 128), sign = (uint32_t)test_below(rng, 2) << 15;
-            const uint32_t field = high ? (uint32_t)test_range(rng, 130, 250) : (uint32_t)test_range(rng, 1, 125);
+            const int least = is_by_row(&p) ? 27 : bits_of(&p) == 8 ? 5 : 1;
+            const uint32_t field = (uint32_t)(high ? test_range(rng, 130,
+                                                                is_by_row(&p)      ? 227
+                                                                : bits_of(&p) == 8 ? 248
+                                                                                   : 250)
+                                                   : test_range(rng, least, 125));
             mox_grid_store(s, r, c,
-                           s->dtype == MOXIE_BF16      ? sign | field << 7 | mantissa
+                           s->dtype == MOXIE_F32       ? (sign | field << 7 | mantissa) << 16 | mantissa
+                           : s->dtype == MOXIE_BF16    ? sign | field << 7 | mantissa
                            : s->dtype == MOXIE_F8_E4M3 ? (uint32_t)test_below(rng, 0x7f)
                                                        : e8m0);
         }
@@ -210,7 +274,7 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
         fail_msg("%s is refused: %s", name, refusal);
     test_expert_make(&expert, rng, &spec);
     if (test_below(rng, 2) == 0)
-        stretch(rng, &expert.view.up), stretch(rng, &expert.view.down);
+        stretch(rng, quant, &expert.view.up), stretch(rng, quant, &expert.view.down);
     assert_true(layout()->record_bytes(&shape, &bytes));
     uint8_t *record = test_guarded(bytes);
     memset(record, 0x33, bytes);
@@ -225,6 +289,24 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
     test_guarded_free(record, bytes);
     test_expert_free(&expert);
     test_expert_free(&back);
+}
+
+static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
+{
+    static const moxie_dtype floats[] = { MOXIE_F8_E4M3, MOXIE_F8_E5M2 }, ints[] = { MOXIE_I8, MOXIE_U8B128 },
+                             scales[] = { MOXIE_F32, MOXIE_BF16, MOXIE_F16 };
+    const int32_t rows[] = { 1, 1, 3, -1 };
+    const moxie_quant mx = {
+        .element = PICK(rng, floats), .scale = MOXIE_F8_E8M0, .group_rows = PICK(rng, rows), .group_cols = 32
+    };
+    const moxie_quant by_row = { .element = test_below(rng, 2) == 0 ? PICK(rng, floats) : PICK(rng, ints),
+                                 .scale = PICK(rng, scales),
+                                 .group_rows = PICK(rng, rows),
+                                 .group_cols = -1 };
+    const moxie_quant grouped = { .element = PICK(rng, ints), .scale = MOXIE_BF16, .group_cols = group };
+    check_quant(rng, &mx, packing);
+    check_quant(rng, &by_row, packing);
+    check_quant(rng, &grouped, packing);
 }
 
 static void every_quant(void **state)
@@ -249,6 +331,7 @@ static void every_quant(void **state)
         ints.scale = MOXIE_F16;
         ints.has_zero = (int32_t)test_below(&rng, 2);
         check_quant(&rng, &ints, PICK(&rng, packings));
+        check_bytes(&rng, PICK(&rng, packings), PICK(&rng, groups));
     }
 }
 
@@ -291,6 +374,11 @@ static void shapes_are_refused(void **state)
     refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
     refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
             "zero points");
+    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 128 },
+            "f32");
+    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "32 or all");
+    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 64 }, "f16");
+    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
 }
 
 static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool taken)
@@ -325,8 +413,9 @@ static void scales_are_bounded(void **state)
     check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0, 0x7f }, 2, false);
     check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0x81, 0 }, 2, false);
     check_scales(MOXIE_BF16, (const uint16_t[]) { 0, 0x8000 }, 2, true);
-    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f7f, 130 << 7 }, 2, true);
-    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f7f, 129 << 7 }, 2, false);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7e7f, 128 << 7 }, 2, true);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7e7f, 127 << 7 }, 2, false);
+    check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7e80, 0x7e80 }, 2, false);
     check_scales(MOXIE_BF16, (const uint16_t[]) { 1 << 7, 0x3f80 }, 2, false);
     check_scales(MOXIE_BF16, (const uint16_t[]) { 0x7f80, 0x3f80 }, 2, false);
     check_scales(MOXIE_F16, (const uint16_t[]) { 0x7bff, 18 << 10 }, 2, true);
@@ -335,9 +424,48 @@ static void scales_are_bounded(void **state)
     check_scales(MOXIE_F16, (const uint16_t[]) { 0x7c00, 0 }, 2, false);
 }
 
+/* Codes that bf16 would take for numbers, and factors that would not come back. */
+static void numbers_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        moxie_dtype element;
+        uint8_t code;
+        float scale;
+        const char *word;
+    } cases[] = {
+        { MOXIE_F8_E4M3, 0x7e, 1.0f, NULL },
+        { MOXIE_F8_E4M3, 0xff, 1.0f, "row 17 of down has a weight" },
+        { MOXIE_F8_E5M2, 0x7b, 1.0f, NULL },
+        { MOXIE_F8_E5M2, 0xfc, 1.0f, "row 17 of down has a weight" },
+        { MOXIE_I8, 0xff, 0x1p-100f, NULL },
+        { MOXIE_I8, 0xff, 0.0f, NULL },
+        { MOXIE_I8, 0xff, 0x1p-101f, "row scale 17 of down" },
+        { MOXIE_F8_E4M3, 0, NAN, "row scale 17 of down" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const moxie_quant q = { .element = cases[i].element, .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
+        const mox_record_shape shape = { .hidden = 20, .intermediate = 150, .w13 = q, .w2 = q };
+        static const uint8_t plain[20 * 150];
+        uint8_t codes[20 * 150] = { 0 };
+        static const float ones[150] = { 1.0f };
+        float scales[20] = { 0 };
+        codes[17 * 150 + 149] = cases[i].code;
+        scales[17] = cases[i].scale;
+        const moxie_expert expert = { .up = { .codes = mox_grid_dense(plain, q.element, 150, 20),
+                                              .scale = mox_grid_dense(ones, MOXIE_F32, 150, 1) },
+                                      .down = { .codes = mox_grid_dense(codes, q.element, 20, 150),
+                                                .scale = mox_grid_dense(scales, MOXIE_F32, 20, 1) } };
+        char reason[256] = "";
+        assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), cases[i].word == NULL);
+        assert_true(cases[i].word == NULL || strstr(reason, cases[i].word) != NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_quant), cmocka_unit_test(sizes_are_minimal),
-                                        cmocka_unit_test(shapes_are_refused), cmocka_unit_test(scales_are_bounded) };
+                                        cmocka_unit_test(shapes_are_refused), cmocka_unit_test(scales_are_bounded),
+                                        cmocka_unit_test(numbers_are_bounded) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
