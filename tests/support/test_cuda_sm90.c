@@ -165,6 +165,24 @@ static double bf16(uint32_t bits)
     return (double)mox_load(MOXIE_BF16, &code);
 }
 
+/* A weight of 8 bits of layout hopper_codes, as the arguments have it. */
+static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const mox_sm90_bytes *form = &a->bytes;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, number = k % 64 / 16 * 2 + k % 16 / 8, size = form->high ? 2 : 1;
+    const uint8_t *scales = base + a->chunks * rows * 64 + (k / 64 >> a->scale_shift) * rows * 2 * size;
+    const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32;
+    uint32_t word, code = 0;
+    assert_int_equal(a->scale_bytes, 256 * size);
+    memcpy(&word, base + k / 64 * rows * 64 + in / 16 * 1024 + number / 4 * 512 + lane * 16 + number % 4 * 4, 4);
+    for (int i = 0; i < 2; i++)
+        code |= (uint32_t)(((uint64_t)word << 32 | word) << form->turn[i] >> 32) & form->second[i];
+    code = (in % 16 / 8 == 0 ? word & form->first : code) >> 16 * (k % 2) & 0xffff;
+    return (bf16(code) + bf16(form->minus & 0xffff)) *
+           (size == 2 ? (double)mox_load(MOXIE_BF16, scales + 2 * at) : bf16((uint32_t)scales[at] << 7));
+}
+
 /* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
 static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
@@ -178,6 +196,8 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
     uint32_t word, turned;
+    if (p->kind == MOX_SM90_BYTES)
+        return decoded_byte(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
     if (f16)
@@ -308,7 +328,7 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
 {
     (void)context, (void)dependent;
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16,  MOXIE_F8_E4M3, MOXIE_BF16, MOXIE_BF16,
-                                          MOXIE_BF16, MOXIE_BF16, MOXIE_F16,     MOXIE_F16 };
+                                          MOXIE_BF16, MOXIE_BF16, MOXIE_F16,     MOXIE_F16,  MOXIE_BF16 };
     gemm_problem p = { .a = a, .kind = element, .element = dtypes[element], .size = element == MOX_SM90_E4M3 ? 1 : 2 };
     p.per = 128 / p.size;
     own_list own;

@@ -21,8 +21,8 @@ typedef struct test_layer_limits {
     bool plain_acts;    /* no activation rule that looks at the whole batch */
     bool no_parallel;   /* all experts are local */
     bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
-    bool decoded;      /* weights that GPUs decode to 16 bits: MXFP4, NVFP4, integers of 4 bits; activations of those */
-    bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
+    bool decoded;       /* weights of 4 and 8 bits that GPUs decode to 16, and activations of those */
+    bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
 } test_layer_limits;
 
 #define TEST_LAYER_BLOCKS 32

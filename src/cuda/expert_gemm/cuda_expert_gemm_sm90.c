@@ -5,9 +5,9 @@
  *
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
- *     sm90_codes       f4_e2m1, decoded, by bf16
- *     sm90_ints        integers of 4 bits, decoded and so rounded to 16 bits once (class W16), by as many: bf16 where
- * their scales are, f16 where those are
+ *     sm90_codes       by bf16, decoded: f4_e2m1, f8 with exponents for scales, f8 and integers of 8 bits with one
+ * scale a row sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits
+ * once (class W16), by as many: bf16 where their scales are, f16 where those are
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
  *                      with a scale for every 128 columns
  *
@@ -78,17 +78,37 @@ static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why
     return fits(problem, why);
 }
 
-static bool admit_decoded(const mox_expert_gemm_problem *problem, bool floats, mox_refusal *why)
+/* Integers of 8 bits are exact as bf16, and so are weights whose scales are left to the factors of rows. */
+static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
 {
-    const moxie_dtype element = problem->weight->element;
-    const bool takes = floats ? element == MOXIE_F4_E2M1 : element == MOXIE_I4 || element == MOXIE_U4B8;
-    if (!takes)
-        return mox_refuse(why, "", "decodes weights of %s, %s has %s", floats ? "f4_e2m1" : "i4 and u4b8",
-                          name_of(problem), mox_quant_dtype_name(element));
+    const moxie_quant *weight = problem->weight;
+    const int64_t cols = cols_of(problem);
+    const bool by_row = mox_group_cols(weight, cols) >= cols;
+    switch (weight->element) {
+    case MOXIE_F4_E2M1:
+    case MOXIE_F8_E4M3:
+    case MOXIE_F8_E5M2: return exactly;
+    case MOXIE_I8:
+    case MOXIE_U8B128: return by_row == exactly;
+    case MOXIE_I4:
+    case MOXIE_U4B8: return !exactly;
+    default: return false;
+    }
+}
+
+static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight;
+    char text[128];
+    if (!decodes(problem, exactly))
+        return mox_refuse(why, "", "decodes weights of %s, %s has %s",
+                          exactly ? "f4_e2m1 and f8, and 8-bit integers with one scale a row"
+                                  : "i4 and u4b8, and 8-bit integers with scales of groups",
+                          name_of(problem), mox_quant_describe(weight, text, sizeof text));
     if (!mox_quant_is_none(problem->act))
         return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
-    const moxie_dtype to = floats ? MOXIE_BF16 : problem->weight->scale;
+    const moxie_dtype to = mox_dtype_bits(weight->element) == 4 && !exactly ? weight->scale : MOXIE_BF16;
     if (problem->dtype != to)
         return mox_refuse(why, "give the layer activations of the type that its weights become",
                           "decodes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
@@ -134,7 +154,7 @@ ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, w
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
-    const int64_t bytes = mox_dtype_bits(problem->weight->element) == 8 ? 1 : 2; /* of an element of the tokens */
+    const int64_t bytes = mox_quant_is_none(problem->act) ? 2 : 1; /* of an element of the tokens */
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
                   columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */

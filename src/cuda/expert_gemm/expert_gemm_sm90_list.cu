@@ -154,9 +154,10 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 /* Codes come several chunks at a time where tokens leave room for that: a barrier less a chunk. */
 static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
-    const uint32_t codes = MOX_SM90_CODES_BYTES, scales = (uint32_t)args->scale_bytes;
+    const uint32_t codes = MOX_SM90_CODES_BYTES(element), scales = (uint32_t)args->scale_bytes;
     const bool decoded = MOX_SM90_DECODES(element);
-    args->together = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= 128 ? 2 : 1;
+    const int32_t room = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= 128 ? 2 : 1;
+    args->together = max(room * 4096 / (int32_t)codes, 1);
     args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
                       !decoded                 ? mox_sm90_tokens_at<MOX_SM90_BF16> :
                                                  ((uint32_t)args->together * (codes + scales) + 1023) / 1024 * 1024;

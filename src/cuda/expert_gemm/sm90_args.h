@@ -92,6 +92,20 @@ typedef enum mox_sm90_element {
 
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 
+/* Bytes of 128 rows of a chunk that is decoded: 64 columns. */
+#define MOX_SM90_CODES_BYTES(element) ((element) == MOX_SM90_BYTES ? 8192 : 4096)
+
+/* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_bytes.cuh).
+ * Bits are those of a pair of bf16. */
+typedef struct mox_sm90_bytes {
+    uint32_t first;               /* bits of a word's first code */
+    int32_t turn[2];              /* of its second: turned left by so many, */
+    uint32_t second[2];           /* these */
+    uint32_t minus;               /* times the multiplier is added: what codes count from, or 0 */
+    int32_t high;                 /* word of row r + 8's multipliers, row r's being 0 */
+    uint32_t select[2][2], times; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
+} mox_sm90_bytes;
+
 /* Makes the list. */
 typedef struct mox_sm90_list_args {
     const int64_t *offsets; /* [slots + 1] pairs */
@@ -138,6 +152,7 @@ typedef struct mox_sm90_args {
     int32_t tiles, chunks, last_rows;
     int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
     int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
+    mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */

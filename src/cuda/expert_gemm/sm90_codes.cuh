@@ -13,6 +13,7 @@
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
 
+#include "cuda/expert_gemm/sm90_decode_bytes.cuh"
 #include "cuda/expert_gemm/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90_decode_nvfp4.cuh"
@@ -34,7 +35,7 @@ struct mox_sm90_chunk {
 
 /* One thread's codes of a chunk, two rows of 64 columns, and their scales. */
 template <class DECODER> struct mox_sm90_words {
-    uint4 codes;
+    typename DECODER::codes codes;
     typename DECODER::scales scales;
 };
 
@@ -43,12 +44,13 @@ __device__ __forceinline__ mox_sm90_words<DECODER> mox_sm90_load_words(const mox
                                                                        const mox_sm90_chunk &c, int rows,
                                                                        const mox_sm90_place &me)
 {
-    using scales = typename DECODER::scales;
+    using codes = typename DECODER::codes;
+    constexpr int CODES_BYTES = 8 * codes::WARP_BYTES; /* of 128 rows */
     const int block = (c.k >> args.scale_shift) - ((c.k - c.in) >> args.scale_shift);
     const int pair = me.group * 32 + me.warp * 8 + me.lane / 4;
-    const uint8_t *codes = stage + c.in * rows * (MOX_SM90_CODES_BYTES / 128) + me.group * (MOX_SM90_CODES_BYTES / 2);
-    const scales *from = (const scales *)(stage + args.together * MOX_SM90_CODES_BYTES) + block * (rows / 2);
-    return { ((const uint4 *)codes)[me.thread], from[pair] };
+    const uint8_t *warp = stage + c.in * rows * (CODES_BYTES / 128) + (4 * me.group + me.warp) * codes::WARP_BYTES;
+    const uint8_t *scales = stage + args.together * CODES_BYTES + (block * (rows / 2) + pair) * DECODER::pair_bytes(args);
+    return { codes::load(warp, me.lane), DECODER::load(scales, args) };
 }
 
 template <bool F16, int N>
@@ -62,12 +64,12 @@ __device__ __forceinline__ void mox_sm90_mma_registers(float (&d)[N / 2], const 
 
 /* Half `h` of a chunk, 32 columns, and its MMAs on their way. */
 template <class DECODER, int N>
-__device__ __forceinline__ void mox_sm90_multiply_half(float (&acc)[N / 2], const uint4 &codes,
+__device__ __forceinline__ void mox_sm90_multiply_half(float (&acc)[N / 2], const typename DECODER::codes &codes,
                                                        const typename DECODER::multipliers &m, int h, uint32_t b)
 {
     uint32_t a[2][4];
-    DECODER::decode(a[0], h == 0 ? codes.x : codes.z, m, 2 * h);
-    DECODER::decode(a[1], h == 0 ? codes.y : codes.w, m, 2 * h + 1);
+    DECODER::decode(a[0], codes.part(2 * h), m, 2 * h);
+    DECODER::decode(a[1], codes.part(2 * h + 1), m, 2 * h + 1);
     mox_wgmma_begin();
     mox_sm90_mma_registers<DECODER::F16, N>(acc, a[0], mox_wgmma_operand(b + 4 * h));
     mox_sm90_mma_registers<DECODER::F16, N>(acc, a[1], mox_wgmma_operand(b + 4 * h + 2));
@@ -88,8 +90,8 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
         mox_sm90_load_words<DECODER>(args, mox_sm90_stage_at(args, stages, c.at), c, rows, me);
 #pragma unroll 1
     while (c.k < end) {
-        const uint4 codes = words.codes;
-        const typename DECODER::multipliers m = DECODER::prepare(words.scales);
+        const typename DECODER::codes codes = words.codes;
+        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
         const int stage = c.at.stage;
         const uint32_t b = mox_wgmma_low(mox_shared_address(mox_sm90_stage_at(args, stages, c.at)) + args.tokens_at +
                                          c.in * width * 128);

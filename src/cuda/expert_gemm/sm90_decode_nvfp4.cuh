@@ -9,16 +9,17 @@
 
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
 
-struct mox_sm90_decode_nvfp4 {
+/* Scales of a pair of rows in a chunk: row r's four, row r + 8's four. */
+struct mox_sm90_decode_nvfp4 : mox_sm90_typed_scales<uint2> {
     static constexpr bool F16 = false;
-    using scales = uint2; /* of a pair of rows in a chunk: row r's four, row r + 8's four */
+    using codes = mox_sm90_codes_of_4;
 
     /* Of each row's four: 0 and 2, then 1 and 3. */
     struct multipliers {
         uint32_t low[2], high[2];
     };
 
-    static __device__ __forceinline__ multipliers prepare(scales s)
+    static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &)
     {
         return { { raised(s.x << 4), raised(s.x >> 4) }, { raised(s.y << 4), raised(s.y >> 4) } };
     }

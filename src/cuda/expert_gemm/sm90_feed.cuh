@@ -18,7 +18,7 @@
 /* Where the scales of weights begin in a stage. */
 template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(const mox_sm90_args &args)
 {
-    return MOX_SM90_DECODES(ELEMENT) ? args.together * MOX_SM90_CODES_BYTES : MOX_SM90_WEIGHT_BYTES;
+    return MOX_SM90_DECODES(ELEMENT) ? args.together * MOX_SM90_CODES_BYTES(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
 /* What the epilogue will read of the record. */

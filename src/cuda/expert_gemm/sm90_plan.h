@@ -117,10 +117,13 @@ typedef struct mox_sm90_product {
     mox_sm90_args gemm;
 } mox_sm90_product;
 
-static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight)
+static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, const moxie_quant *act)
 {
     switch (weight->element) {
-    case MOXIE_F8_E4M3: return MOX_SM90_E4M3;
+    case MOXIE_F8_E4M3: return act->element == MOXIE_DTYPE_NONE ? MOX_SM90_BYTES : MOX_SM90_E4M3;
+    case MOXIE_F8_E5M2:
+    case MOXIE_I8:
+    case MOXIE_U8B128: return MOX_SM90_BYTES;
     case MOXIE_F16: return MOX_SM90_F16;
     case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
@@ -139,9 +142,9 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     static const int32_t widths[] = {
         16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
-    const int32_t limit = a->any_bytes           ? MOX_SM90_MOST_BYTES_COLUMNS
-                          : a->element_bits == 4 ? MOX_SM90_MOST_CODES_COLUMNS
-                                                 : MOX_SM90_MOST_COLUMNS;
+    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS
+                          : a->decoded ? MOX_SM90_MOST_CODES_COLUMNS
+                                       : MOX_SM90_MOST_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -175,6 +178,23 @@ static inline mox_sm90_choices mox_sm90_few_of(const mox_cuda_expert_gemm_args *
     return few ? choices : none;
 }
 
+/* Multipliers of groups are 16 bits each, others a byte that is the exponent of a bf16. */
+static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scale_bytes)
+{
+    const mox_sm90_bytes e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } }, 0 };
+    const mox_sm90_bytes e5m2 = { 0x8fe08fe0, { 8, 3 }, { 0x0f600f60, 0x80808080 }, 0, 0, { { 0 } }, 0 };
+    const mox_sm90_bytes integer = {
+        0x00ff00ff, { 24, 0 }, { 0x00ff00ff, 0 }, 0x80808080 /* -2^-126 */, 0, { { 0 } }, 0
+    };
+    mox_sm90_bytes b = element == MOXIE_F8_E4M3 ? e4m3 : element == MOXIE_F8_E5M2 ? e5m2 : integer;
+    b.high = scale_bytes == 4 * 128;
+    b.times = b.high ? 1 : 0x00800080;
+    for (int32_t row = 0; row < 2; row++)
+        for (int32_t half = 0; half < 2; half++)
+            b.select[row][half] = (uint32_t)(b.high ? (half == 0 ? 0x1010 : 0x3232) : 0x4440 + 2 * row + half);
+    return b;
+}
+
 static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
                                       mox_sm90_args *g)
 {
@@ -194,6 +214,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->scale_bytes = a->tiles.scale_bytes;
     g->scale_shift = a->tiles.scale_shift;
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
+    g->bytes = mox_sm90_bytes_of(a->weight.element, g->scale_bytes);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.values;
@@ -264,7 +285,7 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
 {
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
-    p->element = mox_sm90_element_of(&a->weight);
+    p->element = mox_sm90_element_of(&a->weight, &a->act);
     p->most = mox_sm90_most_of(a);
     p->blocks = a->multiprocessors;
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,

@@ -7,7 +7,7 @@
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
- *     stage of codes              together x 4096 codes of weights | their scales | together x (rows x 128 tokens)
+ *     stage of codes              together x 4096 or 8192 codes of weights | their scales | together x (rows x 128 tokens)
  *
  * A half tile, 64 rows, leaves the upper half of its codes as it was, and a tile past the last all of them. What is made
  * of that is never stored.
@@ -27,7 +27,6 @@ constexpr int MOX_SM90_THREADS = 128 * (MOX_SM90_GROUPS + 1);
 constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
 constexpr int MOX_SM90_NARROW_COLUMNS = 32; /* of token tiles that have a kernel of their own */
 constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
-constexpr int MOX_SM90_CODES_BYTES = 4096; /* of a chunk that is decoded */
 constexpr int MOX_SM90_FRONT = 8192, MOX_SM90_SHARED = 232448;
 
 /* A run of chunks of one job. */
@@ -61,7 +60,7 @@ __device__ __forceinline__ int mox_sm90_tile_rows(const mox_sm90_piece &piece)
 
 /* Bytes of a row of weights in a chunk. */
 template <int ELEMENT>
-constexpr int mox_sm90_row_bytes = MOX_SM90_DECODES(ELEMENT) ? MOX_SM90_CODES_BYTES / 128 : 128;
+constexpr int mox_sm90_row_bytes = MOX_SM90_DECODES(ELEMENT) ? MOX_SM90_CODES_BYTES(ELEMENT) / 128 : 128;
 
 /* Where the tokens begin in a stage, where that is fixed. */
 template <int ELEMENT>
