@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_scales.c - multipliers and factors of layout "hopper_codes" (hopper_scales.h): what a row's multipliers are in
+ * hopper_scales.c - multipliers and factors of the layouts of codes (hopper_scales.h): what a row's multipliers are in
  * units of, and whether they fit.
  */
 #include "pack/hopper_scales.h"
@@ -21,22 +21,26 @@ enum { E8M0_BIAS = 127, BF16_MOST_FIELD = 254, BF16_LEAST = -133 }; /* exponents
 
 typedef mox_hopper_product product;
 
-/* What codes are: 2^-unit times their numbers as bf16, which are multiples of 2^-fine. */
+/* What codes are: 2^-unit times their numbers as bf16 (e4m3, whose multipliers are f32), which are multiples of
+ * 2^-fine. */
 typedef struct element {
     moxie_dtype dtype;
     bool integer;
     int unit, fine;
 } element;
 
-static const element *element_of(const moxie_quant *q)
+static const element *element_of(const product *p)
 {
+    static const element in_bytes = { MOXIE_F4_E2M1, false, 6, 1 };
     static const element elements[] = {
         { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
         { MOXIE_I4, true, 129, 0 },       { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },
         { MOXIE_U8B128, true, 133, 0 },
     };
+    if (p->to_bytes)
+        return &in_bytes;
     for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
-        if (elements[i].dtype == q->element)
+        if (elements[i].dtype == p->quant->element)
             return &elements[i];
     return NULL;
 }
@@ -49,7 +53,7 @@ static bool is_wide(const product *p)
 /* Floats of groups of 32 with exponents for scales. */
 static bool is_mx(const product *p)
 {
-    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !element_of(p->quant)->integer;
+    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !element_of(p)->integer;
 }
 
 /* Codes of 8 bits whose scales are factors of whole rows: their multipliers are all the same. */
@@ -60,11 +64,11 @@ static bool is_by_row(const product *p)
 
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
 
-/* Groups of a chunk's columns that have a scale of their own. */
+/* Groups of a chunk's columns that have a scale of their own; for bytes of two chunks'. */
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
-    return group > 0 && group < COLS && !is_by_row(p) ? COLS / group : 1;
+    return group > 0 && group < COLS && !is_by_row(p) ? (p->to_bytes ? 2 : 1) * COLS / group : 1;
 }
 
 int64_t mox_hopper_groups(const product *p)
@@ -170,7 +174,7 @@ static int row_power(const product *p, const moxie_matrix *from, int64_t row, bo
         *exact = are_positive(&scales);
         return 0;
     }
-    const element *codes = element_of(p->quant);
+    const element *codes = element_of(p);
     const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
     const int power = !e.some        ? 0
                       : form != NULL ? e.most + form->unit - form->most
@@ -197,7 +201,7 @@ static uint32_t multiplier(const product *p, uint32_t code, int power)
     const wide_form *form = form_of(p->quant);
     if (form != NULL)
         return shifted(p->quant->scale, form, code, form->unit - power);
-    return p->quant->scale == MOXIE_F8_E4M3 ? code : (code + (uint32_t)(element_of(p->quant)->unit - power)) & 255;
+    return p->quant->scale == MOXIE_F8_E4M3 ? code : (code + (uint32_t)(element_of(p)->unit - power)) & 255;
 }
 
 static uint32_t scale_of_multiplier(const product *p, uint32_t stored, int power)
@@ -205,14 +209,14 @@ static uint32_t scale_of_multiplier(const product *p, uint32_t stored, int power
     const wide_form *form = form_of(p->quant);
     if (form != NULL)
         return mox_format_of(p->quant->scale)->encode(ldexpf(wide_value(p->quant->scale, stored), power - form->unit));
-    return p->quant->scale == MOXIE_F8_E4M3 ? stored : (stored - (uint32_t)(element_of(p->quant)->unit - power)) & 255;
+    return p->quant->scale == MOXIE_F8_E4M3 ? stored : (stored - (uint32_t)(element_of(p)->unit - power)) & 255;
 }
 
 /* The one multiplier of rows that have factors for scales, as a byte: 2^unit, or the greatest there is; and the
  * exponent of what it lacks. */
 static uint32_t row_multiplier(const product *p, int *lacks)
 {
-    const int field = element_of(p->quant)->unit + E8M0_BIAS;
+    const int field = element_of(p)->unit + E8M0_BIAS;
     *lacks = field > BF16_MOST_FIELD ? field - BF16_MOST_FIELD : 0;
     return (uint32_t)(field - *lacks);
 }
@@ -320,7 +324,7 @@ static bool is_nvfp4(const moxie_quant *q)
 static bool is_held(const product *p)
 {
     const moxie_quant *q = p->quant;
-    const element *codes = element_of(q);
+    const element *codes = element_of(p);
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
     if (q->has_zero && (q->scale != MOXIE_F16 || is_wide(p)))
@@ -335,7 +339,7 @@ static const char *other_groups(const product *p)
     const int64_t group = mox_group_cols(q, p->cols);
     if (is_by_row(p))
         return NULL;
-    if (!element_of(q)->integer)
+    if (!element_of(p)->integer)
         return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL : is_nvfp4(q) ? "16" : is_wide(p) ? "32 or all" : "32";
     const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= COLS);
     const bool even = q->group_cols == 32 || (group >= COLS && (group & (group - 1)) == 0);
@@ -361,6 +365,18 @@ const char *mox_hopper_codes_refuse(const product *p, const char *name, char *bu
         return buffer;
     }
     return NULL;
+}
+
+const char *mox_hopper_codes8_refuse(const product *p, const char *name, char *buffer, size_t size)
+{
+    const moxie_quant *q = p->quant;
+    char text[128];
+    if (q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->group_cols == 32 &&
+        q->global == MOXIE_GLOBAL_NONE)
+        return NULL;
+    snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 for 32 columns", name,
+             mox_quant_describe(q, text, sizeof text));
+    return buffer;
 }
 
 /* A number whose factor, and the number back from it, are exact. */

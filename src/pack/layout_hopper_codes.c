@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_hopper_codes.c - layout "hopper_codes": codes in the order of a warpgroup MMA's registers, drawn in hopper.h.
- * Tiles 16 rows of the product at a time, which are one warp's; their words are hopper_words.c's, their scales
- * hopper_scales.c's.
+ * layout_hopper_codes.c - layouts "hopper_codes" and "hopper_codes8": codes in the order of a warpgroup MMA's
+ * registers, drawn in hopper.h. Tiles 16 rows of the product at a time, which are one warp's; their words are
+ * hopper_words.c's, their scales hopper_scales.c's.
  *
- * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
+ * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read these layouts.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
     m->chunk_cols = COLS;
     m->chunk_row_bytes = COLS / 8 * mox_dtype_bits(p->quant->element);
     m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * mox_hopper_groups(p) * (int64_t)mox_hopper_scale_bytes(p));
-    m->scale_shift = group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
+    m->scale_shift = p->to_bytes ? 1 : group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
     while (group < p->cols && COLS << m->scale_shift < group)
         m->scale_shift++;
 }
@@ -46,9 +46,11 @@ static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *
 }
 
 /* Codes of 32 product rows of a gated product from row n of the tile on (two warps), or 16 of another. */
-static void pack_block(const mox_hopper_matrix *m, const moxie_quant *q, const moxie_matrix *const *from, int64_t tile,
+static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
                        int64_t n, uint8_t *to)
 {
+    const moxie_quant *q = p->quant;
+    const bool bytes = p->to_bytes;
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
     const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q);
@@ -60,13 +62,14 @@ static void pack_block(const mox_hopper_matrix *m, const moxie_quant *q, const m
         const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
         const uint8_t *second = rows == NULL || row + HALF >= m->rows ? NULL : rows + HALF * stride[0];
         if (!m->gated) {
-            mox_hopper_put_warp(q, rows, stride[0], second, stride[0], &place);
+            mox_hopper_put_warp(q, bytes, rows, stride[0], second, stride[0], &place);
             continue;
         }
         const uint8_t *ups = read_rows(m, from[1], row, c, chunks, &store[1], &stride[1]);
-        mox_hopper_put_warp(q, rows, stride[0], ups, stride[1], &place);
+        mox_hopper_put_warp(q, bytes, rows, stride[0], ups, stride[1], &place);
         place.to += warp;
-        mox_hopper_put_warp(q, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1], &place);
+        mox_hopper_put_warp(q, bytes, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1],
+                            &place);
     }
 }
 
@@ -83,7 +86,7 @@ static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_
     const int64_t rows = mox_hopper_tile_rows(m, tile);
     const uint64_t scales = mox_hopper_block_at(m, tile, 0);
     for (int64_t n = 0; n < rows; n += m->gated ? 2 * BLOCK : BLOCK)
-        pack_block(m, p->quant, from, tile, n, to);
+        pack_block(m, p, from, tile, n, to);
     const uint64_t block = mox_hopper_block_at(m, tile, 1) - scales;
     memset(to + scales, 0, mox_hopper_tile_bytes(m, rows) - scales);
     for (int64_t n = 0; n < rows; n++) {
@@ -113,10 +116,11 @@ static void put_bits(uint8_t *row, int col, int bits, uint32_t code)
         row[first + 1] |= (uint8_t)(code >> (8 - shift));
 }
 
-static void unpack_codes(const mox_hopper_matrix *m, const moxie_quant *q, const uint8_t *record, int half,
+static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uint8_t *record, int half,
                          const moxie_grid *to)
 {
     uint8_t rows[BLOCK * COLS];
+    const moxie_quant *q = p->quant;
     const int bits = mox_dtype_bits(q->element);
     for (int64_t row = 0; row < m->rows; row += BLOCK)
         for (int64_t c = 0; c < m->chunks; c++) {
@@ -127,7 +131,8 @@ static void unpack_codes(const mox_hopper_matrix *m, const moxie_quant *q, const
                 const uint8_t *warp = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c) +
                                       (uint64_t)(n / BLOCK * mox_hopper_warp_bytes(q));
                 for (int col = 0; col < COLS; col++)
-                    put_bits(rows + (r - row) * COLS, col, bits, mox_hopper_code_of(q, warp, (int)(n % BLOCK), col));
+                    put_bits(rows + (r - row) * COLS, col, bits,
+                             mox_hopper_code_of(q, p->to_bytes, warp, (int)(n % BLOCK), col));
             }
             mox_tile_write(to, row, c * COLS, COLS, rows, COLS);
         }
@@ -138,7 +143,7 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 {
     const float *factors = (const float *)(const void *)(record + m->row_scale_at);
     const int64_t group_rows = mox_group_rows(p->quant, p->rows);
-    unpack_codes(m, p->quant, record, half, &to->codes);
+    unpack_codes(m, p, record, half, &to->codes);
     for (int64_t r = 0; p->quant->global != MOXIE_GLOBAL_NONE && r < to->global.rows; r++)
         mox_pack_put_float(&to->global, r, 0, mox_hopper_global_of(p, factors[mox_hopper_product_row(m, half, r)]));
     for (int64_t r = 0; r < to->scale.rows; r++) {
@@ -150,12 +155,23 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
     }
 }
 
-/* ---- the layout ----------------------------------------------------------------------------------------------- */
+/* ---- the layouts ---------------------------------------------------------------------------------------------- */
 
 const mox_hopper_order mox_hopper_fragments = {
     .measure = measure,
     .has_row_factors = has_row_factors,
     .refuse = mox_hopper_codes_refuse,
+    .takes = mox_hopper_codes_takes,
+    .pack_tile = pack_tile,
+    .row_factor = mox_hopper_codes_factor,
+    .unpack = unpack_matrix,
+};
+
+const mox_hopper_order mox_hopper_byte_fragments = {
+    .to_bytes = true,
+    .measure = measure,
+    .has_row_factors = has_row_factors,
+    .refuse = mox_hopper_codes8_refuse,
     .takes = mox_hopper_codes_takes,
     .pack_tile = pack_tile,
     .row_factor = mox_hopper_codes_factor,
