@@ -37,8 +37,12 @@ mox_device_form mox_device_form_of(const moxie_plan *plan, const mox_expert_side
     f.stride = stride_of(&f);
     f.direct =
         first && f.kind == MOX_CUDA_OPERAND_NATIVE && f.stride == f.cols && !(routed && plan->config.routing.on_input);
-    if (f.tiled)
+    f.scale_room = f.scale_cols;
+    if (f.tiled) {
+        const int32_t scales = MOX_SM90_SCALES(mox_sm90_element_of(&side->shape.w2, quant));
         f.rows = mox_sm90_tiled_rows(f.rows, routed ? plan->config.experts : 1);
+        f.scale_room = f.stride * f.element_bytes / MOX_HOPPER_CHUNK_WIDTH * scales;
+    }
     return f;
 }
 
@@ -47,6 +51,7 @@ mox_device_form mox_device_shown_form(const mox_device_form *form)
     mox_device_form f = *form;
     f.kind = MOX_CUDA_OPERAND_F32;
     f.tiled = f.direct = false;
+    f.scale_room = f.scale_cols;
     f.element_bytes = 4;
     f.stride = stride_of(&f);
     return f;

@@ -16,6 +16,7 @@ typedef struct mox_device_form {
     bool direct; /* the hidden states themselves: no memory of its own */
     int64_t rows, cols, stride, element_bytes;
     int64_t group_cols, scale_cols; /* scale_cols 0: unquantized */
+    int64_t scale_room;             /* of a row, in memory */
 } mox_device_form;
 
 /* The operand of one product. Immutable. */

@@ -54,7 +54,7 @@ static mox_operand_space carve_form(carver *c, const mox_device_form *f)
     if (!f->direct)
         space.values = carve(c, f->rows, f->stride, (uint64_t)f->element_bytes);
     if (f->scale_cols > 0) {
-        space.scales = carve(c, f->rows, f->scale_cols, sizeof(float));
+        space.scales = carve(c, f->rows, f->scale_room, sizeof(float));
         space.global = carve(c, f->rows, 1, sizeof(float));
     }
     return space;

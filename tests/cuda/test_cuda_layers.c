@@ -132,6 +132,13 @@ static void random_decoded_layers(void **state)
     walk_hopper(&limits, test_seed(25501), "hopper_codes");
 }
 
+static void random_layers_decoded_to_bytes(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_bytes = true };
+    walk_hopper(&limits, test_seed(27501), "hopper_codes8");
+}
+
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* The output of the first `tokens` tokens. */
@@ -185,10 +192,14 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits decoded = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded = true
     };
+    const test_layer_limits to_bytes = {
+        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_bytes = true
+    };
     test_cuda_set_device("sm_90");
     for (uint64_t i = 0; i < 6; i++) {
         prefixes_agree(&undecoded, test_seed(35000) + i);
         prefixes_agree(&decoded, test_seed(36000) + i);
+        prefixes_agree(&to_bytes, test_seed(37000) + i);
     }
 }
 
@@ -518,6 +529,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_layers_decoded_to_bytes, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),

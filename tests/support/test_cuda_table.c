@@ -97,7 +97,7 @@ static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
     assert_true(test_cuda_may_wait());
     char *block = aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256 + 256);
     assert_non_null(block);
-    memset(block, 0xee, (size_t)(bytes + 511) / 256 * 256 + 256); /* device memory holds anything */
+    memset(block, 0xff, (size_t)(bytes + 511) / 256 * 256 + 256); /* device memory holds anything: NaN */
     memcpy(block, &bytes, sizeof bytes);
     allocations++;
     alive++;
@@ -113,7 +113,7 @@ static void release(void *memory)
     char *block = (char *)memory - 256;
     memcpy(&bytes, block, sizeof bytes);
     for (uint64_t i = bytes; i < (bytes + 255) / 256 * 256; i++)
-        assert_int_equal(((uint8_t *)memory)[i], 0xee); /* nothing wrote past the end */
+        assert_int_equal(((uint8_t *)memory)[i], 0xff); /* nothing wrote past the end */
     free(block);
     alive--;
 }

@@ -22,6 +22,7 @@ typedef struct test_layer_limits {
     bool no_parallel;   /* all experts are local */
     bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
     bool decoded;       /* weights of 4 and 8 bits that GPUs decode to 16, and activations of those */
+    bool to_bytes;      /* MXFP4, decoded to 8 bits, and activations of FP8 */
     bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
 } test_layer_limits;
 

@@ -34,6 +34,7 @@ typedef struct mox_cuda_matrix {
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
     int32_t count, chunks, last_rows;
+    int32_t row_bytes; /* of all chunks */
     int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 

@@ -6,10 +6,13 @@
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
  *     sm90_codes       by bf16, decoded: f4_e2m1, f8 with exponents for scales, f8 and integers of 8 bits with one
- * scale a row sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits
- * once (class W16), by as many: bf16 where their scales are, f16 where those are
+ *                      scale a row
+ *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
+ *                      (class W16), by as many: bf16 where their scales are, f16 where those are
+ *     sm90_codes8      f4_e2m1 in groups of 32, decoded to e4m3, by e4m3 with a scale for every 32 columns, every 128
+ *                      or all
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
- *                      with a scale for every 128 columns
+ *                      with a scale for every 128 columns, or (codes8) with a power of two for every 32
  *
  * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
  * instruction adds, where the contract has fp32: those rows are of class TOL.
@@ -18,6 +21,8 @@
 #include "cuda/expert_gemm/sm90_plan.h"
 #include "pack/hopper.h"
 #include "quant/act_rules.h"
+
+enum { GROUP_MX = 32 };
 
 static const char *name_of(const mox_expert_gemm_problem *problem)
 {
@@ -59,16 +64,25 @@ static bool admit_wide(const mox_expert_gemm_problem *problem, mox_refusal *why)
     return fits(problem, why);
 }
 
+/* Activations of f8_e4m3. */
+static bool is_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *act = problem->act;
+    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
+        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
+                          name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
+                          act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
+    return true;
+}
+
 static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (weight->element != MOXIE_F8_E4M3)
         return mox_refuse(why, "", "multiplies weights of f8_e4m3, %s has %s", name_of(problem),
                           mox_quant_dtype_name(weight->element));
-    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
-        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
-                          name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
-                          act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
+    if (!is_bytes(problem, why))
+        return false;
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     if (group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
         return mox_refuse(why, "quantize them in groups of 128",
@@ -116,6 +130,30 @@ static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, 
     return fits(problem, why);
 }
 
+static bool admit_codes8(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    if (weight->element != MOXIE_F4_E2M1)
+        return mox_refuse(why, "", "decodes weights of f4_e2m1, %s has %s", name_of(problem),
+                          mox_quant_dtype_name(weight->element));
+    if (!is_bytes(problem, why))
+        return false;
+    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
+    if (group != GROUP_MX && group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
+        return mox_refuse(why, "quantize them in groups of 32 or 128",
+                          "takes a scale of activations for every 32 or 128 columns or for whole rows, those of %s are "
+                          "for %lld",
+                          name_of(problem), (long long)group);
+    return fits(problem, why);
+}
+
+/* With a scale for every 128 columns. */
+static bool is_fp8_chunks(const moxie_quant *act)
+{
+    return act->element == MOXIE_F8_E4M3 && mox_act_quant_rule(act) == MOX_ACT_FP8_GROUP &&
+           act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
+}
+
 /* What the epilogue of a fused row makes of its activations. */
 static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
@@ -126,11 +164,24 @@ static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
         return is_wide(problem->dtype) || mox_refuse(why, "choose activations of bf16 or f16",
                                                      "leaves w2's operand in 16 bits, the layer's activations are %s",
                                                      mox_quant_dtype_name(problem->dtype));
-    if (next->element != MOXIE_F8_E4M3 || mox_act_quant_rule(next) != MOX_ACT_FP8_GROUP ||
-        next->group_cols != MOX_HOPPER_CHUNK_WIDTH || next->global != MOXIE_GLOBAL_NONE)
+    if (!is_fp8_chunks(next))
         return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128",
                           "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
     return true;
+}
+
+/* The same of codes8, whose W2 reads bytes. */
+static bool admit_bytes_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *next = problem->next;
+    if (problem->projection == MOX_W13 && next != NULL && next->element == MOXIE_F8_E4M3 &&
+        next->group_cols == GROUP_MX && mox_act_quant_rule(next) == MOX_ACT_MX_GROUP)
+        return true;
+    if (problem->projection == MOX_W13 && next != NULL && (mox_quant_is_none(next) || !is_fp8_chunks(next)))
+        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 32 or 128",
+                          "leaves w2's operand as f8_e4m3, with a power of two for every 32 columns or a scale for "
+                          "every 128");
+    return admit_next(problem, why);
 }
 
 #define ADMIT(id, admits)                                                                                              \
@@ -144,17 +195,20 @@ ADMIT(sm90_wide, admit_wide(problem, why))
 ADMIT(sm90_bytes, admit_bytes(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
 ADMIT(sm90_ints, admit_decoded(problem, false, why))
+ADMIT(sm90_codes8, admit_codes8(problem, why))
 ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
 ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
 ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
 ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, why))
+ADMIT(sm90_codes8_glu, admit_codes8(problem, why) && admit_bytes_next(problem, why))
 
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
-    const int64_t bytes = mox_quant_is_none(problem->act) ? 2 : 1; /* of an element of the tokens */
+    const int32_t scales = MOX_SM90_SCALES(mox_sm90_element_of(problem->weight, problem->act));
+    const int64_t bytes = scales > 0 ? 1 : 2; /* of an element of the tokens */
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
                   columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */
@@ -164,7 +218,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
                                    .chunks = (int32_t)(mox_sm90_up(cols_of(problem) * bytes, 128) / 128),
-                                   .bytes = bytes == 1 };
+                                   .scales = scales };
     return mox_sm90_lay_out(&sizes).end;
 }
 
@@ -182,3 +236,5 @@ SCRATCH_BYTES(sm90_codes)
 SCRATCH_BYTES(sm90_codes_glu)
 SCRATCH_BYTES(sm90_ints)
 SCRATCH_BYTES(sm90_ints_glu)
+SCRATCH_BYTES(sm90_codes8)
+SCRATCH_BYTES(sm90_codes8_glu)

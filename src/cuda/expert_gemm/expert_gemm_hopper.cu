@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
         const uint8_t *at = args.tiles + (first * args.chunks + chunk * rows + i) * 128 + ((in / 16 ^ (i & 7)) << 4) + in % 16;
         args.to[pair * args.stride + k] = k < args.cols ? mox_device_load(args.element, at, 0) : 0.0f;
     }
-    for (int k = threadIdx.x; args.to_scales != nullptr && k < args.chunks; k += THREADS)
-        args.to_scales[static_cast<int64_t>(pair) * args.chunks + k] =
-            args.tile_scales[first * args.chunks + static_cast<int64_t>(k) * rows + i];
+    for (int s = threadIdx.x; args.to_scales != nullptr && s < args.shown; s += THREADS)
+        args.to_scales[static_cast<int64_t>(pair) * args.shown + s] =
+            args.tile_scales[first * args.chunks * args.scales + static_cast<int64_t>(s) * args.every * rows + i];
 }
 
 struct launch {
@@ -95,7 +95,9 @@ LAUNCH(sm90_wide, false)
 LAUNCH(sm90_bytes, false)
 LAUNCH(sm90_codes, false)
 LAUNCH(sm90_ints, false)
+LAUNCH(sm90_codes8, false)
 LAUNCH(sm90_wide_glu, true)
 LAUNCH(sm90_bytes_glu, true)
 LAUNCH(sm90_codes_glu, true)
 LAUNCH(sm90_ints_glu, true)
+LAUNCH(sm90_codes8_glu, true)

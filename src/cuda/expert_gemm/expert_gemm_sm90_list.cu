@@ -143,10 +143,12 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
         if (k < args.chunks)
             *(uint4 *)(to + (int64_t)k * octet.rows * 128) = pieces[j];
     }
-    const int k = first + lane;
-    if (args.a_scale != nullptr && lane < TOGETHER * 4 && k < args.chunks)
-        args.to_scale[(int64_t)octet.row * args.chunks + k * octet.rows + i] =
-            args.a_scale[from_row * args.a_scale_stride + k * args.scale_step];
+    const int end = min(first + TOGETHER * 4, args.chunks) * args.scales;
+    for (int s = first * args.scales + lane; s < end; s += 32) {
+        const int from_scale = s >> args.scale_shift;
+        args.to_scale[(int64_t)octet.row * args.chunks * args.scales + s * octet.rows + i] =
+            from_scale < args.scale_cols ? args.a_scale[from_row * args.a_scale_stride + from_scale] : 0.0f;
+    }
 }
 
 } // namespace
@@ -155,12 +157,15 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
     const uint32_t codes = MOX_SM90_CODES_BYTES(element), scales = (uint32_t)args->scale_bytes;
-    const bool decoded = MOX_SM90_DECODES(element);
-    const int32_t room = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= 128 ? 2 : 1;
-    args->together = max(room * 4096 / (int32_t)codes, 1);
+    const bool decoded = MOX_SM90_DECODES(element), to_bytes = decoded && MOX_SM90_SCALES(element) > 0;
+    const int32_t two = to_bytes ? 64 : 128; /* columns of tokens that leave room for two */
+    const int32_t room = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= two ? 2 : 1;
+    args->together = to_bytes ? room : max(room * 4096 / (int32_t)codes, 1);
+    args->token_scales_at = (uint32_t)args->together * (codes + scales);
+    const uint32_t token_scales = to_bytes ? (uint32_t)(args->together * args->most * 16) : 0;
     args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
                       !decoded                 ? mox_sm90_tokens_at<MOX_SM90_BF16> :
-                                                 ((uint32_t)args->together * (codes + scales) + 1023) / 1024 * 1024;
+                                                 (args->token_scales_at + token_scales + 1023) / 1024 * 1024;
     args->stage_bytes = args->tokens_at + (uint32_t)(args->together * args->most) * 128;
 }
 

@@ -28,7 +28,8 @@
  * memory. W13 with its activation leaves W2's operand so; rows are gathered into one.
  *
  *     tile of w columns (a multiple of 8), first row r:   codes at r * chunks * 128 + k * w * 128 for chunk k, row i in
- * it at 128 i, swizzled; scales of 8-bit elements: f32 at r * chunks + k * w + i
+ * it at 128 i, swizzled; scales of 8-bit elements, f32, s for every chunk's columns: number g at (r * chunks + k * w) s
+ * + g w + i. s is 1 for all 128 columns, or 4, for 32 each, where weights are decoded
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
@@ -37,10 +38,11 @@
 
 #include <moxie/moxie.h>
 
-#define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
-#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too */
-#define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
-#define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
+#define MOX_SM90_MOST_COLUMNS        288 /* of a token tile; four stages of the ring then fit */
+#define MOX_SM90_MOST_CODES_COLUMNS  256 /* with codes, whose decoding needs registers too */
+#define MOX_SM90_MOST_BYTES_COLUMNS  176 /* with 8-bit elements, which need a second set of accumulators */
+#define MOX_SM90_MOST_CODES8_COLUMNS 128 /* with both */
+#define MOX_SM90_GROUPS              2   /* consumer warpgroups: 64 rows each */
 
 #define MOX_SM90_FEW_PAIRS 64 /* whose list every block makes: two a lane */
 
@@ -91,9 +93,11 @@ typedef enum mox_sm90_element {
 } mox_sm90_element;
 
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
+/* Tokens of 8 bits, by how many scales a token has in a chunk; others have none. */
+#define MOX_SM90_SCALES(element) ((element) == MOX_SM90_E4M3 ? 1 : (element) == MOX_SM90_MXFP4_E4M3 ? 4 : 0)
 
-/* Bytes of 128 rows of a chunk that is decoded: 64 columns. */
-#define MOX_SM90_CODES_BYTES(element) ((element) == MOX_SM90_BYTES ? 8192 : 4096)
+/* Bytes of 128 rows of a chunk that is decoded: 64 columns, for e4m3 128. */
+#define MOX_SM90_CODES_BYTES(element) ((element) == MOX_SM90_BYTES || (element) == MOX_SM90_MXFP4_E4M3 ? 8192 : 4096)
 
 /* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_bytes.cuh).
  * Bits are those of a pair of bf16. */
@@ -126,9 +130,11 @@ typedef struct mox_sm90_gather_args {
     int64_t a_stride; /* bytes */
     int32_t a_bytes;  /* of a row; what follows up to the chunk's end becomes zero */
     int32_t chunks;
-    const int64_t *a_row;               /* row of pair p; NULL: p */
-    const float *a_scale;               /* of codes; else NULL */
-    int64_t a_scale_stride, scale_step; /* step 1: a scale for every 128 columns, 0: one for the row */
+    const int64_t *a_row; /* row of pair p; NULL: p */
+    const float *a_scale; /* of codes; else NULL */
+    int64_t a_scale_stride;
+    int32_t scales, scale_cols; /* a token's in a chunk; of a row, how many there are */
+    int32_t scale_shift;        /* scale s of a tile's row is the row's s >> shift */
     uint8_t *to;
     float *to_scale;
     uint64_t *state;
@@ -140,7 +146,8 @@ typedef enum mox_sm90_output {
     MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
     MOX_SM90_ACT_BF16,     /* next[p, i], rounded once; zero up to next_stride */
     MOX_SM90_ACT_F16,
-    MOX_SM90_ACT_E4M3 /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
+    MOX_SM90_ACT_E4M3, /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
+    MOX_SM90_ACT_MXFP8 /* the same with powers of two, next_scale[p, i / 32] */
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
@@ -151,6 +158,7 @@ typedef struct mox_sm90_args {
     uint64_t record_bytes, tiles_at, tile_bytes, row_scale_at, bias_at;
     int32_t tiles, chunks, last_rows;
     int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
+    int32_t row_bytes;                /* of a row's codes in a tile; the last chunk may be half */
     int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
     mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
     int32_t rows;                     /* of one matrix: I or H */
@@ -160,15 +168,15 @@ typedef struct mox_sm90_args {
     int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */
     const uint8_t *a;
-    const float *a_scale; /* E4M3 only */
+    const float *a_scale; /* of 8-bit elements */
     /* between blocks */
     uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
     uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
     /* what becomes of it */
     int32_t output;
-    int32_t scale_is_power_of_two; /* of next_scale */
-    moxie_activation activation;   /* its arrays in device memory */
-    const int64_t *expert_of;      /* [slots] global expert, for those; NULL when it has none */
+    int32_t next_scales, next_rule; /* scales of a chunk of next; moxie_scale_rule of them */
+    moxie_activation activation;    /* its arrays in device memory */
+    const int64_t *expert_of;       /* [slots] global expert, for those; NULL when it has none */
     float *out;
     int64_t out_stride;
     void *next;          /* a tiled operand */
@@ -176,7 +184,7 @@ typedef struct mox_sm90_args {
     float *next_scale;
     /* the ring in shared memory, which the launcher fills in */
     int32_t stages, together; /* chunks of a stage: 1, or of codes more */
-    uint32_t stage_bytes, tokens_at;
+    uint32_t stage_bytes, tokens_at, token_scales_at;
 } mox_sm90_args;
 
 #ifdef __cplusplus

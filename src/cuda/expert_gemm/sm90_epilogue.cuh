@@ -14,7 +14,8 @@
  * DRAM's queue for as long as 20 us.
  *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
- * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile.
+ * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile. MXFP8's 32 are a
+ * warpgroup's own, of a gated product all that it has.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -27,6 +28,7 @@
 #include "cuda/glu/glu_one_lane.cuh"
 #include "cuda/ptx/ptx_approximate.cuh"
 #include "cuda/ptx/ptx_convert.cuh"
+#include "format/f8_e8m0.h"
 #include "quant/scale_rule.h"
 
 /* Where this thread's part of a tile lies: sums[4j + 2h + c] is row `row` + 8h of the product, column 8j + 2 (lane % 4) + c.
@@ -234,15 +236,11 @@ __device__ __forceinline__ void mox_sm90_store_wide(const float (&sums)[SUMS], c
 
 /* ---- quantizing ------------------------------------------------------------------------------------------------ */
 
-/* Adds this warp's greatest magnitudes of each column to those of everyone who has a part of the 128. Of eight columns at a
- * time, eight lanes that have eight rows: each step halves the columns of a lane and doubles its rows. */
-template <int SUMS>
-__device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
-                                                 uint32_t round, int columns, int lane)
+/* add(column, bits) for this warp's greatest magnitude of each column. Of eight columns at a time, eight lanes that have eight
+ * rows: each step halves the columns of a lane and doubles its rows. */
+template <int SUMS, class ADD>
+__device__ __forceinline__ void mox_sm90_each_greatest(const float (&sums)[SUMS], bool gated, int columns, int lane, ADD add)
 {
-    const int rank = mox_sm90_rank(args);
-    uint32_t *greatest = front->greatest[round % 2];
-    uint64_t *barrier = front->measured + round % 2;
 #pragma unroll
     for (int first = 0; first < SUMS / 4; first += 4) {
         if (8 * first >= columns)
@@ -252,7 +250,7 @@ __device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], cons
         for (int i = 0; i < 8; i++) {
             const int at = 4 * (first + i / 2) + i % 2;
             x[i] = at < SUMS ? fmaxf(0.0f, fabsf(sums[at < SUMS ? at : 0])) : 0.0f;
-            if (!args.gated && at < SUMS)
+            if (!gated && at < SUMS)
                 x[i] = fmaxf(x[i], fabsf(sums[at < SUMS ? at + 2 : 0]));
         }
 #pragma unroll
@@ -265,12 +263,24 @@ __device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], cons
             }
         }
         const int column = 8 * (first + lane / 8) + lane % 4 * 2 + lane / 4 % 2;
-        if (column < columns) {
-            mox_shared_max(greatest + column, __float_as_uint(x[0]));
-            if (args.gated)
-                mox_cluster_max(mox_cluster_address(greatest + column, rank ^ 1), __float_as_uint(x[0]));
-        }
+        if (column < columns)
+            add(column, __float_as_uint(x[0]));
     }
+}
+
+/* Adds them to those of everyone who has a part of the 128. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
+                                                 uint32_t round, int columns, int lane)
+{
+    const int rank = mox_sm90_rank(args);
+    uint32_t *greatest = front->greatest[round % 2];
+    uint64_t *barrier = front->measured + round % 2;
+    mox_sm90_each_greatest(sums, args.gated, columns, lane, [=](int column, uint32_t bits) {
+        mox_shared_max(greatest + column, bits);
+        if (args.gated)
+            mox_cluster_max(mox_cluster_address(greatest + column, rank ^ 1), bits);
+    });
     __syncwarp();
     if (lane == 0) {
         mox_mbarrier_arrive(barrier);
@@ -286,18 +296,73 @@ __device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm
 {
     const int group = (int)(args.gated ? piece.tile / 2 : piece.tile);
     const bool leaves = (!args.gated || piece.tile % 2 == 0) && group * 128 < args.next_stride;
-    float *to = args.next_scale + piece.row * (args.next_stride / 128) + (int64_t)group * mox_sm90_tile_rows(piece);
+    const int rows = mox_sm90_tile_rows(piece), copies = args.next_scales;
+    float *to = args.next_scale + (piece.row * (args.next_stride / 128) + (int64_t)group * rows) * copies;
     mox_cluster_wait(front->measured + round % 2, round / 2 & 1);
     for (int c = me.group * 128 + me.thread; c < piece.columns; c += 128 * MOX_SM90_GROUPS) {
         const float amax = fminf(__uint_as_float(front->greatest[round % 2][c]), FLT_MAX);
         const float plain = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
-        const float scale = args.scale_is_power_of_two ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
+        const float scale = args.next_rule == MOXIE_RULE_UE8M0 ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
         front->greatest[round % 2][c] = 0;
         front->scales[c] = make_float2(scale, __frcp_rn(scale));
-        if (leaves)
-            __stcg(to + c, scale);
+        for (int i = 0; leaves && i < copies; i++)
+            __stcg(to + i * rows + c, scale);
     }
     mox_named_barrier(MOX_SM90_ALL_BARRIER, 128 * MOX_SM90_GROUPS);
+}
+
+/* Where `greatest` and the reciprocals of the scales of this thread's outputs begin, MXFP8; which 32 of the block they are. */
+__device__ __forceinline__ int mox_sm90_mx_part(const mox_sm90_args &args, const mox_sm90_place &me)
+{
+    return args.gated ? me.group : 2 * me.group + me.warp / 2;
+}
+
+__device__ __forceinline__ uint32_t *mox_sm90_mx_greatest(mox_sm90_front *front, int part)
+{
+    return front->greatest[0] + part * mox_sm90_mx_columns;
+}
+
+__device__ __forceinline__ float *mox_sm90_mx_reciprocals(mox_sm90_front *front, int part)
+{
+    return (float *)front->scales + part * mox_sm90_mx_columns;
+}
+
+/* Powers of two by the rule of quant/act_quant.c for each 32 outputs that this warpgroup has, by a thread a column. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
+                                                  const mox_sm90_piece &piece, const mox_sm90_place &me)
+{
+    uint32_t *greatest = mox_sm90_mx_greatest(front, mox_sm90_mx_part(args, me));
+    mox_sm90_each_greatest(sums, args.gated, piece.columns, me.lane,
+                           [=](int column, uint32_t bits) { mox_shared_max(greatest + column, bits); });
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+    const int parts = args.gated ? 1 : 2, rows = mox_sm90_tile_rows(piece), c = me.thread;
+    for (int i = 0; i < parts && c < piece.columns; i++) {
+        const int part = me.group * parts + i;
+        const int64_t group = (int64_t)piece.tile * 2 * parts + part;
+        uint32_t *amax = mox_sm90_mx_greatest(front, part) + c;
+        const int e = mox_scale_exponent(args.next_rule, 448.0f, fminf(__uint_as_float(*amax), FLT_MAX));
+        *amax = 0;
+        mox_sm90_mx_reciprocals(front, part)[c] = mox_f8_e8m0_decode((uint32_t)(127 - e));
+        if (group * 32 < args.next_stride)
+            __stcg(args.next_scale + piece.row * (args.next_stride / 32) + group * rows + c,
+                   mox_f8_e8m0_decode((uint32_t)(127 + e)));
+    }
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+}
+
+/* Of a gated product whose last tile has but half of a chunk of outputs, alone: the other half of codes, and its scales. */
+__device__ __forceinline__ void mox_sm90_end_chunk(const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                   const mox_sm90_place &me)
+{
+    const int rows = mox_sm90_tile_rows(piece), c = me.thread, q = 4 + 2 * me.group;
+    if (!args.gated || args.paired || piece.tile % 2 != 0 || piece.tile != args.tiles - 1 || c >= piece.columns)
+        return;
+    const int64_t chunk = piece.tile / 2;
+    uint8_t *to = (uint8_t *)args.next + piece.row * args.next_stride + (chunk * rows + c) * 128;
+    for (int i = 0; i < 2; i++)
+        __stcg((uint4 *)(to + ((q + i ^ c % 8) << 4)), make_uint4(0, 0, 0, 0));
+    __stcg(args.next_scale + piece.row * (args.next_stride / 32) + (chunk * 4 + 2 + me.group) * rows + c, 0.0f);
 }
 
 /* x / scale rounded to nearest for what its code depends on, scale.y being the reciprocal, rounded to nearest: the quotient
@@ -310,18 +375,17 @@ __device__ __forceinline__ float mox_sm90_divide(float x, float2 scale)
     return copysignf(__fmaf_rn(__fmaf_rn(-near, scale.x, x), scale.y, near), x);
 }
 
-/* Codes by the rule of fp8_group() in quant/act_quant.c, operation by operation. Of 16 columns at a time a lane ends with
- * four neighbours of one token, two lanes with all eight: pairs of codes, two tokens each, are turned around as 16 bits,
- * and neighbours then exchange a token. */
-template <int SUMS>
-__device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
-                                                     const mox_sm90_front *front, const mox_sm90_piece &piece,
-                                                     const mox_sm90_spot &spot, int h, int lane)
+/* Codes of sums that scaled(j, x) makes of them, two columns of eight, operation by operation as quant/act_quant.c. Of 16
+ * columns at a time a lane ends with four neighbours of one token, two lanes with all eight: pairs of codes, two tokens each,
+ * are turned around as 16 bits, and neighbours then exchange a token. */
+template <int SUMS, class SCALED>
+__device__ __forceinline__ void mox_sm90_store_scaled(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                      const mox_sm90_piece &piece, const mox_sm90_spot &spot, int h, int lane,
+                                                      SCALED scaled)
 {
     const int first = spot.to - lane / 4 + 8 * h, columns = piece.columns, odd = lane & 1;
     const int end = first < args.next_stride ? columns : 0;
     const int column = lane / 4 % 2 * 8 + lane / 8 * 2 + odd;
-    const float4 *scales = (const float4 *)front->scales + lane % 4; /* of two columns */
     uint8_t *to = mox_sm90_next_at(args, piece, first, column % 8, args.next_stride) + column * 128 + lane / 2 % 2 * 4;
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j += 2) {
@@ -330,10 +394,8 @@ __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], 
         uint32_t codes = 0;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float4 scale = scales[4 * (j + i)];
-            const float *x = sums + 4 * (j + i) + 2 * h;
-            codes |= mox_convert_e4m3x2(mox_sm90_divide(x[0], make_float2(scale.x, scale.y)),
-                                        mox_sm90_divide(x[1], make_float2(scale.z, scale.w))) << 16 * i;
+            const float2 x = scaled(j + i, sums + 4 * (j + i) + 2 * h);
+            codes |= mox_convert_e4m3x2(x.x, x.y) << 16 * i;
         }
         /* this lane's token in the low half, its neighbour's in the high half */
         const uint32_t own = __byte_perm(mox_transpose_8x8(codes), 0, odd ? 0x2031 : 0x3120);
@@ -343,9 +405,29 @@ __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], 
     }
 }
 
+template <bool MX, int SUMS>
+__device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                     mox_sm90_front *front, const mox_sm90_piece &piece,
+                                                     const mox_sm90_spot &spot, int h, const mox_sm90_place &me)
+{
+    if (MX && args.output == MOX_SM90_ACT_MXFP8) {
+        const float2 *by = (const float2 *)mox_sm90_mx_reciprocals(front, mox_sm90_mx_part(args, me)) + me.lane % 4;
+        mox_sm90_store_scaled(sums, args, piece, spot, h, me.lane, [=](int j, const float *x) {
+            return make_float2(__fmul_rn(x[0], by[4 * j].x), __fmul_rn(x[1], by[4 * j].y));
+        });
+        return;
+    }
+    const float4 *scales = (const float4 *)front->scales + me.lane % 4; /* of two columns */
+    mox_sm90_store_scaled(sums, args, piece, spot, h, me.lane, [=](int j, const float *x) {
+        const float4 scale = scales[4 * j];
+        return make_float2(mox_sm90_divide(x[0], make_float2(scale.x, scale.y)),
+                           mox_sm90_divide(x[1], make_float2(scale.z, scale.w)));
+    });
+}
+
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-template <int SUMS>
+template <bool MX, int SUMS>
 __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                                  const mox_sm90_place &me, uint32_t *rounds)
 {
@@ -367,24 +449,29 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
         mox_sm90_measure(sums, args, front, round, piece.columns, me.lane);
         mox_sm90_scale(args, front, piece, round, me);
     }
+    if (MX && args.output == MOX_SM90_ACT_MXFP8) {
+        mox_sm90_scale_mx(sums, args, front, piece, me);
+        mox_sm90_end_chunk(args, piece, me);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++)
         if (h < halves) {
-            if (args.output == MOX_SM90_ACT_E4M3)
-                mox_sm90_store_codes(sums, args, front, piece, spot, h, me.lane);
+            if (args.output >= MOX_SM90_ACT_E4M3)
+                mox_sm90_store_codes<MX>(sums, args, front, piece, spot, h, me);
             else
                 mox_sm90_store_wide(sums, args, piece, spot, h, me.lane);
         }
 }
 
-template <int SUMS>
+/* MX: there may be an operand of MXFP8. */
+template <bool MX, int SUMS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                              const mox_sm90_place &me, uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, me);
     else
-        mox_sm90_end_act(sums, front, piece, me, rounds);
+        mox_sm90_end_act<MX>(sums, front, piece, me, rounds);
 }
 
 #endif

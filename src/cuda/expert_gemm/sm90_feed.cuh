@@ -45,7 +45,8 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
         const int begin = max(k, piece.begin), count = min(piece.end - begin, left);
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
-            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES, piece.rows * ROW_BYTES,
+            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
+                              piece.rows * min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES),
                               mox_policy_read_once());
         left -= count;
     }
@@ -76,7 +77,8 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         }
         if (piece.begin == piece.end)
             return;
-        const uint32_t chunk = piece.rows * ROW_BYTES, block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
+        const uint32_t chunk = piece.rows * ROW_BYTES, all = piece.rows * args.row_bytes;
+        const uint32_t block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         for (int k = piece.begin; k < piece.end; k += together) {
             const uint32_t chunks = min(together, piece.end - k);
@@ -87,13 +89,13 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                mox_mbarrier_arrive_expect(full, chunks * chunk + blocks * block);
+                const uint32_t codes = min(chunks * chunk, all - k * chunk);
+                mox_mbarrier_arrive_expect(full, codes + blocks * block);
                 if (piece.rows > 0) {
-                    mox_bulk_copy_by(stage, tile + (uint64_t)k * chunk, chunks * chunk, full, policy);
+                    mox_bulk_copy_by(stage, tile + (uint64_t)k * chunk, codes, full, policy);
                     if constexpr (SCALES)
                         mox_bulk_copy_by(stage + mox_sm90_scales_at<ELEMENT>(args),
-                                         tile + ((uint64_t)args.chunks * chunk + (uint64_t)first * block), blocks * block,
-                                         full, policy);
+                                         tile + (all + (uint64_t)first * block), blocks * block, full, policy);
                 }
             }
             mox_sm90_next(&at, args.stages);
@@ -124,7 +126,7 @@ template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                      int lane)
 {
-    constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3;
+    constexpr int SCALES = MOX_SM90_SCALES(ELEMENT);
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     mox_sm90_front_meet(args);
     mox_grid_wait();
@@ -136,18 +138,19 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
             return;
         const uint32_t rows = mox_sm90_tile_rows(piece);
         const uint8_t *tile = args.a + (int64_t)piece.row * args.chunks * 128;
-        const float *scales = args.a_scale + (int64_t)piece.row * args.chunks;
+        const float *scales = args.a_scale + (int64_t)piece.row * args.chunks * SCALES;
         for (int k = piece.begin; k < piece.end; k += together) {
             const int chunks = min(together, piece.end - k);
             mox_mbarrier_wait(front->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
-                mox_mbarrier_arrive_expect(full, chunks * rows * 128 + (SCALES ? rows * 4 : 0));
+                mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4));
                 mox_sm90_copy_tokens(args, stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
                                      tile + (uint64_t)k * rows * 128, rows, chunks, full);
-                if (SCALES && rows > 0)
-                    mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);
+                if (SCALES > 0 && rows > 0)
+                    mox_bulk_copy(stage + (MOX_SM90_DECODES(ELEMENT) ? args.token_scales_at : MOX_SM90_TOKEN_SCALES_AT),
+                                  scales + (uint64_t)k * rows * SCALES, chunks * rows * SCALES * 4, full);
             }
             mox_sm90_next(&at, args.stages);
         }

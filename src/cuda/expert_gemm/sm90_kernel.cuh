@@ -29,6 +29,7 @@ using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 
                                              224, 240, 256, 272, 288>;
 using mox_sm90_widths_codes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224,
                                               240, 256>;
+using mox_sm90_widths_codes8 = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128>;
 using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
 
 
@@ -85,7 +86,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     if (piece.give >= 0)
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     else
-        mox_sm90_end(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
+        mox_sm90_end<MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) != 0>(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
 }
 
 template <int ELEMENT, class WIDTHS>

@@ -48,7 +48,7 @@ static inline int64_t mox_sm90_tiled_rows(int64_t pairs, int64_t slots)
 typedef struct mox_sm90_sizes {
     int64_t slots, pairs, multiprocessors;
     int32_t chunks; /* of the product */
-    bool bytes;     /* its elements have 8 bits */
+    int32_t scales; /* of a token in each */
 } mox_sm90_sizes;
 
 /* What both products share comes first, so that both find it in the same place. */
@@ -79,7 +79,7 @@ static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     p.octets = mox_sm90_take(&p.end, p.octet_count * (int64_t)sizeof(mox_sm90_octet));
     p.state = mox_sm90_take(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MOST_COLUMNS) * 8);
     p.tiles = mox_sm90_take(&p.end, rows * s->chunks * 128);
-    p.tile_scales = mox_sm90_take(&p.end, s->bytes ? rows * s->chunks * 4 : 0);
+    p.tile_scales = mox_sm90_take(&p.end, rows * s->chunks * s->scales * 4);
     return p;
 }
 
@@ -88,12 +88,13 @@ enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 }
 
 /* ---- one product ----------------------------------------------------------------------------------------------- */
 
-/* The operand of W2 as numbers [pairs, stride] and scales [pairs, chunks], for those who look at a run. */
+/* The operand of W2 as numbers [pairs, stride] and scales [pairs, shown], for those who look at a run. */
 typedef struct mox_sm90_show_args {
     const mox_sm90_list *list;
     int64_t max_pairs;
-    moxie_dtype element; /* F8_E4M3: codes with a scale a chunk */
+    moxie_dtype element; /* F8_E4M3: codes with scales */
     int32_t cols, chunks;
+    int32_t scales, shown, every; /* scales of a chunk; of a row those shown are so many, one of `every` */
     const uint8_t *tiles;
     const float *tile_scales;
     float *to, *to_scales;
@@ -125,7 +126,10 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, co
     case MOXIE_I8:
     case MOXIE_U8B128: return MOX_SM90_BYTES;
     case MOXIE_F16: return MOX_SM90_F16;
-    case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
+    case MOXIE_F4_E2M1:
+        if (act->element != MOXIE_DTYPE_NONE)
+            return MOX_SM90_MXFP4_E4M3;
+        return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
     case MOXIE_U4B8:
         if (weight->scale == MOXIE_F16)
@@ -142,9 +146,11 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     static const int32_t widths[] = {
         16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
-    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS
-                          : a->decoded ? MOX_SM90_MOST_CODES_COLUMNS
-                                       : MOX_SM90_MOST_COLUMNS;
+    const bool quantized = a->act.element != MOXIE_DTYPE_NONE;
+    const int32_t limit = a->any_bytes  ? MOX_SM90_MOST_BYTES_COLUMNS
+                          : !a->decoded ? MOX_SM90_MOST_COLUMNS
+                          : quantized   ? MOX_SM90_MOST_CODES8_COLUMNS
+                                        : MOX_SM90_MOST_CODES_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -157,7 +163,7 @@ static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args
     if (!fused)
         return MOX_SM90_ROWS_F32;
     if (a->next.kind == MOX_CUDA_OPERAND_CODES)
-        return MOX_SM90_ACT_E4M3;
+        return a->next_quant.scale == MOXIE_F8_E8M0 ? MOX_SM90_ACT_MXFP8 : MOX_SM90_ACT_E4M3;
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
@@ -195,10 +201,22 @@ static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scal
     return b;
 }
 
+/* Of codes that become bytes the layout has two chunks for one of tokens. */
+static inline bool mox_sm90_has_halves(const mox_cuda_expert_gemm_args *a)
+{
+    return mox_sm90_element_of(&a->weight, &a->act) == MOX_SM90_MXFP4_E4M3;
+}
+
+static inline int32_t mox_sm90_chunks_of(const mox_cuda_expert_gemm_args *a)
+{
+    return mox_sm90_has_halves(a) ? (a->tiles.chunks + 1) / 2 : a->tiles.chunks;
+}
+
 static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
                                       mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
+    const int32_t scales = MOX_SM90_SCALES(mox_sm90_element_of(&a->weight, &a->act));
     uint8_t *scratch = (uint8_t *)a->scratch;
     g->few = mox_sm90_few_of(a);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
@@ -209,10 +227,11 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->row_scale_at = a->tiles.row_scale;
     g->bias_at = a->tiles.bias;
     g->tiles = a->tiles.count;
-    g->chunks = a->tiles.chunks;
+    g->chunks = mox_sm90_chunks_of(a);
+    g->row_bytes = a->tiles.row_bytes;
     g->last_rows = a->tiles.last_rows;
     g->scale_bytes = a->tiles.scale_bytes;
-    g->scale_shift = a->tiles.scale_shift;
+    g->scale_shift = a->tiles.scale_shift - mox_sm90_has_halves(a);
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
     g->bytes = mox_sm90_bytes_of(a->weight.element, g->scale_bytes);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
@@ -232,7 +251,8 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
         activation->expert_alpha != NULL || activation->expert_beta != NULL || activation->expert_limit != NULL;
     g->activation = *activation;
     g->expert_of = by_expert ? a->glu.expert_of : NULL;
-    g->scale_is_power_of_two = a->next_quant.rule == MOXIE_RULE_UE8M0;
+    g->next_rule = a->next_quant.rule;
+    g->next_scales = scales > 1 ? scales : 1;
     g->next = a->next.values;
     g->next_stride = a->next.stride;
     g->next_scale = a->next.kind == MOX_CUDA_OPERAND_CODES ? a->next.scales : NULL;
@@ -242,7 +262,8 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
 static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
                                         mox_sm90_product *p)
 {
-    const int64_t bytes = p->element == MOX_SM90_E4M3 ? 1 : 2;
+    const int32_t scales = MOX_SM90_SCALES(p->element);
+    const int64_t bytes = scales > 0 ? 1 : 2;
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
     p->gathers = !a->a.tiled;
@@ -256,11 +277,15 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->a = (const uint8_t *)a->a.values;
     g->a_stride = a->a.stride * bytes;
     g->a_bytes = (int32_t)(a->a.cols * bytes);
-    g->chunks = a->tiles.chunks;
+    g->chunks = p->gemm.chunks;
     g->a_row = a->operand_row;
     g->a_scale = a->a.scales;
     g->a_scale_stride = a->a.scale_cols;
-    g->scale_step = a->a.scale_cols > 1;
+    g->scales = scales;
+    g->scale_cols = (int32_t)a->a.scale_cols;
+    while (scales > 0 && g->scale_shift < 31 &&
+           (a->a.scale_cols == 1 || 128 << g->scale_shift < a->a.group_cols * scales))
+        g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
@@ -288,8 +313,8 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
     p->element = mox_sm90_element_of(&a->weight, &a->act);
     p->most = mox_sm90_most_of(a);
     p->blocks = a->multiprocessors;
-    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
-                                   p->element == MOX_SM90_E4M3 };
+    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
+                                   MOX_SM90_SCALES(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
     p->gemm.most = p->most;
@@ -326,6 +351,9 @@ static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, con
     s.element = codes ? MOXIE_F8_E4M3 : a->next.dtype;
     s.cols = (int32_t)a->intermediate;
     s.chunks = (int32_t)(a->next.stride * (codes ? 1 : 2) / 128);
+    s.scales = p->gemm.next_scales;
+    s.shown = (int32_t)a->next.scale_cols;
+    s.every = (int32_t)(a->next.group_cols * s.scales / 128);
     s.tiles = (const uint8_t *)a->next.values;
     s.tile_scales = codes ? a->next.scales : NULL;
     s.to = a->trace.next;
