@@ -178,7 +178,13 @@ typedef struct quant_case {
     int64_t rows, cols, stride;
     int32_t scale_rule, kind;
     bool chosen, odd; /* rows by `source`, of which the device knows the number; x not aligned */
+    int64_t group;
 } quant_case;
+
+static int64_t groups_of(const quant_case *c)
+{
+    return (c->cols + c->group - 1) / c->group;
+}
 
 /* Numbers of every size: groups of nothing but zeros, infinities, NaN, subnormals, and such as lie between two codes.
  */
@@ -195,16 +201,16 @@ static float one_of(test_rng *rng, int64_t column)
 
 static void text_of(const quant_case *c, int32_t row, char *text, size_t size)
 {
-    snprintf(text, size, "quant_act row %d: %lld x %lld of type %d, stride %lld, rule %d, kind %d%s%s", (int)row,
-             (long long)c->rows, (long long)c->cols, (int)c->dtype, (long long)c->stride, (int)c->scale_rule,
-             (int)c->kind, c->chosen ? ", chosen rows" : "", c->odd ? ", odd" : "");
+    snprintf(text, size, "quant_act row %d: %lld x %lld of type %d, stride %lld, group %lld, rule %d, kind %d%s%s",
+             (int)row, (long long)c->rows, (long long)c->cols, (int)c->dtype, (long long)c->stride, (long long)c->group,
+             (int)c->scale_rule, (int)c->kind, c->chosen ? ", chosen rows" : "", c->odd ? ", odd" : "");
 }
 
 /* The operand as the host has it. */
 static void quantize_on_host(const quant_case *c, const moxie_quant *quant, const char *x, const int64_t *source,
                              uint8_t *codes, float *numbers, float *scales)
 {
-    const int64_t groups = (c->cols + GROUP_OF_TEST - 1) / GROUP_OF_TEST;
+    const int64_t groups = groups_of(c);
     const mox_act_quantizer quantizer = { .quant = quant };
     float *wide = malloc((size_t)c->cols * sizeof *wide);
     memset(codes, 0, (size_t)(c->rows * c->stride));
@@ -219,10 +225,11 @@ static void quantize_on_host(const quant_case *c, const moxie_quant *quant, cons
 
 static void check_quant_act(int32_t row, const quant_case *c)
 {
-    const moxie_quant quant = {
-        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = GROUP_OF_TEST, .rule = c->scale_rule
-    };
-    const int64_t groups = (c->cols + GROUP_OF_TEST - 1) / GROUP_OF_TEST, bytes = mox_dtype_bytes(c->dtype);
+    const moxie_quant quant = { .element = MOXIE_F8_E4M3,
+                                .scale = c->group == GROUP_OF_TEST ? MOXIE_F32 : MOXIE_F8_E8M0,
+                                .group_cols = (int32_t)c->group,
+                                .rule = c->scale_rule };
+    const int64_t groups = groups_of(c), bytes = mox_dtype_bytes(c->dtype);
     const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols);
     const size_t each = c->kind == MOX_CUDA_OPERAND_CODES ? 1 : sizeof(float);
     test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
@@ -262,7 +269,7 @@ static void check_quant_act(int32_t row, const quant_case *c)
                  .stride = c->stride,
                  .values = put(&d, NULL, values * each),
                  .scales = put(&d, NULL, (size_t)(c->rows * groups) * sizeof(float)),
-                 .group_cols = GROUP_OF_TEST,
+                 .group_cols = c->group,
                  .scale_cols = groups },
     };
     assert_ok(table->quant_act[row](&a, NULL, &error), &error);
@@ -280,15 +287,21 @@ static void check_quant_act(int32_t row, const quant_case *c)
 static void quantizes(void **state)
 {
     (void)state;
+    enum { QUANT_WAYS = 16 };
+    static const int32_t mx_rules[] = { MOXIE_RULE_DEFAULT, MOXIE_RULE_OCP_FLOOR, MOXIE_RULE_QUARK_EVEN };
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
     static const int64_t cols[] = { 1, 3, 64, 127, 128, 129, 132, 2052, 7168 }, rows[] = { 1, 5, 330 };
     for (int32_t row = 0; row < MOX_CUDA_ROWS_quant_act; row++)
-        for (int i = 0; i < COUNT(cols) * COUNT(rows) * COUNT(dtypes) * 8; i++) {
-            const int way = i % 8, shape = i / 8;
+        for (int i = 0; i < COUNT(cols) * COUNT(rows) * COUNT(dtypes) * QUANT_WAYS; i++) {
+            const int way = i % 8, shape = i / QUANT_WAYS;
+            const bool mx = i % QUANT_WAYS >= 8;
             quant_case c = { .dtype = dtypes[shape % COUNT(dtypes)],
                              .rows = rows[shape / COUNT(dtypes) % COUNT(rows)],
                              .cols = cols[shape / COUNT(dtypes) / COUNT(rows)],
-                             .scale_rule = way % 2 == 0 ? MOXIE_RULE_DEFAULT : MOXIE_RULE_UE8M0,
+                             .scale_rule = mx             ? mx_rules[way % COUNT(mx_rules)]
+                                           : way % 2 == 0 ? MOXIE_RULE_DEFAULT
+                                                          : MOXIE_RULE_UE8M0,
+                             .group = mx ? 32 : GROUP_OF_TEST,
                              .kind = way == 4 ? MOX_CUDA_OPERAND_F32 : MOX_CUDA_OPERAND_CODES,
                              .chosen = way == 2 || way == 3,
                              .odd = way == 5 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_act_groups.cu - rows of activations to E4M3 codes with a scale for every 128 columns (rule MOX_ACT_FP8_GROUP of
- * act_rules.h, codes and scales to the bit), at the speed of memory.
+ * act_rules.h, codes and scales to the bit), or a power of two for every 32 (MOX_ACT_MX_GROUP), at the speed of memory.
  *
- *     a warp    up to 4 groups of one row, all of whose loads are under way at once; lane l has columns 4 l .. 4 l + 3
- *     scales    lane k works out that of group k, for everyone
+ *     a warp    up to 4 times 128 columns of one row, all of whose loads are under way at once; lane l has columns 4 l .. 4 l + 3
+ *     scales    lane k works out that of group k, for everyone; of 32 columns each lane its own
  *     codes     4 bytes a lane, to the row's whole stride: what is behind the last column is zero
  *
  * The same as numbers (MOX_CUDA_OPERAND_F32) is for those who look at a run.
@@ -125,7 +125,41 @@ __device__ void store(const mox_cuda_quant_act_args &args, int64_t row, int64_t 
         static_cast<float *>(args.out.values)[at + i] = args.table[codes >> 8 * i & 0xff];
 }
 
-/* Groups first, first + step, ... of a row, up to TOGETHER. */
+/* 128 columns each: groups, or four. */
+__device__ int64_t sets_of(const mox_cuda_quant_act_args &args)
+{
+    return (args.cols + GROUP - 1) / GROUP;
+}
+
+/* Sets of four groups of 32 columns, eight lanes each. */
+template <moxie_dtype DTYPE>
+__device__ void quantize_mx(const mox_cuda_quant_act_args &args, const raw_numbers<DTYPE> (&raw)[TOGETHER], int64_t row, int first,
+                            int step)
+{
+    const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
+#pragma unroll
+    for (int k = 0; k < TOGETHER; k++) {
+        const int set = first + k * step, group = 4 * set + lane / 8;
+        float amax = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            amax = mox_act_larger(amax, number<DTYPE>(raw[k], i));
+#pragma unroll
+        for (int apart = 4; apart > 0; apart /= 2)
+            amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, apart));
+        const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(MOXIE_F8_E4M3), mox_act_finite(amax));
+        if (lane % 8 == 0 && group < groups)
+            args.out.scales[row * groups + group] = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
+        /* The product with the reciprocal is the quotient, rounded alike. */
+        const float by = mox_f8_e8m0_decode(static_cast<uint32_t>(127 - e));
+        const uint32_t low = encode_two(number<DTYPE>(raw[k], 0) * by, number<DTYPE>(raw[k], 1) * by);
+        const uint32_t high = encode_two(number<DTYPE>(raw[k], 2) * by, number<DTYPE>(raw[k], 3) * by);
+        if (set < sets_of(args))
+            store(args, row, static_cast<int64_t>(set) * GROUP + lane * EACH, low | high << 16);
+    }
+}
+
+/* Sets first, first + step, ... of a row, up to TOGETHER. */
 template <moxie_dtype DTYPE>
 __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_t row, int first, int step)
 {
@@ -135,6 +169,10 @@ __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++)
         raw[k] = load<DTYPE>(args, whole, from, static_cast<int64_t>(first + k * step) * GROUP + lane * EACH);
+    if (args.rule == MOX_ACT_MX_GROUP) {
+        quantize_mx<DTYPE>(args, raw, row, first, step);
+        return;
+    }
     uint32_t mine = 0;
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++) {
@@ -154,7 +192,7 @@ __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_
     }
 }
 
-/* A block some groups of one row; those of the first fill up what a long stride has behind the last group. */
+/* A block some sets of one row; those of the first fill up what a long stride has behind the last. */
 template <moxie_dtype DTYPE>
 __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__ mox_cuda_quant_act_args args, bool whole)
 {
@@ -165,7 +203,7 @@ __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__
     if (row < (args.rows != nullptr ? *args.rows : args.max_rows)) {
         const int first = static_cast<int>(blockIdx.y) * WARPS + static_cast<int>(threadIdx.x) / LANES;
         quantize<DTYPE>(args, whole, row, first, static_cast<int>(gridDim.y) * WARPS);
-        for (int64_t k = args.out.scale_cols * GROUP + threadIdx.x * EACH; blockIdx.y == 0 && k < args.out.stride;
+        for (int64_t k = sets_of(args) * GROUP + threadIdx.x * EACH; blockIdx.y == 0 && k < args.out.stride;
              k += THREADS * EACH)
             store(args, row, k, 0);
     }
@@ -186,8 +224,8 @@ moxie_status mox_cuda_quant_act_groups_launch(const mox_cuda_quant_act_args *arg
 {
     if (args->max_rows == 0)
         return MOXIE_OK;
-    const int64_t groups = args->out.scale_cols, blocks = (groups + WARPS - 1) / WARPS;
-    const int64_t fewer = (groups + WARPS * TOGETHER - 1) / (WARPS * TOGETHER);
+    const int64_t sets = (args->cols + GROUP - 1) / GROUP, blocks = (sets + WARPS - 1) / WARPS;
+    const int64_t fewer = (sets + WARPS * TOGETHER - 1) / (WARPS * TOGETHER);
     const dim3 grid(static_cast<unsigned>(args->max_rows),
                     static_cast<unsigned>(args->max_rows * blocks <= FEW_BLOCKS ? blocks : fewer));
     const auto kernel = args->x_dtype == MOXIE_BF16 ? groups_kernel<MOXIE_BF16> :
