@@ -260,8 +260,6 @@ moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_a
 moxie_status mox_cuda_expert_gemm_simple_int_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                                                     moxie_error *error)
 {
-    kernel_fn kernel = args->element_bits == 4   ? simple_int_kernel<SOURCE_BITS4>
-                       : args->element_bits == 8 ? simple_int_kernel<SOURCE_BITS8>
-                                                 : simple_int_kernel<SOURCE_BITS>;
+    kernel_fn kernel = args->element_bits == 4 ? simple_int_kernel<SOURCE_BITS4> : simple_int_kernel<SOURCE_BITS8>;
     return launch(kernel, args, stream, "expert_gemm simple_int", error);
 }

@@ -58,17 +58,15 @@ static __device__ float block_max(float x)
 
 /* ---- the whole batch -------------------------------------------------------------------------------- */
 
-static __global__ void clear_kernel(uint32_t *amax)
+/* Launched twice: a thread clears the maximum, then all find it. */
+static __global__ void amax_kernel(mox_cuda_quant_act_args args, bool clears)
 {
     mox_grid_release();
     mox_grid_wait();
-    *amax = 0;
-}
-
-static __global__ void amax_kernel(mox_cuda_quant_act_args args)
-{
-    mox_grid_release();
-    mox_grid_wait();
+    if (clears) {
+        *args.amax = 0;
+        return;
+    }
     const int64_t row = blockIdx.x;
     if (row >= rows_of(args))
         return;
@@ -166,9 +164,9 @@ moxie_status mox_cuda_quant_act_simple_launch(const mox_cuda_quant_act_args *arg
     if (rows == 0)
         return MOXIE_OK;
     if (args->amax != nullptr) {
-        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(clear_kernel, 1, 1, 0, stream, args->amax),
+        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, 1, 1, 0, stream, *args, true),
                                 "quant_act simple: clear", error));
-        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, rows, THREADS, 0, stream, *args),
+        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, rows, THREADS, 0, stream, *args, false),
                                 "quant_act simple: amax", error));
     }
     const job j = { .args = *args,
