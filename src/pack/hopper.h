@@ -28,11 +28,12 @@
  * Scales of 8-bit elements lie in the tiles when they are shared by rows in multiples of 8 (or by all) and by columns
  * in multiples of 128 (or by all). Scales of single rows lie behind the tiles, and those in the tiles are then 1.
  *
- * "hopper_codes": codes of 4 or 8 bits as the registers of the MMA's operand A want them (PTX ISA, "Register Fragments
- * for wgmma.mma_async.m64nNk16"). A chunk has 64 columns, and for every 16 rows, those of a warp, one plane of 32 lanes
- * x 4 words for each 4 bits of a code. Lane l has rows r = l / 4 and r + 8 of the 16, and of every 16 columns from 16 j
- * on c = 2 (l % 4), + 1, + 8, + 9: eight codes, which are a word (j of the plane) or two (2 j and 2 j + 1 of its eight:
- * two of either plane).
+ * "hopper_codes": codes of 4, 6 or 8 bits as the registers of the MMA's operand A want them (PTX ISA, "Register
+ * Fragments for wgmma.mma_async.m64nNk16"). A chunk has 64 columns, and for every 16 rows, those of a warp, planes of
+ * 32 lanes x 4 words: one for each 4 bits of a code, or of 6 bits one and half another, of 2 words a lane. Lane l has
+ * rows r = l / 4 and r + 8 of the 16, and of columns 16 j .. 16 j + 15 c = 2 (l % 4), + 1, + 8, + 9: eight codes, which
+ * are word j of the plane; of 8 bits words 2 j and 2 j + 1 of both planes; of 6 bits word j of the first plane and half
+ * of the bits of word j / 2 of the second.
  *
  *     4-bit, 128 rows     0 | rows 0-15: lane 0: 16 bytes, lane 1, ...
  *                       512 | rows 16-31, ...
@@ -51,21 +52,28 @@
  *               the code's value
  *     4-bit     integers: bits 4 i .. 4 i + 3 of each half; counted from -8
  *
- * Of 8 bits, registers 0 and 1 are the first word's, 2 and 3 the second's. Its first register is the word, its second
- * what turns to the left leave of it:
+ * Of 8 bits, registers 0 and 1 are the first word's, 2 and 3 the second's. A word's first register has bits of the word
+ * itself, its second those that turns to the left bring:
  *
- *     e4m3      first: of each half bits 15 and 10 .. 4, a bf16 of 2^-120 times the code's value; second: the same
- * bits, 15 and 7 .. 4 after 4 turns, 10 .. 8 after 28 e5m2      first: bits 15 and 11 .. 5, 2^-112 times the value;
- * second: 11 .. 8, 6 and 5 after 8 turns, 15 and 7 after 3 integers  first: bits 7 .. 0, 2^-133 times the number, which
- * is counted from -128; second: after 24
+ *     e4m3      first: of each half bits 15 and 10 .. 4, a bf16 of 2^-120 times the code's value
+ *               second: of these, 15 and 7 .. 4 after 4 turns, 10 .. 8 after 28
+ *     e5m2      first: bits 15 and 11 .. 5, 2^-112 times the value
+ *               second: 11 .. 8, 6 and 5 after 8 turns, 15 and 7 after 3
+ *     integers  first: bits 7 .. 0, 2^-133 times the number, which is counted from -128; second: after 24 turns
+ *
+ * Of 6 bits, four of register i's come from the first plane's word, after 4 i turns to the left, and two from the
+ * second's:
+ *
+ *     e2m3      bits 7 .. 4; 15 and 8 after 2 i turns, of odd j 2 i + 8: 2^-126 times the code's value
+ *     e3m2      bits 8 .. 5; 15 and 9 after 4 i turns, of odd j 4 i + 1: 2^-124 times the value
  *
  * A block of scales covers `64 << scale_shift` columns, or with scale_shift 0 the groups of one chunk: for every 64
- * rows [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Of 8-bit codes a chunk has two groups, even if they
- * are one. Kernels multiply codes, which come in units far below 1, by what they make of scales in few instructions;
- * what is lacking then, the row's factor has:
+ * rows [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Of codes of more than 4 bits a chunk has two groups,
+ * even if they are one. Kernels multiply codes, which come in units far below 1, by what they make of scales in few
+ * instructions; what is lacking then, the row's factor has:
  *
- *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p modulo 256, of e4m3 + 120, of e5m2 + 112; factor
- *               2^p
+ *     f8_e8m0   a byte, the exponent of a bf16: the scale's + 126 - p modulo 256, of e3m2 + 124, of e4m3 + 120, of e5m2
+ *               + 112; factor 2^p
  *     f8_e4m3   as it is, worth 2^118 times its value; factor 2^8 times the global, or 2^-8 times one that divides
  *     bf16      the scale times 2^(129 - p), of 8-bit codes 2^(133 - p), a bf16; factor 2^p
  *     f16       the scale times 2^(17 - p), an f16, and behind it the zero point (8 where there is none) times -2^-17,

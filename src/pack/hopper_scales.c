@@ -34,8 +34,8 @@ static const element *element_of(const product *p)
     static const element in_bytes = { MOXIE_F4_E2M1, false, 6, 1 };
     static const element elements[] = {
         { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
-        { MOXIE_I4, true, 129, 0 },       { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },
-        { MOXIE_U8B128, true, 133, 0 },
+        { MOXIE_F6_E2M3, false, 126, 3 }, { MOXIE_F6_E3M2, false, 124, 4 }, { MOXIE_I4, true, 129, 0 },
+        { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },       { MOXIE_U8B128, true, 133, 0 },
     };
     if (p->to_bytes)
         return &in_bytes;
@@ -59,7 +59,7 @@ static bool is_mx(const product *p)
 /* Codes of 8 bits whose scales are factors of whole rows: their multipliers are all the same. */
 static bool is_by_row(const product *p)
 {
-    return is_wide(p) && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
+    return mox_dtype_bits(p->quant->element) == 8 && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
 }
 
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
@@ -340,7 +340,10 @@ static const char *other_groups(const product *p)
     if (is_by_row(p))
         return NULL;
     if (!element_of(p)->integer)
-        return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL : is_nvfp4(q) ? "16" : is_wide(p) ? "32 or all" : "32";
+        return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
+               : is_nvfp4(q)                            ? "16"
+               : mox_dtype_bits(q->element) == 8        ? "32 or all"
+                                                        : "32";
     const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= COLS);
     const bool even = q->group_cols == 32 || (group >= COLS && (group & (group - 1)) == 0);
     return whole || even ? NULL : "32, 64, 128, ... or all";
@@ -351,11 +354,12 @@ const char *mox_hopper_codes_refuse(const product *p, const char *name, char *bu
     const moxie_quant *q = p->quant;
     if (!is_held(p)) {
         char text[128];
-        snprintf(buffer, size,
-                 "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f8 with those of f8_e8m0, "
-                 "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
-                 "integers of 8 bits with one scale a row",
-                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
+        snprintf(
+            buffer, size,
+            "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of f8_e8m0, "
+            "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
+            "integers of 8 bits with one scale a row",
+            name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
     const char *others = other_groups(p);

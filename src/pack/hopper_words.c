@@ -8,7 +8,7 @@
 #include "pack/flip.h"
 #include "pack/hopper.h"
 
-enum { HALF = 8, ROW_BYTES = MOX_HOPPER_CODE_COLS / 2, WORDS = 4 };
+enum { HALF = 8, PLANE_BYTES = 32, WORDS = 4 }; /* bytes of a row that a plane has */
 enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows are too many streams to guess */
 
 /* A word of eight codes begins as nibbles: nibble i of each half is register i's code there, which is how integers
@@ -87,18 +87,6 @@ static uint32_t byte_code_of(const uint8_t *warp, int row, int col)
     return moved_back(word, IN_BYTES) >> (col % 4 * 8 + row / HALF * 4) & 15;
 }
 
-uint32_t mox_hopper_code_of(const moxie_quant *q, bool to_bytes, const uint8_t *warp, int row, int col)
-{
-    if (to_bytes)
-        return byte_code_of(warp, row, col);
-    const int bits = mox_dtype_bits(q->element);
-    const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
-    const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
-    uint32_t word;
-    memcpy(&word, warp + number / WORDS * MOX_HOPPER_PLANE + (lane * WORDS + number % WORDS) * 4, sizeof word);
-    return moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
-}
-
 /* Neighbouring bytes of rows r and r + 8, eight pairs, to a word of each of four lanes. */
 MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, int element)
 {
@@ -134,37 +122,123 @@ MOX_FLIP_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_store_words(to + q * (int)sizeof v[q], v[q]);
 }
 
+/* ---- 6 bits ---------------------------------------------------------------------------------------------------- */
+
+/* A code's half of a register: its sign in bit 15, its magnitude from bit `up` on. Four bits of it go to the plane of
+ * four words, turned to the right by 4 for each register, two to the plane of two words, turned by `each` for each
+ * register and by `odd` for every other 16 columns. */
+typedef struct sixes {
+    uint32_t four, two;
+    int up, each, odd;
+} sixes;
+
+static const sixes sixes_of_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8 };
+static const sixes sixes_of_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1 };
+
+static uint32_t six_of(const sixes *s, const uint8_t *warp, int lane, int j, int i, int half)
+{
+    uint32_t four, two;
+    memcpy(&four, warp + (lane * WORDS + j) * 4, sizeof four);
+    memcpy(&two, warp + MOX_HOPPER_PLANE + (lane * 2 + j / 2) * 4, sizeof two);
+    const uint32_t both = (TURNED(four, 4 * i) & s->four) | (TURNED(two, s->each * i + s->odd * (j % 2)) & s->two);
+    const uint32_t code = both >> 16 * half & 0xffff;
+    return (code >> 10 & 0x20) | (code >> s->up & 0x1f);
+}
+
+/* 64 dense codes, one a byte. */
+MOX_FLIP_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
+{
+    for (int i = 0; i < 16; i++) {
+        const uint32_t v = from[3 * i] | (uint32_t)from[3 * i + 1] << 8 | (uint32_t)from[3 * i + 2] << 16;
+        const uint32_t wide = (v & 0x3f) | (v << 2 & 0x3f00) | (v << 4 & 0x3f0000) | (v << 6 & 0x3f000000);
+        memcpy(to + 4 * i, &wide, sizeof wide);
+    }
+}
+
+#define TURNED_BACK(word, turn) TURNED(word, -(turn)&31)
+
+/* A chunk of rows r and r + 8, to both planes from `number`, of eight, on. */
+MOX_FLIP_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
+{
+    uint8_t a[MOX_HOPPER_CODE_COLS], b[MOX_HOPPER_CODE_COLS];
+    mox_words four[WORDS], two[2] = { { 0 } };
+    widen_sixes(low, a);
+    widen_sixes(high, b);
+    for (int j = 0; j < WORDS; j++) {
+        mox_v16u8 pairs[2];
+        interleave(a + 16 * j, b + 16 * j, pairs);
+        four[j] = (mox_words) { 0 };
+        for (int i = 0; i < 4; i++) {
+            const mox_words code = (mox_words)pairs[i / 2] >> (8 * (i % 2));
+            const mox_words half = (code & 0x00200020) << 10 | (code & 0x001f001f) << s->up;
+            four[j] |= TURNED_BACK(half & s->four, 4 * i);
+            two[j / 2] |= TURNED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
+        }
+    }
+    mox_flip_words(four);
+    for (int q = 0; q < WORDS; q++)
+        mox_store_words(to + (number * WORDS + q) * (int)sizeof four[q], four[q]);
+    uint8_t *second = to + MOX_HOPPER_PLANE + number * 2 * (int)sizeof two[0];
+    mox_store_words(second, __builtin_shufflevector(two[0], two[1], 0, 4, 1, 5));
+    mox_store_words(second + sizeof two[0], __builtin_shufflevector(two[0], two[1], 2, 6, 3, 7));
+}
+
+/* ---- a warp ---------------------------------------------------------------------------------------------------- */
+
+uint32_t mox_hopper_code_of(const moxie_quant *q, bool to_bytes, const uint8_t *warp, int row, int col)
+{
+    if (to_bytes)
+        return byte_code_of(warp, row, col);
+    const int bits = mox_dtype_bits(q->element);
+    const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
+    const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
+    uint32_t word;
+    if (bits == 6)
+        return six_of(q->element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, warp, lane, col / 16, i, col % 2);
+    memcpy(&word, warp + number / WORDS * MOX_HOPPER_PLANE + (lane * WORDS + number % WORDS) * 4, sizeof word);
+    return moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
+}
+
+/* Lanes 4 * number .. of a chunk, from a row r and its r + 8. */
+MOX_FLIP_INLINE void put_chunk(int element, int bits, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
+{
+    if (bits == 6)
+        put_sixes(element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, low, high, number, to);
+    for (int plane = 0; bits != 6 && plane < bits / 4; plane++)
+        put_plane(low + plane * PLANE_BYTES, high + plane * PLANE_BYTES, element, bits == 8,
+                  to + plane * MOX_HOPPER_PLANE + number * WORDS * (int)sizeof(mox_words));
+}
+
 /* Eight dense rows r and eight r + 8 (NULL: zeros), row by row, so that each cache line of theirs is read once. */
-MOX_FLIP_INLINE void put_rows(int element, bool bytes, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+MOX_FLIP_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                               int64_t high_stride, const mox_hopper_warp *place)
 {
-    static const uint8_t none[MOX_HOPPER_TOGETHER * 2 * ROW_BYTES];
-    const int planes = bytes ? 2 : 1;
+    static const uint8_t none[MOX_HOPPER_TOGETHER * MOX_HOPPER_CODE_COLS];
     for (int i = 0; i < HALF; i++) {
         const uint8_t *a = low != NULL ? low + i * low_stride : none, *b = high != NULL ? high + i * high_stride : none;
         __builtin_prefetch(a + AHEAD);
         __builtin_prefetch(b + AHEAD);
-        for (int c = 0; c < place->chunks * planes; c++)
-            put_plane(a + c * ROW_BYTES, b + c * ROW_BYTES, element, bytes,
-                      place->to + c / planes * place->chunk_bytes + c % planes * MOX_HOPPER_PLANE +
-                          i * WORDS * (int)sizeof(mox_words));
+        for (int c = 0; c < place->chunks; c++)
+            put_chunk(element, bits, a + c * 8 * bits, b + c * 8 * bits, i, place->to + c * place->chunk_bytes);
     }
 }
 
 void mox_hopper_put_warp(const moxie_quant *q, bool to_bytes, const uint8_t *low, int64_t low_stride,
                          const uint8_t *high, int64_t high_stride, const mox_hopper_warp *place)
 {
-#define PUT(element, bytes)                                                                                            \
-    case element: put_rows(element, bytes, low, low_stride, high, high_stride, place); break;
+#define PUT(element, bits)                                                                                             \
+    case element: put_rows(element, bits, low, low_stride, high, high_stride, place); break;
     switch (to_bytes ? IN_BYTES : (int)q->element) {
-        PUT(IN_BYTES, false)
-        PUT(MOXIE_F4_E2M1, false)
-        PUT(MOXIE_I4, false)
-        PUT(MOXIE_U4B8, false)
-        PUT(MOXIE_F8_E4M3, true)
-        PUT(MOXIE_F8_E5M2, true)
-        PUT(MOXIE_I8, true)
-        PUT(MOXIE_U8B128, true)
+        PUT(IN_BYTES, 4)
+        PUT(MOXIE_F4_E2M1, 4)
+        PUT(MOXIE_I4, 4)
+        PUT(MOXIE_U4B8, 4)
+        PUT(MOXIE_F6_E2M3, 6)
+        PUT(MOXIE_F6_E3M2, 6)
+        PUT(MOXIE_F8_E4M3, 8)
+        PUT(MOXIE_F8_E5M2, 8)
+        PUT(MOXIE_I8, 8)
+        PUT(MOXIE_U8B128, 8)
     default: break;
     }
 #undef PUT

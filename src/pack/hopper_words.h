@@ -9,7 +9,7 @@
 
 #include "quant/quant.h"
 
-#define MOX_HOPPER_PLANE    512 /* bytes: [32 lanes][4 words] */
+#define MOX_HOPPER_PLANE    512 /* bytes: [32 lanes][4 words]; of 6 bits the second has 2 words */
 #define MOX_HOPPER_TOGETHER 2   /* chunks that are packed at a time: a cache line or two of a row */
 
 /* Bytes of 16 rows in a chunk: of one warp. */

@@ -183,6 +183,6 @@ MOX_HOPPER_LAYOUT(mox_hopper_fragments)
 const mox_layout mox_layout_hopper_codes = {
     .number = 4,
     .name = "hopper_codes",
-    .summary = "codes of 4 and 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
+    .summary = "codes of 4, 6 and 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
     MOX_HOPPER_FUNCTIONS,
 };

@@ -82,7 +82,7 @@ static bool is_by_row(const place *p)
 
 static int64_t groups_of_chunk(const place *p)
 {
-    return to_bytes ? 4 : bits_of(p) == 8 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
+    return to_bytes ? 4 : bits_of(p) > 4 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
 }
 
 static int64_t scale_size(const place *p)
@@ -146,6 +146,26 @@ static double read_byte(const uint8_t *half, int64_t in, int64_t k)
     return (double)mox_format_of(MOXIE_F8_E4M3)->decode(code);
 }
 
+/* The same of 6-bit floats. */
+static double six_value(const place *p, const uint8_t *rows, int64_t in, int64_t k)
+{
+    const bool e2m3 = p->quant->element == MOXIE_F6_E2M3;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, j = k % 64 / 16;
+    const int i = (int)(in % 16 / 8 + k % 16 / 8 * 2), turn = e2m3 ? 2 * i + 8 * (int)(j % 2) : 4 * i + (int)(j % 2);
+    const uint8_t *warp = rows + in / 16 * 768;
+    uint32_t four, two, code = 0;
+    memcpy(&four, warp + lane * 16 + j * 4, 4);
+    memcpy(&two, warp + 512 + lane * 8 + j / 2 * 4, 4);
+    for (int bit = 0; bit < 16; bit++) {
+        const bool first = e2m3 ? bit >= 4 && bit < 8 : bit >= 5 && bit < 9;
+        const bool second = bit == 15 || bit == (e2m3 ? 8 : 9);
+        const int from = bit + (int)(k % 2) * 16 + 32 - (first ? 4 * i : turn);
+        if (first || second)
+            code |= ((first ? four : two) >> from % 32 & 1) << bit;
+    }
+    return (double)bf16(code);
+}
+
 /* What the kernel makes of product row n and column k: the factor in the register, and the scale. */
 static void read_weight(const place *p, int64_t n, int64_t k, double *value, double *scale)
 {
@@ -158,6 +178,8 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     memcpy(&word, chunk + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     if (to_bytes) {
         *value = read_byte(chunk + in / 64 * 2048, in % 64, k % 64);
+    } else if (bits_of(p) == 6) {
+        *value = six_value(p, chunk + in / 64 * 3072, in % 64, k);
     } else if (bits_of(p) == 8) {
         *value = byte_value(p, chunk + in / 64 * 4096, in % 64, k);
     } else if (p->quant->element == MOXIE_F4_E2M1) {
@@ -252,7 +274,9 @@ static uint32_t any_e8m0(test_rng *rng, moxie_dtype element, bool high)
     if (to_bytes)
         return (uint32_t)(high ? test_range(rng, 1, 254) : test_range(rng, 0, 248));
     const int least = element == MOXIE_F8_E4M3 ? 3 : element == MOXIE_F8_E5M2 ? 10 : 0;
-    const int to_end = element == MOXIE_F8_E4M3 ? 131 : element == MOXIE_F8_E5M2 ? 132 : 133;
+    const int to_end = element == MOXIE_F8_E4M3 || element == MOXIE_F6_E2M3   ? 131
+                       : element == MOXIE_F8_E5M2 || element == MOXIE_F6_E3M2 ? 132
+                                                                              : 133;
     return (uint32_t)(high ? test_range(rng, 254 - to_end, 254) : test_range(rng, least, 128));
 }
 
@@ -334,6 +358,10 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
                                  .group_rows = PICK(rng, rows),
                                  .group_cols = -1 };
     const moxie_quant grouped = { .element = PICK(rng, ints), .scale = MOXIE_BF16, .group_cols = group };
+    moxie_quant six = mx;
+    six.element = test_below(rng, 2) == 0 ? MOXIE_F6_E2M3 : MOXIE_F6_E3M2;
+    if (packing != TEST_WORDS) /* six bits fill none */
+        check_quant(rng, &six, packing);
     check_quant(rng, &mx, packing);
     check_quant(rng, &by_row, packing);
     check_quant(rng, &grouped, packing);
