@@ -6,10 +6,7 @@
 
 #include "cuda/device/device_launch.cuh"
 
-/* Compiled for the same generations as all kernels but those of one. */
-static __global__ void any_kernel() {}
-
-bool mox_device_has_dependent_code()
+bool mox_device_has_dependent_code(const void *kernel)
 {
     enum { DEVICES = 64, UNKNOWN = 0, ABSENT, PRESENT };
     static std::atomic<int> known[DEVICES];
@@ -19,7 +16,7 @@ bool mox_device_has_dependent_code()
     int found = known[device].load(std::memory_order_relaxed);
     if (found == UNKNOWN) {
         cudaFuncAttributes attributes;
-        if (cudaFuncGetAttributes(&attributes, any_kernel) != cudaSuccess) {
+        if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
             (void)cudaGetLastError(); /* else the launch would be taken for the failure */
             return false;
         }

@@ -21,8 +21,9 @@
 #include <cuda_runtime.h>
 
 /* True when the current device runs code that was compiled for sm_90 or later, in which mox_grid_wait() waits. In older
- * code, and in what a driver makes of it for devices that came later, it does nothing. Thread-safe. */
-bool mox_device_has_dependent_code();
+ * code, and in what a driver makes of it for devices that came later, it does nothing. What the first kernel that is asked
+ * for has, all have: they are compiled for the same generations, but for those of one. Thread-safe. */
+bool mox_device_has_dependent_code(const void *kernel);
 
 /* `attribute` must live until the launch. */
 static inline cudaLaunchConfig_t mox_device_config(dim3 grid, dim3 block, size_t shared, void *stream, bool dependent,
@@ -46,8 +47,8 @@ static inline cudaError_t mox_device_launch_dependent(void (*kernel)(PARAMETERS.
                                                       size_t shared, void *stream, const ARGS &...args)
 {
     cudaLaunchAttribute attribute;
-    const cudaLaunchConfig_t config =
-        mox_device_config(grid, block, shared, stream, mox_device_has_dependent_code(), &attribute);
+    const bool dependent = mox_device_has_dependent_code(reinterpret_cast<const void *>(kernel));
+    const cudaLaunchConfig_t config = mox_device_config(grid, block, shared, stream, dependent, &attribute);
     return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
 }
 

@@ -74,8 +74,7 @@ __global__ void __launch_bounds__(BULK_THREADS) read_bulk(const __grid_constant_
 #endif
 }
 
-template <bool E4M3>
-__global__ void __launch_bounds__(MMA_THREADS) multiply(const __grid_constant__ mox_cuda_limits_args args)
+template <bool E4M3> __device__ __forceinline__ void multiply_all(const mox_cuda_limits_args &args)
 {
 #if __CUDA_ARCH__ >= 890
     constexpr bool runs = true;
@@ -108,6 +107,14 @@ __global__ void __launch_bounds__(MMA_THREADS) multiply(const __grid_constant__ 
     }
 }
 
+__global__ void __launch_bounds__(MMA_THREADS) multiply(const __grid_constant__ mox_cuda_limits_args args, bool e4m3)
+{
+    if (e4m3)
+        multiply_all<true>(args);
+    else
+        multiply_all<false>(args);
+}
+
 } // namespace
 
 moxie_status mox_cuda_limits_read_loads_launch(const mox_cuda_limits_args *args, mox_cuda_stream stream,
@@ -130,14 +137,14 @@ moxie_status mox_cuda_limits_read_bulk_launch(const mox_cuda_limits_args *args, 
 moxie_status mox_cuda_limits_bf16_mma_launch(const mox_cuda_limits_args *args, mox_cuda_stream stream,
                                              moxie_error *error)
 {
-    multiply<false><<<args->multiprocessors, MMA_THREADS, 0, (cudaStream_t)stream>>>(*args);
+    multiply<<<args->multiprocessors, MMA_THREADS, 0, (cudaStream_t)stream>>>(*args, false);
     return mox_cuda_launched("probe bf16_mma", error);
 }
 
 moxie_status mox_cuda_limits_e4m3_mma_launch(const mox_cuda_limits_args *args, mox_cuda_stream stream,
                                              moxie_error *error)
 {
-    multiply<true><<<args->multiprocessors, MMA_THREADS, 0, (cudaStream_t)stream>>>(*args);
+    multiply<<<args->multiprocessors, MMA_THREADS, 0, (cudaStream_t)stream>>>(*args, true);
     return mox_cuda_launched("probe e4m3_mma", error);
 }
 
