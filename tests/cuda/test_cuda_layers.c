@@ -139,6 +139,45 @@ static void random_layers_decoded_to_bytes(void **state)
     walk_hopper(&limits, test_seed(27501), "hopper_codes8");
 }
 
+/* A layer of some size of every format that is decoded. */
+static void every_decoded_format(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(45000);
+    test_cuda_set_device("sm_90");
+    for (int i = 0; i < test_weight_quant_count; i++) {
+        const test_weight_quant *which = &test_weight_quants[i];
+        const test_layer_limits limits = { .tokens = 13,
+                                           .experts = 3,
+                                           .largest = 150,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .decoded = true,
+                                           .weight = which };
+        test_layer layer;
+        moxie_error error = { 0 };
+        if (!test_layer_decodes(&which->quant))
+            continue;
+        for (;; test_layer_free(&layer)) {
+            test_rng rng = { ++seed };
+            test_layer_make(&layer, &rng, &limits);
+            if (layer.config.hidden > 64 && layer.config.intermediate > 64 && strstr(layer.text, "fill random") != NULL)
+                break;
+        }
+        memset(times_chosen, 0, sizeof times_chosen);
+        const char *what = check_layer(&layer, &error);
+        const bool is_taken = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
+        int decoded = 0;
+        for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
+            if (strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.layout, "hopper_codes") == 0)
+                decoded += times_chosen[r];
+        if (what != NULL || (decoded < 2 && is_taken))
+            fail_msg("%s: %s (seed %llu)", layer.text, what != NULL ? what : "rows that decode are not chosen",
+                     (unsigned long long)seed);
+        test_layer_free(&layer);
+    }
+}
+
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* The output of the first `tokens` tokens. */
@@ -530,6 +569,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_decoded_to_bytes, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),

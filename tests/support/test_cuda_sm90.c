@@ -169,6 +169,11 @@ static double bf16(uint32_t bits)
     return (double)mox_load(MOXIE_BF16, &code);
 }
 
+static uint32_t turned(uint32_t word, int32_t turn)
+{
+    return (uint32_t)(((uint64_t)word << 32 | word) << turn >> 32);
+}
+
 /* A weight of 8 bits of layout hopper_codes, as the arguments have it. */
 static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
@@ -181,10 +186,27 @@ static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t r
     assert_int_equal(a->scale_bytes, 256 * size);
     memcpy(&word, base + k / 64 * rows * 64 + in / 16 * 1024 + number / 4 * 512 + lane * 16 + number % 4 * 4, 4);
     for (int i = 0; i < 2; i++)
-        code |= (uint32_t)(((uint64_t)word << 32 | word) << form->turn[i] >> 32) & form->second[i];
+        code |= turned(word, form->turn[i]) & form->second[i];
     code = (in % 16 / 8 == 0 ? word & form->first : code) >> 16 * (k % 2) & 0xffff;
     return (bf16(code) + bf16(form->minus & 0xffff)) *
            (size == 2 ? (double)mox_load(MOXIE_BF16, scales + 2 * at) : bf16((uint32_t)scales[at] << 7));
+}
+
+/* Of 6 bits. */
+static double decoded_six(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2, j = k % 64 / 16;
+    const uint8_t *warp = base + k / 64 * rows * 48 + in / 16 * 768;
+    const uint8_t *scales = base + a->chunks * rows * 48 + k / 64 * rows * 2;
+    uint32_t four, two;
+    assert_true(a->scale_bytes == 256 && a->scale_shift == 0);
+    memcpy(&four, warp + lane * 16 + j * 4, 4);
+    memcpy(&two, warp + 512 + lane * 8 + j / 2 * 4, 4);
+    const uint32_t code =
+        (turned(four, 4 * (int32_t)i) & a->sixes.four) | (turned(two, a->sixes.turn[j % 2][i]) & a->sixes.two);
+    return bf16(code >> 16 * (k % 2) & 0xffff) *
+           bf16((uint32_t)scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32] << 7);
 }
 
 /* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
@@ -199,7 +221,9 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const int64_t size = floats ? 1 : f16 ? 4 : 2, groups = whole ? 1 : nvfp4 ? 4 : 2;
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
-    uint32_t word, turned;
+    uint32_t word, placed;
+    if (p->kind == MOX_SM90_MXFP6)
+        return decoded_six(p, base, rows, in, k);
     if (p->kind == MOX_SM90_BYTES)
         return decoded_byte(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
@@ -209,10 +233,10 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
                (double)mox_load(MOXIE_F16, scales + at * 4);
     if (!floats)
         return (bf16(code << 4) - ldexp(8, -129)) * (double)mox_load(MOXIE_BF16, scales + at * 2);
-    turned = (uint32_t)(((uint64_t)word << 32 | word) << turns[i] >> 32);
+    placed = turned(word, turns[i]);
     if (i == 3)
-        turned = (turned & ~UINT32_C(0x00400040)) | ((word << 6 | word >> 26) & 0x00400040);
-    return bf16(turned >> (16 * (k % 2)) & 0x81c0) *
+        placed = (placed & ~UINT32_C(0x00400040)) | (turned(word, 6) & 0x00400040);
+    return bf16(placed >> (16 * (k % 2)) & 0x81c0) *
            (nvfp4 ? ldexp(bf16((uint32_t)scales[at] << 4), 238) : bf16((uint32_t)scales[at] << 7));
 }
 
@@ -353,9 +377,9 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
                          bool dependent)
 {
     (void)context, (void)dependent;
-    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F8_E4M3, MOXIE_BF16, MOXIE_BF16,   MOXIE_BF16,
-                                          MOXIE_BF16, MOXIE_F16, MOXIE_F16,     MOXIE_BF16, MOXIE_F8_E4M3 };
-    gemm_problem p = { .a = a, .kind = element, .element = dtypes[element], .scales = MOX_SM90_SCALES(element) };
+    const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
+    gemm_problem p = { .a = a, .kind = element, .scales = MOX_SM90_SCALES(element) };
+    p.element = p.scales > 0 ? MOXIE_F8_E4M3 : f16 ? MOXIE_F16 : MOXIE_BF16;
     p.size = p.scales > 0 ? 1 : 2;
     p.per = 128 / p.size;
     own_list own;

@@ -180,6 +180,8 @@ static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
 static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
 {
     const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
+    if (q->element == MOXIE_F6_E2M3 || q->element == MOXIE_F6_E3M2)
+        return dtype == MOXIE_BF16;
     if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
         return dtype == MOXIE_BF16 && (by_row || mx);
     if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
@@ -190,9 +192,16 @@ static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
            (dtype == MOXIE_F16 || !q->has_zero);
 }
 
+bool test_layer_decodes(const moxie_quant *weight)
+{
+    return is_decoded(weight, MOXIE_BF16) || is_decoded(weight, MOXIE_F16);
+}
+
 static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
 {
     const test_weight_quant *weight;
+    if (limits->weight != NULL)
+        return limits->weight;
     do
         weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
@@ -359,7 +368,8 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     moxie_layer_config *c = &out->config;
     do
         c->dtype = any_float(rng);
-    while ((limits->mma || limits->decoded || limits->short_groups) && c->dtype == MOXIE_F32);
+    while (((limits->mma || limits->decoded || limits->short_groups) && c->dtype == MOXIE_F32) ||
+           (limits->decoded && limits->weight != NULL && !is_decoded(&limits->weight->quant, c->dtype)));
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)

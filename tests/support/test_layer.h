@@ -21,9 +21,10 @@ typedef struct test_layer_limits {
     bool plain_acts;    /* no activation rule that looks at the whole batch */
     bool no_parallel;   /* all experts are local */
     bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
-    bool decoded;       /* weights of 4 and 8 bits that GPUs decode to 16, and activations of those */
+    bool decoded;       /* weights of 4, 6 and 8 bits that GPUs decode to 16, and activations of those */
     bool to_bytes;      /* MXFP4, decoded to 8 bits, and activations of FP8 */
     bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
+    const test_weight_quant *weight; /* of all experts; NULL: any */
 } test_layer_limits;
 
 #define TEST_LAYER_BLOCKS 32
@@ -41,6 +42,9 @@ typedef struct test_layer {
     int n_blocks;
     char text[512]; /* what it is, for a failing test */
 } test_layer;
+
+/* Whether GPUs decode such weights to 16 bits, for some type of activations. */
+bool test_layer_decodes(const moxie_quant *weight);
 
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
 void test_layer_free(test_layer *layer);

@@ -5,8 +5,8 @@
  *
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
- *     sm90_codes       by bf16, decoded: f4_e2m1, f8 with exponents for scales, f8 and integers of 8 bits with one
- *                      scale a row
+ *     sm90_codes       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
+ *                      with one scale a row
  *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
  *                      (class W16), by as many: bf16 where their scales are, f16 where those are
  *     sm90_codes8      f4_e2m1 in groups of 32, decoded to e4m3, by e4m3 with a scale for every 32 columns, every 128
@@ -100,6 +100,8 @@ static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
     const bool by_row = mox_group_cols(weight, cols) >= cols;
     switch (weight->element) {
     case MOXIE_F4_E2M1:
+    case MOXIE_F6_E2M3:
+    case MOXIE_F6_E3M2:
     case MOXIE_F8_E4M3:
     case MOXIE_F8_E5M2: return exactly;
     case MOXIE_I8:
@@ -116,7 +118,7 @@ static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, 
     char text[128];
     if (!decodes(problem, exactly))
         return mox_refuse(why, "", "decodes weights of %s, %s has %s",
-                          exactly ? "f4_e2m1 and f8, and 8-bit integers with one scale a row"
+                          exactly ? "f4_e2m1, f6 and f8, and 8-bit integers with one scale a row"
                                   : "i4 and u4b8, and 8-bit integers with scales of groups",
                           name_of(problem), mox_quant_describe(weight, text, sizeof text));
     if (!mox_quant_is_none(problem->act))

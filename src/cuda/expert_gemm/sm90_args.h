@@ -97,7 +97,14 @@ typedef enum mox_sm90_element {
 #define MOX_SM90_SCALES(element) ((element) == MOX_SM90_E4M3 ? 1 : (element) == MOX_SM90_MXFP4_E4M3 ? 4 : 0)
 
 /* Bytes of 128 rows of a chunk that is decoded: 64 columns, for e4m3 128. */
-#define MOX_SM90_CODES_BYTES(element) ((element) == MOX_SM90_BYTES || (element) == MOX_SM90_MXFP4_E4M3 ? 8192 : 4096)
+#define MOX_SM90_CODES_BYTES(element)                                                                                  \
+    ((element) == MOX_SM90_BYTES || (element) == MOX_SM90_MXFP4_E4M3 ? 8192 : (element) == MOX_SM90_MXFP6 ? 6144 : 4096)
+
+/* What codes of 6 bits are (sm90_decode_mxfp6.cuh). Bits are those of a pair of bf16. */
+typedef struct mox_sm90_sixes {
+    uint32_t four, two; /* bits from the first plane's word, from the second's, */
+    int32_t turn[2][4]; /* turned left by so many: [every other 16 columns][register] */
+} mox_sm90_sixes;
 
 /* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_bytes.cuh).
  * Bits are those of a pair of bf16. */
@@ -161,6 +168,7 @@ typedef struct mox_sm90_args {
     int32_t row_bytes;                /* of a row's codes in a tile; the last chunk may be half */
     int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
     mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
+    mox_sm90_sixes sixes;             /* of MOX_SM90_MXFP6 */
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */

@@ -17,6 +17,7 @@
 #include "cuda/expert_gemm/sm90_decode_bytes.cuh"
 #include "cuda/expert_gemm/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
+#include "cuda/expert_gemm/sm90_decode_mxfp6.cuh"
 #include "cuda/expert_gemm/sm90_decode_nvfp4.cuh"
 #include "cuda/expert_gemm/sm90_tile.cuh"
 

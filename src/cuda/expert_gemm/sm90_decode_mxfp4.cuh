@@ -21,6 +21,12 @@ __device__ __forceinline__ void mox_sm90_place_e2m1(uint32_t (&a)[4], uint32_t w
     a[3] = mox_bf16x2_mul((__funnelshift_l(word, word, 14) & ALL_BUT_LAST) | last, high);
 }
 
+/* The scale of row r (bytes 0, 1) or r + 8 (2, 3), in both halves. */
+__device__ __forceinline__ uint32_t mox_sm90_exponent(uint32_t scales, int byte)
+{
+    return __byte_perm(scales, 0, 0x4440 + byte) * 0x00800080;
+}
+
 /* Scales: row r's two, row r + 8's two. */
 struct mox_sm90_decode_mxfp4 : mox_sm90_plain_scales<uint32_t> {
     static constexpr bool F16 = false;
@@ -28,13 +34,7 @@ struct mox_sm90_decode_mxfp4 : mox_sm90_plain_scales<uint32_t> {
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
     {
-        mox_sm90_place_e2m1(a, word, exponent(m, j / 2), exponent(m, 2 + j / 2));
-    }
-
-  private:
-    static __device__ __forceinline__ uint32_t exponent(scales s, int byte)
-    {
-        return __byte_perm(s, 0, 0x4440 + byte) * 0x00800080;
+        mox_sm90_place_e2m1(a, word, mox_sm90_exponent(m, j / 2), mox_sm90_exponent(m, 2 + j / 2));
     }
 };
 

@@ -126,6 +126,8 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, co
     case MOXIE_I8:
     case MOXIE_U8B128: return MOX_SM90_BYTES;
     case MOXIE_F16: return MOX_SM90_F16;
+    case MOXIE_F6_E2M3:
+    case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
     case MOXIE_F4_E2M1:
         if (act->element != MOXIE_DTYPE_NONE)
             return MOX_SM90_MXFP4_E4M3;
@@ -184,6 +186,13 @@ static inline mox_sm90_choices mox_sm90_few_of(const mox_cuda_expert_gemm_args *
     return few ? choices : none;
 }
 
+static inline mox_sm90_sixes mox_sm90_sixes_of(moxie_dtype element)
+{
+    const mox_sm90_sixes e2m3 = { 0x00f000f0, 0x81008100, { { 0, 2, 4, 6 }, { 8, 10, 12, 14 } } };
+    const mox_sm90_sixes e3m2 = { 0x01e001e0, 0x82008200, { { 0, 4, 8, 12 }, { 1, 5, 9, 13 } } };
+    return element == MOXIE_F6_E2M3 ? e2m3 : e3m2;
+}
+
 /* Multipliers of groups are 16 bits each, others a byte that is the exponent of a bf16. */
 static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scale_bytes)
 {
@@ -233,6 +242,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->scale_bytes = a->tiles.scale_bytes;
     g->scale_shift = a->tiles.scale_shift - mox_sm90_has_halves(a);
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
+    g->sixes = mox_sm90_sixes_of(a->weight.element);
     g->bytes = mox_sm90_bytes_of(a->weight.element, g->scale_bytes);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;

@@ -7,7 +7,7 @@
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
- *     stage of codes              together x 4096 or 8192 codes of weights | their scales | together x (rows x 128 tokens)
+ *     stage of codes              together x 4096, 6144 or 8192 codes of weights | their scales | together x (rows x 128 tokens)
  *     stage of codes for e4m3     together x 8192 codes of weights | their scales | together x 4 floats a column |
  *                                 together x (rows x 128 tokens)
  *

@@ -30,6 +30,22 @@ struct mox_sm90_codes_of_4 {
     }
 };
 
+/* One and a half: four bits of each code, two. */
+struct mox_sm90_codes_of_6 {
+    static constexpr int WARP_BYTES = 768;
+    uint4 fours;
+    uint2 twos;
+
+    static __device__ __forceinline__ mox_sm90_codes_of_6 load(const uint8_t *warp, int lane)
+    {
+        return { ((const uint4 *)warp)[lane], ((const uint2 *)(warp + 512))[lane] };
+    }
+    __device__ __forceinline__ uint2 part(int j) const
+    {
+        return make_uint2(j == 0 ? fours.x : j == 1 ? fours.y : j == 2 ? fours.z : fours.w, j < 2 ? twos.x : twos.y);
+    }
+};
+
 /* Two planes: of columns 0-31, 32-63. */
 struct mox_sm90_codes_of_8 {
     static constexpr int WARP_BYTES = 1024;
