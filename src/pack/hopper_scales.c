@@ -196,20 +196,29 @@ static uint32_t shifted(moxie_dtype dtype, const wide_form *form, uint32_t code,
     return mox_format_of(dtype)->encode(ldexpf(wide_value(dtype, code), shift));
 }
 
-static uint32_t multiplier(const product *p, uint32_t code, int power)
+/* How a row's multipliers come from scales, found once. */
+typedef struct scaling {
+    moxie_dtype dtype;
+    const wide_form *form; /* NULL: bytes */
+    int shift;             /* of exponents; 0 of e4m3 */
+} scaling;
+
+static scaling scaling_of(const product *p, int power)
 {
     const wide_form *form = form_of(p->quant);
-    if (form != NULL)
-        return shifted(p->quant->scale, form, code, form->unit - power);
-    return p->quant->scale == MOXIE_F8_E4M3 ? code : (code + (uint32_t)(element_of(p)->unit - power)) & 255;
+    const int unit = form != NULL ? form->unit : element_of(p)->unit;
+    return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
 
-static uint32_t scale_of_multiplier(const product *p, uint32_t stored, int power)
+static uint32_t multiplier(const scaling *s, uint32_t code)
 {
-    const wide_form *form = form_of(p->quant);
-    if (form != NULL)
-        return mox_format_of(p->quant->scale)->encode(ldexpf(wide_value(p->quant->scale, stored), power - form->unit));
-    return p->quant->scale == MOXIE_F8_E4M3 ? stored : (stored - (uint32_t)(element_of(p)->unit - power)) & 255;
+    return s->form != NULL ? shifted(s->dtype, s->form, code, s->shift) : (code + (uint32_t)s->shift) & 255;
+}
+
+static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
+{
+    return s->form != NULL ? mox_format_of(s->dtype)->encode(ldexpf(wide_value(s->dtype, stored), -s->shift))
+                           : (stored - (uint32_t)s->shift) & 255;
 }
 
 /* The one multiplier of rows that have factors for scales, as a byte: 2^unit, or the greatest there is; and the
@@ -248,12 +257,12 @@ void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t r
         memset(to, (int)row_multiplier(p, &lacks), (size_t)copies);
         return;
     }
-    const int power = row_power(p, from, row, &exact);
+    const scaling by = scaling_of(p, row_power(p, from, row, &exact));
     const scale_row scales = row_of(&from->scale, r);
     for (int64_t first = 0; first < from->scale.cols; first += own, to += apart)
         for (int64_t i = 0; i < own * copies && first + i / copies < from->scale.cols; i++) {
             const int64_t g = first + i / copies;
-            uint32_t stored = multiplier(p, code_at(&scales, g), power); /* low bytes first */
+            uint32_t stored = multiplier(&by, code_at(&scales, g)); /* low bytes first */
             if (bytes == 4)
                 stored |= (ZERO_SIGN | zero_of(p, from, r, g) << ZERO_BIT) << 16;
             memcpy(to + (size_t)i * bytes, &stored, bytes);
@@ -271,10 +280,11 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -lacks));
         return;
     }
+    const scaling by = scaling_of(p, ilogbf(factor));
     for (int64_t g = 0; g < to->scale.cols; g++) {
         uint32_t stored = 0;
         memcpy(&stored, from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes, bytes);
-        mox_grid_store(&to->scale, r, g, scale_of_multiplier(p, stored & 0xffff, ilogbf(factor)));
+        mox_grid_store(&to->scale, r, g, scale_of_multiplier(&by, stored & 0xffff));
         const float zero = (float)(stored >> (16 + ZERO_BIT) & 31) - (float)MOX_PANEL_ZERO_BIAS;
         if (p->quant->has_zero)
             mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero, -to->zero_add));
