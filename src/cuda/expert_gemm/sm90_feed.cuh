@@ -32,6 +32,9 @@ __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args
         mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4, policy);
 }
 
+/* The last chunk may be half a chunk, decoded for e4m3. Others need not count: their producers have no registers for it. */
+template <int ELEMENT> constexpr bool mox_sm90_has_half = MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) > 0;
+
 /* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
@@ -46,7 +49,9 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
             mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
-                              piece.rows * min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES),
+                              piece.rows * (mox_sm90_has_half<ELEMENT> ?
+                                                min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES) :
+                                                ROW_BYTES),
                               mox_policy_read_once());
         left -= count;
     }
@@ -89,7 +94,8 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                const uint32_t codes = min(chunks * chunk, all - k * chunk);
+                const uint32_t codes =
+                    mox_sm90_has_half<ELEMENT> ? min(chunks * chunk, all - k * chunk) : chunks * chunk;
                 mox_mbarrier_arrive_expect(full, codes + blocks * block);
                 if (piece.rows > 0) {
                     mox_bulk_copy_by(stage, tile + (uint64_t)k * chunk, codes, full, policy);
