@@ -94,7 +94,7 @@ template <class A, class B> static inline typename std::common_type<A, B>::type 
 
 static inline void __syncthreads()
 {
-    emulated_meet(0, 384); /* what all these kernels have */
+    emulated_meet_block();
 }
 static inline void __syncwarp()
 {

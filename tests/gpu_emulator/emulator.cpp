@@ -240,6 +240,11 @@ void emulated_meet(unsigned id, unsigned threads)
     (void)all_met(&own_block().barriers[id], threads);
 }
 
+void emulated_meet_block()
+{
+    emulated_meet(0, static_cast<unsigned>(the.threads.size() / the.blocks.size()));
+}
+
 void emulated_meet_cluster()
 {
     (void)all_met(&the.cluster, static_cast<unsigned>(the.threads.size()));

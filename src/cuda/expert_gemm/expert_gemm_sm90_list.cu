@@ -158,9 +158,7 @@ static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
     const uint32_t codes = MOX_SM90_CODES_BYTES(element), scales = (uint32_t)args->scale_bytes;
     const bool decoded = MOX_SM90_DECODES(element), to_bytes = decoded && MOX_SM90_SCALES(element) > 0;
-    const int32_t two = to_bytes ? 64 : 128; /* columns of tokens that leave room for two */
-    const int32_t room = !decoded ? 1 : args->most <= 16 ? 4 : args->most <= two ? 2 : 1;
-    args->together = to_bytes ? room : max(room * 4096 / (int32_t)codes, 1);
+    args->together = MOX_SM90_TOGETHER(element, args->most);
     args->token_scales_at = (uint32_t)args->together * (codes + scales);
     const uint32_t token_scales = to_bytes ? (uint32_t)(args->together * args->most * 16) : 0;
     args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
@@ -174,7 +172,8 @@ static uint32_t make_ring(mox_sm90_element element, mox_sm90_args *args)
 {
     fill_stage(element, args);
     const uint32_t most = args->few.ids != nullptr ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
-    args->stages = (int32_t)min((MOX_SM90_SHARED - MOX_SM90_FRONT) / args->stage_bytes, most);
+    const uint32_t room = MOX_SM90_SHARED / (uint32_t)args->shares - MOX_SM90_RESERVED - MOX_SM90_FRONT;
+    args->stages = (int32_t)min(room / args->stage_bytes, most);
     return MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
 }
 
@@ -221,7 +220,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     if (error != cudaSuccess)
         return error;
     cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = mox_device_config(blocks, MOX_SM90_THREADS, shared, stream, dependent, attributes);
+    cudaLaunchConfig_t config = mox_device_config(blocks, MOX_SM90_THREADS(element, args->most), shared, stream, dependent, attributes);
     if (args->paired) {
         attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };

@@ -16,7 +16,7 @@
  * Of few pairs, every block makes the list from the choices themselves (sm90_few.cuh), and so need not wait for anyone
  * before its weights are on their way.
  *
- * The blocks (or pairs) of a launch, one block for each multiprocessor, take jobs in turn while more than two rounds
+ * The blocks (or pairs) of a launch, one or two for each multiprocessor, take jobs in turn while more than two rounds
  * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
  * next. Who ends it goes on from the very accumulators of who began it (`state`), and does so last, when that one,
  * which did so first, is long done. Each accumulator travels in one word with a tag that says it is there: a fence
@@ -42,6 +42,7 @@
 #define MOX_SM90_MOST_CODES_COLUMNS  256 /* with codes, whose decoding needs registers too */
 #define MOX_SM90_MOST_BYTES_COLUMNS  176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_MOST_CODES8_COLUMNS 128 /* with both */
+#define MOX_SM90_NARROW_COLUMNS      32  /* of token tiles that have a kernel of their own */
 #define MOX_SM90_GROUPS              2   /* consumer warpgroups: 64 rows each */
 
 #define MOX_SM90_FEW_PAIRS 64 /* whose list every block makes: two a lane */
@@ -117,6 +118,21 @@ typedef struct mox_sm90_bytes {
     uint32_t select[2][2], times; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
 } mox_sm90_bytes;
 
+/* Blocks that fit a multiprocessor. Decoding to 16 bits keeps it busy only with four warps a scheduler, and narrow
+ * tiles leave the registers for them. */
+#define MOX_SM90_BLOCKS(element, most)                                                                                 \
+    (MOX_SM90_DECODES(element) && MOX_SM90_SCALES(element) == 0 && (most) <= MOX_SM90_NARROW_COLUMNS ? 2 : 1)
+
+/* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is
+ * much. */
+#define MOX_SM90_TOGETHER(element, most)                                                                               \
+    (!MOX_SM90_DECODES(element) ? 1                                                                                    \
+     : MOX_SM90_SCALES(element) > 0                                                                                    \
+         ? ((most) <= 16   ? 4                                                                                         \
+            : (most) <= 64 ? 2                                                                                         \
+                           : 1)                                                                                        \
+         : ((most) <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / MOX_SM90_CODES_BYTES(element))
+
 /* Makes the list. */
 typedef struct mox_sm90_list_args {
     const int64_t *offsets; /* [slots + 1] pairs */
@@ -172,6 +188,7 @@ typedef struct mox_sm90_args {
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
+    int32_t shares; /* blocks of a multiprocessor, up to MOX_SM90_BLOCKS */
     int32_t most;   /* columns of a token tile */
     int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_codes.cuh - the inner loop for weights that are decoded: a warpgroup takes its 64 rows of a chunk from shared memory
- * to registers, decodes them there to 16 bits, and multiplies them, as operand A, by tokens in shared memory.
+ * sm90_codes.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared memory to
+ * registers, decodes them there to 16 bits, and multiplies them, as operand A, by tokens in shared memory.
  *
- *     columns 0-31 of a chunk    decode | MMA MMA |
- *     columns 32-63                     | decode  | MMA MMA |
- *     words of the next chunk                     | load    |
+ *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
+ *                   columns 32-63                     | decode  | MMA MMA |
+ *                   words of the next chunk                     | load    |
+ *     warp          the same with MMAs of its own, 8 tokens each, whose operand it brings to registers
  *
- * The MMAs of one half run while the other is decoded, and the other warpgroup's beside both. A product is the chain of
- * additions that weights of 16 bits have.
+ * A product is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add alike, to the bit
+ * (measured, docs/kernels-cuda.md).
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
+
+#include <type_traits>
 
 #include "cuda/expert_gemm/sm90_codes8.cuh"
 #include "cuda/expert_gemm/sm90_decode_bytes.cuh"
@@ -20,6 +23,7 @@
 #include "cuda/expert_gemm/sm90_decode_mxfp6.cuh"
 #include "cuda/expert_gemm/sm90_decode_nvfp4.cuh"
 #include "cuda/expert_gemm/sm90_tile.cuh"
+#include "cuda/ptx/ptx_mma.cuh"
 
 template <int ELEMENT> struct mox_sm90_decoder_of;
 #define MOX_SM90_CODES(name, file)                                                                                          \
@@ -29,93 +33,190 @@ template <int ELEMENT> struct mox_sm90_decoder_of;
 #include "cuda/expert_gemm/sm90_elements.def"
 #undef MOX_SM90_CODES
 
-/* Where the loop is: chunk `k` of the product is number `in` of the stage at `at`. */
-struct mox_sm90_chunk {
-    mox_sm90_cursor at;
-    int k, in;
-};
-
 /* One thread's codes of a chunk, two rows of 64 columns, and their scales. */
 template <class DECODER> struct mox_sm90_words {
     typename DECODER::codes codes;
     typename DECODER::scales scales;
 };
 
-template <class DECODER>
-__device__ __forceinline__ mox_sm90_words<DECODER> mox_sm90_load_words(const mox_sm90_args &args, const uint8_t *stage,
-                                                                       const mox_sm90_chunk &c, int rows,
-                                                                       const mox_sm90_place &me)
+/* Where a thread finds those of a stage's chunks, the first of which is chunk `k`. */
+template <class DECODER> struct mox_sm90_view {
+    static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
+    const mox_sm90_args &args;
+    const uint8_t *codes, *scales;
+    int k, lane;
+
+    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first, const mox_sm90_place &me)
+        : args(a), k(first), lane(me.lane)
+    {
+        const int warp = 4 * me.group + me.warp;
+        codes = stage + warp * DECODER::codes::WARP_BYTES;
+        scales = stage + args.together * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
+    }
+
+    __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
+    {
+        const int block = DECODER::BY_CHUNK ? i : ((k + i) >> args.scale_shift) - (k >> args.scale_shift);
+        return { DECODER::codes::load(codes + i * CODES_BYTES, lane),
+                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args) };
+    }
+};
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* By a warpgroup: MMAs of one half run while the next is decoded. */
+template <class DECODER, int N> struct mox_sm90_by_warpgroup {
+    static constexpr bool ALONE = false;
+    uint32_t tokens;
+
+    __device__ __forceinline__ mox_sm90_by_warpgroup(const uint8_t *at, int) : tokens(mox_wgmma_low(mox_shared_address(at)))
+    {
+    }
+
+    /* Half `h`, 32 columns, of the chunk whose tokens lie `ahead` bytes on. */
+    __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
+                                         const typename DECODER::multipliers &m, int h, int ahead) const
+    {
+        const uint32_t b = tokens + ahead / 16 + 4 * h;
+        uint32_t a[2][4];
+        DECODER::decode(a[0], codes.part(2 * h), m, 2 * h);
+        DECODER::decode(a[1], codes.part(2 * h + 1), m, 2 * h + 1);
+        mox_wgmma_begin();
+        multiply(acc, a[0], mox_wgmma_operand(b));
+        multiply(acc, a[1], mox_wgmma_operand(b + 2));
+        mox_wgmma_commit();
+        mox_wgmma_wait<1>();
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+        mox_wgmma_wait<0>();
+    }
+
+  private:
+    static __device__ __forceinline__ void multiply(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b)
+    {
+        if constexpr (DECODER::F16)
+            mox_wgmma_registers_f16<N>(d, a, b, 1);
+        else
+            mox_wgmma_registers_bf16<N>(d, a, b, 1);
+    }
+};
+
+/* By each warp for itself, which of few columns takes no longer and waits for nobody. */
+template <class DECODER, int N> struct mox_sm90_by_warp {
+    static constexpr bool ALONE = true;
+    uint32_t tokens; /* of this lane's row of four 8 x 8 matrices, 32 columns */
+
+    __device__ __forceinline__ mox_sm90_by_warp(const uint8_t *at, int lane)
+        : tokens(mox_shared_address(at) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4))
+    {
+    }
+
+    __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
+                                         const typename DECODER::multipliers &m, int h, int ahead) const
+    {
+        uint32_t a[4], b[N / 8][4];
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+            mox_load_matrices(b[j], (tokens ^ h << 6) + ahead + j * 1024);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            DECODER::decode(a, codes.part(2 * h + i), m, 2 * h + i);
+#pragma unroll
+            for (int j = 0; j < N / 8; j++)
+                multiply(reinterpret_cast<float(&)[4]>(acc[4 * j]), a, { b[j][2 * i], b[j][2 * i + 1] });
+        }
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+    }
+
+  private:
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    {
+        if constexpr (DECODER::F16)
+            mox_mma_f16(d, a, b);
+        else
+            mox_mma_bf16(d, a, b);
+    }
+};
+
+/* Widths up to which warps multiply by themselves. */
+constexpr int MOX_SM90_BY_WARP = 16;
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+/* Chunk `i` of a stage, whose words have come; those of the next are brought meanwhile. */
+template <class PRODUCT, class DECODER, int N>
+__device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const PRODUCT &by,
+                                                        const mox_sm90_view<DECODER> &view, int i, bool more, int step,
+                                                        mox_sm90_words<DECODER> *words)
 {
-    using codes = typename DECODER::codes;
-    constexpr int CODES_BYTES = 8 * codes::WARP_BYTES; /* of 128 rows */
-    const int block = (c.k >> args.scale_shift) - ((c.k - c.in) >> args.scale_shift);
-    const int pair = me.group * 32 + me.warp * 8 + me.lane / 4;
-    const uint8_t *warp = stage + c.in * rows * (CODES_BYTES / 128) + (4 * me.group + me.warp) * codes::WARP_BYTES;
-    const uint8_t *scales = stage + args.together * CODES_BYTES + (block * (rows / 2) + pair) * DECODER::pair_bytes(args);
-    return { codes::load(warp, me.lane), DECODER::load(scales, args) };
+    const mox_sm90_words<DECODER> now = *words;
+    if (more)
+        *words = view.words(i + 1);
+    const typename DECODER::multipliers m = DECODER::prepare(now.scales, view.args);
+    by.half(acc, now.codes, m, 0, i * step);
+    by.half(acc, now.codes, m, 1, i * step);
 }
 
-template <bool F16, int N>
-__device__ __forceinline__ void mox_sm90_mma_registers(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b)
-{
-    if constexpr (F16)
-        mox_wgmma_registers_f16<N>(d, a, b, 1);
-    else
-        mox_wgmma_registers_bf16<N>(d, a, b, 1);
-}
-
-/* Half `h` of a chunk, 32 columns, and its MMAs on their way. */
-template <class DECODER, int N>
-__device__ __forceinline__ void mox_sm90_multiply_half(float (&acc)[N / 2], const typename DECODER::codes &codes,
-                                                       const typename DECODER::multipliers &m, int h, uint32_t b)
-{
-    uint32_t a[2][4];
-    DECODER::decode(a[0], codes.part(2 * h), m, 2 * h);
-    DECODER::decode(a[1], codes.part(2 * h + 1), m, 2 * h + 1);
-    mox_wgmma_begin();
-    mox_sm90_mma_registers<DECODER::F16, N>(acc, a[0], mox_wgmma_operand(b + 4 * h));
-    mox_sm90_mma_registers<DECODER::F16, N>(acc, a[1], mox_wgmma_operand(b + 4 * h + 2));
-    mox_wgmma_commit();
-}
-
-/* `chunks` chunks from `first` on; `rows` and `width` of weights' and tokens' tiles. No MMA is under way from one chunk to
- * the next: registers that MMAs read around a loop the compiler keeps for good, for each width by itself. */
-template <class DECODER, int N>
+/* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is straight
+ * code. MMAs of a warpgroup want one way through it, left where the chunks end, and none of them is under way from one stage
+ * to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of warps, a stage
+ * that is not full has a way of its own, so that loads move up in all others. */
+template <class DECODER, int N, int TOGETHER>
 __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                     const mox_sm90_args &args, const mox_sm90_place &me, int first,
-                                                    int chunks, int rows, int width, mox_sm90_cursor *cursor)
+                                                    int chunks, int width, mox_sm90_cursor *cursor)
 {
-    mox_sm90_chunk c = { *cursor, first, 0 };
-    const int end = first + chunks;
-    mox_mbarrier_wait(front->full + c.at.stage, c.at.parity);
-    mox_sm90_words<DECODER> words =
-        mox_sm90_load_words<DECODER>(args, mox_sm90_stage_at(args, stages, c.at), c, rows, me);
+    using product =
+        std::conditional_t<N <= MOX_SM90_BY_WARP, mox_sm90_by_warp<DECODER, N>, mox_sm90_by_warpgroup<DECODER, N>>;
+    using view = mox_sm90_view<DECODER>;
+    constexpr int LEAST = product::ALONE ? TOGETHER : 1;
+    const int step = (N <= MOX_SM90_NARROW_COLUMNS ? N : width) * 128; /* of the tokens, from chunk to chunk */
+    mox_sm90_cursor at = *cursor;
+    int k = first, left = chunks;
+    const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
+    mox_mbarrier_wait(front->full + at.stage, at.parity);
+    mox_sm90_words<DECODER> words = view(args, stage_at(), k, me).words(0);
 #pragma unroll 1
-    while (c.k < end) {
-        const typename DECODER::codes codes = words.codes;
-        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
-        const int stage = c.at.stage;
-        const uint32_t b = mox_wgmma_low(mox_shared_address(mox_sm90_stage_at(args, stages, c.at)) + args.tokens_at +
-                                         c.in * width * 128);
-        mox_sm90_multiply_half<DECODER, N>(acc, codes, m, 0, b);
-        mox_sm90_multiply_half<DECODER, N>(acc, codes, m, 1, b);
-        const bool leaves = ++c.k == end || c.in + 1 == args.together;
-        c.in = leaves ? 0 : c.in + 1;
-        if (leaves)
-            mox_sm90_next(&c.at, args.stages);
-        if (leaves && c.k < end)
-            mox_mbarrier_wait(front->full + c.at.stage, c.at.parity);
-        if (c.k < end)
-            words = mox_sm90_load_words<DECODER>(args, mox_sm90_stage_at(args, stages, c.at), c, rows, me);
-        mox_wgmma_wait<0>();
-        if (leaves)
-            mox_sm90_release(args, front, stage, me.lane);
+    while (left >= LEAST) {
+        const view from(args, stage_at(), k, me);
+        const product by(stage_at() + args.tokens_at, me.lane);
+        const int stage = at.stage;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            if (!product::ALONE && i > 0 && i >= left)
+                break;
+            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from, i, i + 1 < TOGETHER, step, &words);
+        }
+        k += TOGETHER;
+        left -= TOGETHER;
+        mox_sm90_next(&at, args.stages);
+        words = {};
+        if (left > 0) {
+            mox_mbarrier_wait(front->full + at.stage, at.parity);
+            words = view(args, stage_at(), k, me).words(0);
+        }
+        product::end();
+        mox_sm90_release(args, front, stage, me.lane);
     }
-    *cursor = c.at;
+    if (product::ALONE && left > 0) {
+        const view from(args, stage_at(), k, me);
+        const product by(stage_at() + args.tokens_at, me.lane);
+#pragma unroll 1
+        for (int i = 0; i < left; i++)
+            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from, i, i + 1 < left, step, &words);
+        mox_sm90_release(args, front, at.stage, me.lane);
+        mox_sm90_next(&at, args.stages);
+    }
+    *cursor = at;
 }
 
 /* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
-template <int ELEMENT, int N, int SUMS>
+template <int ELEMENT, int N, int SUMS, int TOGETHER>
 __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front,
                                               const uint8_t *stages, const mox_sm90_args &args,
                                               const mox_sm90_place &me, const mox_sm90_piece &piece, int chunks,
@@ -126,8 +227,8 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_fron
         mox_sm90_loop_codes8<typename mox_sm90_decoder_of<ELEMENT>::type, N>(acc, front, stages, args, me, chunks, piece.rows,
                                                                              mox_sm90_tile_rows(piece), &c->at);
     else if constexpr (MOX_SM90_DECODES(ELEMENT))
-        mox_sm90_loop_codes<typename mox_sm90_decoder_of<ELEMENT>::type, N>(
-            acc, front, stages, args, me, piece.begin, chunks, piece.rows, mox_sm90_tile_rows(piece), &c->at);
+        mox_sm90_loop_codes<typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
+            acc, front, stages, args, me, piece.begin, chunks, mox_sm90_tile_rows(piece), &c->at);
     else if constexpr (ELEMENT != MOX_SM90_E4M3)
         mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
     else if constexpr (N <= MOX_SM90_BY_TWO)

@@ -16,7 +16,7 @@
 #include "cuda/ptx/ptx_pairs.cuh"
 
 struct mox_sm90_decode_bytes {
-    static constexpr bool F16 = false;
+    static constexpr bool F16 = false, BY_CHUNK = false;
     using codes = mox_sm90_codes_of_8;
     using scales = uint2; /* row r's word, row r + 8's: the same, or the one behind it */
 

@@ -13,11 +13,12 @@
 #include "cuda/expert_gemm/sm90_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
-/* Eight codes of 16 columns, of which this thread has two rows with scales `low` and `high`. */
-__device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
+/* Eight codes of 16 columns, of which this thread has two rows; scales are pairs, of which half `half` counts. */
+__device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t word, uint2 rows, int half)
 {
     constexpr uint32_t CODE = 0x00f000f0, MINUS_8_UNITS = 0x80808080; /* -2^-126 */
-    const uint32_t low_8 = mox_bf16x2_mul(low, MINUS_8_UNITS), high_8 = mox_bf16x2_mul(high, MINUS_8_UNITS);
+    const uint32_t low = mox_pair_of(rows.x, half), low_8 = mox_pair_of(mox_bf16x2_mul(rows.x, MINUS_8_UNITS), half);
+    const uint32_t high = mox_pair_of(rows.y, half), high_8 = mox_pair_of(mox_bf16x2_mul(rows.y, MINUS_8_UNITS), half);
     a[0] = mox_bf16x2_fma(word << 4 & CODE, low, low_8);
     a[1] = mox_bf16x2_fma(word & CODE, high, high_8);
     a[2] = mox_bf16x2_fma(word >> 4 & CODE, low, low_8);
@@ -30,27 +31,26 @@ struct mox_sm90_decode_int4_short : mox_sm90_plain_scales<uint2> {
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
     {
-        const uint32_t which = j < 2 ? 0x1010 : 0x3232;
-        mox_sm90_place_int4(a, word, __byte_perm(m.x, 0, which), __byte_perm(m.y, 0, which));
+        mox_sm90_place_int4(a, word, m, j / 2);
     }
 };
 
 /* Of 64 and more: row r's, row r + 8's. */
-struct mox_sm90_decode_int4_long : mox_sm90_plain_scales<uint32_t> {
+struct mox_sm90_decode_int4_long : mox_sm90_plain_scales<uint32_t, false> {
     static constexpr bool F16 = false;
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
     {
-        mox_sm90_place_int4(a, word, __byte_perm(m, 0, 0x1010), __byte_perm(m, 0, 0x3232));
+        mox_sm90_place_int4(a, word, make_uint2(m, mox_pair_of_high(m)), 0);
     }
 };
 
 /* The same in f16; `low` and `high` are scales, each with its zero point above. */
 __device__ __forceinline__ void mox_sm90_place_int4_f16(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
 {
-    constexpr uint32_t CODE = 0x07800780, SCALE = 0x1010, ZERO = 0x3232;
-    const uint32_t zero[2] = { __byte_perm(low, 0, ZERO), __byte_perm(high, 0, ZERO) };
-    const uint32_t scale[2] = { __byte_perm(low, 0, SCALE), __byte_perm(high, 0, SCALE) };
+    constexpr uint32_t CODE = 0x07800780;
+    const uint32_t zero[2] = { mox_pair_of_high(low), mox_pair_of_high(high) };
+    const uint32_t scale[2] = { mox_pair_of_low(low), mox_pair_of_low(high) };
     a[0] = mox_f16x2_mul(mox_f16x2_add(word << 7 & CODE, zero[0]), scale[0]);
     a[1] = mox_f16x2_mul(mox_f16x2_add(word << 3 & CODE, zero[1]), scale[1]);
     a[2] = mox_f16x2_mul(mox_f16x2_add(word >> 1 & CODE, zero[0]), scale[0]);
@@ -66,7 +66,7 @@ struct mox_sm90_decode_int4_f16_short : mox_sm90_plain_scales<uint4> {
     }
 };
 
-struct mox_sm90_decode_int4_f16_long : mox_sm90_plain_scales<uint2> {
+struct mox_sm90_decode_int4_f16_long : mox_sm90_plain_scales<uint2, false> {
     static constexpr bool F16 = true;
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)

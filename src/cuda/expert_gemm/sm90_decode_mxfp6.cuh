@@ -15,19 +15,19 @@ struct mox_sm90_decode_mxfp6 : mox_sm90_typed_scales<uint32_t> {
     using codes = mox_sm90_codes_of_6;
 
     struct multipliers {
-        scales bytes;
+        uint2 rows;
         const mox_sm90_sixes &form;
     };
 
     static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &args)
     {
-        return { s, args.sixes };
+        return { mox_sm90_exponents(s), args.sixes };
     }
 
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, const multipliers &m, int j)
     {
-        const uint32_t scale[2] = { mox_sm90_exponent(m.bytes, j / 2), mox_sm90_exponent(m.bytes, 2 + j / 2) };
+        const uint32_t scale[2] = { mox_pair_of(m.rows.x, j / 2), mox_pair_of(m.rows.y, j / 2) };
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & m.form.four;

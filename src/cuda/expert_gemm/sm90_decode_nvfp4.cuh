@@ -27,8 +27,7 @@ struct mox_sm90_decode_nvfp4 : mox_sm90_typed_scales<uint2> {
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, const multipliers &m, int j)
     {
-        const uint32_t which = j < 2 ? 0x1010 : 0x3232;
-        mox_sm90_place_e2m1(a, word, __byte_perm(m.low[j % 2], 0, which), __byte_perm(m.high[j % 2], 0, which));
+        mox_sm90_place_e2m1(a, word, mox_pair_of(m.low[j % 2], j / 2), mox_pair_of(m.high[j % 2], j / 2));
     }
 
   private:

@@ -51,11 +51,24 @@ __device__ __forceinline__ mox_sm90_spot mox_sm90_spot_of(const mox_sm90_args &a
 
 /* ---- factors and biases ---------------------------------------------------------------------------------------- */
 
-/* Numbers of this thread's two rows, from the array at `at` of the record. */
-__device__ __forceinline__ float2 mox_sm90_of_rows(const uint8_t *record, uint64_t at, const mox_sm90_spot &spot, float other)
+/* What belongs to this thread's two rows, where there is any. */
+struct mox_sm90_of_rows {
+    float2 factor, bias;
+};
+
+/* Numbers of the two rows, from the array at `at` of the record. */
+__device__ __forceinline__ float2 mox_sm90_two_rows(const uint8_t *record, uint64_t at, const mox_sm90_spot &spot, float other)
 {
     const float *from = (const float *)(record + at) + spot.row;
-    return make_float2(spot.stored[0] ? from[0] : other, spot.stored[1] ? from[8] : other);
+    return make_float2(spot.stored[0] && at != 0 ? from[0] : other, spot.stored[1] && at != 0 ? from[8] : other);
+}
+
+__device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(const mox_sm90_args &args, const mox_sm90_piece &piece,
+                                                               const mox_sm90_place &me)
+{
+    const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
+    return { mox_sm90_two_rows(piece.record, args.row_scale_at, spot, 1.0f),
+             mox_sm90_two_rows(piece.record, args.bias_at, spot, 0.0f) };
 }
 
 /* sum / factor: the product with the reciprocal, put right by what it leaves. */
@@ -76,13 +89,12 @@ template <int SUMS, class OF> __device__ __forceinline__ void mox_sm90_each(floa
     }
 }
 
-/* What belongs to rows, where there is any. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                const mox_sm90_spot &spot)
+                                                const mox_sm90_of_rows &rows)
 {
     if (args.row_scale_at != 0) {
-        const float2 f = mox_sm90_of_rows(piece.record, args.row_scale_at, spot, 1.0f);
+        const float2 f = rows.factor;
         const float2 over = make_float2(__frcp_rn(f.x), __frcp_rn(f.y));
         if (args.factor_divides)
             mox_sm90_each(sums, piece.columns, [=](float sum, int row) {
@@ -92,7 +104,7 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
             mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fmul_rn(sum, row == 0 ? f.x : f.y); });
     }
     if (args.bias_at != 0) {
-        const float2 bias = mox_sm90_of_rows(piece.record, args.bias_at, spot, 0.0f);
+        const float2 bias = rows.bias;
         mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
     }
 }
@@ -103,14 +115,14 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
  * in shared memory, and as far as the compiler knows every store may change them. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_end_rows(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                  const mox_sm90_place &me)
+                                                  const mox_sm90_of_rows &rows, const mox_sm90_place &me)
 {
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
     const int other = args.gated ? args.rows : 8;
     const int all = piece.columns, columns = all - me.lane % 4 * 2; /* from this lane's first on */
     const int64_t stride = args.out_stride;
     float *to = args.out + (piece.pair + me.lane % 4 * 2) * stride + spot.to;
-    mox_sm90_finish(sums, args, piece, spot);
+    mox_sm90_finish(sums, args, piece, rows);
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
         if (8 * j >= all)
@@ -429,14 +441,14 @@ __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], 
 
 template <bool MX, int SUMS>
 __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                                 const mox_sm90_place &me, uint32_t *rounds)
+                                                 const mox_sm90_of_rows &rows, const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
     const int halves = args.gated ? 1 : 2;
     if (piece.columns == 0)
         return;
-    mox_sm90_finish(sums, args, piece, spot);
+    mox_sm90_finish(sums, args, piece, rows);
     mox_sm90_activate(sums, args,
                       mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1), spot,
                       piece.columns);
@@ -466,12 +478,12 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
 /* MX: there may be an operand of MXFP8. */
 template <bool MX, int SUMS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                             const mox_sm90_place &me, uint32_t *rounds)
+                                             const mox_sm90_of_rows &rows, const mox_sm90_place &me, uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
-        mox_sm90_end_rows(sums, front->args, piece, me);
+        mox_sm90_end_rows(sums, front->args, piece, rows, me);
     else
-        mox_sm90_end_act<MX>(sums, front, piece, me, rounds);
+        mox_sm90_end_act<MX>(sums, front, piece, rows, me, rounds);
 }
 
 #endif

@@ -21,15 +21,14 @@ template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(co
     return MOX_SM90_DECODES(ELEMENT) ? args.together * MOX_SM90_CODES_BYTES(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
-/* What the epilogue will read of the record. */
+/* What the epilogue will read of the record, and must still find then. */
 __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
 {
-    const uint64_t policy = mox_policy_read_once();
     const uint64_t row = (uint64_t)piece.tile * 128;
     if (args.row_scale_at != 0)
-        mox_bulk_prefetch(piece.record + args.row_scale_at + row * 4, 128 * 4, policy);
+        mox_bulk_prefetch(piece.record + args.row_scale_at + row * 4, 128 * 4);
     if (args.bias_at != 0)
-        mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4, policy);
+        mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4);
 }
 
 /* The last chunk may be half a chunk, decoded for e4m3. Others need not count: their producers have no registers for it. */
@@ -48,21 +47,31 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
         const int begin = max(k, piece.begin), count = min(piece.end - begin, left);
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
-            mox_bulk_prefetch(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
-                              piece.rows * (mox_sm90_has_half<ELEMENT> ?
-                                                min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES) :
-                                                ROW_BYTES),
-                              mox_policy_read_once());
+            mox_bulk_prefetch_by(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
+                                 piece.rows * (mox_sm90_has_half<ELEMENT> ?
+                                                   min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES) :
+                                                   ROW_BYTES),
+                                 mox_policy_read_once());
         left -= count;
     }
 }
 
-/* Hands pieces to the other warps as it comes to them. AHEAD: there are registers for more. */
-template <int ELEMENT, bool AHEAD>
+/* `total` bytes, in pieces that lie end to end, to places of `room` bytes each. */
+__device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t piece,
+                                                  uint32_t room, uint64_t *barrier, uint64_t policy)
+{
+    const uint32_t each = piece == room ? total : piece;
+    for (uint32_t at = 0; at < total; at += each, to += room)
+        mox_bulk_copy_by(to, from + at, each, barrier, policy);
+}
+
+/* Hands pieces to the other warps as it comes to them. NARROW: there are registers for more, in consumers too. */
+template <int ELEMENT, bool NARROW>
 __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) == 0; /* a half tile to a whole one's places */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
@@ -77,7 +86,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         if (lane == 0) {
             front->queue[i] = piece;
             mox_mbarrier_arrive(front->queue_full + i);
-            if (piece.rows > 0)
+            if (!NARROW && piece.rows > 0)
                 mox_sm90_prefetch_rows(args, piece);
         }
         if (piece.begin == piece.end)
@@ -97,15 +106,14 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 const uint32_t codes =
                     mox_sm90_has_half<ELEMENT> ? min(chunks * chunk, all - k * chunk) : chunks * chunk;
                 mox_mbarrier_arrive_expect(full, codes + blocks * block);
-                if (piece.rows > 0) {
-                    mox_bulk_copy_by(stage, tile + (uint64_t)k * chunk, codes, full, policy);
-                    if constexpr (SCALES)
-                        mox_bulk_copy_by(stage + mox_sm90_scales_at<ELEMENT>(args),
-                                         tile + (all + (uint64_t)first * block), blocks * block, full, policy);
-                }
+                mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, codes, chunk, SPREADS ? 128 * ROW_BYTES : chunk, full,
+                                  policy);
+                if constexpr (SCALES)
+                    mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
+                                      blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy);
             }
             mox_sm90_next(&at, args.stages);
-            if constexpr (AHEAD)
+            if constexpr (NARROW)
                 if (++issued == args.stages)
                     mox_sm90_ask_ahead<ELEMENT>(args, work, n, k + together, lane);
         }

@@ -22,7 +22,8 @@
 template <int... NS> struct mox_sm90_widths {
     static constexpr int at[] = { NS... }, count = sizeof...(NS);
     static constexpr int sums = at[count - 1] / 2; /* accumulators of a thread */
-    static constexpr bool narrow = at[count - 1] <= MOX_SM90_NARROW_COLUMNS;
+    static constexpr int most = at[count - 1];
+    static constexpr bool narrow = most <= MOX_SM90_NARROW_COLUMNS;
 };
 using mox_sm90_widths_narrow = mox_sm90_widths<8, 16, 24, MOX_SM90_NARROW_COLUMNS>;
 using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
@@ -59,7 +60,8 @@ __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox
                                                 const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST]>(sums, front, stages, args, me, piece, chunks, c);
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, MOX_SM90_TOGETHER(ELEMENT, WIDTHS::most)>(
+            sums, front, stages, args, me, piece, chunks, c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
         if (piece.columns <= WIDTH)
@@ -77,16 +79,25 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
 #pragma unroll
     for (int i = 0; i < WIDTHS::sums; i++)
         sums[i] = 0.0f;
+    /* Narrow tiles leave registers for what the end needs: asked for then, it would come behind the stream of weights, and
+     * asked of L2 now, it would be driven out before. */
+    mox_sm90_of_rows rows;
+    if constexpr (WIDTHS::narrow)
+        rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
     if (piece.take >= 0)
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
     const int chunks = piece.end - piece.begin;
     if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
         mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + MOX_SM90_FRONT,
                                                                args, piece, chunks, mox_sm90_find_place(), c);
-    if (piece.give >= 0)
+    if (piece.give >= 0) {
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
-    else
-        mox_sm90_end<MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) != 0>(sums, mox_sm90_find_front(shared), piece, mox_sm90_find_place(), &c->rounds);
+    } else {
+        if constexpr (!WIDTHS::narrow)
+            rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
+        mox_sm90_end<MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) != 0>(
+            sums, mox_sm90_find_front(shared), piece, rows, mox_sm90_find_place(), &c->rounds);
+    }
 }
 
 template <int ELEMENT, class WIDTHS>
@@ -113,15 +124,20 @@ constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT >= MO
 template <int ELEMENT, class WIDTHS>
 constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 
+/* Two blocks a multiprocessor: 96 registers for everyone. */
+template <int ELEMENT, class WIDTHS> constexpr bool mox_sm90_deals = MOX_SM90_BLOCKS(ELEMENT, WIDTHS::most) == 1;
+
 template <int ELEMENT, class WIDTHS>
-__global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __grid_constant__ mox_sm90_args args)
+__global__ void __launch_bounds__(MOX_SM90_THREADS(ELEMENT, WIDTHS::most), MOX_SM90_BLOCKS(ELEMENT, WIDTHS::most))
+    mox_sm90_gemm(const __grid_constant__ mox_sm90_args args)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     mox_sm90_front *front = (mox_sm90_front *)shared;
     uint8_t *stages = shared + MOX_SM90_FRONT;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp >= MOX_SM90_CONSUMER_WARPS) {
-        mox_registers_give<mox_sm90_producer_registers<ELEMENT, WIDTHS>>();
+        if constexpr (mox_sm90_deals<ELEMENT, WIDTHS>)
+            mox_registers_give<mox_sm90_producer_registers<ELEMENT, WIDTHS>>();
         if (warp == MOX_SM90_CONSUMER_WARPS)
             mox_sm90_feed_weights<ELEMENT, WIDTHS::narrow>(args, front, stages, lane);
         else if (warp == MOX_SM90_CONSUMER_WARPS + 1)
@@ -129,7 +145,8 @@ __global__ void __launch_bounds__(MOX_SM90_THREADS, 1) mox_sm90_gemm(const __gri
         else
             mox_sm90_front_meet(args);
     } else {
-        mox_registers_take<mox_sm90_consumer_registers<ELEMENT, WIDTHS>>();
+        if constexpr (mox_sm90_deals<ELEMENT, WIDTHS>)
+            mox_registers_take<mox_sm90_consumer_registers<ELEMENT, WIDTHS>>();
         mox_sm90_front_init(front, args);
         mox_sm90_front_meet(args);
         mox_sm90_consume<ELEMENT, WIDTHS>(args, shared);

@@ -316,13 +316,24 @@ static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const 
     p->list.octet_count = space->octet_count;
 }
 
+/* Blocks of a multiprocessor, of both products: as many as fit, if each has about a job. One that is cut in three is
+ * computed by one block after the other. */
+static inline int32_t mox_sm90_shares_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+{
+    const int32_t fit = MOX_SM90_BLOCKS(p->element, p->most);
+    const int64_t rows = mox_sm90_least(a->hidden, a->gated ? 2 * a->intermediate : a->intermediate);
+    const int64_t jobs = mox_sm90_least(a->max_pairs, a->slots) * rows / 128;
+    return jobs + jobs / 8 >= (int64_t)fit * a->multiprocessors ? fit : 1;
+}
+
 static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool fused, mox_sm90_product *p)
 {
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
     p->element = mox_sm90_element_of(&a->weight, &a->act);
     p->most = mox_sm90_most_of(a);
-    p->blocks = a->multiprocessors;
+    p->gemm.shares = mox_sm90_shares_of(a, p);
+    p->blocks = a->multiprocessors * p->gemm.shares;
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
                                    MOX_SM90_SCALES(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);

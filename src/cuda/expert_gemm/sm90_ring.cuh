@@ -25,11 +25,16 @@
 #include "cuda/ptx/ptx_cluster.cuh"
 
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
-constexpr int MOX_SM90_THREADS = 128 * (MOX_SM90_GROUPS + 1);
 constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
-constexpr int MOX_SM90_NARROW_COLUMNS = 32; /* of token tiles that have a kernel of their own */
 constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
-constexpr int MOX_SM90_FRONT = 8192, MOX_SM90_SHARED = 232448;
+constexpr int MOX_SM90_FRONT = 8192;
+constexpr uint32_t MOX_SM90_SHARED = 228 * 1024, MOX_SM90_RESERVED = 1024; /* of a multiprocessor, for each block */
+
+/* Warps of a block: consumers, two producers, and where registers are dealt out, four at a time, two that do nothing. */
+constexpr int MOX_SM90_THREADS(int element, int most)
+{
+    return 32 * (MOX_SM90_CONSUMER_WARPS + (MOX_SM90_BLOCKS(element, most) == 1 ? 4 : 2));
+}
 
 /* A run of chunks of one job. */
 struct mox_sm90_piece {

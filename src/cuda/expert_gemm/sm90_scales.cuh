@@ -3,6 +3,7 @@
  * sm90_scales.cuh - what decoders have in common (sm90_decode_<format>.cuh). A decoder is a struct with
  *
  *     F16            it decodes to f16, not to bf16
+ *     BY_CHUNK       each chunk has a block of scales of its own
  *     codes          a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
  *     scales         those of its pair of rows, r and r + 8, in one block, as load(at, args) brings them from shared memory
  *     pair_bytes(args)                   of them there
@@ -63,7 +64,8 @@ struct mox_sm90_codes_of_8 {
 };
 
 /* Scales that are a type. */
-template <class SCALES> struct mox_sm90_typed_scales {
+template <class SCALES, bool EACH = true> struct mox_sm90_typed_scales {
+    static constexpr bool BY_CHUNK = EACH;
     using scales = SCALES;
 
     static __device__ __forceinline__ int pair_bytes(const mox_sm90_args &)
@@ -77,7 +79,7 @@ template <class SCALES> struct mox_sm90_typed_scales {
 };
 
 /* Of decoders that leave them as they are until each word. */
-template <class SCALES> struct mox_sm90_plain_scales : mox_sm90_typed_scales<SCALES> {
+template <class SCALES, bool EACH = true> struct mox_sm90_plain_scales : mox_sm90_typed_scales<SCALES, EACH> {
     using codes = mox_sm90_codes_of_4;
     using multipliers = SCALES;
 

@@ -48,10 +48,15 @@ __device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *globa
 }
 
 /* Asks for `bytes` (a multiple of 16) to be in L2 soon. */
-__device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t bytes, uint64_t policy)
+__device__ __forceinline__ void mox_bulk_prefetch_by(const void *global, uint32_t bytes, uint64_t policy)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global), "r"(bytes), "l"(policy)
                  : "memory");
+}
+
+__device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
 #endif

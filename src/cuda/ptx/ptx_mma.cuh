@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_mma.cuh - warp MMA with operands in registers, one function per instruction. PTX ISA, "mma".
+ * ptx_mma.cuh - warp MMA with operands in registers, one function per instruction. PTX ISA, "mma", "ldmatrix".
  *
  *     d[16, 8] += A[16, 32 bytes] * B[8, 32 bytes]^T
  *
@@ -22,6 +22,15 @@ __device__ __forceinline__ void mox_mma_bf16(float (&d)[4], const uint32_t (&a)[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* 16 columns of f16. */
+__device__ __forceinline__ void mox_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* 32 columns of e4m3. sm_89. */
 __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
@@ -29,6 +38,16 @@ __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[
                  "{%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Four matrices of eight rows of 16 bytes in shared memory; lane l gives the address of row l % 8 of matrix l / 8, and gets
+ * of each the four bytes l % 4 of row l / 4. */
+__device__ __forceinline__ void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row)
+                 : "memory");
 }
 
 #endif

@@ -29,6 +29,7 @@ static inline void mox_bulk_copy_by(void *shared, const void *global, uint32_t b
     mox_bulk_copy(shared, global, bytes, barrier);
 }
 
-static inline void mox_bulk_prefetch(const void *, uint32_t, uint64_t) {}
+static inline void mox_bulk_prefetch_by(const void *, uint32_t, uint64_t) {}
+static inline void mox_bulk_prefetch(const void *, uint32_t) {}
 
 #endif
