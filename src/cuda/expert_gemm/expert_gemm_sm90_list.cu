@@ -216,11 +216,14 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const mox_sm90_kernel kernel = kernel_of(element, args->most);
     mox_sm90_args ringed = *args;
     const uint32_t shared = make_ring(element, &ringed);
+    if (ringed.stages < 2) /* a consumer keeps one while it waits for the next */
+        return cudaErrorInvalidValue;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;
     cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = mox_device_config(blocks, MOX_SM90_THREADS(element, args->most), shared, stream, dependent, attributes);
+    cudaLaunchConfig_t config =
+        mox_device_config(blocks, MOX_SM90_THREADS(element, args->most), shared, stream, dependent, attributes);
     if (args->paired) {
         attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };

@@ -148,22 +148,21 @@ constexpr int MOX_SM90_BY_WARP = 16;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* Chunk `i` of a stage, whose words have come; those of the next are brought meanwhile. */
+/* The chunk of a stage whose tokens lie `ahead` bytes on. */
 template <class PRODUCT, class DECODER, int N>
 __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const PRODUCT &by,
-                                                        const mox_sm90_view<DECODER> &view, int i, bool more, int step,
-                                                        mox_sm90_words<DECODER> *words)
+                                                        const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
+                                                        int ahead)
 {
-    const mox_sm90_words<DECODER> now = *words;
-    if (more)
-        *words = view.words(i + 1);
-    const typename DECODER::multipliers m = DECODER::prepare(now.scales, view.args);
-    by.half(acc, now.codes, m, 0, i * step);
-    by.half(acc, now.codes, m, 1, i * step);
+    const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
+    by.half(acc, words.codes, m, 0, ahead);
+    by.half(acc, words.codes, m, 1, ahead);
 }
 
 /* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is straight
- * code. MMAs of a warpgroup want one way through it, left where the chunks end, and none of them is under way from one stage
+ * code. Words are brought a chunk ahead, from the next stage too.
+ *
+ * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one stage
  * to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of warps, a stage
  * that is not full has a way of its own, so that loads move up in all others. */
 template <class DECODER, int N, int TOGETHER>
@@ -179,27 +178,38 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
-    mox_mbarrier_wait(front->full + at.stage, at.parity);
-    mox_sm90_words<DECODER> words = view(args, stage_at(), k, me).words(0);
+    mox_sm90_words<DECODER> words;
+    const auto begin = [&]() {
+        mox_mbarrier_wait(front->full + at.stage, at.parity);
+        words = view(args, stage_at(), k, me).words(0);
+    };
+    begin();
 #pragma unroll 1
     while (left >= LEAST) {
         const view from(args, stage_at(), k, me);
         const product by(stage_at() + args.tokens_at, me.lane);
-        const int stage = at.stage;
+        const int stage = at.stage, here = left;
+        const auto leave = [&]() {
+            k += TOGETHER;
+            left -= TOGETHER;
+            mox_sm90_next(&at, args.stages);
+            words = {};
+            if (left > 0)
+                begin();
+        };
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
-            if (!product::ALONE && i > 0 && i >= left)
+            if (!product::ALONE && i > 0 && i >= here)
                 break;
-            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from, i, i + 1 < TOGETHER, step, &words);
+            const mox_sm90_words<DECODER> now = words;
+            if (i + 1 < TOGETHER)
+                words = from.words(i + 1);
+            else if (product::ALONE)
+                leave();
+            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, now, args, i * step);
         }
-        k += TOGETHER;
-        left -= TOGETHER;
-        mox_sm90_next(&at, args.stages);
-        words = {};
-        if (left > 0) {
-            mox_mbarrier_wait(front->full + at.stage, at.parity);
-            words = view(args, stage_at(), k, me).words(0);
-        }
+        if (!product::ALONE)
+            leave();
         product::end();
         mox_sm90_release(args, front, stage, me.lane);
     }
@@ -208,7 +218,7 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
         const product by(stage_at() + args.tokens_at, me.lane);
 #pragma unroll 1
         for (int i = 0; i < left; i++)
-            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from, i, i + 1 < left, step, &words);
+            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from.words(i), args, i * step);
         mox_sm90_release(args, front, at.stage, me.lane);
         mox_sm90_next(&at, args.stages);
     }

@@ -6,7 +6,8 @@
  *     warps 0-3, 4-7    consumers: rows 0-63 and 64-127 of a row tile, each on its own from stage to stage
  *     warp 8            weights and the queue of pieces
  *     warp 9            tokens
- *     warps 10, 11      none: registers are dealt to four warps at a time
+ *     warps 10, 11      none: registers are dealt to four warps at a time; not there where two blocks share a
+ *                       multiprocessor and all threads have 96
  *
  * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token tiles
  * have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first time waits
@@ -124,7 +125,7 @@ constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT >= MO
 template <int ELEMENT, class WIDTHS>
 constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 
-/* Two blocks a multiprocessor: 96 registers for everyone. */
+/* Not where blocks share a multiprocessor. */
 template <int ELEMENT, class WIDTHS> constexpr bool mox_sm90_deals = MOX_SM90_BLOCKS(ELEMENT, WIDTHS::most) == 1;
 
 template <int ELEMENT, class WIDTHS>
