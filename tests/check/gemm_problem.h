@@ -18,7 +18,14 @@
 #include "cpu/quant_act/quant_act.h"
 #include "ref/ref.h"
 
-enum { GEMM_SLOTS = 4, GEMM_LAYOUTS = 5 };
+/* Layouts count from 1. */
+#define MOX_LAYOUT(object) +1
+enum {
+    GEMM_SLOTS = 4,
+    GEMM_LAYOUTS = 1
+#include "pack/layouts.def"
+};
+#undef MOX_LAYOUT
 
 typedef struct gemm_size {
     int64_t rows, cols; /* of each matrix of the projection; cols are summed over */
