@@ -378,7 +378,7 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
 {
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
-    gemm_problem p = { .a = a, .kind = element, .scales = MOX_SM90_SCALES(element) };
+    gemm_problem p = { .a = a, .kind = element, .scales = mox_sm90_token_scales(element) };
     p.element = p.scales > 0 ? MOXIE_F8_E4M3 : f16 ? MOXIE_F16 : MOXIE_BF16;
     p.size = p.scales > 0 ? 1 : 2;
     p.per = 128 / p.size;

@@ -209,7 +209,7 @@ ADMIT(sm90_codes8_glu, admit_codes8(problem, why) && admit_bytes_next(problem, w
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs)
 {
-    const int32_t scales = MOX_SM90_SCALES(mox_sm90_element_of(problem->weight, problem->act));
+    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(problem->weight, problem->act));
     const int64_t bytes = scales > 0 ? 1 : 2; /* of an element of the tokens */
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,

@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 /* Codes come several chunks at a time where tokens leave room for that: a barrier less a chunk. */
 static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
-    const uint32_t codes = MOX_SM90_CODES_BYTES(element), scales = (uint32_t)args->scale_bytes;
-    const bool decoded = MOX_SM90_DECODES(element), to_bytes = decoded && MOX_SM90_SCALES(element) > 0;
-    args->together = MOX_SM90_TOGETHER(element, args->most);
+    const uint32_t codes = mox_sm90_chunk_bytes(element), scales = (uint32_t)args->scale_bytes;
+    const bool decoded = MOX_SM90_DECODES(element), to_bytes = MOX_SM90_TO_BYTES(element);
+    args->together = mox_sm90_chunks_together(element, args->most);
     args->token_scales_at = (uint32_t)args->together * (codes + scales);
     const uint32_t token_scales = to_bytes ? (uint32_t)(args->together * args->most * 16) : 0;
     args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
@@ -198,7 +198,7 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file)                                                                                        \
+#define MOX_SM90_ELEMENT(name, file, ...)                                                                                   \
     case MOX_SM90_##name:                                                                                                   \
         return mox_sm90_kernel_##file(most);
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
@@ -223,7 +223,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
         return error;
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config =
-        mox_device_config(blocks, MOX_SM90_THREADS(element, args->most), shared, stream, dependent, attributes);
+        mox_device_config(blocks, mox_sm90_threads(element, args->most), shared, stream, dependent, attributes);
     if (args->paired) {
         attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };

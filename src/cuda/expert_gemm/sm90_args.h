@@ -82,24 +82,53 @@ typedef struct mox_sm90_choices {
 
 /* Weights that are decoded in registers come last. */
 typedef enum mox_sm90_element {
-#define MOX_SM90_ELEMENT(name, file) MOX_SM90_##name,
+#define MOX_SM90_ELEMENT(name, ...) MOX_SM90_##name,
 #include "cuda/expert_gemm/sm90_elements.def"
 #undef MOX_SM90_ELEMENT
     MOX_SM90_FIRST_CODES,
     MOX_SM90_BEFORE_CODES = MOX_SM90_FIRST_CODES - 1,
-#define MOX_SM90_CODES(name, file) MOX_SM90_##name,
+#define MOX_SM90_CODES(name, ...) MOX_SM90_##name,
 #include "cuda/expert_gemm/sm90_elements.def"
 #undef MOX_SM90_CODES
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
 
-#define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
-/* Tokens of 8 bits, by how many scales a token has in a chunk; others have none. */
-#define MOX_SM90_SCALES(element) ((element) == MOX_SM90_E4M3 ? 1 : (element) == MOX_SM90_MXFP4_E4M3 ? 4 : 0)
+#define MOX_SM90_DECODES(element)  ((element) >= MOX_SM90_FIRST_CODES)
+#define MOX_SM90_TO_BYTES(element) (MOX_SM90_DECODES(element) && mox_sm90_token_scales(element) > 0)
 
-/* Bytes of 128 rows of a chunk that is decoded: 64 columns, for e4m3 128. */
-#define MOX_SM90_CODES_BYTES(element)                                                                                  \
-    ((element) == MOX_SM90_BYTES || (element) == MOX_SM90_MXFP4_E4M3 ? 8192 : (element) == MOX_SM90_MXFP6 ? 6144 : 4096)
+/* Where C has a function, kernels have constants. */
+#ifdef __cplusplus
+#define MOX_SM90_FACT static constexpr int32_t
+#else
+#define MOX_SM90_FACT static inline int32_t
+#endif
+
+/* Columns of the list. */
+MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
+{
+    switch (element) {
+#define MOX_SM90_ELEMENT(name, file, bytes, scales)                                                                    \
+    case MOX_SM90_##name:                                                                                              \
+        return bytes;
+#define MOX_SM90_CODES MOX_SM90_ELEMENT
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_ELEMENT
+    }
+    return 0;
+}
+
+MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
+{
+    switch (element) {
+#define MOX_SM90_ELEMENT(name, file, bytes, scales)                                                                    \
+    case MOX_SM90_##name:                                                                                              \
+        return scales;
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_CODES
+#undef MOX_SM90_ELEMENT
+    }
+    return 0;
+}
 
 /* What codes of 6 bits are (sm90_decode_mxfp6.cuh). Bits are those of a pair of bf16. */
 typedef struct mox_sm90_sixes {
@@ -120,18 +149,21 @@ typedef struct mox_sm90_bytes {
 
 /* Blocks that fit a multiprocessor. Decoding to 16 bits keeps it busy only with four warps a scheduler, and narrow
  * tiles leave the registers for them. */
-#define MOX_SM90_BLOCKS(element, most)                                                                                 \
-    (MOX_SM90_DECODES(element) && MOX_SM90_SCALES(element) == 0 && (most) <= MOX_SM90_NARROW_COLUMNS ? 2 : 1)
+MOX_SM90_FACT mox_sm90_blocks(int32_t element, int32_t most)
+{
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) && most <= MOX_SM90_NARROW_COLUMNS ? 2 : 1;
+}
 
 /* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is
  * much. */
-#define MOX_SM90_TOGETHER(element, most)                                                                               \
-    (!MOX_SM90_DECODES(element) ? 1                                                                                    \
-     : MOX_SM90_SCALES(element) > 0                                                                                    \
-         ? ((most) <= 16   ? 4                                                                                         \
-            : (most) <= 64 ? 2                                                                                         \
-                           : 1)                                                                                        \
-         : ((most) <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / MOX_SM90_CODES_BYTES(element))
+MOX_SM90_FACT mox_sm90_chunks_together(int32_t element, int32_t most)
+{
+    if (!MOX_SM90_DECODES(element))
+        return 1;
+    if (MOX_SM90_TO_BYTES(element))
+        return most <= 16 ? 4 : most <= 64 ? 2 : 1;
+    return (most <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
+}
 
 /* Makes the list. */
 typedef struct mox_sm90_list_args {
@@ -188,7 +220,7 @@ typedef struct mox_sm90_args {
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
-    int32_t shares; /* blocks of a multiprocessor, up to MOX_SM90_BLOCKS */
+    int32_t shares; /* blocks of a multiprocessor, up to mox_sm90_blocks() */
     int32_t most;   /* columns of a token tile */
     int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */

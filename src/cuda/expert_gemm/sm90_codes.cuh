@@ -26,7 +26,7 @@
 #include "cuda/ptx/ptx_mma.cuh"
 
 template <int ELEMENT> struct mox_sm90_decoder_of;
-#define MOX_SM90_CODES(name, file)                                                                                          \
+#define MOX_SM90_CODES(name, file, ...)                                                                                     \
     template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                               \
         using type = mox_sm90_decode_##file;                                                                                \
     };
@@ -233,7 +233,7 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_fron
                                               mox_sm90_consumer *c)
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
-    if constexpr (MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) > 0)
+    if constexpr (MOX_SM90_TO_BYTES(ELEMENT))
         mox_sm90_loop_codes8<typename mox_sm90_decoder_of<ELEMENT>::type, N>(acc, front, stages, args, me, chunks, piece.rows,
                                                                              mox_sm90_tile_rows(piece), &c->at);
     else if constexpr (MOX_SM90_DECODES(ELEMENT))

@@ -40,7 +40,7 @@ template <class DECODER, int CHUNKS>
 __device__ __forceinline__ void mox_sm90_load_words8(mox_sm90_words8<DECODER, CHUNKS> &words, const mox_sm90_args &args,
                                                      const mox_sm90_run &run, const mox_sm90_place &me)
 {
-    constexpr int BYTES = MOX_SM90_CODES_BYTES(MOX_SM90_MXFP4_E4M3), HALF = BYTES / 4; /* of 64 rows, 64 columns */
+    constexpr int BYTES = mox_sm90_chunk_bytes(MOX_SM90_MXFP4_E4M3), HALF = BYTES / 4; /* of 64 rows, 64 columns */
     using scales = typename DECODER::scales;
     const int pair = me.group * 32 + me.warp * 8 + me.lane / 4;
 #pragma unroll

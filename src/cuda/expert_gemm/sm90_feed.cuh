@@ -18,7 +18,7 @@
 /* Where the scales of weights begin in a stage. */
 template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(const mox_sm90_args &args)
 {
-    return MOX_SM90_DECODES(ELEMENT) ? args.together * MOX_SM90_CODES_BYTES(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
+    return MOX_SM90_DECODES(ELEMENT) ? args.together * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
 /* What the epilogue will read of the record, and must still find then. */
@@ -32,7 +32,7 @@ __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args
 }
 
 /* The last chunk may be half a chunk, decoded for e4m3. Others need not count: their producers have no registers for it. */
-template <int ELEMENT> constexpr bool mox_sm90_has_half = MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) > 0;
+template <int ELEMENT> constexpr bool mox_sm90_has_half = MOX_SM90_TO_BYTES(ELEMENT);
 
 /* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
 template <int ELEMENT>
@@ -71,7 +71,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
-    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) == 0; /* a half tile to a whole one's places */
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT) && !mox_sm90_has_half<ELEMENT>; /* half tiles to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
@@ -140,7 +140,7 @@ template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                      int lane)
 {
-    constexpr int SCALES = MOX_SM90_SCALES(ELEMENT);
+    constexpr int SCALES = mox_sm90_token_scales(ELEMENT);
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     mox_sm90_front_meet(args);
     mox_grid_wait();

@@ -61,7 +61,7 @@ __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox
                                                 const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, MOX_SM90_TOGETHER(ELEMENT, WIDTHS::most)>(
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, mox_sm90_chunks_together(ELEMENT, WIDTHS::most)>(
             sums, front, stages, args, me, piece, chunks, c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
@@ -96,7 +96,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     } else {
         if constexpr (!WIDTHS::narrow)
             rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
-        mox_sm90_end<MOX_SM90_DECODES(ELEMENT) && MOX_SM90_SCALES(ELEMENT) != 0>(
+        mox_sm90_end<MOX_SM90_TO_BYTES(ELEMENT)>(
             sums, mox_sm90_find_front(shared), piece, rows, mox_sm90_find_place(), &c->rounds);
     }
 }
@@ -126,10 +126,10 @@ template <int ELEMENT, class WIDTHS>
 constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 
 /* Not where blocks share a multiprocessor. */
-template <int ELEMENT, class WIDTHS> constexpr bool mox_sm90_deals = MOX_SM90_BLOCKS(ELEMENT, WIDTHS::most) == 1;
+template <int ELEMENT, class WIDTHS> constexpr bool mox_sm90_deals = mox_sm90_blocks(ELEMENT, WIDTHS::most) == 1;
 
 template <int ELEMENT, class WIDTHS>
-__global__ void __launch_bounds__(MOX_SM90_THREADS(ELEMENT, WIDTHS::most), MOX_SM90_BLOCKS(ELEMENT, WIDTHS::most))
+__global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_sm90_blocks(ELEMENT, WIDTHS::most))
     mox_sm90_gemm(const __grid_constant__ mox_sm90_args args)
 {
     extern __shared__ __align__(1024) uint8_t shared[];

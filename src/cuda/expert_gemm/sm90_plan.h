@@ -225,7 +225,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
                                       mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
-    const int32_t scales = MOX_SM90_SCALES(mox_sm90_element_of(&a->weight, &a->act));
+    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(&a->weight, &a->act));
     uint8_t *scratch = (uint8_t *)a->scratch;
     g->few = mox_sm90_few_of(a);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
@@ -272,7 +272,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
 static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
                                         mox_sm90_product *p)
 {
-    const int32_t scales = MOX_SM90_SCALES(p->element);
+    const int32_t scales = mox_sm90_token_scales(p->element);
     const int64_t bytes = scales > 0 ? 1 : 2;
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
@@ -320,7 +320,7 @@ static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const 
  * computed by one block after the other. */
 static inline int32_t mox_sm90_shares_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
-    const int32_t fit = MOX_SM90_BLOCKS(p->element, p->most);
+    const int32_t fit = mox_sm90_blocks(p->element, p->most);
     const int64_t rows = mox_sm90_least(a->hidden, a->gated ? 2 * a->intermediate : a->intermediate);
     const int64_t jobs = mox_sm90_least(a->max_pairs, a->slots) * rows / 128;
     return jobs + jobs / 8 >= (int64_t)fit * a->multiprocessors ? fit : 1;
@@ -335,7 +335,7 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
     p->gemm.shares = mox_sm90_shares_of(a, p);
     p->blocks = a->multiprocessors * p->gemm.shares;
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
-                                   MOX_SM90_SCALES(p->element) };
+                                   mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
     p->gemm.most = p->most;

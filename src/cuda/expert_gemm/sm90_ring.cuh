@@ -31,9 +31,9 @@ constexpr int MOX_SM90_FRONT = 8192;
 constexpr uint32_t MOX_SM90_SHARED = 228 * 1024, MOX_SM90_RESERVED = 1024; /* of a multiprocessor, for each block */
 
 /* Warps of a block: consumers, two producers, and where registers are dealt out, four at a time, two that do nothing. */
-constexpr int MOX_SM90_THREADS(int element, int most)
+constexpr int mox_sm90_threads(int element, int most)
 {
-    return 32 * (MOX_SM90_CONSUMER_WARPS + (MOX_SM90_BLOCKS(element, most) == 1 ? 4 : 2));
+    return 32 * (MOX_SM90_CONSUMER_WARPS + (mox_sm90_blocks(element, most) == 1 ? 4 : 2));
 }
 
 /* A run of chunks of one job. */
@@ -70,7 +70,7 @@ __device__ __forceinline__ int mox_sm90_tile_rows(const mox_sm90_piece &piece)
 
 /* Bytes of a row of weights in a chunk. */
 template <int ELEMENT>
-constexpr int mox_sm90_row_bytes = MOX_SM90_DECODES(ELEMENT) ? MOX_SM90_CODES_BYTES(ELEMENT) / 128 : 128;
+constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(ELEMENT) / 128;
 
 /* Where the tokens begin in a stage, where that is fixed. */
 template <int ELEMENT>
@@ -149,7 +149,7 @@ __device__ __forceinline__ void mox_sm90_drop(mox_sm90_front *front, int n, int 
 
 /* What each expert_gemm_sm90_<name>.cu gives to the launcher. */
 using mox_sm90_kernel = void (*)(mox_sm90_args);
-#define MOX_SM90_ELEMENT(name, file) mox_sm90_kernel mox_sm90_kernel_##file(int32_t most);
+#define MOX_SM90_ELEMENT(name, file, ...) mox_sm90_kernel mox_sm90_kernel_##file(int32_t most);
 #define MOX_SM90_CODES               MOX_SM90_ELEMENT
 #include "cuda/expert_gemm/sm90_elements.def"
 #undef MOX_SM90_CODES
