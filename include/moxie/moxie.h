@@ -567,7 +567,7 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
 /* Checking a plan against the oracle                                                          */
 /* ------------------------------------------------------------------------------------------- */
 
-/* The worst element of one stage: |got - want| / bound is the largest there. */
+/* One stage: its worst element, where |got - want| / bound is the largest, and root mean squares over all of them. */
 typedef struct moxie_stage_report {
     const char *stage; /* "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2", the last five
                         * also as "shared ...", "shared gate", "combine" */
@@ -575,6 +575,7 @@ typedef struct moxie_stage_report {
     double worst_ratio;       /* <= 1 passes; infinity where right and wrong know no distance (codes, ids) */
     double got, want, bound;
     int64_t token, slot, expert, column, column_block; /* of the worst element; -1 where meaningless; blocks of 32 */
+    double rms_error, rms_want, rms_bound;             /* of got - want, of want, of bound; finite elements only */
 } moxie_stage_report;
 
 #define MOXIE_MAX_STAGES 16

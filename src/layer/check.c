@@ -45,14 +45,27 @@ static bool is_worse(const moxie_stage_report *a, const moxie_stage_report *b)
     return a->slot != b->slot ? a->slot < b->slot : a->column < b->column;
 }
 
+/* Only what is of one element; counts and sums stay. */
 static void take_worst(moxie_stage_report *into, const moxie_stage_report *from)
 {
-    const int64_t elements = into->elements, beyond = into->beyond;
-    const char *stage = into->stage;
+    const moxie_stage_report kept = *into;
     *into = *from;
-    into->elements = elements;
-    into->beyond = beyond;
-    into->stage = stage;
+    into->elements = kept.elements;
+    into->beyond = kept.beyond;
+    into->stage = kept.stage;
+    into->rms_error = kept.rms_error;
+    into->rms_want = kept.rms_want;
+    into->rms_bound = kept.rms_bound;
+}
+
+/* Until the report is made, its root mean squares hold sums of squares. */
+static void add_squares(moxie_stage_report *tally, double got, double want, double bound)
+{
+    if (!isfinite(got) || !isfinite(want) || !isfinite(bound))
+        return;
+    tally->rms_error += (got - want) * (got - want);
+    tally->rms_want += want * want;
+    tally->rms_bound += bound * bound;
 }
 
 static void count(moxie_stage_report *tally, double ratio, double got, double want, double bound, mox_place place)
@@ -70,6 +83,7 @@ static void count(moxie_stage_report *tally, double ratio, double got, double wa
         take_worst(tally, &one);
     tally->elements++;
     tally->beyond += ratio > 1;
+    add_squares(tally, got, want, bound);
 }
 
 void mox_check_element(moxie_stage_report *tally, double got, double want, double bound, double largest,
@@ -96,6 +110,9 @@ void mox_check_run(mox_check_context *context, mox_check_stage stage, int64_t ta
             take_worst(report, tally);
         report->elements += tally->elements;
         report->beyond += tally->beyond;
+        report->rms_error += tally->rms_error;
+        report->rms_want += tally->rms_want;
+        report->rms_bound += tally->rms_bound;
     }
 }
 
@@ -196,6 +213,11 @@ static moxie_status make_trace(const moxie_plan *plan, mox_trace trace[2], float
     return MOXIE_OK;
 }
 
+static double root_of_mean(double sum, int64_t elements)
+{
+    return sqrt(sum / (double)elements);
+}
+
 static void make_report(const mox_checker *checker, moxie_check_report *report)
 {
     for (int s = 0; s < MOX_CHECK_STAGES; s++) {
@@ -204,6 +226,9 @@ static void make_report(const mox_checker *checker, moxie_check_report *report)
         moxie_stage_report *stage = &report->stages[report->n_stages++];
         *stage = checker->stages[s];
         stage->stage = stage_names[s];
+        stage->rms_error = root_of_mean(stage->rms_error, stage->elements);
+        stage->rms_want = root_of_mean(stage->rms_want, stage->elements);
+        stage->rms_bound = root_of_mean(stage->rms_bound, stage->elements);
         report->worst_ratio = fmax(report->worst_ratio, stage->worst_ratio);
     }
 }

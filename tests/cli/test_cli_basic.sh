@@ -34,12 +34,19 @@ expect 2 "top_k|top-k|K" "$moxie" explain --experts 8 --top-k 9 --hidden 64 --in
 expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a cpu --b ref
 expect 0 '"right": true' "$moxie" diff "$tmp/model" --layer 0 --a cpu --b ref --json
 expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a ref --b ref --tokens 3
+! grep -q "^outputs" "$tmp/out" || fail "outputs of the oracle were compared with themselves"
+expect 0 "^outputs of cpu and ref differ by [0-9.e+-]+ .*; 0 of 7 tokens" "$moxie" diff "$tmp/model" --tokens 7
+expect 0 '"difference": [0-9]' "$moxie" diff "$tmp/model" --states outliers --json
+grep -q '"rms_error": [0-9]' "$tmp/out" || fail "no error of a stage in diff --json"
+expect 2 "states is one of normal, outliers" "$moxie" diff "$tmp/model" --states odd
 
 # A run's output is an input's shape and dtype; equal seeds give equal files, threads do not matter.
 expect 0 "output rms" "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 -o "$tmp/a.safetensors"
 expect 0 '"topk_ids"' "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 --threads 1 -o "$tmp/b.safetensors" --json
 cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "threads changed the bytes of a run"
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 0
+expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 5 --seed 3 --states outliers -o "$tmp/outliers.safetensors"
+cmp -s "$tmp/a.safetensors" "$tmp/outliers.safetensors" && fail "outliers changed nothing"
 expect 3 "hidden_states" "$moxie" run "$tmp/model" --layer 0 --input "$tmp/a.safetensors"
 
 # Equal seeds make equal checkpoints; another seed another one.

@@ -200,6 +200,34 @@ static void names_the_stage_expert_and_column(void **state)
     tear_down(&f);
 }
 
+/* A weight that is off by d makes each token's product of its row off by d x, and no other element by anything like it.
+ */
+static void measures_the_error_of_a_stage(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, "bf16");
+    const moxie_grid up = f.t.experts[2].up.codes;
+    const double kept = mox_grid_value(&up, 35, 7);
+    moxie_check_report report = check(&f);
+    for (int s = 0; s < report.n_stages; s++) {
+        const moxie_stage_report *r = &report.stages[s];
+        assert_true(r->rms_error <= r->worst_ratio * r->rms_bound);
+        assert_true(r->rms_want > 0);
+    }
+    change(&up, 35, 7, (float)kept + 1);
+    const double off = mox_grid_value(&up, 35, 7) - kept;
+    double squares = 0;
+    for (int t = 0; t < T; t++) {
+        const double x = mox_load(MOXIE_BF16, (const char *)f.t.args.hidden + (t * H + 7) * 2);
+        squares += off * x * (off * x);
+    }
+    report = check(&f);
+    const double rms = sqrt(squares / (T * K * 2 * I));
+    assert_true(rms > 0 && fabs(stage(&report, "gemm13")->rms_error - rms) < 1e-4 * rms);
+    tear_down(&f);
+}
+
 /* The high byte of the first weight of row `row` of a projection, in a record of bf16 weights: its exponent. */
 static uint8_t *code_of(const fixture *f, const void *data, mox_projection projection, int64_t row)
 {
@@ -386,6 +414,7 @@ int main(void)
         cmocka_unit_test(counts_every_element),
         cmocka_unit_test(checks_every_stage_there_is),
         cmocka_unit_test(names_the_stage_expert_and_column),
+        cmocka_unit_test(measures_the_error_of_a_stage),
         cmocka_unit_test(finds_a_damaged_record),
         cmocka_unit_test(tells_weights_apart),
         cmocka_unit_test(compares_zero_points_as_they_count),

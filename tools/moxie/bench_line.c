@@ -230,7 +230,7 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
     plain.routing.select = MOXIE_SELECT_TOPK;
     *out = (bench_line) { .tokens = tokens };
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
-    moxie_status status = cli_input_random(&plain, tokens, seed, &input, error);
+    moxie_status status = cli_input_random(&plain, tokens, seed, CLI_STATES_NORMAL, &input, error);
     if (status == MOXIE_OK)
         cli_input_args(&input, &args);
     args.output = calloc((size_t)(tokens * plain.hidden) + 1, plain.dtype == MOXIE_F32 ? 4 : 2);

@@ -145,10 +145,17 @@ typedef struct cli_input {
     int32_t *token_ids; /* [T] or NULL */
 } cli_input;
 
-/* Unit-variance random hidden states, the same for a seed on every machine; router input and token ids as the
- * layer needs them. */
-moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_input *out,
-                              moxie_error *error);
+/* What random hidden states are like: all channels alike, or with a few that are far larger than the rest, the same
+ * ones for every token, as language models have them. */
+typedef enum cli_states { CLI_STATES_NORMAL, CLI_STATES_OUTLIERS } cli_states;
+cli_states cli_parse_states(struct argp_state *state, const char *text);
+#define CLI_STATES_HELP                                                                                                \
+    "random hidden states: normal (default), or outliers: a channel in 512 is 20 to 100 times the rest"
+
+/* Random hidden states, of unit variance but for outliers, the same for a seed on every machine; router input and
+ * token ids as the layer needs them. */
+moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_states states,
+                              cli_input *out, moxie_error *error);
 /* hidden_states and what goes with it, from a safetensors file. Only the dtype and T are known before the layer is. */
 moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtype, moxie_error *error);
 moxie_status cli_input_load(const char *path, const moxie_layer_config *config, cli_input *out, moxie_error *error);

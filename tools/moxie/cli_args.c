@@ -38,6 +38,12 @@ moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
     return (moxie_backend)parse_name(state, "a back end", text, names);
 }
 
+cli_states cli_parse_states(struct argp_state *state, const char *text)
+{
+    static const char *const names[] = { "normal", "outliers", NULL };
+    return (cli_states)parse_name(state, "--states", text, names);
+}
+
 static moxie_mode parse_mode(struct argp_state *state, const char *text)
 {
     static const char *const names[] = { "invariant", "throughput", NULL };

@@ -9,7 +9,8 @@
  *   token_ids [T] i32                            layers that route by token table
  *
  * Random values are a sum of twelve uniforms (mean 0, variance 1) from splitmix64 of (seed, stream, index):
- * integer arithmetic, so that a seed means the same bytes on every machine.
+ * integer arithmetic, so that a seed means the same bytes on every machine. Outliers: one channel of every 512 is
+ * multiplied by 20 .. 100, for all tokens alike.
  */
 #include "cli.h"
 
@@ -36,12 +37,30 @@ static float random_normal(uint64_t seed, uint64_t stream, uint64_t index)
     return (float)((double)(sum - 6 * 0x1fffff) / (double)0x1fffff);
 }
 
-static void *random_matrix(moxie_dtype dtype, int64_t count, uint64_t seed, uint64_t stream)
+enum { CHANNELS_AN_OUTLIER = 512, LEAST_OUTLIER = 20, MOST_OUTLIER = 100 };
+
+/* By which channel `column` of `columns` is multiplied. */
+static float factor_of(cli_states states, int64_t columns, int64_t column, uint64_t seed)
+{
+    if (states == CLI_STATES_NORMAL)
+        return 1;
+    const int64_t block = column / CHANNELS_AN_OUTLIER, first = block * CHANNELS_AN_OUTLIER;
+    const int64_t here = columns - first < CHANNELS_AN_OUTLIER ? columns - first : CHANNELS_AN_OUTLIER;
+    const uint64_t bits = mix(seed * 0x9e3779b97f4a7c15u + 0xd1342543de82ef95u * (uint64_t)(block + 1));
+    if (column - first != (int64_t)(bits % (uint64_t)here))
+        return 1;
+    return (float)(LEAST_OUTLIER + (bits >> 32) % (MOST_OUTLIER - LEAST_OUTLIER + 1));
+}
+
+static void *random_matrix(moxie_dtype dtype, int64_t rows, int64_t columns, uint64_t seed, uint64_t stream,
+                           cli_states states)
 {
     const size_t width = dtype == MOXIE_F32 ? 4 : 2;
+    const int64_t count = rows * columns;
     unsigned char *data = calloc((size_t)count + 1, width);
     for (int64_t i = 0; data && i < count; i++) {
-        const uint32_t code = moxie_encode(dtype, random_normal(seed, stream, (uint64_t)i));
+        const float factor = factor_of(states, columns, i % columns, seed);
+        const uint32_t code = moxie_encode(dtype, factor * random_normal(seed, stream, (uint64_t)i));
         memcpy(data + (size_t)i * width, &code, width); /* little-endian hosts only, as the whole library */
     }
     return data;
@@ -65,15 +84,15 @@ static moxie_status random_token_ids(const moxie_layer_config *config, uint64_t 
     return MOXIE_OK;
 }
 
-moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_input *out,
-                              moxie_error *error)
+moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_states states,
+                              cli_input *out, moxie_error *error)
 {
     memset(out, 0, sizeof *out);
     out->tokens = tokens;
     out->dtype = config->dtype;
-    out->hidden = random_matrix(config->dtype, tokens * config->hidden, seed, 1);
+    out->hidden = random_matrix(config->dtype, tokens, config->hidden, seed, 1, states);
     if (needs_own_router_input(config))
-        out->router_hidden = random_matrix(config->dtype, tokens * config->router_width, seed, 2);
+        out->router_hidden = random_matrix(config->dtype, tokens, config->router_width, seed, 2, states);
     if (!out->hidden || (needs_own_router_input(config) && !out->router_hidden))
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the hidden states of %lld tokens",
                          (long long)tokens);

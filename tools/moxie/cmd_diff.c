@@ -3,27 +3,32 @@
  * cmd_diff.c - `moxie diff DIR --layer L --a BACKEND --b BACKEND`: is a back end right?
  *
  * Every stage of a back end's run is compared with the oracle, element by element, from the same rounded inputs:
- * the worst element, its expert, token and block, and how much of its bound it used. Naming `ref` as one side
- * checks the other; naming two back ends checks both. --against DIR2 compares the weights of two checkpoints
- * instead. Exit code 1 when a bound is passed or weights differ.
+ * the worst element, its expert, token and block, and how much of its bound it used; the error of all elements beside
+ * what their bounds allow. Naming `ref` as one side checks the other; naming two back ends checks both. Then the
+ * layer's outputs: how far the two are from each other, after everything that each one rounded. --against DIR2
+ * compares the weights of two checkpoints instead. Exit code 1 when a bound is passed or weights differ.
  */
 #include "cli.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct arguments {
     cli_layer_options layer;
     const char *against;
     int32_t a, b;
     uint64_t seed;
+    cli_states states;
 } arguments;
 
-enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_AGAINST };
+enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_STATES, OPT_AGAINST };
 
 static const struct argp_option options[] = {
     { "a", OPT_A, "BACKEND", 0, "ref, cpu or cuda (default cpu)", 0 },
     { "b", OPT_B, "BACKEND", 0, "ref, cpu or cuda (default ref)", 0 },
     { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0; 16 tokens unless --tokens)", 0 },
+    { "states", OPT_STATES, "NAME", 0, CLI_STATES_HELP, 0 },
     { "against", OPT_AGAINST, "DIR2", 0, "compare the weights of this layer in two checkpoints", 0 },
     { 0 },
 };
@@ -36,6 +41,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_A: args->a = cli_parse_backend(state, arg); return 0;
     case OPT_B: args->b = cli_parse_backend(state, arg); return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case OPT_STATES: args->states = cli_parse_states(state, arg); return 0;
     case OPT_AGAINST: args->against = arg; return 0;
     case ARGP_KEY_END:
         if (!args->layer.dir)
@@ -94,32 +100,63 @@ static int diff_weights(const arguments *args)
 
 /* ---- a back end against the oracle -------------------------------------------------------------- */
 
-static moxie_status check_backend(const arguments *args, int32_t backend, moxie_check_report *report,
-                                  int64_t *layer_index, moxie_error *error)
+/* One back end's run. */
+typedef struct side {
+    int32_t backend;
+    bool checked;
+    moxie_check_report report; /* when checked */
+    moxie_layer_config config;
+    int64_t layer;
+    void *output;   /* [T,H], config.dtype */
+    int32_t *ids;   /* [T,K] */
+    float *weights; /* [T,K] */
+} side;
+
+static void free_side(side *s)
+{
+    free(s->output);
+    free(s->ids);
+    free(s->weights);
+}
+
+static moxie_status run_prepared(cli_layer *layer, const cli_input *input, side *out, moxie_error *error)
+{
+    const size_t tokens = (size_t)input->tokens, choices = tokens * (size_t)layer->config.top_k;
+    moxie_run_args run = MOXIE_RUN_ARGS_INIT;
+    run.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
+    void *workspace = run.workspace = aligned_alloc(64, (run.workspace_bytes + 127) / 64 * 64);
+    run.output = out->output = calloc(tokens * (size_t)layer->config.hidden + 1, 4);
+    run.ids_out = out->ids = calloc(choices + 1, sizeof *out->ids);
+    run.weights_out = out->weights = calloc(choices + 1, sizeof *out->weights);
+    cli_input_args(input, &run);
+    moxie_status status;
+    if (!workspace || !out->output || !out->ids || !out->weights)
+        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld tokens and a workspace of %llu bytes",
+                           (long long)input->tokens, (unsigned long long)run.workspace_bytes);
+    else if (out->checked)
+        status = moxie_plan_check(layer->plan, layer->weights, &run, &out->report, error);
+    else
+        status = moxie_plan_run(layer->plan, &run, error);
+    free(workspace);
+    return status;
+}
+
+/* backend and checked of `out` are set; free_side() in any case. */
+static moxie_status run_side(const arguments *args, side *out, moxie_error *error)
 {
     cli_layer_options options_of_side = args->layer;
-    options_of_side.backend = backend;
+    options_of_side.backend = out->backend;
     cli_layer layer = { 0 };
     cli_input input = { 0 };
-    void *workspace = NULL, *output = NULL;
     moxie_status status = cli_layer_open(&options_of_side, &layer, error);
     if (status == MOXIE_OK)
-        status = cli_input_random(&layer.config, args->layer.tokens, args->seed, &input, error);
+        status = cli_input_random(&layer.config, args->layer.tokens, args->seed, args->states, &input, error);
     if (status == MOXIE_OK)
         status = cli_layer_prepare(&options_of_side, &layer, error);
-    if (status == MOXIE_OK) {
-        moxie_run_args run = MOXIE_RUN_ARGS_INIT;
-        run.workspace_bytes = moxie_plan_workspace_bytes(layer.plan);
-        run.workspace = workspace = aligned_alloc(64, (run.workspace_bytes + 127) / 64 * 64);
-        run.output = output = calloc((size_t)(input.tokens * layer.config.hidden) + 1, 4);
-        cli_input_args(&input, &run);
-        status = workspace && output ? moxie_plan_check(layer.plan, layer.weights, &run, report, error)
-                                     : cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
-                                                 (unsigned long long)run.workspace_bytes);
-        *layer_index = layer.index;
-    }
-    free(workspace);
-    free(output);
+    if (status == MOXIE_OK)
+        status = run_prepared(&layer, &input, out, error);
+    out->config = layer.config;
+    out->layer = layer.index;
     cli_input_free(&input);
     cli_layer_close(&layer);
     return status;
@@ -131,18 +168,66 @@ static const char *backend_name(int32_t backend)
     return names[backend];
 }
 
+/* ---- outputs of both ----------------------------------------------------------------------------- */
+
+/* Tokens whose routers chose otherwise, as near ties allow, are left out. */
+typedef struct outputs_report {
+    double difference; /* ||a - b|| / ||b|| */
+    int64_t tokens, chose_otherwise;
+} outputs_report;
+
+static double element_of(const side *s, int64_t i)
+{
+    const size_t width = s->config.dtype == MOXIE_F32 ? 4 : 2;
+    uint32_t code = 0;
+    memcpy(&code, (const char *)s->output + (size_t)i * width, width);
+    return moxie_decode(s->config.dtype, code);
+}
+
+static outputs_report compare_outputs(const side *a, const side *b, int64_t tokens)
+{
+    const int64_t hidden = a->config.hidden, top_k = a->config.top_k;
+    outputs_report report = { .tokens = tokens };
+    double error = 0, size = 0;
+    for (int64_t t = 0; t < tokens; t++) {
+        if (memcmp(a->ids + t * top_k, b->ids + t * top_k, (size_t)top_k * sizeof *a->ids)) {
+            report.chose_otherwise++;
+            continue;
+        }
+        for (int64_t i = t * hidden; i < (t + 1) * hidden; i++) {
+            const double got = element_of(a, i), want = element_of(b, i);
+            if (!isfinite(want) && (got == want || isnan(got)))
+                continue;
+            error += (got - want) * (got - want);
+            size += want * want;
+        }
+    }
+    report.difference = error == 0 ? 0 : sqrt(error / size);
+    return report;
+}
+
+/* ---- reports ------------------------------------------------------------------------------------- */
+
+static double share(double of, double all)
+{
+    return all > 0 ? of / all : 0;
+}
+
 static void print_report(const char *backend, int64_t layer, const moxie_check_report *report)
 {
-    static const char *const headings[] = { "stage",  ">elements", ">beyond", ">worst/bound", ">got",    ">want",
-                                            ">bound", ">token",    ">slot",   ">expert",      ">column", ">block" };
+    static const char *const headings[] = { "stage",        ">elements", ">beyond", ">rms error", ">rms bound",
+                                            ">worst/bound", ">got",      ">want",   ">bound",     ">token",
+                                            ">slot",        ">expert",   ">column", ">block" };
     printf("layer %lld, %s against the oracle:\n", (long long)layer, backend);
     cli_table table;
-    cli_table_begin(&table, 12, headings);
+    cli_table_begin(&table, 14, headings);
     for (int i = 0; i < report->n_stages; i++) {
         const moxie_stage_report *s = &report->stages[i];
         cli_table_add(&table, "%s", s->stage);
         cli_table_add(&table, "%lld", (long long)s->elements);
         cli_table_add(&table, "%lld", (long long)s->beyond);
+        cli_table_add(&table, "%.1e", share(s->rms_error, s->rms_want));
+        cli_table_add(&table, "%.1e", share(s->rms_bound, s->rms_want));
         cli_table_add(&table, "%.4f", s->worst_ratio);
         cli_table_add(&table, "%.6g", s->got);
         cli_table_add(&table, "%.6g", s->want);
@@ -157,57 +242,86 @@ static void print_report(const char *backend, int64_t layer, const moxie_check_r
            report->worst_ratio);
 }
 
+/* JSON has no infinity. */
+static json_t *json_finite(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 static json_t *json_report(const char *backend, const moxie_check_report *report)
 {
     json_t *stages = json_array();
     for (int i = 0; i < report->n_stages; i++) {
         const moxie_stage_report *s = &report->stages[i];
-        json_array_append_new(stages, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "stage",
-                                                s->stage, "elements", (json_int_t)s->elements, "beyond",
-                                                (json_int_t)s->beyond, "worst_ratio", s->worst_ratio, "got", s->got,
-                                                "want", s->want, "bound", s->bound, "token", (json_int_t)s->token,
-                                                "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
-                                                (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
+        json_array_append_new(
+            stages,
+            json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", s->stage,
+                      "elements", (json_int_t)s->elements, "beyond", (json_int_t)s->beyond, "rms_error", s->rms_error,
+                      "rms_want", s->rms_want, "rms_bound", s->rms_bound, "worst_ratio", json_finite(s->worst_ratio),
+                      "got", json_finite(s->got), "want", json_finite(s->want), "bound", json_finite(s->bound), "token",
+                      (json_int_t)s->token, "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
+                      (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
     }
-    return json_pack("{s:s, s:b, s:f, s:o}", "backend", backend, "right", report->worst_ratio <= 1, "worst_ratio",
-                     report->worst_ratio, "stages", stages);
+    return json_pack("{s:s, s:b, s:o, s:o}", "backend", backend, "right", report->worst_ratio <= 1, "worst_ratio",
+                     json_finite(report->worst_ratio), "stages", stages);
 }
 
+static void print_text(const side sides[2], const outputs_report *outputs)
+{
+    for (int i = 0; i < 2; i++)
+        if (sides[i].checked)
+            print_report(backend_name(sides[i].backend), sides[i].layer, &sides[i].report);
+    if (outputs)
+        printf(
+            "outputs of %s and %s differ by %.1e (root mean square over that of %s); %lld of %lld tokens chose other "
+            "experts and are left out\n",
+            backend_name(sides[0].backend), backend_name(sides[1].backend), outputs->difference,
+            backend_name(sides[1].backend), (long long)outputs->chose_otherwise, (long long)outputs->tokens);
+}
+
+static void print_json(const side sides[2], const outputs_report *outputs, bool right)
+{
+    json_t *reports = json_array(), *object = cli_json_begin("diff");
+    for (int i = 0; i < 2; i++)
+        if (sides[i].checked)
+            json_array_append_new(reports, json_report(backend_name(sides[i].backend), &sides[i].report));
+    json_object_update_new(
+        object, json_pack("{s:I, s:s, s:s, s:b, s:o, s:o}", "layer", (json_int_t)sides[0].layer, "a",
+                          backend_name(sides[0].backend), "b", backend_name(sides[1].backend), "right", right,
+                          "reports", reports, "outputs",
+                          outputs ? json_pack("{s:o, s:I, s:I}", "difference", json_finite(outputs->difference),
+                                              "tokens", (json_int_t)outputs->tokens, "chose_otherwise",
+                                              (json_int_t)outputs->chose_otherwise)
+                                  : json_null()));
+    cli_json_end(object);
+}
+
+/* The oracle is what the other side is held against; it needs a check of its own only when alone. */
 static int diff_backends(const arguments *args)
 {
-    const int32_t sides[2] = { args->a, args->b };
-    const bool both_ref = args->a == MOXIE_BACKEND_REF && args->b == MOXIE_BACKEND_REF;
-    json_t *reports = json_array();
+    const bool alone = args->a == args->b;
+    side sides[2] = { { .backend = args->a, .report = MOXIE_CHECK_REPORT_INIT },
+                      { .backend = args->b, .report = MOXIE_CHECK_REPORT_INIT } };
     moxie_error error = { 0 };
     moxie_status status = MOXIE_OK;
-    int64_t layer = -1;
     bool right = true;
-    for (int i = 0; i < 2 && status == MOXIE_OK; i++) {
-        /* The oracle is what the other side is held against; it needs a check of its own only when alone. */
-        if ((sides[i] == MOXIE_BACKEND_REF && !both_ref) || (i == 1 && args->a == args->b))
-            continue;
-        moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-        status = check_backend(args, sides[i], &report, &layer, &error);
-        if (status != MOXIE_OK)
-            break;
-        right = right && report.worst_ratio <= 1;
-        json_array_append_new(reports, json_report(backend_name(sides[i]), &report));
-        if (!args->layer.json)
-            print_report(backend_name(sides[i]), layer, &report);
+    for (int i = 0; i < (alone ? 1 : 2) && status == MOXIE_OK; i++) {
+        sides[i].checked = alone || sides[i].backend != MOXIE_BACKEND_REF;
+        status = run_side(args, &sides[i], &error);
+        right = right && sides[i].report.worst_ratio <= 1;
     }
-    if (status != MOXIE_OK) {
-        json_decref(reports);
+    if (status == MOXIE_OK) {
+        const outputs_report outputs =
+            alone ? (outputs_report) { 0 } : compare_outputs(&sides[0], &sides[1], args->layer.tokens);
+        if (args->layer.json)
+            print_json(sides, alone ? NULL : &outputs, right);
+        else
+            print_text(sides, alone ? NULL : &outputs);
+    }
+    free_side(&sides[0]);
+    free_side(&sides[1]);
+    if (status != MOXIE_OK)
         return cli_fail("diff", args->layer.json, status, &error);
-    }
-    if (args->layer.json) {
-        json_t *object = cli_json_begin("diff");
-        json_object_update_new(object, json_pack("{s:I, s:s, s:s, s:b, s:o}", "layer", (json_int_t)layer, "a",
-                                                 backend_name(args->a), "b", backend_name(args->b), "right", right,
-                                                 "reports", reports));
-        cli_json_end(object);
-    } else {
-        json_decref(reports);
-    }
     return right ? CLI_OK : CLI_CHECK_FAILED;
 }
 

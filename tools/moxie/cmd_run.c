@@ -16,6 +16,7 @@ typedef struct arguments {
     cli_layer_options layer;
     const char *input, *output;
     uint64_t seed;
+    cli_states states;
 } arguments;
 
 /* What a run returns, and the memory it needs. */
@@ -26,10 +27,11 @@ typedef struct results {
     double seconds;
 } results;
 
-enum { OPT_SEED = 256, OPT_INPUT, OPT_BACKEND };
+enum { OPT_SEED = 256, OPT_STATES, OPT_INPUT, OPT_BACKEND };
 
 static const struct argp_option options[] = {
     { "seed", OPT_SEED, "S", 0, "of the random hidden states (default 0; 16 tokens unless --tokens)", 0 },
+    { "states", OPT_STATES, "NAME", 0, CLI_STATES_HELP, 0 },
     { "input", OPT_INPUT, "FILE", 0, "hidden_states and what goes with it, as safetensors", 0 },
     { "output", 'o', "FILE", 0, "write output, topk_ids, topk_weights, router_logits as safetensors", 0 },
     { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 0 },
@@ -42,6 +44,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case OPT_STATES: args->states = cli_parse_states(state, arg); return 0;
     case OPT_INPUT: args->input = arg; return 0;
     case 'o': args->output = arg; return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -211,8 +214,9 @@ static moxie_status execute(arguments *args, cli_layer *layer, cli_input *input,
     if (status == MOXIE_OK)
         status = cli_layer_open(&args->layer, layer, error);
     if (status == MOXIE_OK)
-        status = args->input ? cli_input_load(args->input, &layer->config, input, error)
-                             : cli_input_random(&layer->config, args->layer.tokens, args->seed, input, error);
+        status = args->input
+                     ? cli_input_load(args->input, &layer->config, input, error)
+                     : cli_input_random(&layer->config, args->layer.tokens, args->seed, args->states, input, error);
     if (status == MOXIE_OK)
         status = cli_layer_prepare(&args->layer, layer, error);
     if (status == MOXIE_OK)
