@@ -119,17 +119,9 @@ static json_t *json_line(const bench *b, const bench_line *l)
 void bench_print_json(const bench *b)
 {
     const moxie_layer_config *c = &b->model.config;
-    json_t *object = cli_json_begin("bench"), *rows = json_array(), *steps = json_array();
+    json_t *object = cli_json_begin("bench"), *rows = json_array();
     for (int i = 0; i < b->n_lines; i++)
         json_array_append_new(rows, json_line(b, &b->lines[i]));
-    const moxie_plan *plan = b->model.copy[0].plan;
-    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
-        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
-        if (step->chosen)
-            json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "family", step->family, "role",
-                                                   step->role, "kernel", step->kernel, "isa", step->isa, "layout",
-                                                   step->layout, "class", step->exactness));
-    }
     json_object_update_new(
         object, json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:I, s:f, s:b, s:s?}", "cpu",
                           b->machine.cpu, "device", b->device.name, "dir", b->args->layer.dir, "seed",
@@ -140,6 +132,6 @@ void bench_print_json(const bench *b)
                           b->noise, "limits_from_file", b->limits.from_file, "plot", b->args->plot));
     json_object_set_new(object, "limits", cli_limits_json(&b->limits.found));
     json_object_set_new(object, "rows", rows);
-    json_object_set_new(object, "steps", steps);
+    json_object_set_new(object, "steps", cli_steps_json(b->model.copy[0].plan));
     cli_json_end(object);
 }

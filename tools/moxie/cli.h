@@ -130,6 +130,8 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
 /* Prepares the records and the plan of an opened layer. */
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error);
 void cli_layer_close(cli_layer *layer);
+/* The steps that run. */
+json_t *cli_steps_json(const moxie_plan *plan);
 
 /* ---- inputs of a run (cli_input.c) -------------------------------------------------------------- */
 

@@ -72,6 +72,19 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
     return status;
 }
 
+json_t *cli_steps_json(const moxie_plan *plan)
+{
+    json_t *steps = json_array();
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        if (step->chosen)
+            json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "family", step->family, "role",
+                                                   step->role, "kernel", step->kernel, "isa", step->isa, "layout",
+                                                   step->layout, "class", step->exactness));
+    }
+    return steps;
+}
+
 void cli_layer_close(cli_layer *layer)
 {
     moxie_plan_destroy(layer->plan);

@@ -110,6 +110,7 @@ typedef struct side {
     void *output;   /* [T,H], config.dtype */
     int32_t *ids;   /* [T,K] */
     float *weights; /* [T,K] */
+    json_t *steps;  /* of its plan */
 } side;
 
 static void free_side(side *s)
@@ -117,6 +118,7 @@ static void free_side(side *s)
     free(s->output);
     free(s->ids);
     free(s->weights);
+    json_decref(s->steps);
 }
 
 static moxie_status run_prepared(cli_layer *layer, const cli_input *input, side *out, moxie_error *error)
@@ -128,6 +130,7 @@ static moxie_status run_prepared(cli_layer *layer, const cli_input *input, side 
     run.output = out->output = calloc(tokens * (size_t)layer->config.hidden + 1, 4);
     run.ids_out = out->ids = calloc(choices + 1, sizeof *out->ids);
     run.weights_out = out->weights = calloc(choices + 1, sizeof *out->weights);
+    out->steps = cli_steps_json(layer->plan);
     cli_input_args(input, &run);
     moxie_status status;
     if (!workspace || !out->output || !out->ids || !out->weights)
@@ -248,8 +251,9 @@ static json_t *json_finite(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *json_report(const char *backend, const moxie_check_report *report)
+static json_t *json_report(const side *checked)
 {
+    const moxie_check_report *report = &checked->report;
     json_t *stages = json_array();
     for (int i = 0; i < report->n_stages; i++) {
         const moxie_stage_report *s = &report->stages[i];
@@ -262,8 +266,9 @@ static json_t *json_report(const char *backend, const moxie_check_report *report
                       (json_int_t)s->token, "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
                       (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
     }
-    return json_pack("{s:s, s:b, s:o, s:o}", "backend", backend, "right", report->worst_ratio <= 1, "worst_ratio",
-                     json_finite(report->worst_ratio), "stages", stages);
+    return json_pack("{s:s, s:b, s:o, s:O, s:o}", "backend", backend_name(checked->backend), "right",
+                     report->worst_ratio <= 1, "worst_ratio", json_finite(report->worst_ratio), "steps", checked->steps,
+                     "stages", stages);
 }
 
 static void print_text(const side sides[2], const outputs_report *outputs)
@@ -284,7 +289,7 @@ static void print_json(const side sides[2], const outputs_report *outputs, bool 
     json_t *reports = json_array(), *object = cli_json_begin("diff");
     for (int i = 0; i < 2; i++)
         if (sides[i].checked)
-            json_array_append_new(reports, json_report(backend_name(sides[i].backend), &sides[i].report));
+            json_array_append_new(reports, json_report(&sides[i]));
     json_object_update_new(
         object, json_pack("{s:I, s:s, s:s, s:b, s:o, s:o}", "layer", (json_int_t)sides[0].layer, "a",
                           backend_name(sides[0].backend), "b", backend_name(sides[1].backend), "right", right,
