@@ -153,30 +153,6 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 
 } // namespace
 
-/* Codes come several chunks at a time where tokens leave room for that: a barrier less a chunk. */
-static void fill_stage(mox_sm90_element element, mox_sm90_args *args)
-{
-    const uint32_t codes = mox_sm90_chunk_bytes(element), scales = (uint32_t)args->scale_bytes;
-    const bool decoded = MOX_SM90_DECODES(element), to_bytes = MOX_SM90_TO_BYTES(element);
-    args->together = mox_sm90_chunks_together(element, args->most);
-    args->token_scales_at = (uint32_t)args->together * (codes + scales);
-    const uint32_t token_scales = to_bytes ? (uint32_t)(args->together * args->most * 16) : 0;
-    args->tokens_at = element == MOX_SM90_E4M3 ? mox_sm90_tokens_at<MOX_SM90_E4M3> :
-                      !decoded                 ? mox_sm90_tokens_at<MOX_SM90_BF16> :
-                                                 (args->token_scales_at + token_scales + 1023) / 1024 * 1024;
-    args->stage_bytes = args->tokens_at + (uint32_t)(args->together * args->most) * 128;
-}
-
-/* Sets the ring of `args`, by its `most` and scale_bytes; returns the shared memory of a block. */
-static uint32_t make_ring(mox_sm90_element element, mox_sm90_args *args)
-{
-    fill_stage(element, args);
-    const uint32_t most = args->few.ids != nullptr ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
-    const uint32_t room = MOX_SM90_SHARED / (uint32_t)args->shares - MOX_SM90_RESERVED - MOX_SM90_FRONT;
-    args->stages = (int32_t)min(room / args->stage_bytes, most);
-    return MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
-}
-
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
     cudaLaunchAttribute attribute;
@@ -215,7 +191,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
 {
     const mox_sm90_kernel kernel = kernel_of(element, args->most);
     mox_sm90_args ringed = *args;
-    const uint32_t shared = make_ring(element, &ringed);
+    const uint32_t shared = mox_sm90_make_ring(element, &ringed);
     if (ringed.stages < 2) /* a consumer keeps one while it waits for the next */
         return cudaErrorInvalidValue;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);

@@ -143,9 +143,6 @@ template <class DECODER, int N> struct mox_sm90_by_warp {
     }
 };
 
-/* Widths up to which warps multiply by themselves. */
-constexpr int MOX_SM90_BY_WARP = 16;
-
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* The chunk of a stage whose tokens lie `ahead` bytes on. */

@@ -26,13 +26,11 @@ template <int... NS> struct mox_sm90_widths {
     static constexpr int most = at[count - 1];
     static constexpr bool narrow = most <= MOX_SM90_NARROW_COLUMNS;
 };
-using mox_sm90_widths_narrow = mox_sm90_widths<8, 16, 24, MOX_SM90_NARROW_COLUMNS>;
-using mox_sm90_widths_wide = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208,
-                                             224, 240, 256, 272, 288>;
-using mox_sm90_widths_codes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224,
-                                              240, 256>;
-using mox_sm90_widths_codes8 = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128>;
-using mox_sm90_widths_bytes = mox_sm90_widths<8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, 176>;
+using mox_sm90_widths_narrow = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW>;
+using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
+using mox_sm90_widths_codes = mox_sm90_widths<MOX_SM90_WIDTHS_CODES>;
+using mox_sm90_widths_codes8 = mox_sm90_widths<MOX_SM90_WIDTHS_CODES8>;
+using mox_sm90_widths_bytes = mox_sm90_widths<MOX_SM90_WIDTHS_BYTES>;
 
 
 /* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute
@@ -160,6 +158,7 @@ __global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_s
 /* The kernel for token tiles of `most` columns. */
 template <int ELEMENT, class WIDTHS> mox_sm90_kernel mox_sm90_kernel_of(int32_t most)
 {
+    static_assert(WIDTHS::most == mox_sm90_widest(ELEMENT), "sm90_shape.h names another list of widths");
     return most <= MOX_SM90_NARROW_COLUMNS ? mox_sm90_gemm<ELEMENT, mox_sm90_widths_narrow> :
                                              mox_sm90_gemm<ELEMENT, WIDTHS>;
 }

@@ -21,7 +21,7 @@
 
 #include "base/status.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
-#include "cuda/expert_gemm/sm90_args.h"
+#include "cuda/expert_gemm/sm90_shape.h"
 
 #define MOX_SM90_MOST_SIZE   (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
 #define MOX_SM90_PAIR_TOKENS 48                 /* a slot on average, from which on blocks work in pairs */

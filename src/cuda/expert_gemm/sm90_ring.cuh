@@ -21,14 +21,11 @@
 #define MOX_CUDA_SM90_RING_CUH
 
 #include "cpu/glu/glu_tile.h"
-#include "cuda/expert_gemm/sm90_args.h"
+#include "cuda/expert_gemm/sm90_shape.h"
 #include "cuda/ptx/ptx_cluster.cuh"
 
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
-constexpr int MOX_SM90_MOST_STAGES = 16, MOX_SM90_QUEUE = 4;
-constexpr int MOX_SM90_WEIGHT_BYTES = 16384, MOX_SM90_TOKEN_SCALES_AT = 16448;
-constexpr int MOX_SM90_FRONT = 8192;
-constexpr uint32_t MOX_SM90_SHARED = 228 * 1024, MOX_SM90_RESERVED = 1024; /* of a multiprocessor, for each block */
+constexpr int MOX_SM90_QUEUE = 4, MOX_SM90_TOKEN_SCALES_AT = 16448;
 
 /* Warps of a block: consumers, two producers, and where registers are dealt out, four at a time, two that do nothing. */
 constexpr int mox_sm90_threads(int element, int most)
@@ -74,7 +71,7 @@ constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(ELEMENT) / 128;
 
 /* Where the tokens begin in a stage, where that is fixed. */
 template <int ELEMENT>
-constexpr int mox_sm90_tokens_at = MOX_SM90_WEIGHT_BYTES + (ELEMENT == MOX_SM90_E4M3 ? 1024 : 0);
+constexpr int mox_sm90_tokens_at = mox_sm90_tokens_from(ELEMENT);
 
 /* A position in the ring, which all warps count through alike. */
 struct mox_sm90_cursor {
