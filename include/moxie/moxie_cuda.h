@@ -66,6 +66,25 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 
+/* How a product of a plan for a Hopper GPU is launched for one batch size. Its arithmetic is the same for all of them:
+ * what changes is how many tokens of an expert a block multiplies at once, and what that leaves room for. */
+#define MOXIE_CUDA_MAX_WIDTHS 32
+typedef struct moxie_cuda_launch {
+    uint32_t struct_size;
+    int32_t tile_tokens; /* of an expert, that a tile has at most; which it has, its tokens decide in the run */
+    int32_t n_widths;
+    int32_t widths[MOXIE_CUDA_MAX_WIDTHS]; /* of instructions, ascending: a tile runs in the first that holds it */
+    int32_t warp_tokens; /* widths up to this are multiplied by single warps (mma.sync), others by warpgroups (wgmma) */
+    int32_t blocks;      /* of a multiprocessor */
+    int32_t stages;      /* of weights and tokens, on their way to a block: */
+    int32_t chunks;      /* of so many chunks each, 128 bytes of a token */
+    int32_t pairs;       /* 1: two blocks share what they fetch of tokens */
+} moxie_cuda_launch;
+#define MOXIE_CUDA_LAUNCH_INIT MOXIE_INIT(moxie_cuda_launch)
+/* Step `step` of `plan`, made or explained, for runs of `tokens` tokens (1 or more; what a pass takes, if fewer).
+ * Returns 0, and leaves `out` alone, for a step that is no product of such a GPU, or not chosen. Immutable. */
+MOXIE_API int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out);
+
 /* As moxie_measure_limits, of a GPU: `device` as in moxie_options, NULL: the first. Reads its memory, and multiplies
  * bf16 and FP8 numbers, by every instruction that it has for that; other figures stay 0. `workers` are multiprocessors,
  * both caches the L2. Takes half a second or less, and device memory of eight times the L2 meanwhile. Fails as

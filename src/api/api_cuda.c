@@ -8,6 +8,7 @@
 
 #include "cuda/cuda_kernel.h"
 #include "cuda/limits/cuda_limits.h"
+#include "layer/launch.h"
 #include "layer/run.h"
 #include "layer/struct_size.h"
 #include "layer/time_cuda.h"
@@ -66,6 +67,16 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
     NEED(plan);
     NEED(args);
     return mox_device_enqueue(plan, MOX_DEVICE_RUN, args, NULL, stream, NULL, error);
+}
+
+int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)
+{
+    moxie_cuda_launch launch;
+    if (plan == NULL || out == NULL || mox_struct_check(out, "moxie_cuda_launch", NULL) != MOXIE_OK ||
+        !mox_plan_launch(plan, step, tokens, &launch))
+        return 0;
+    mox_struct_write(&launch, out, sizeof launch);
+    return 1;
 }
 
 moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error)

@@ -4,10 +4,12 @@
  * so how much memory they take and how a run describes them.
  *
  *     plan.rows -> form of each operand -> workspace.c (bytes), run_cuda_experts.c (pointers)
+ *               -> each product without pointers -> run_cuda_experts.c, launch.c (what it would be launched as)
  */
 #ifndef MOX_LAYER_DEVICE_OPERAND_H
 #define MOX_LAYER_DEVICE_OPERAND_H
 
+#include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "layer/plan.h"
 
 typedef struct mox_device_form {
@@ -23,6 +25,10 @@ typedef struct mox_device_form {
 mox_device_form mox_device_form_of(const moxie_plan *plan, const mox_expert_side *side, mox_projection projection);
 /* The same as fp32 numbers: what stages are compared by. */
 mox_device_form mox_device_shown_form(const mox_device_form *form);
+/* What a product on a GPU is launched with as far as the plan decides it, for a pass of `tokens` tokens: no pointers.
+ * Immutable. */
+mox_cuda_expert_gemm_args mox_device_product(const moxie_plan *plan, const mox_expert_side *side,
+                                             mox_projection projection, int64_t slots, int64_t tokens);
 
 /* True when the row for W13 does the activation too. */
 static inline bool mox_device_fuses(const mox_expert_side *side)

@@ -31,25 +31,31 @@ static const mox_device_layer *layer_of(const chain *c)
 
 /* ---- operands ------------------------------------------------------------------------------------------ */
 
-/* Memory of an operand of this form. */
+/* An operand of this form, without its memory. */
+static mox_cuda_operand form(const moxie_plan *plan, const mox_device_form *f, const moxie_quant *quant)
+{
+    const bool scaled = f->scale_cols > 0;
+    return (mox_cuda_operand) { .kind = f->kind,
+                                .dtype = plan->config.dtype,
+                                .cols = f->cols,
+                                .stride = f->stride,
+                                .group_cols = f->group_cols,
+                                .tiled = f->tiled,
+                                .scale_cols = f->scale_cols,
+                                .global_kind = scaled ? quant->global : MOXIE_GLOBAL_NONE,
+                                .integer = scaled && mox_format_of(quant->element)->kind == MOX_KIND_INTEGER };
+}
+
 static mox_cuda_operand describe(const chain *c, const mox_device_form *f, const moxie_quant *quant,
                                  const mox_operand_space *space)
 {
     char *at = c->run->space;
-    mox_cuda_operand o = { .kind = f->kind,
-                           .dtype = c->run->plan->config.dtype,
-                           .cols = f->cols,
-                           .stride = f->stride,
-                           .values = f->direct ? (void *)(uintptr_t)c->pass->x : at + space->values,
-                           .group_cols = f->group_cols,
-                           .tiled = f->tiled };
+    mox_cuda_operand o = form(c->run->plan, f, quant);
+    o.values = f->direct ? (void *)(uintptr_t)c->pass->x : at + space->values;
     if (f->scale_cols == 0)
         return o;
     o.scales = (float *)(at + space->scales);
-    o.scale_cols = f->scale_cols;
-    o.global_kind = quant->global;
     o.global = quant->global != MOXIE_GLOBAL_NONE ? (float *)(at + space->global) : NULL;
-    o.integer = mox_format_of(quant->element)->kind == MOX_KIND_INTEGER;
     return o;
 }
 
@@ -215,12 +221,12 @@ static mox_cuda_glu_args activation(const chain *c)
                                  .out = pass->act };
 }
 
-static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projection)
+mox_cuda_expert_gemm_args mox_device_product(const moxie_plan *plan, const mox_expert_side *side,
+                                             mox_projection projection, int64_t slots, int64_t tokens)
 {
-    const mox_expert_pass *pass = c->pass;
-    const mox_expert_side *side = pass->side;
-    const moxie_layer *layer = c->run->plan->layer;
-    const bool first = projection == MOX_W13, routed = side == &c->run->plan->routed;
+    const bool first = projection == MOX_W13, routed = side == &plan->routed;
+    const mox_device_form form13 = mox_device_form_of(plan, side, MOX_W13),
+                          form2 = mox_device_form_of(plan, side, MOX_W2);
     const moxie_quant *weight = first ? &side->shape.w13 : &side->shape.w2;
     mox_cuda_expert_gemm_args args = {
         .projection = projection,
@@ -230,29 +236,41 @@ static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projecti
         .weight = *weight,
         .act = first ? side->a13 : side->a2,
         .element_bits = mox_dtype_bits(weight->element),
-        .dtype = c->run->plan->config.dtype,
+        .dtype = plan->config.dtype,
         .has_bias = first ? side->shape.bias13 : side->shape.bias2,
-        .records = pass->slots > 0 ? pass->records[0] : NULL,
-        .record_bytes = routed ? layer->record_bytes : layer->shared_bytes,
-        .slots = pass->slots,
-        .table = mox_device_layer_table(layer_of(c), weight->element),
-        .scale_table = mox_device_layer_table(layer_of(c), weight->scale),
-        .offsets = pass->offsets,
-        .ids = routed ? c->run->ids + c->run->first * c->run->plan->config.top_k : NULL,
-        .slot_of = layer_of(c)->slot_of,
-        .experts = c->run->plan->config.experts,
-        .max_pairs = pass->pairs,
-        .tokens = c->run->tokens,
-        .multiprocessors = c->run->plan->device.features.multiprocessors,
-        .operand_row = !first                              ? NULL
-                       : c->direct && pass->source != NULL ? pass->source
-                                                           : pass->operand_row,
-        .a = first ? c->a13 : c->a2,
-        .out = first ? pass->h : pass->y,
+        .slots = slots,
+        .experts = plan->config.experts,
+        .max_pairs = routed ? tokens * plan->config.top_k : tokens,
+        .tokens = tokens,
+        .multiprocessors = plan->device.features.multiprocessors,
+        .a = first ? form(plan, &form13, &side->a13) : form(plan, &form2, &side->a2),
         .n_out = first ? side->n13 : side->shape.hidden,
-        .scratch = c->run->space + c->run->plan->space.gemm,
+        .next = form(plan, &form2, &side->a2),
+        .next_quant = side->a2,
     };
     locate(side, projection, &args);
+    return args;
+}
+
+static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projection)
+{
+    const mox_expert_pass *pass = c->pass;
+    const mox_expert_side *side = pass->side;
+    const moxie_layer *layer = c->run->plan->layer;
+    const bool first = projection == MOX_W13, routed = side == &c->run->plan->routed;
+    const moxie_quant *weight = first ? &side->shape.w13 : &side->shape.w2;
+    mox_cuda_expert_gemm_args args = mox_device_product(c->run->plan, side, projection, pass->slots, c->run->tokens);
+    args.records = pass->slots > 0 ? pass->records[0] : NULL;
+    args.record_bytes = routed ? layer->record_bytes : layer->shared_bytes;
+    args.table = mox_device_layer_table(layer_of(c), weight->element);
+    args.scale_table = mox_device_layer_table(layer_of(c), weight->scale);
+    args.offsets = pass->offsets;
+    args.ids = routed ? c->run->ids + c->run->first * c->run->plan->config.top_k : NULL;
+    args.slot_of = layer_of(c)->slot_of;
+    args.operand_row = !first ? NULL : c->direct && pass->source != NULL ? pass->source : pass->operand_row;
+    args.a = first ? c->a13 : c->a2;
+    args.out = first ? pass->h : pass->y;
+    args.scratch = c->run->space + c->run->plan->space.gemm;
     return args;
 }
 
@@ -264,7 +282,6 @@ static moxie_status multiply(const chain *c, mox_projection projection)
     if (row->fuses & MOX_CUDA_FUSES_GLU) {
         args.glu = activation(c);
         args.next = c->a2;
-        args.next_quant = side->a2;
         if (c->run->probe != NULL)
             args.trace = (mox_cuda_trace) { .h = c->pass->h,
                                             .act = c->pass->act,

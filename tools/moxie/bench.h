@@ -176,13 +176,11 @@ moxie_status bench_plot_write(const char *path, const char *title, const char *s
 
 /* ---- a benchmark (cmd_bench.c, bench_report.c) --------------------------------------------------- */
 
-enum { BENCH_MOST_LINES = 64 };
-
 typedef struct bench_arguments {
     cli_layer_options layer;
     const char *preset, *format, *acts_of, *routing, *limits_file, *plot;
-    int64_t experts, tokens[BENCH_MOST_LINES];
-    int n_tokens;
+    int64_t experts;
+    cli_sizes tokens; /* none: the usual ones */
     int32_t repeats;
     bool no_shared;
     uint64_t seed;
@@ -201,8 +199,8 @@ typedef struct bench {
     bench_routing routing;
     bench_model model;
     cli_limits limits; /* the best of all measurements */
-    bench_line lines[BENCH_MOST_LINES];
-    int64_t tokens[BENCH_MOST_LINES];
+    bench_line lines[CLI_MOST_SIZES];
+    int64_t tokens[CLI_MOST_SIZES];
     int n_lines;
     double noise; /* largest relative change of the read limit over one line */
     char plan[256];

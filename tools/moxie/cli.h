@@ -89,6 +89,15 @@ int cli_progress_experts(void *user, int64_t done, int64_t total);
 
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
+/* "1,8,64": sizes from 1 on. */
+enum { CLI_MOST_SIZES = 64 };
+typedef struct cli_sizes {
+    int count;
+    int64_t at[CLI_MOST_SIZES];
+} cli_sizes;
+void cli_parse_sizes(struct argp_state *state, const char *option, const char *text, cli_sizes *out);
+/* 0 when there is none. */
+int64_t cli_largest_size(const cli_sizes *sizes);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
 /* A child parser for DIR, --layer, --isa, --threads, --mode, --activations and --json; its input is a
  * cli_layer_options. Whether DIR is needed is the parent's business. */

@@ -19,6 +19,29 @@ int64_t cli_parse_int(struct argp_state *state, const char *option, const char *
     return value;
 }
 
+void cli_parse_sizes(struct argp_state *state, const char *option, const char *text, cli_sizes *out)
+{
+    char list[512];
+    out->count = 0;
+    if (strlen(text) >= sizeof list)
+        argp_error(state, "%s takes a list of at most %zu characters", option, sizeof list - 1);
+    snprintf(list, sizeof list, "%s", text);
+    char *rest = list;
+    for (char *one; (one = strsep(&rest, ",")) != NULL;) {
+        if (out->count == CLI_MOST_SIZES)
+            argp_error(state, "%s takes %d sizes at most", option, CLI_MOST_SIZES);
+        out->at[out->count++] = cli_parse_int(state, option, one, 1, 1 << 20);
+    }
+}
+
+int64_t cli_largest_size(const cli_sizes *sizes)
+{
+    int64_t most = 0;
+    for (int i = 0; i < sizes->count; i++)
+        most = sizes->at[i] > most ? sizes->at[i] : most;
+    return most;
+}
+
 /* The index of `text` among `names` (ended by NULL), or argp_error. */
 static int parse_name(struct argp_state *state, const char *option, const char *text, const char *const *names)
 {

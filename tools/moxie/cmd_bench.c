@@ -54,21 +54,6 @@ static const struct argp_option options[] = {
 
 /* ---- arguments --------------------------------------------------------------------------------------- */
 
-static void parse_tokens(struct argp_state *state, const char *text, bench_arguments *args)
-{
-    char list[512];
-    args->n_tokens = 0;
-    if (strlen(text) >= sizeof list)
-        argp_error(state, "--tokens takes a list of at most %zu characters", sizeof list - 1);
-    snprintf(list, sizeof list, "%s", text);
-    char *rest = list;
-    for (char *one; (one = strsep(&rest, ",")) != NULL;) {
-        if (args->n_tokens == BENCH_MOST_LINES)
-            argp_error(state, "--tokens takes %d sizes at most", BENCH_MOST_LINES);
-        args->tokens[args->n_tokens++] = cli_parse_int(state, "--tokens", one, 1, 1 << 20);
-    }
-}
-
 static void check_together(struct argp_state *state, const bench_arguments *args)
 {
     if (!args->layer.dir == !args->preset)
@@ -91,7 +76,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
     case OPT_ACTS_OF: args->acts_of = arg; return 0;
     case OPT_NO_SHARED: args->no_shared = true; return 0;
-    case OPT_TOKENS: parse_tokens(state, arg, args); return 0;
+    case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case OPT_ROUTING: args->routing = arg; return 0;
     case OPT_REPEATS: args->repeats = (int32_t)cli_parse_int(state, "--repeats", arg, 1, 100000); return 0;
@@ -198,9 +183,11 @@ static moxie_status open_routing(bench *b, moxie_error *error)
     moxie_status status = bench_routing_open(args->routing, &b->model.config, args->seed, &b->routing, error);
     if (status != MOXIE_OK)
         return status;
-    b->n_lines = args->n_tokens ? args->n_tokens : b->routing.file_tokens ? 1 : 4;
+    b->n_lines = args->tokens.count ? args->tokens.count : b->routing.file_tokens ? 1 : 4;
     for (int i = 0; i < b->n_lines; i++) {
-        b->tokens[i] = args->n_tokens ? args->tokens[i] : b->routing.file_tokens ? b->routing.file_tokens : usual[i];
+        b->tokens[i] = args->tokens.count       ? args->tokens.at[i]
+                       : b->routing.file_tokens ? b->routing.file_tokens
+                                                : usual[i];
         most = b->tokens[i] > most ? b->tokens[i] : most;
     }
     return bench_routing_reserve(&b->routing, most, error);

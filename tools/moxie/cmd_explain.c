@@ -3,7 +3,7 @@
  * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better row was refused.
  *
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
- * never read.
+ * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size.
  */
 #include "cli.h"
 
@@ -16,6 +16,7 @@ typedef struct arguments {
     int32_t act;
     moxie_dtype dtype;
     bool bias;
+    cli_sizes tokens;
 } arguments;
 
 enum {
@@ -31,7 +32,8 @@ enum {
     OPT_ROUTING,
     OPT_DTYPE,
     OPT_BIAS,
-    OPT_BACKEND
+    OPT_BACKEND,
+    OPT_TOKENS
 };
 
 static const struct argp_option options[] = {
@@ -50,6 +52,8 @@ static const struct argp_option options[] = {
     { "dtype", OPT_DTYPE, "NAME", 0, "of hidden states: bf16 (default), f16, f32", 2 },
     { "bias", OPT_BIAS, NULL, 0, "both products have a bias", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 3 },
+    { "tokens", OPT_TOKENS, "LIST", 0,
+      "batch sizes: the plan is for the largest (default 4096), launches on a GPU are shown for each", 3 },
     { 0 },
 };
 
@@ -111,10 +115,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
     case OPT_PRESET: args->preset = arg; return 0;
     case OPT_FORMAT: args->format = arg; return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
+    case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case ARGP_KEY_END:
         if (!args->layer.dir && !args->preset && !(args->experts && args->top_k && args->hidden && args->intermediate))
             argp_error(state, "a directory, --preset NAME, or all of --experts --top-k --hidden --intermediate");
@@ -167,13 +172,11 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
     return MOXIE_OK;
 }
 
-static void print_text(const moxie_layer_config *config, const moxie_plan *plan)
+/* ---- output ---------------------------------------------------------------------------------------- */
+
+static void print_steps(const moxie_plan *plan)
 {
     static const char *const headings[] = { "step", "role", "kernel", "isa", "layout", "class", "" };
-    char workspace[16];
-    printf("%lld experts, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n", (long long)config->experts,
-           (long long)config->top_k, (long long)config->hidden, (long long)config->intermediate,
-           moxie_dtype_name(config->dtype), cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
     cli_table table;
     cli_table_begin(&table, 7, headings);
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
@@ -194,15 +197,98 @@ static void print_text(const moxie_layer_config *config, const moxie_plan *plan)
     cli_table_free(&table);
 }
 
-static void print_json(const moxie_layer_config *config, const moxie_plan *plan)
+/* "8-16": the widths in (above, upto]; "" when there are none. Returns `buffer`. */
+static const char *range(const moxie_cuda_launch *launch, int32_t above, int32_t upto, char *buffer, size_t size)
+{
+    int32_t first = 0, last = 0;
+    for (int32_t i = 0; i < launch->n_widths; i++)
+        if (launch->widths[i] > above && launch->widths[i] <= upto) {
+            first = first ? first : launch->widths[i];
+            last = launch->widths[i];
+        }
+    snprintf(buffer, size, first < last ? "%d-%d" : first ? "%d" : "", (int)first, (int)last);
+    return buffer;
+}
+
+static void add_launch(cli_table *table, const moxie_plan_step *step, int64_t tokens, const moxie_cuda_launch *l)
+{
+    char text[32];
+    cli_table_add(table, "%s", step->role);
+    cli_table_add(table, "%s", step->kernel);
+    cli_table_add(table, "%lld", (long long)tokens);
+    cli_table_add(table, "%d", (int)l->tile_tokens);
+    cli_table_add(table, "%s", range(l, 0, l->warp_tokens, text, sizeof text));
+    cli_table_add(table, "%s", range(l, l->warp_tokens, INT32_MAX, text, sizeof text));
+    cli_table_add(table, "%d", (int)l->blocks);
+    cli_table_add(table, "%d x %d", (int)l->stages, (int)l->chunks);
+    cli_table_add(table, "%s", l->pairs ? "yes" : "no");
+}
+
+static void print_launches(const arguments *args, const moxie_plan *plan)
+{
+    static const char *const headings[] = { "product",        "kernel",  ">tokens", ">tile", ">by warps",
+                                            ">by warpgroups", ">blocks", ">stages", "pairs" };
+    moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+    cli_table table;
+    cli_table_begin(&table, 9, headings);
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
+        for (int t = 0; t < args->tokens.count; t++)
+            if (moxie_cuda_plan_launch(plan, i, args->tokens.at[t], &launch))
+                add_launch(&table, moxie_plan_step_at(plan, i), args->tokens.at[t], &launch);
+    if (table.rows > 0) {
+        printf("\n%sone arithmetic for all batch sizes: only tiles change with them, and an expert's tokens decide "
+               "which it has\n",
+               args->layer.mode == MOXIE_MODE_INVARIANT ? "invariant mode, " : "");
+        cli_table_print(&table);
+        printf("tile: tokens of an expert at most; by warps, by warpgroups: widths of mma.sync and of wgmma, the first "
+               "that "
+               "holds a tile;\nblocks: of a multiprocessor; stages x chunks of weights on their way; pairs: two blocks "
+               "share tokens\n");
+    }
+    cli_table_free(&table);
+}
+
+static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan)
+{
+    char workspace[16];
+    printf("%lld experts, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n", (long long)config->experts,
+           (long long)config->top_k, (long long)config->hidden, (long long)config->intermediate,
+           moxie_dtype_name(config->dtype), cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
+    print_steps(plan);
+    print_launches(args, plan);
+}
+
+static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
+{
+    json_t *widths = json_array();
+    for (int32_t i = 0; i < l->n_widths; i++)
+        json_array_append_new(widths, json_integer(l->widths[i]));
+    return json_pack("{s:I, s:i, s:o, s:i, s:i, s:i, s:i, s:b}", "tokens", (json_int_t)tokens, "tile_tokens",
+                     (int)l->tile_tokens, "widths", widths, "warp_tokens", (int)l->warp_tokens, "blocks",
+                     (int)l->blocks, "stages", (int)l->stages, "chunks", (int)l->chunks, "pairs", (int)l->pairs);
+}
+
+/* Empty but for products on a Hopper GPU. */
+static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_sizes *tokens)
+{
+    json_t *launches = json_array();
+    moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+    for (int t = 0; t < tokens->count; t++)
+        if (moxie_cuda_plan_launch(plan, step, tokens->at[t], &launch))
+            json_array_append_new(launches, json_launch(tokens->at[t], &launch));
+    return launches;
+}
+
+static void print_json(const moxie_layer_config *config, const moxie_plan *plan, const cli_sizes *tokens)
 {
     json_t *object = cli_json_begin("explain"), *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
-        json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "family", step->family,
-                                               "role", step->role, "kernel", step->kernel, "isa", step->isa, "layout",
-                                               step->layout, "class", step->exactness, "chosen", step->chosen, "reason",
-                                               step->reason, "remedy", step->remedy));
+        json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:o}", "family",
+                                               step->family, "role", step->role, "kernel", step->kernel, "isa",
+                                               step->isa, "layout", step->layout, "class", step->exactness, "chosen",
+                                               step->chosen, "reason", step->reason, "remedy", step->remedy, "launches",
+                                               json_launches(plan, i, tokens)));
     }
     json_object_update_new(
         object, json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
@@ -211,6 +297,8 @@ static void print_json(const moxie_layer_config *config, const moxie_plan *plan)
                           (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
     cli_json_end(object);
 }
+
+/* ---- the command ------------------------------------------------------------------------------------ */
 
 static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_error *error)
 {
@@ -227,13 +315,14 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
 
 int cmd_explain(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
-                                                  { &cli_tokens_argp, 0, NULL, 3 },
-                                                  { 0 } };
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 }, { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", children, 0, 0
     };
-    arguments args = { .layer = { .layer = -1 }, .routing = "renormalize", .dtype = MOXIE_BF16 };
+    arguments args = { .layer = { .layer = -1 },
+                       .routing = "renormalize",
+                       .dtype = MOXIE_BF16,
+                       .tokens = { .count = 5, .at = { 1, 8, 64, 512, 4096 } } };
     argp_parse(&parser, argc, argv, 0, NULL, &args);
 
     moxie_error error = { 0 };
@@ -243,7 +332,7 @@ int cmd_explain(int argc, char **argv)
     plan_options.mode = args.layer.mode;
     plan_options.isa = args.layer.isa;
     plan_options.device = args.layer.device;
-    plan_options.max_tokens = args.layer.tokens;
+    plan_options.max_tokens = cli_largest_size(&args.tokens);
     moxie_status status = find_config(&args, &layer, &error);
     if (status == MOXIE_OK)
         status = moxie_plan_explain(&layer.config, &plan_options, &layer.plan, &error);
@@ -251,9 +340,9 @@ int cmd_explain(int argc, char **argv)
     if (status != MOXIE_OK)
         code = cli_fail("explain", args.layer.json, status, &error);
     else if (args.layer.json)
-        print_json(&layer.config, layer.plan);
+        print_json(&layer.config, layer.plan, &args.tokens);
     else
-        print_text(&layer.config, layer.plan);
+        print_text(&args, &layer.config, layer.plan);
     cli_layer_close(&layer);
     return code;
 }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_launch.c - what a plan says of its launches is what a run launches, and what the rules in words give for a
+ * known model; remarks on why a mode chose a row.
+ */
+#include <string.h>
+
+#include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_cuda.h>
+
+#include "cuda/expert_gemm/sm90_plan.h"
+#include "layer/plan.h"
+#include "test_cuda_table.h"
+#include "test_layer.h"
+
+/* ---- what runs ----------------------------------------------------------------------------------------- */
+
+static const moxie_plan *running;
+static int compared;
+
+/* The chosen step of a product, -1: none. */
+static int32_t step_of(const moxie_plan *plan, const char *role)
+{
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        if (step->chosen && !strcmp(step->family, "expert_gemm") && !strcmp(step->role, role))
+            return i;
+    }
+    return -1;
+}
+
+/* In the place of every launcher: the arguments of a run, through the launchers' own functions. */
+static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream, moxie_error *error)
+{
+    static const char *const roles[2][2] = { { "w13", "w2" }, { "shared w13", "shared w2" } };
+    const int32_t step = step_of(running, roles[args->ids == NULL][args->projection]);
+    moxie_cuda_launch said = MOXIE_CUDA_LAUNCH_INIT;
+    mox_sm90_product product;
+    (void)stream, (void)error;
+    assert_true(step >= 0);
+    const bool hopper = strncmp(moxie_plan_step_at(running, step)->layout, "hopper", 6) == 0;
+    assert_int_equal(moxie_cuda_plan_launch(running, step, running->max_tokens, &said), hopper && args->slots > 0);
+    if (!hopper || args->slots == 0 || args->max_pairs == 0)
+        return MOXIE_OK;
+    mox_sm90_product_of(args, args->next.values != NULL, &product);
+    mox_sm90_make_ring(product.element, &product.gemm);
+    assert_int_equal(said.tile_tokens, product.most);
+    assert_int_equal(said.blocks * args->multiprocessors, product.blocks);
+    assert_int_equal(said.stages, product.gemm.stages);
+    assert_int_equal(said.chunks, product.gemm.together);
+    assert_int_equal(said.pairs, product.gemm.paired);
+    assert_true(said.widths[said.n_widths - 1] >= said.tile_tokens);
+    compared++;
+    return MOXIE_OK;
+}
+
+static void run_one(uint64_t seed, const test_layer_limits *limits)
+{
+    test_rng rng = { seed };
+    test_layer layer;
+    moxie_layer *built = NULL;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_layer_make(&layer, &rng, limits);
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.max_tokens = layer.args.tokens;
+    assert_ok(moxie_layer_create(&layer.config, &options, &built, &error), &error);
+    assert_ok(moxie_layer_prepare(built, &layer.weights, &options, &error), &error);
+    assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
+    test_layer_workspace(&layer, plan);
+    running = plan;
+    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    test_layer_close(&layer, built, plan);
+}
+
+static void runs_launch_what_plans_say(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = { 1, 7, 40, 200 };
+    const mox_cuda_table *table;
+    moxie_error error = { 0 };
+    test_cuda_set_device("sm_90");
+    assert_ok(mox_cuda_open(&table, &error), &error);
+    mox_cuda_table watched = *table;
+    for (int i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
+        watched.expert_gemm[i] = compare;
+    mox_cuda_replace(&watched);
+    compared = 0;
+    for (int i = 0; i < 36; i++) {
+        const test_layer_limits limits = { .tokens = tokens[i % 4],
+                                           .largest = 200,
+                                           .plain_routing = true,
+                                           .mma = i % 3 == 0,
+                                           .decoded = i % 3 == 1,
+                                           .to_bytes = i % 3 == 2 };
+        run_one(41000 + (uint64_t)i, &limits);
+    }
+    assert_true(compared > 36);
+}
+
+/* ---- what is known ------------------------------------------------------------------------------------- */
+
+static moxie_plan *explain(const char *preset, const char *format, int32_t mode, const char *device)
+{
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    assert_ok(moxie_preset_config(preset, format, &config, &error), &error);
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.device = device;
+    options.mode = mode;
+    assert_ok(moxie_plan_explain(&config, &options, &plan, &error), &error);
+    return plan;
+}
+
+/* gpt-oss-120b: 4 of 128 experts, 22.5 row tiles of 128 rows, 132 multiprocessors. A tile holds twice the mean. */
+static void tiles_follow_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t tokens;
+        int32_t tile, widths, blocks, pairs;
+    } known[] = {
+        { 1, 16, 2, 1, 0 },     /* 4 pairs: 90 jobs for 264 blocks */
+        { 64, 16, 2, 2, 0 },    /* 2 tokens an expert */
+        { 512, 32, 4, 2, 0 },   /* 16 */
+        { 1024, 64, 8, 1, 0 },  /* 32 */
+        { 4096, 256, 20, 1, 1 } /* 128: from 48 on in pairs */
+    };
+    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_90");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+        assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), known[i].tokens, &launch), 1);
+        assert_int_equal(launch.tile_tokens, known[i].tile);
+        assert_int_equal(launch.n_widths, known[i].widths);
+        assert_int_equal(launch.warp_tokens, 16);
+        assert_int_equal(launch.blocks, known[i].blocks);
+        assert_int_equal(launch.pairs, known[i].pairs);
+        assert_true(launch.stages >= 2);
+    }
+    moxie_plan_destroy(plan);
+}
+
+static void other_steps_have_none(void **state)
+{
+    (void)state;
+    moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_90");
+    int launched = 0;
+    for (int32_t i = -1; i <= moxie_plan_step_count(plan); i++)
+        launched += moxie_cuda_plan_launch(plan, i, 8, &launch);
+    assert_int_equal(launched, 2);
+    assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w2"), 0, &launch), 0);
+    assert_int_equal(moxie_cuda_plan_launch(NULL, 0, 8, &launch), 0);
+    assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w2"), 8, NULL), 0);
+    moxie_plan_destroy(plan);
+    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_80"); /* rows of no layout for Hopper */
+    assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), 8, &launch), 0);
+    moxie_plan_destroy(plan);
+}
+
+static void says_why_a_mode_chose(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        int32_t mode;
+        const char *class, *reason;
+    } known[] = { { "deepseek-v3", MOXIE_MODE_THROUGHPUT, "TOL", "best pair of rows in list order" },
+                  { "gpt-oss-120b", MOXIE_MODE_THROUGHPUT, "EXACT", "as in invariant mode" },
+                  { "gpt-oss-120b", MOXIE_MODE_INVARIANT, "EXACT", "" } };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        moxie_plan *plan = explain(known[i].preset, NULL, known[i].mode, "sm_90");
+        const moxie_plan_step *step = moxie_plan_step_at(plan, step_of(plan, "w13"));
+        assert_string_equal(step->exactness, known[i].class);
+        assert_non_null(strstr(step->reason, known[i].reason));
+        moxie_plan_destroy(plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(runs_launch_what_plans_say, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test(tiles_follow_tokens),
+        cmocka_unit_test(other_steps_have_none),
+        cmocka_unit_test(says_why_a_mode_chose),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
