@@ -20,7 +20,7 @@ expect 2 "top_k is 8" "$moxie" bench --preset granite-3.1-1b-a400m --experts 4
 {
 expect 2 "sse9" "$moxie" bench $small --isa sse9
 expect 4 "libmoxie_cuda" "$moxie" bench $small --backend cuda
-expect 3 "uniform, zipf, one-hot, or a file" "$moxie" bench $small --routing "$tmp/none"
+expect 3 "uniform, zipf, one-hot, skewed, or a file" "$moxie" bench $small --routing "$tmp/none"
 
 # Limits: measured and written once, then read.
 expect 0 "read memory +[0-9.]+ +GB/s" "$moxie" info --limits "$limits"
@@ -70,6 +70,10 @@ expect 2 "go with --preset" "$moxie" bench "$tmp" --no-shared
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
 expect 0 "ref, .*throughput, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode throughput
 expect 0 "routing zipf" bench $small --tokens 3 --routing zipf --seed 7
+# 64 tokens with 8 of 64 experts each: a mean of 8, so 48 for the one that has six times that. With 8 experts it has all.
+expect 0 '"routing": "skewed"' bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 64 --tokens 64 --routing skewed --json
+grep -qE '"fullest_expert": (4[789]|48\.[0-9]+|47\.[0-9]+)' "$tmp/out" || fail "not 48 of 64 tokens at one expert: $(grep fullest "$tmp/out")"
+expect 0 '"fullest_expert": 5.0' bench $small --tokens 5 --routing skewed --json
 printf '0 1 2 3 4 5 6 7\n7 6 5 4 3 2 1 -1\n\n1 1 1 1 1 1 1 1\n' >"$tmp/ids"
 expect 0 '"tokens": 3' bench $small --routing "$tmp/ids" --json
 expect 0 '"experts_touched": 8' bench $small --routing "$tmp/ids" --tokens 2 --json

@@ -44,7 +44,14 @@ uint64_t bench_expert_bytes(const moxie_expert *expert);
 
 /* ---- routing (bench_routing.c) ------------------------------------------------------------------- */
 
-typedef enum bench_routing_kind { BENCH_UNIFORM, BENCH_ZIPF, BENCH_ONE_HOT, BENCH_FILE } bench_routing_kind;
+/* BENCH_FILE is last; the names of the others are in this order. */
+typedef enum bench_routing_kind {
+    BENCH_UNIFORM,
+    BENCH_ZIPF,
+    BENCH_ONE_HOT,
+    BENCH_SKEWED,
+    BENCH_FILE
+} bench_routing_kind;
 
 typedef struct bench_routing {
     bench_routing_kind kind;
@@ -59,11 +66,12 @@ typedef struct bench_routing {
     float *weights;         /* its weights, positive, sum 1 for each token */
     int32_t *used;          /* the experts in it, [touched] */
     int64_t touched, pairs; /* pairs: choices that are not skipped */
+    int64_t fullest;        /* tokens of the expert that has most */
     int32_t *label;         /* scratch, [experts] */
 } bench_routing;
 
-/* `name`: uniform, zipf, one-hot, or a file of ids (safetensors by its ending, else text). bench_routing_free() in any
- * case. */
+/* `name`: uniform, zipf, one-hot, skewed, or a file of ids (safetensors by its ending, else text). bench_routing_free()
+ * in any case. */
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
                                 moxie_error *error);
 void bench_routing_free(bench_routing *routing);
@@ -145,6 +153,7 @@ typedef struct bench_line {
     int32_t at_once;                /* runs of a repeat */
     double median, least, most;     /* seconds */
     double touched;                 /* routed experts a run reads, mean */
+    double fullest;                 /* tokens of the expert that has most, mean */
     double bytes, flop;             /* of weights and operations a run, mean */
     double floor, ratio;            /* seconds; median / floor, 0 without a floor */
     const char *by;                 /* what makes the floor: "memory", "bf16" or "fp8" */

@@ -30,7 +30,7 @@ typedef struct runs {
     int64_t touched[BENCH_MOST_RUNS];
     double *seconds; /* [capacity] of one run, a repeat each */
     int32_t count, capacity;
-    double total, draws, all_touched, all_pairs;
+    double total, draws, all_touched, all_pairs, all_fullest;
     uint64_t reuse;
     bool reused;
 } runs;
@@ -116,6 +116,7 @@ static void draw_batch(runs *r, bench_model *model, bench_routing *routing, int6
         r->touched[i] = routing->touched;
         r->all_touched += (double)routing->touched;
         r->all_pairs += (double)routing->pairs;
+        r->all_fullest += (double)routing->fullest;
         r->draws++;
         note_reads(model, r, i, !again);
     }
@@ -158,7 +159,7 @@ static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_
     if (r->backend->on_host) {
         status = time_batch(r, model, routing, tokens, 1, error);
         r->count = r->batch.preempted = 0;
-        r->total = r->draws = r->all_touched = r->all_pairs = 0;
+        r->total = r->draws = r->all_touched = r->all_pairs = r->all_fullest = 0;
         r->reuse = 0;
         r->reused = false;
     }
@@ -198,6 +199,7 @@ static void summarize(const bench_model *model, const runs *r, uint64_t cache_by
     line->median =
         r->count % 2 ? r->seconds[r->count / 2] : (r->seconds[r->count / 2 - 1] + r->seconds[r->count / 2]) / 2;
     line->touched = r->all_touched / n;
+    line->fullest = r->all_fullest / n;
     line->bytes = line->touched * (double)model->expert_bytes + (double)model->shared_bytes;
     line->flop = 2 * matrices * (double)c->hidden *
                  (r->all_pairs / n * (double)c->intermediate + (double)line->tokens * (double)c->shared.intermediate);

@@ -105,14 +105,15 @@ static json_t *json_line(const bench *b, const bench_line *l)
                             (json_int_t)l->tokens, "routing", b->routing.name, "median_ms", l->median * 1e3, "min_ms",
                             l->least * 1e3, "max_ms", l->most * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio,
                             "weight_bytes", (json_int_t)l->bytes, "flop", (json_int_t)l->flop, "plan", b->plan);
-    json_object_update_new(
-        row, json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:s}", "repeats", l->repeats,
-                       "runs_at_once", l->at_once, "preempted_runs", l->preempted, "experts_touched", l->touched,
-                       "gb_s", l->bytes / l->median * 1e-9, "gflop_s", l->flop / l->median * 1e-9, "floor_by", l->by,
-                       "read_gb_s", l->read_gb_s, "bf16_tflop_s", l->bf16_tflop_s, "fp8_tflop_s", l->fp8_tflop_s,
-                       "output_rms", isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(), "reuse_bytes",
-                       l->reused ? json_integer((json_int_t)l->reuse) : json_null(), "note",
-                       note_of(b, l, note, sizeof note)));
+    json_object_update_new(row, json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:s}",
+                                          "repeats", l->repeats, "runs_at_once", l->at_once, "preempted_runs",
+                                          l->preempted, "experts_touched", l->touched, "fullest_expert", l->fullest,
+                                          "gb_s", l->bytes / l->median * 1e-9, "gflop_s", l->flop / l->median * 1e-9,
+                                          "floor_by", l->by, "read_gb_s", l->read_gb_s, "bf16_tflop_s", l->bf16_tflop_s,
+                                          "fp8_tflop_s", l->fp8_tflop_s, "output_rms",
+                                          isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(),
+                                          "reuse_bytes", l->reused ? json_integer((json_int_t)l->reuse) : json_null(),
+                                          "note", note_of(b, l, note, sizeof note)));
     return row;
 }
 

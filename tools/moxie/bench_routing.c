@@ -6,6 +6,8 @@
  *     zipf      rank r of the experts is chosen in proportion to 1/r, without replacement; ranks are dealt to the
  *               experts anew for every run
  *     one-hot   every token chooses the same K experts
+ *     skewed    one expert is chosen by six times the mean of tokens, T K / E (by all, if those are fewer), the other
+ *               choices are uniform
  *     a file    the ids of a real router, the first T rows
  *
  * A draw has two halves. Which tokens meet at one expert is drawn as above, in ranks. Which expert stands for a rank
@@ -14,8 +16,12 @@
  */
 #include "bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the one expert of a skewed routing has, in means. */
+#define CROWD 6.0
 
 /* splitmix64, restarted for every draw. */
 typedef struct rng {
@@ -74,7 +80,25 @@ static bool among(const int32_t *list, int64_t count, int32_t value)
     return false;
 }
 
-/* K different ranks of one token. */
+/* Whether token t goes where the crowd is: so many of the batch as that has, give or take one, spread evenly from a
+ * place on that `offset`, within [0, 1), shifts. */
+static bool joins_crowd(const bench_routing *g, int64_t t, double offset)
+{
+    const double share = fmin(CROWD * (double)g->top_k / (double)g->experts, 1);
+    return floor((double)(t + 1) * share + offset) > floor((double)t * share + offset);
+}
+
+/* K different ranks of one token; the crowd's is 0. */
+static void draw_skewed(const bench_routing *g, rng *r, bool joins, int32_t *ranks)
+{
+    ranks[0] = 0;
+    for (int64_t j = joins; j < g->top_k; j++)
+        do
+            ranks[j] = 1 + (int32_t)below(r, g->experts - 1);
+        while (among(ranks, j, ranks[j]));
+}
+
+/* The same of other kinds. */
 static void draw_token(const bench_routing *g, rng *r, int32_t *ranks)
 {
     for (int64_t j = 0; j < g->top_k; j++) {
@@ -94,8 +118,14 @@ static void draw_pattern(bench_routing *g, rng *r, int64_t tokens)
         memcpy(g->ids, g->file_ids, (size_t)(tokens * g->top_k) * sizeof *g->ids);
         return;
     }
-    for (int64_t t = 0; t < tokens; t++)
-        draw_token(g, r, g->ids + t * g->top_k);
+    const double offset = g->kind == BENCH_SKEWED ? unit(r) : 0;
+    for (int64_t t = 0; t < tokens; t++) {
+        int32_t *ranks = g->ids + t * g->top_k;
+        if (g->kind == BENCH_SKEWED)
+            draw_skewed(g, r, joins_crowd(g, t, offset), ranks);
+        else
+            draw_token(g, r, ranks);
+    }
 }
 
 /* ---- ranks become experts --------------------------------------------------------------------------- */
@@ -127,11 +157,11 @@ static void take_oldest(const bench_routing *g, rng *r, const uint64_t *last_rea
     shuffle(r, out, count);
 }
 
-/* label[rank] for every rank that occurs; -1 for the others. Fills `used` and `touched`. */
+/* label[rank] for every rank that occurs; -1 for the others. Fills `used`, `touched`, `pairs` and `fullest`. */
 static void deal_experts(bench_routing *g, rng *r, int64_t tokens, const uint64_t *last_read)
 {
-    int32_t ranks[MOXIE_MAX_EXPERTS];
-    g->touched = g->pairs = 0;
+    int32_t ranks[MOXIE_MAX_EXPERTS], count[MOXIE_MAX_EXPERTS] = { 0 };
+    g->touched = g->pairs = g->fullest = 0;
     for (int64_t e = 0; e < g->experts; e++)
         g->label[e] = -1;
     for (int64_t i = 0; i < tokens * g->top_k; i++) {
@@ -141,6 +171,8 @@ static void deal_experts(bench_routing *g, rng *r, int64_t tokens, const uint64_
             g->label[rank] = 0;
             ranks[g->touched++] = rank;
         }
+        if (rank >= 0 && ++count[rank] > g->fullest)
+            g->fullest = count[rank];
     }
     take_oldest(g, r, last_read, g->touched, g->used);
     for (int64_t i = 0; i < g->touched; i++)
@@ -190,11 +222,11 @@ static moxie_status allocate(bench_routing *g, moxie_error *error)
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
                                 moxie_error *error)
 {
-    static const char *const names[] = { "uniform", "zipf", "one-hot" };
+    static const char *const names[] = { "uniform", "zipf", "one-hot", "skewed" };
     *out = (bench_routing) {
         .kind = BENCH_FILE, .name = name, .experts = config->experts, .top_k = config->top_k, .seed = seed
     };
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < BENCH_FILE; i++)
         if (!strcmp(name, names[i]))
             out->kind = (bench_routing_kind)i;
     const moxie_status status = allocate(out, error);

@@ -169,7 +169,7 @@ static moxie_status read_numbers(bench_routing *g, moxie_error *error)
     char *text = read_text(g->name);
     if (!text)
         return cli_error(MOXIE_ERR_IO, error, g->name,
-                         "%s; --routing is uniform, zipf, one-hot, or a file of expert numbers",
+                         "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers",
                          errno ? strerror(errno) : "it is no text");
     int64_t count;
     moxie_status status = scan_text(g, text, &count, error);

@@ -40,7 +40,9 @@ static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What is timed:", 2 },
     { "tokens", OPT_TOKENS, "LIST", 0, "batch sizes (default 1,8,64,512)", 2 },
     { "routing", OPT_ROUTING, "NAME", 0,
-      "uniform (default), zipf, one-hot, or a file: topk_ids of a safetensors, or numbers as text", 2 },
+      "uniform (default), zipf, one-hot, skewed (an expert has six times the mean), or a file: topk_ids of a "
+      "safetensors, or numbers as text",
+      2 },
     { "repeats", OPT_REPEATS, "N", 0,
       "runs of each size, on a GPU launches of a graph of them (default: at least 5, and a second or so)", 2 },
     { "seed", OPT_SEED, "S", 0, "of weights, hidden states and routing (default 0)", 2 },
