@@ -206,7 +206,9 @@ static const char *range(const moxie_cuda_launch *launch, int32_t above, int32_t
             first = first ? first : launch->widths[i];
             last = launch->widths[i];
         }
-    snprintf(buffer, size, first < last ? "%d-%d" : first ? "%d" : "", (int)first, (int)last);
+    buffer[0] = '\0';
+    if (first)
+        snprintf(buffer, size, first < last ? "%d-%d" : "%d", (int)first, (int)last);
     return buffer;
 }
 
