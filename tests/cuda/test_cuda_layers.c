@@ -24,14 +24,6 @@ static moxie_options cuda_options(const test_layer *layer)
     return options;
 }
 
-/* FP8 tensor cores are for throughput mode. */
-static moxie_options throughput_options(const test_layer *layer)
-{
-    moxie_options options = cuda_options(layer);
-    options.mode = MOXIE_MODE_THROUGHPUT;
-    return options;
-}
-
 /* ---- random layers ------------------------------------------------------------------------------------- */
 
 static int times_chosen[MOX_CUDA_ROWS_expert_gemm];
@@ -47,9 +39,10 @@ static void count_rows(const moxie_plan *plan)
 }
 
 /* NULL, or what is wrong. */
-static const char *check_layer(test_layer *layer, moxie_error *error)
+static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *error)
 {
-    const moxie_options options = throughput_options(layer);
+    moxie_options options = cuda_options(layer);
+    options.mode = mode;
     moxie_layer *built = NULL;
     moxie_plan *plan = NULL;
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
@@ -75,7 +68,7 @@ static const char *check_layer(test_layer *layer, moxie_error *error)
     return NULL;
 }
 
-static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t configs)
+static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t configs, moxie_mode mode)
 {
     int wrong = 0, refused = 0;
     for (int64_t i = 0; i < configs && wrong < 5; i++) {
@@ -84,7 +77,7 @@ static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t
         moxie_error error = { 0 };
         test_layer_make(&layer, &rng, limits);
         const bool custom = layer.config.routing.select == MOXIE_SELECT_CUSTOM;
-        const char *what = check_layer(&layer, &error);
+        const char *what = check_layer(&layer, mode, &error);
         if (custom && what != NULL && strstr(what, "custom routing callback") != NULL) {
             refused++;
         } else if (what != NULL || custom) {
@@ -103,40 +96,85 @@ static void random_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 90 };
-    walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150));
+    walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150), MOXIE_MODE_THROUGHPUT);
 }
 
-/* The same where rows read a layout for Hopper, and mostly layers that they take. */
-static void walk_hopper(const test_layer_limits *limits, uint64_t first, const char *layout)
+/* The same where rows read a layout for Hopper, and mostly layers that they take: those of some kinds of operands. */
+static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
+                        uint32_t operands)
 {
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
     test_cuda_set_device("sm_90");
     memset(times_chosen, 0, sizeof times_chosen);
-    walk_layers(limits, first, configs);
-    for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++)
-        if (strcmp(mox_cuda_expert_gemm_at(i)->cuda.base.layout, layout) == 0)
+    walk_layers(limits, first, configs, mode);
+    for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
+        const mox_cuda_expert_gemm_row *row = mox_cuda_expert_gemm_at(i);
+        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->operand & 1)
             assert_true(times_chosen[i] > 5);
+    }
 }
+
+enum { NATIVE = 1 << MOX_CUDA_OPERAND_NATIVE, CODES = 1 << MOX_CUDA_OPERAND_CODES };
 
 static void random_hopper_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .mma = true };
-    walk_hopper(&limits, test_seed(20501), "hopper");
+    walk_hopper(&limits, test_seed(20501), MOXIE_MODE_THROUGHPUT, "hopper", NATIVE | CODES);
 }
 
 static void random_decoded_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded = true };
-    walk_hopper(&limits, test_seed(25501), "hopper_codes");
+    walk_hopper(&limits, test_seed(25501), MOXIE_MODE_THROUGHPUT, "hopper_codes", NATIVE);
+}
+
+static void random_layers_of_decoded_acts(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded_acts = true };
+    walk_hopper(&limits, test_seed(29501), MOXIE_MODE_INVARIANT, "hopper_codes", CODES);
 }
 
 static void random_layers_decoded_to_bytes(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_bytes = true };
-    walk_hopper(&limits, test_seed(27501), "hopper_codes8");
+    walk_hopper(&limits, test_seed(27501), MOXIE_MODE_THROUGHPUT, "hopper_codes8", CODES);
+}
+
+/* A layer of some size within `limits`, filled with numbers; *seed is its. */
+static void make_sized(test_layer *layer, const test_layer_limits *limits, uint64_t *seed)
+{
+    for (;; test_layer_free(layer)) {
+        test_rng rng = { ++*seed };
+        test_layer_make(layer, &rng, limits);
+        if (layer->config.hidden > limits->largest / 2 && layer->config.intermediate > limits->largest / 2 &&
+            strstr(layer->text, "fill random") != NULL)
+            return;
+    }
+}
+
+/* How often rows of a layout were chosen. */
+static int times_of(const char *layout)
+{
+    int times = 0;
+    for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
+        if (strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.layout, layout) == 0)
+            times += times_chosen[r];
+    return times;
+}
+
+/* The layer is right; rows that decode do both products if they are `wanted`. */
+static void check_decoded(test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
+{
+    moxie_error error = { 0 };
+    memset(times_chosen, 0, sizeof times_chosen);
+    const char *what = check_layer(layer, mode, &error);
+    if (what != NULL || (times_of("hopper_codes") < 2 && wanted))
+        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "rows that decode are not chosen",
+                 (unsigned long long)seed);
 }
 
 /* A layer of some size of every format that is decoded. */
@@ -149,31 +187,64 @@ static void every_decoded_format(void **state)
         const test_weight_quant *which = &test_weight_quants[i];
         const test_layer_limits limits = { .tokens = 13,
                                            .experts = 3,
-                                           .largest = 150,
+                                           .largest = 130,
                                            .plain_routing = true,
                                            .no_parallel = true,
                                            .decoded = true,
                                            .weight = which };
         test_layer layer;
-        moxie_error error = { 0 };
         if (!test_layer_decodes(&which->quant))
             continue;
-        for (;; test_layer_free(&layer)) {
-            test_rng rng = { ++seed };
-            test_layer_make(&layer, &rng, &limits);
-            if (layer.config.hidden > 64 && layer.config.intermediate > 64 && strstr(layer.text, "fill random") != NULL)
-                break;
-        }
-        memset(times_chosen, 0, sizeof times_chosen);
-        const char *what = check_layer(&layer, &error);
+        make_sized(&layer, &limits, &seed);
         const bool is_taken = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
-        int decoded = 0;
-        for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
-            if (strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.layout, "hopper_codes") == 0)
-                decoded += times_chosen[r];
-        if (what != NULL || (decoded < 2 && is_taken))
-            fail_msg("%s: %s (seed %llu)", layer.text, what != NULL ? what : "rows that decode are not chosen",
-                     (unsigned long long)seed);
+        check_decoded(&layer, MOXIE_MODE_THROUGHPUT, is_taken, seed);
+        test_layer_free(&layer);
+    }
+}
+
+/* Numbers next to the ends of f32's range, in rows of their own and beside others; what follows the first product is
+ * held within bounds. */
+static void go_to_the_ends(test_layer *layer)
+{
+    static const float sizes[] = { 0x1p-133f, 0x1p-127f, 0x1p-120f, 0x1p-60f, 0x1p60f, 1.0f, 0x1p-126f };
+    const int64_t cols = layer->config.hidden;
+    uint16_t *hidden = (uint16_t *)(uintptr_t)layer->args.hidden;
+    test_rng rng = { 77 };
+    layer->config.activation = (moxie_activation) { .kind = MOXIE_ACT_SILU, .gate_limit = 1.0f, .up_limit = 1.0f };
+    for (int64_t t = 0; t < layer->args.tokens; t++) {
+        for (int64_t k = 0; k < cols; k++)
+            hidden[t * cols + k] = (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng) * sizes[t % 7]);
+        if (t % 3 != 0)
+            hidden[t * cols + t % cols] = t % 2 == 0 ? 0x7f7f : 0xff7f; /* the greatest number, rounded up by some */
+    }
+}
+
+/* The same of every kind of activations: rows that decode take those that bf16 holds. */
+static void every_kind_of_acts(void **state)
+{
+    (void)state;
+    static const char *const weights[] = { "mxfp4", "int8 per channel", "mxfp8" };
+    uint64_t seed = test_seed(47000);
+    test_cuda_set_device("sm_90");
+    for (int i = 0; i < 3 * test_act_quant_count; i++) {
+        const test_act_quant *act = &test_act_quants[i / 3];
+        const test_layer_limits limits = { .tokens = 13,
+                                           .experts = 3,
+                                           .largest = 270,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .decoded_acts = true,
+                                           .weight = test_weight_quant_named(weights[i % 3]),
+                                           .act = act };
+        test_layer layer;
+        if (act->quant.element == MOXIE_DTYPE_NONE)
+            continue;
+        make_sized(&layer, &limits, &seed);
+        check_decoded(&layer, MOXIE_MODE_INVARIANT, test_layer_decodes_acts(&act->quant), seed);
+        if (layer.config.dtype == MOXIE_BF16 && moxie_act_is_gated(layer.config.activation.kind)) {
+            go_to_the_ends(&layer);
+            check_decoded(&layer, MOXIE_MODE_INVARIANT, test_layer_decodes_acts(&act->quant), seed);
+        }
         test_layer_free(&layer);
     }
 }
@@ -191,7 +262,7 @@ static void run_first(test_layer *layer, moxie_plan *plan, int64_t tokens, char 
     memcpy(to, args.output, test_layer_output_bytes(layer));
 }
 
-static void prefixes_agree(const test_layer_limits *limits, uint64_t seed)
+static void prefixes_agree(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
 {
     static const int64_t prefixes[] = { 1, 3, 8, 17, 40 };
     test_rng rng = { seed };
@@ -200,7 +271,8 @@ static void prefixes_agree(const test_layer_limits *limits, uint64_t seed)
     moxie_plan *plan;
     moxie_error error = { 0 };
     test_layer_make(&layer, &rng, limits);
-    const moxie_options options = throughput_options(&layer);
+    moxie_options options = cuda_options(&layer);
+    options.mode = mode;
     assert_ok(moxie_layer_create(&layer.config, &options, &built, &error), &error);
     assert_ok(moxie_layer_prepare(built, &layer.weights, &options, &error), &error);
     assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
@@ -234,11 +306,15 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits to_bytes = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_bytes = true
     };
+    const test_layer_limits decoded_acts = {
+        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded_acts = true
+    };
     test_cuda_set_device("sm_90");
     for (uint64_t i = 0; i < 6; i++) {
-        prefixes_agree(&undecoded, test_seed(35000) + i);
-        prefixes_agree(&decoded, test_seed(36000) + i);
-        prefixes_agree(&to_bytes, test_seed(37000) + i);
+        prefixes_agree(&undecoded, MOXIE_MODE_THROUGHPUT, test_seed(35000) + i);
+        prefixes_agree(&decoded, MOXIE_MODE_THROUGHPUT, test_seed(36000) + i);
+        prefixes_agree(&to_bytes, MOXIE_MODE_THROUGHPUT, test_seed(37000) + i);
+        prefixes_agree(&decoded_acts, MOXIE_MODE_INVARIANT, test_seed(38000) + i);
     }
 }
 
@@ -568,8 +644,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_decoded_to_bytes, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),

@@ -198,6 +198,10 @@ static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t which)
         bytes |= static_cast<uint32_t>(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
     return bytes;
 }
+template <class T> static inline T __ldcg(const T *at)
+{
+    return *at;
+}
 template <class T> static inline void __stcg(T *at, T value)
 {
     *at = value;

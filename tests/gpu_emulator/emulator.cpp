@@ -173,7 +173,7 @@ void run_cluster(unsigned threads)
     }
 }
 
-void begin_cluster(unsigned first, unsigned cluster, emulated_dim grid, emulated_dim block, size_t shared_bytes)
+void begin_cluster(unsigned first, unsigned y, unsigned cluster, emulated_dim grid, emulated_dim block, size_t shared_bytes)
 {
     const unsigned threads = block.x;
     the.blocks.assign(cluster, block_state());
@@ -190,7 +190,7 @@ void begin_cluster(unsigned first, unsigned cluster, emulated_dim grid, emulated
             t.context.uc_stack.ss_sp = &the.stacks[(static_cast<size_t>(rank) * threads + i) * STACK];
             t.context.uc_stack.ss_size = STACK;
             t.context.uc_link = nullptr;
-            t.place = { emulated_dim(i), emulated_dim(first + rank), grid, rank };
+            t.place = { emulated_dim(i), emulated_dim(first + rank, y), grid, rank };
             t.begun = t.ended = false;
             makecontext(&t.context, begin_thread, 0);
         }
@@ -294,8 +294,9 @@ void emulated_run(void (*body)(const void *argument), const void *argument, emul
     the.body = body;
     the.argument = argument;
     the.random = 0x9e3779b97f4a7c15;
-    for (unsigned first = 0; first < grid.x; first += cluster) {
-        begin_cluster(first, cluster, grid, block, shared_bytes);
-        run_cluster(cluster * block.x);
-    }
+    for (unsigned y = 0; y < grid.y; y++)
+        for (unsigned first = 0; first < grid.x; first += cluster) {
+            begin_cluster(first, y, cluster, grid, block, shared_bytes);
+            run_cluster(cluster * block.x);
+        }
 }

@@ -22,9 +22,11 @@ typedef struct test_layer_limits {
     bool no_parallel;   /* all experts are local */
     bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
     bool decoded;       /* weights of 4, 6 and 8 bits that GPUs decode to 16, and activations of those */
+    bool decoded_acts;  /* such weights, and activations that GPUs make 16 bits of too */
     bool to_bytes;      /* MXFP4, decoded to 8 bits, and activations of FP8 */
     bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     const test_weight_quant *weight; /* of all experts; NULL: any */
+    const test_act_quant *act;       /* the same */
 } test_layer_limits;
 
 #define TEST_LAYER_BLOCKS 32
@@ -45,6 +47,8 @@ typedef struct test_layer {
 
 /* Whether GPUs decode such weights to 16 bits, for some type of activations. */
 bool test_layer_decodes(const moxie_quant *weight);
+/* Whether they make bf16 of such activations, of more columns than a group has. */
+bool test_layer_decodes_acts(const moxie_quant *act);
 
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
 void test_layer_free(test_layer *layer);

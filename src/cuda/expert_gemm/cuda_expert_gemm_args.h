@@ -60,8 +60,8 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
     mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
     int32_t any_bytes;         /* either product of these records multiplies elements of 8 bits */
-    int32_t decoded;           /* these records are of layout hopper_codes */
-    const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
+    int32_t decoded;    /* to so many bits kernels decode these records: hopper_codes 16, hopper_codes8 8; or 0 */
+    const float *table; /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 
     const float *scale_table; /* the same of weight.scale */
     const int64_t *offsets;   /* [slots+1] */

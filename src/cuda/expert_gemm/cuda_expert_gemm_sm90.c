@@ -9,6 +9,8 @@
  *                      with one scale a row
  *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
  *                      (class W16), by as many: bf16 where their scales are, f16 where those are
+ *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
+ * its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to the factors of tokens
  *     sm90_codes8      f4_e2m1 in groups of 32, decoded to e4m3, by e4m3 with a scale for every 32 columns, every 128
  *                      or all
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
@@ -112,23 +114,58 @@ static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
     }
 }
 
+static bool admit_codes_of(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+{
+    char text[128];
+    return decodes(problem, exactly) ||
+           mox_refuse(why, "", "decodes weights of %s, %s has %s",
+                      exactly ? "f4_e2m1, f6 and f8, and 8-bit integers with one scale a row"
+                              : "i4 and u4b8, and 8-bit integers with scales of groups",
+                      name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
+}
+
+/* The 16-bit type that the weights become. */
+static moxie_dtype decoded_dtype(const mox_expert_gemm_problem *problem, bool exactly)
+{
+    return mox_dtype_bits(problem->weight->element) == 4 && !exactly ? problem->weight->scale : MOXIE_BF16;
+}
+
 static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
 {
-    const moxie_quant *weight = problem->weight;
-    char text[128];
-    if (!decodes(problem, exactly))
-        return mox_refuse(why, "", "decodes weights of %s, %s has %s",
-                          exactly ? "f4_e2m1, f6 and f8, and 8-bit integers with one scale a row"
-                                  : "i4 and u4b8, and 8-bit integers with scales of groups",
-                          name_of(problem), mox_quant_describe(weight, text, sizeof text));
+    if (!admit_codes_of(problem, exactly, why))
+        return false;
     if (!mox_quant_is_none(problem->act))
         return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
-    const moxie_dtype to = mox_dtype_bits(weight->element) == 4 && !exactly ? weight->scale : MOXIE_BF16;
+    const moxie_dtype to = decoded_dtype(problem, exactly);
     if (problem->dtype != to)
         return mox_refuse(why, "give the layer activations of the type that its weights become",
                           "decodes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
                           mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
+/* Codes have up to 8 significant bits, as many as bf16. Times a power of two it holds them too, and those of f4_e2m1,
+ * which have two, times an E4M3. */
+static bool admit_acts(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+{
+    const moxie_quant *act = problem->act;
+    char text[128];
+    if (!admit_codes_of(problem, exactly, why))
+        return false;
+    if (mox_quant_is_none(act))
+        return mox_refuse(why, "quantize them", "decodes activations, those of %s are unquantized", name_of(problem));
+    const moxie_dtype to = decoded_dtype(problem, exactly);
+    if (to != MOXIE_BF16)
+        return mox_refuse(why, "give the weights scales of bf16", "decodes activations to bf16, and %s to %s",
+                          name_of(problem), mox_quant_dtype_name(to));
+    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
+    const bool held = act->scale == MOXIE_F8_E8M0 || act->scale == MOXIE_F8_E4M3 || act->rule == MOXIE_RULE_UE8M0;
+    if (group < cols && (!held || group % 8 != 0))
+        return mox_refuse(why, "quantize them with one scale a row, or with powers of two for every 32 columns",
+                          "decodes activations to bf16 exactly: scales of groups, of 8, 16, 24, ... columns, must be "
+                          "powers of two or e4m3; those of %s are %s",
+                          name_of(problem), mox_quant_describe(act, text, sizeof text));
     return fits(problem, why);
 }
 
@@ -198,6 +235,8 @@ ADMIT(sm90_bytes, admit_bytes(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
 ADMIT(sm90_ints, admit_decoded(problem, false, why))
 ADMIT(sm90_codes8, admit_codes8(problem, why))
+ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
+ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
 ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
 ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
 ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
@@ -207,9 +246,9 @@ ADMIT(sm90_codes8_glu, admit_codes8(problem, why) && admit_bytes_next(problem, w
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
-                              int64_t max_pairs)
+                              int64_t max_pairs, bool to_bytes)
 {
-    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(problem->weight, problem->act));
+    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(problem->weight, to_bytes));
     const int64_t bytes = scales > 0 ? 1 : 2; /* of an element of the tokens */
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
@@ -224,19 +263,21 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     return mox_sm90_lay_out(&sizes).end;
 }
 
-#define SCRATCH_BYTES(id)                                                                                              \
+#define SCRATCH_BYTES(id, to_bytes)                                                                                    \
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
     {                                                                                                                  \
-        return scratch_bytes(problem, device, slots, max_pairs);                                                       \
+        return scratch_bytes(problem, device, slots, max_pairs, to_bytes);                                             \
     }
-SCRATCH_BYTES(sm90_wide)
-SCRATCH_BYTES(sm90_bytes)
-SCRATCH_BYTES(sm90_wide_glu)
-SCRATCH_BYTES(sm90_bytes_glu)
-SCRATCH_BYTES(sm90_codes)
-SCRATCH_BYTES(sm90_codes_glu)
-SCRATCH_BYTES(sm90_ints)
-SCRATCH_BYTES(sm90_ints_glu)
-SCRATCH_BYTES(sm90_codes8)
-SCRATCH_BYTES(sm90_codes8_glu)
+SCRATCH_BYTES(sm90_wide, false)
+SCRATCH_BYTES(sm90_bytes, true)
+SCRATCH_BYTES(sm90_wide_glu, false)
+SCRATCH_BYTES(sm90_bytes_glu, true)
+SCRATCH_BYTES(sm90_codes, false)
+SCRATCH_BYTES(sm90_codes_glu, false)
+SCRATCH_BYTES(sm90_codes_acts, false)
+SCRATCH_BYTES(sm90_ints, false)
+SCRATCH_BYTES(sm90_ints_glu, false)
+SCRATCH_BYTES(sm90_ints_acts, false)
+SCRATCH_BYTES(sm90_codes8, true)
+SCRATCH_BYTES(sm90_codes8_glu, true)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands; the launchers.
+ * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands, of bf16
+ * too where they are codes (sm90_acts.cuh); the launchers.
  *
  *     offsets of all slots -> entries of those that have tokens, with their token tiles counted
  *                          -> octets: whose rows every eight rows of a tiled operand are
  */
 #include "cuda/device/device_launch.cuh"
+#include "cuda/expert_gemm/sm90_acts.cuh"
 #include "cuda/expert_gemm/sm90_few.cuh"
 #include "cuda/expert_gemm/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
@@ -106,8 +108,30 @@ __device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A block eight rows of a token tile and `chunks` of their chunks, a warp a row: 128 bytes, a chunk, are 8 lanes. All that
- * a lane has to fetch is under way at once. */
+/* A lane's, 512 bytes apart, from byte `at` of the row on. All that it has to fetch is under way at once. */
+template <int TOGETHER>
+__device__ void copy_pieces(const mox_sm90_gather_args &args, int64_t row, int at, uint4 (&pieces)[TOGETHER])
+{
+    const uint8_t *from = args.a + row * args.a_stride;
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        pieces[j] = row_piece(from, at + 512 * j, args.a_bytes);
+}
+
+/* The same as bf16, from `column` on. */
+template <int TOGETHER>
+__device__ void decode_pieces(const mox_sm90_gather_args &args, int64_t row, int column, uint4 (&pieces)[TOGETHER])
+{
+    mox_sm90_eight_acts acts[TOGETHER];
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        acts[j] = mox_sm90_load_acts(args, row, column + 256 * j);
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        pieces[j] = mox_sm90_decode_acts(args.acts, acts[j]);
+}
+
+/* A block eight rows of a token tile and `chunks` of their chunks, a warp a row: 128 bytes, a chunk, are 8 lanes. */
 template <int TOGETHER>
 __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
@@ -131,18 +155,20 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
         return;
     const int i = (int)blockIdx.x * 8 - octet.row + eighth, first = (int)blockIdx.y * TOGETHER * 4, pair = octet.pair + eighth;
     const int64_t from_row = args.a_row != nullptr ? args.a_row[pair] : pair;
-    const uint8_t *from = args.a + from_row * args.a_stride;
     uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
     uint4 pieces[TOGETHER];
-#pragma unroll
-    for (int j = 0; j < TOGETHER; j++)
-        pieces[j] = row_piece(from, (first + lane / 8 + 4 * j) * 128 + lane % 8 * 16, args.a_bytes);
+    if (args.acts.bits > 0)
+        decode_pieces(args, from_row, first * 64 + lane * 8, pieces);
+    else
+        copy_pieces(args, from_row, first * 128 + lane * 16, pieces);
 #pragma unroll
     for (int j = 0; j < TOGETHER; j++) {
         const int k = first + lane / 8 + 4 * j;
         if (k < args.chunks)
             *(uint4 *)(to + (int64_t)k * octet.rows * 128) = pieces[j];
     }
+    if (args.to_factor != nullptr && blockIdx.y == 0 && lane == 0)
+        args.to_factor[octet.row + i] = mox_sm90_factor_of_row(args, from_row);
     const int end = min(first + TOGETHER * 4, args.chunks) * args.scales;
     for (int s = first * args.scales + lane; s < end; s += 32) {
         const int from_scale = s >> args.scale_shift;

@@ -175,6 +175,23 @@ typedef struct mox_sm90_list_args {
     int64_t octet_count;    /* as many as any routing takes */
 } mox_sm90_list_args;
 
+/* Codes of activations that are gathered as bf16, which holds each times its group's scale. What it does not hold, the
+ * scale of a whole row or a global one, is left to the row's factor; so is a power of two, by which scales that are
+ * powers of two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
+ */
+typedef struct mox_sm90_acts {
+    int32_t bits;  /* of a code; 0: there are none, rows are gathered as they are */
+    int32_t shift; /* a code's magnitude turned left by so many is an f32, */
+    float up;      /* times this its value, */
+    uint32_t most; /* and past this no number; */
+    int32_t group; /* columns of a scale, a multiple of 8; 0: all */
+    float times;   /* scales of groups are multiplied by this, a power of two, */
+    float factor;  /* and so rows by this */
+    int32_t global_divides;
+    const float *global; /* [rows of a] or NULL */
+    int32_t integer;     /* codes are integers of 8 bits; shift, up and most say nothing */
+} mox_sm90_acts;
+
 /* Rows to a tiled operand. Zeroes the words of `state` too: it has the blocks for that. */
 typedef struct mox_sm90_gather_args {
     mox_sm90_choices few;
@@ -183,7 +200,8 @@ typedef struct mox_sm90_gather_args {
     int64_t octet_count;
     const uint8_t *a; /* rows of 16-bit elements or of codes; address and stride multiples of 16 bytes */
     int64_t a_stride; /* bytes */
-    int32_t a_bytes;  /* of a row; what follows up to the chunk's end becomes zero */
+    int32_t a_bytes;  /* of a row as it is gathered; what follows up to the chunk's end becomes zero */
+    mox_sm90_acts acts;
     int32_t chunks;
     const int64_t *a_row; /* row of pair p; NULL: p */
     const float *a_scale; /* of codes; else NULL */
@@ -192,6 +210,7 @@ typedef struct mox_sm90_gather_args {
     int32_t scale_shift;        /* scale s of a tile's row is the row's s >> shift */
     uint8_t *to;
     float *to_scale;
+    float *to_factor; /* of codes that become bf16: [rows of the tiled operand] */
     uint64_t *state;
     int64_t state_words; /* even */
 } mox_sm90_gather_args;
@@ -225,7 +244,8 @@ typedef struct mox_sm90_args {
     int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */
     const uint8_t *a;
-    const float *a_scale; /* of 8-bit elements */
+    const float *a_scale;  /* of 8-bit elements */
+    const float *a_factor; /* [rows of the tiled operand] sums of its columns are multiplied by; NULL: by nothing */
     /* between blocks */
     uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
     uint32_t tag;    /* not 0, and no other product's since the words were zeroed */

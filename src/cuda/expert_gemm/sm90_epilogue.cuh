@@ -3,8 +3,8 @@
  * sm90_epilogue.cuh - what becomes of a finished tile of one warpgroup, 64 rows by up to 288 columns, straight from the
  * accumulators:
  *
- *     rows     row scale, bias -> out: the eight lanes of a column write 32 bytes
- *     act      row scale, bias, act(gate, up) in place of the gates -> the operand of W2
+ *     rows     row scale, column's factor, bias -> out: the eight lanes of a column write 32 bytes
+ *     act      the same, act(gate, up) in place of the gates -> the operand of W2
  *
  * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is a
  * column of the output: a warp turns its outputs around, 8 by 8, from register to register, and writes 16 bytes a token
@@ -71,6 +71,49 @@ __device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(const mox_sm90_ar
              mox_sm90_two_rows(piece.record, args.bias_at, spot, 0.0f) };
 }
 
+/* Factors of a tile's columns, where codes of activations have become bf16: lane l has those of columns l, l + 32, ... */
+template <bool HAS, int SUMS> struct mox_sm90_of_columns {
+    static constexpr int COUNT = (2 * SUMS + 31) / 32;
+    float factor[COUNT];
+
+    /* The gather that wrote them may have run beside this kernel: they are L2's. */
+    __device__ __forceinline__ void load(const mox_sm90_args &args, const mox_sm90_piece &piece, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            factor[i] = args.a_factor != nullptr && 32 * i + lane < piece.columns ?
+                            __ldcg(args.a_factor + piece.row + 32 * i + lane) :
+                            1.0f;
+    }
+
+    __device__ __forceinline__ void apply(float (&sums)[SUMS], const mox_sm90_args &args, int columns, int lane) const
+    {
+        if (args.a_factor == nullptr)
+            return;
+#pragma unroll
+        for (int j = 0; j < SUMS / 4; j++) {
+            if (8 * j >= columns)
+                break;
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const float f = __shfl_sync(~0u, factor[j / 4], j % 4 * 8 + lane % 4 * 2 + c);
+                sums[4 * j + c] = __fmul_rn(sums[4 * j + c], f);
+                sums[4 * j + 2 + c] = __fmul_rn(sums[4 * j + 2 + c], f);
+            }
+        }
+    }
+};
+
+template <int SUMS> struct mox_sm90_of_columns<false, SUMS> {
+    __device__ __forceinline__ void load(const mox_sm90_args &, const mox_sm90_piece &, int)
+    {
+    }
+
+    __device__ __forceinline__ void apply(float (&)[SUMS], const mox_sm90_args &, int, int) const
+    {
+    }
+};
+
 /* sum / factor: the product with the reciprocal, put right by what it leaves. */
 __device__ __forceinline__ float mox_sm90_divide(float sum, float factor, float reciprocal)
 {
@@ -89,9 +132,9 @@ template <int SUMS, class OF> __device__ __forceinline__ void mox_sm90_each(floa
     }
 }
 
-template <int SUMS>
+template <int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                const mox_sm90_of_rows &rows)
+                                                const mox_sm90_of_rows &rows, const COLUMNS &columns, int lane)
 {
     if (args.row_scale_at != 0) {
         const float2 f = rows.factor;
@@ -103,6 +146,7 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
         else
             mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fmul_rn(sum, row == 0 ? f.x : f.y); });
     }
+    columns.apply(sums, args, piece.columns, lane);
     if (args.bias_at != 0) {
         const float2 bias = rows.bias;
         mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
@@ -113,16 +157,17 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
 
 /* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they lie
  * in shared memory, and as far as the compiler knows every store may change them. */
-template <int SUMS>
+template <int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end_rows(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                  const mox_sm90_of_rows &rows, const mox_sm90_place &me)
+                                                  const mox_sm90_of_rows &rows, const COLUMNS &factors,
+                                                  const mox_sm90_place &me)
 {
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
     const int other = args.gated ? args.rows : 8;
     const int all = piece.columns, columns = all - me.lane % 4 * 2; /* from this lane's first on */
     const int64_t stride = args.out_stride;
     float *to = args.out + (piece.pair + me.lane % 4 * 2) * stride + spot.to;
-    mox_sm90_finish(sums, args, piece, rows);
+    mox_sm90_finish(sums, args, piece, rows, factors, me.lane);
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
         if (8 * j >= all)
@@ -439,16 +484,17 @@ __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], 
 
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-template <bool MX, int SUMS>
+template <bool MX, int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                                 const mox_sm90_of_rows &rows, const mox_sm90_place &me, uint32_t *rounds)
+                                                 const mox_sm90_of_rows &rows, const COLUMNS &factors,
+                                                 const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
     const int halves = args.gated ? 1 : 2;
     if (piece.columns == 0)
         return;
-    mox_sm90_finish(sums, args, piece, rows);
+    mox_sm90_finish(sums, args, piece, rows, factors, me.lane);
     mox_sm90_activate(sums, args,
                       mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1), spot,
                       piece.columns);
@@ -476,14 +522,15 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
 }
 
 /* MX: there may be an operand of MXFP8. */
-template <bool MX, int SUMS>
+template <bool MX, int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                             const mox_sm90_of_rows &rows, const mox_sm90_place &me, uint32_t *rounds)
+                                             const mox_sm90_of_rows &rows, const COLUMNS &factors, const mox_sm90_place &me,
+                                             uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
-        mox_sm90_end_rows(sums, front->args, piece, rows, me);
+        mox_sm90_end_rows(sums, front->args, piece, rows, factors, me);
     else
-        mox_sm90_end_act<MX>(sums, front, piece, rows, me, rounds);
+        mox_sm90_end_act<MX>(sums, front, piece, rows, factors, me, rounds);
 }
 
 #endif

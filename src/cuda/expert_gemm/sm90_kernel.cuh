@@ -81,8 +81,13 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     /* Narrow tiles leave registers for what the end needs: asked for then, it would come behind the stream of weights, and
      * asked of L2 now, it would be driven out before. */
     mox_sm90_of_rows rows;
-    if constexpr (WIDTHS::narrow)
+    mox_sm90_of_columns<MOX_SM90_DECODES(ELEMENT) && !MOX_SM90_TO_BYTES(ELEMENT), WIDTHS::sums> columns;
+    const auto load = [&]() {
         rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
+        columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
+    };
+    if constexpr (WIDTHS::narrow)
+        load();
     if (piece.take >= 0)
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
     const int chunks = piece.end - piece.begin;
@@ -93,9 +98,9 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     } else {
         if constexpr (!WIDTHS::narrow)
-            rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
-        mox_sm90_end<MOX_SM90_TO_BYTES(ELEMENT)>(
-            sums, mox_sm90_find_front(shared), piece, rows, mox_sm90_find_place(), &c->rounds);
+            load();
+        mox_sm90_end<MOX_SM90_TO_BYTES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
+                                                 mox_sm90_find_place(), &c->rounds);
     }
 }
 

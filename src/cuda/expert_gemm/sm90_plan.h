@@ -11,7 +11,7 @@
  * A gemm's weights are on their way before the kernel in front of it, a gather or the other gemm, has ended: the list
  * is older than that. Of few pairs there is none; each block makes its own.
  *
- *     scratch | list | octets | state | gathered tokens | their scales |
+ *     scratch | list | octets | state | gathered tokens | their scales | their factors |
  */
 #ifndef MOX_CUDA_SM90_PLAN_H
 #define MOX_CUDA_SM90_PLAN_H
@@ -53,7 +53,7 @@ typedef struct mox_sm90_sizes {
 
 /* What both products share comes first, so that both find it in the same place. */
 typedef struct mox_sm90_space {
-    uint64_t list, octets, state, tiles, tile_scales, end;
+    uint64_t list, octets, state, tiles, tile_scales, tile_factors, end;
     int64_t octet_count;
 } mox_sm90_space;
 
@@ -80,6 +80,7 @@ static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     p.state = mox_sm90_take(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MOST_COLUMNS) * 8);
     p.tiles = mox_sm90_take(&p.end, rows * s->chunks * 128);
     p.tile_scales = mox_sm90_take(&p.end, rows * s->chunks * s->scales * 4);
+    p.tile_factors = mox_sm90_take(&p.end, rows * 4);
     return p;
 }
 
@@ -118,10 +119,11 @@ typedef struct mox_sm90_product {
     mox_sm90_args gemm;
 } mox_sm90_product;
 
-static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, const moxie_quant *act)
+/* `bytes`: tokens are 8-bit elements to the tensor cores. */
+static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
 {
     switch (weight->element) {
-    case MOXIE_F8_E4M3: return act->element == MOXIE_DTYPE_NONE ? MOX_SM90_BYTES : MOX_SM90_E4M3;
+    case MOXIE_F8_E4M3: return bytes ? MOX_SM90_E4M3 : MOX_SM90_BYTES;
     case MOXIE_F8_E5M2:
     case MOXIE_I8:
     case MOXIE_U8B128: return MOX_SM90_BYTES;
@@ -129,7 +131,7 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, co
     case MOXIE_F6_E2M3:
     case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
     case MOXIE_F4_E2M1:
-        if (act->element != MOXIE_DTYPE_NONE)
+        if (bytes)
             return MOX_SM90_MXFP4_E4M3;
         return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
@@ -141,6 +143,17 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, co
     }
 }
 
+/* What is quantized stays so but where kernels decode to 16 bits: the gather does that too. */
+static inline bool mox_sm90_decodes_acts(const mox_cuda_expert_gemm_args *a)
+{
+    return a->decoded == 16 && a->act.element != MOXIE_DTYPE_NONE;
+}
+
+static inline mox_sm90_element mox_sm90_element_for(const mox_cuda_expert_gemm_args *a)
+{
+    return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && a->decoded != 16);
+}
+
 /* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile.
  */
 static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
@@ -148,11 +161,10 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     static const int32_t widths[] = {
         16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
-    const bool quantized = a->act.element != MOXIE_DTYPE_NONE;
-    const int32_t limit = a->any_bytes  ? MOX_SM90_MOST_BYTES_COLUMNS
-                          : !a->decoded ? MOX_SM90_MOST_COLUMNS
-                          : quantized   ? MOX_SM90_MOST_CODES8_COLUMNS
-                                        : MOX_SM90_MOST_CODES_COLUMNS;
+    const int32_t limit = a->any_bytes      ? MOX_SM90_MOST_BYTES_COLUMNS
+                          : a->decoded == 0 ? MOX_SM90_MOST_COLUMNS
+                          : a->decoded == 8 ? MOX_SM90_MOST_CODES8_COLUMNS
+                                            : MOX_SM90_MOST_CODES_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -210,10 +222,34 @@ static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scal
     return b;
 }
 
+/* What a gather makes bf16 of. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3 that E2M1 is
+ * multiplied by; the scale of a row it does not. */
+static inline mox_sm90_acts mox_sm90_acts_of(const mox_cuda_expert_gemm_args *a)
+{
+    const mox_sm90_acts e4m3 = { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 };
+    mox_sm90_acts c = e4m3;
+    switch (a->act.element) {
+    case MOXIE_F8_E5M2: c.shift = 21, c.up = 0x1p112f, c.most = 0x7b; break;
+    case MOXIE_F6_E2M3: c.bits = 6, c.shift = 20, c.up = 0x1p126f; break;
+    case MOXIE_F6_E3M2: c.bits = 6, c.shift = 21, c.up = 0x1p124f; break;
+    case MOXIE_F4_E2M1: c.bits = 4, c.shift = 22, c.up = 0x1p126f; break;
+    case MOXIE_I8: c.integer = 1; break;
+    default: break;
+    }
+    c.group = a->a.scale_cols > 1 ? (int32_t)a->a.group_cols : 0;
+    if (a->act.scale != MOXIE_F8_E4M3) {
+        c.times = a->act.rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
+        c.factor = 1 / c.times;
+    }
+    c.global = a->a.global;
+    c.global_divides = a->a.global_kind == MOXIE_GLOBAL_DIVIDE;
+    return c;
+}
+
 /* Of codes that become bytes the layout has two chunks for one of tokens. */
 static inline bool mox_sm90_has_halves(const mox_cuda_expert_gemm_args *a)
 {
-    return mox_sm90_element_of(&a->weight, &a->act) == MOX_SM90_MXFP4_E4M3;
+    return mox_sm90_element_for(a) == MOX_SM90_MXFP4_E4M3;
 }
 
 static inline int32_t mox_sm90_chunks_of(const mox_cuda_expert_gemm_args *a)
@@ -225,7 +261,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
                                       mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
-    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(&a->weight, &a->act));
+    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_for(a));
     uint8_t *scratch = (uint8_t *)a->scratch;
     g->few = mox_sm90_few_of(a);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
@@ -274,6 +310,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
 {
     const int32_t scales = mox_sm90_token_scales(p->element);
     const int64_t bytes = scales > 0 ? 1 : 2;
+    const bool decodes = mox_sm90_decodes_acts(a);
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
     p->gathers = !a->a.tiled;
@@ -285,7 +322,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
     g->a = (const uint8_t *)a->a.values;
-    g->a_stride = a->a.stride * bytes;
+    g->a_stride = a->a.stride * (decodes ? 1 : bytes);
     g->a_bytes = (int32_t)(a->a.cols * bytes);
     g->chunks = p->gemm.chunks;
     g->a_row = a->operand_row;
@@ -302,6 +339,11 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->state_words = mox_sm90_state_words(p->blocks, p->most);
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
+    if (!decodes)
+        return;
+    g->acts = mox_sm90_acts_of(a);
+    g->to_factor = (float *)(void *)(scratch + space->tile_factors);
+    p->gemm.a_factor = g->to_factor;
 }
 
 static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
@@ -330,7 +372,7 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
 {
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
-    p->element = mox_sm90_element_of(&a->weight, &a->act);
+    p->element = mox_sm90_element_for(a);
     p->most = mox_sm90_most_of(a);
     p->gemm.shares = mox_sm90_shares_of(a, p);
     p->blocks = a->multiprocessors * p->gemm.shares;
