@@ -30,10 +30,10 @@ mox_device_form mox_device_shown_form(const mox_device_form *form);
 mox_cuda_expert_gemm_args mox_device_product(const moxie_plan *plan, const mox_expert_side *side,
                                              mox_projection projection, int64_t slots, int64_t tokens);
 
-/* True when the row for W13 does the activation too. */
+/* True when the row for W13 leaves the operand of W2. */
 static inline bool mox_device_fuses(const mox_expert_side *side)
 {
-    return side->cuda.glu == NULL;
+    return side->cuda.quant2 == NULL;
 }
 
 #endif

@@ -67,11 +67,10 @@ bool mox_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie
     const int64_t slots = slots_of(plan, side), most = plan->pass_tokens;
     if (slots == 0)
         return false;
-    const mox_cuda_expert_gemm_row *row = projection == MOX_W13 ? side->cuda.gemm13 : side->cuda.gemm2;
     mox_cuda_expert_gemm_args args = mox_device_product(plan, side, projection, slots, tokens < most ? tokens : most);
     mox_sm90_product product;
     args.ids = side == &plan->routed ? given : NULL;
-    mox_sm90_product_of(&args, (row->fuses & MOX_CUDA_FUSES_GLU) != 0, &product);
+    mox_sm90_product_of(&args, &product);
     mox_sm90_make_ring(product.element, &product.gemm);
     *out = (moxie_cuda_launch) { 0 };
     fill(&product, out);

@@ -227,11 +227,13 @@ mox_cuda_expert_gemm_args mox_device_product(const moxie_plan *plan, const mox_e
                                              mox_projection projection, int64_t slots, int64_t tokens)
 {
     const bool first = projection == MOX_W13, routed = side == &plan->routed;
+    const uint32_t fuses = (first ? side->cuda.gemm13 : side->cuda.gemm2)->fuses;
     const mox_device_form form13 = mox_device_form_of(plan, side, MOX_W13),
                           form2 = mox_device_form_of(plan, side, MOX_W2);
     const moxie_quant *weight = first ? &side->shape.w13 : &side->shape.w2;
     mox_cuda_expert_gemm_args args = {
         .projection = projection,
+        .fuses = fuses,
         .gated = side->shape.gated,
         .hidden = side->shape.hidden,
         .intermediate = side->shape.intermediate,
@@ -246,7 +248,9 @@ mox_cuda_expert_gemm_args mox_device_product(const moxie_plan *plan, const mox_e
         .tokens = tokens,
         .multiprocessors = plan->device.features.multiprocessors,
         .a = first ? form(plan, &form13, &side->a13) : form(plan, &form2, &side->a2),
-        .n_out = first ? side->n13 : side->shape.hidden,
+        .n_out = !first                       ? side->shape.hidden
+                 : fuses & MOX_CUDA_FUSES_ACT ? side->shape.intermediate
+                                              : side->n13,
         .next = form(plan, &form2, &side->a2),
         .next_quant = side->a2,
     };
@@ -271,7 +275,7 @@ static mox_cuda_expert_gemm_args product(const chain *c, mox_projection projecti
     args.slot_of = layer_of(c)->slot_of;
     args.operand_row = !first ? NULL : c->direct && pass->source != NULL ? pass->source : pass->operand_row;
     args.a = first ? c->a13 : c->a2;
-    args.out = first ? pass->h : pass->y;
+    args.out = !first ? pass->y : args.fuses & MOX_CUDA_FUSES_ACT ? pass->act : pass->h;
     args.scratch = c->run->space + c->run->plan->space.gemm;
     return args;
 }
@@ -281,7 +285,7 @@ static moxie_status multiply(const chain *c, mox_projection projection)
     const mox_expert_side *side = c->pass->side;
     const mox_cuda_expert_gemm_row *row = projection == MOX_W13 ? side->cuda.gemm13 : side->cuda.gemm2;
     mox_cuda_expert_gemm_args args = product(c, projection);
-    if (row->fuses & MOX_CUDA_FUSES_GLU) {
+    if (row->fuses != 0) {
         args.glu = activation(c);
         args.next = c->a2;
         if (c->run->probe != NULL)
@@ -310,12 +314,12 @@ moxie_status mox_device_experts(const mox_run *run, mox_expert_pass *pass, mox_c
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, pass, error));
     MOX_TRY(multiply(&c, MOX_W13));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, pass, error));
-    if (!mox_device_fuses(side)) {
+    if (side->cuda.glu != NULL) {
         const mox_cuda_glu_args args = activation(&c);
         MOX_TRY(c.table->glu[side->cuda.glu->cuda.launcher](&args, stream, error));
     }
     MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, pass, error));
-    if (!mox_device_fuses(side))
+    if (side->cuda.quant2 != NULL)
         MOX_TRY(quantize2(&c, given2));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, pass, error));
     MOX_TRY(multiply(&c, MOX_W2));

@@ -330,11 +330,11 @@ static moxie_status choose_experts(selector *s, const expert_request *r, chosen_
                                                                                     s, &gemm_family, gemm.row[MOX_W2]);
     MOX_TRY(choose_quantizer(s, r->role13, &r->a13, first, r->weighed, &out->quant13));
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->gemm13));
-    const bool fuses = s->cuda != NULL && ((const mox_cuda_expert_gemm_row *)out->gemm13)->fuses & MOX_CUDA_FUSES_GLU;
-    if (!fuses) {
+    const uint32_t fuses = s->cuda != NULL ? ((const mox_cuda_expert_gemm_row *)out->gemm13)->fuses : 0;
+    if (fuses == 0)
         MOX_TRY(choose(s, &glu_family, r->role_glu, &r->activation, "", &out->glu));
+    if ((fuses & MOX_CUDA_FUSES_GLU) == 0)
         MOX_TRY(choose_quantizer(s, r->role2, &r->a2, second, false, &out->quant2));
-    }
     return add_gemm_steps(s, &gemm, MOX_W2, &out->gemm2);
 }
 

@@ -60,6 +60,16 @@ static mox_operand_space carve_form(carver *c, const mox_device_form *f)
     return space;
 }
 
+static uint64_t carve_h(carver *c, const mox_expert_side *side)
+{
+    return carve(c, side->max_pairs, side->n13, sizeof(float));
+}
+
+static uint64_t carve_act(carver *c, const mox_expert_side *side)
+{
+    return carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
+}
+
 static void carve_device_experts(carver *c, const moxie_plan *plan, mox_expert_side *side)
 {
     const mox_device_form first = mox_device_form_of(plan, side, MOX_W13),
@@ -67,10 +77,10 @@ static void carve_device_experts(carver *c, const moxie_plan *plan, mox_expert_s
     mox_expert_space *s = &side->space;
     s->a13 = carve_form(c, &first);
     s->given13 = carve(c, side->max_rows, 1, sizeof(float));
-    if (!mox_device_fuses(side)) {
-        s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
-        s->act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
-    }
+    if (side->cuda.glu != NULL)
+        s->h = carve_h(c, side);
+    if (side->cuda.quant2 != NULL)
+        s->act = carve_act(c, side);
     s->a2 = carve_form(c, &second);
     s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
 }
@@ -101,10 +111,10 @@ static void carve_traces(carver *c, const moxie_plan *plan, mox_expert_side *sid
     mox_expert_space *s = &side->space;
     s->shown13 = first.kind == MOX_CUDA_OPERAND_F32 ? s->a13 : carve_form(c, &shown13);
     s->shown2 = second.kind == MOX_CUDA_OPERAND_F32 ? s->a2 : carve_form(c, &shown2);
-    if (mox_device_fuses(side)) {
-        s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
-        s->act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
-    }
+    if (side->cuda.glu == NULL)
+        s->h = carve_h(c, side);
+    if (side->cuda.quant2 == NULL)
+        s->act = carve_act(c, side);
 }
 
 static mox_fused_space carve_fused_operand(carver *c, const mox_fused_product *product, int64_t pairs)

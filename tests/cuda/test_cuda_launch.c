@@ -42,7 +42,7 @@ static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stre
     assert_int_equal(moxie_cuda_plan_launch(running, step, running->max_tokens, &said), hopper && args->slots > 0);
     if (!hopper || args->slots == 0 || args->max_pairs == 0)
         return MOXIE_OK;
-    mox_sm90_product_of(args, args->next.values != NULL, &product);
+    mox_sm90_product_of(args, &product);
     mox_sm90_make_ring(product.element, &product.gemm);
     assert_int_equal(said.tile_tokens, product.most);
     assert_int_equal(said.blocks * args->multiprocessors, product.blocks);

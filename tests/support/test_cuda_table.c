@@ -334,12 +334,12 @@ static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, c
 static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
-    const bool hopper = a->tiles.count > 0, fused = hopper && a->next.values != NULL;
+    const bool hopper = a->tiles.count > 0, fused = a->fuses != 0;
     const int matrices = a->projection == 0 && a->gated ? 2 : 1;
     MOX_TRY(record(fused ? "expert_gemm_fused" : hopper ? "expert_gemm_hopper" : "expert_gemm", error));
     assert_true(a->offsets[a->slots] <= a->max_pairs);
     if (hopper)
-        return mox_sm90_enqueue(a, fused, &test_cuda_sm90_ops, NULL);
+        return mox_sm90_enqueue(a, &test_cuda_sm90_ops, NULL);
     for (int64_t s = 0; s < a->slots; s++)
         for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++)
             for (int i = 0; i < matrices; i++)

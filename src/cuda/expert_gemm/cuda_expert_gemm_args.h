@@ -19,6 +19,9 @@
 #include "cuda/cuda_operand.h"
 #include "cuda/glu/cuda_glu_args.h"
 
+/* What rows for W13 do besides the product (cuda_expert_gemm.h). */
+enum { MOX_CUDA_FUSES_GLU = 1, MOX_CUDA_FUSES_ACT = 2 };
+
 #define MOX_CUDA_HEADER_FLAGS 40 /* where a record's header has its flags: mox_record_header */
 
 /* Sections of one matrix of a rowmajor record: byte offsets from the record's start, 0 where absent. */
@@ -47,6 +50,7 @@ typedef struct mox_cuda_trace {
 
 typedef struct mox_cuda_expert_gemm_args {
     int32_t projection; /* mox_projection: 0 is W13, 1 is W2 */
+    uint32_t fuses;     /* of the row: MOX_CUDA_FUSES_... */
     int32_t gated;      /* W13 is two matrices; out rows are [gate I | up I] */
     int64_t hidden, intermediate;
     moxie_quant weight, act;
@@ -74,7 +78,7 @@ typedef struct mox_cuda_expert_gemm_args {
     const int64_t *operand_row; /* [pairs] row of the operand; NULL: identity */
     mox_cuda_operand a;
 
-    float *out; /* [pairs, n_out]; not of rows that fuse what comes next */
+    float *out; /* [pairs, n_out]; not of rows that leave the operand of W2; of MOX_CUDA_FUSES_ACT the activations */
     int64_t n_out;
 
     /* Rows that fuse the activation (MOX_CUDA_FUSES_GLU) write this instead of `out`: the second product's operand, in

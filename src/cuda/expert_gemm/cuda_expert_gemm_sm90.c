@@ -13,6 +13,7 @@
  * its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to the factors of tokens
  *     sm90_codes8      f4_e2m1 in groups of 32, decoded to e4m3, by e4m3 with a scale for every 32 columns, every 128
  *                      or all
+ *     ..._acts_glu     that for W13, with the activation, in f32 rows
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
  *                      with a scale for every 128 columns, or (codes8) with a power of two for every 32
  *
@@ -193,12 +194,18 @@ static bool is_fp8_chunks(const moxie_quant *act)
            act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
 }
 
+static bool is_first(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    return (problem->projection == MOX_W13 && problem->next != NULL) ||
+           mox_refuse(why, "", "ends with the activation, which follows the first product");
+}
+
 /* What the epilogue of a fused row makes of its activations. */
 static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *next = problem->next;
-    if (problem->projection != MOX_W13 || next == NULL)
-        return mox_refuse(why, "", "ends with the activation, which follows the first product");
+    if (!is_first(problem, why))
+        return false;
     if (mox_quant_is_none(next))
         return is_wide(problem->dtype) || mox_refuse(why, "choose activations of bf16 or f16",
                                                      "leaves w2's operand in 16 bits, the layer's activations are %s",
@@ -237,6 +244,8 @@ ADMIT(sm90_ints, admit_decoded(problem, false, why))
 ADMIT(sm90_codes8, admit_codes8(problem, why))
 ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
 ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
+ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && is_first(problem, why))
+ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && is_first(problem, why))
 ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
 ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
 ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
@@ -276,8 +285,10 @@ SCRATCH_BYTES(sm90_bytes_glu, true)
 SCRATCH_BYTES(sm90_codes, false)
 SCRATCH_BYTES(sm90_codes_glu, false)
 SCRATCH_BYTES(sm90_codes_acts, false)
+SCRATCH_BYTES(sm90_codes_acts_glu, false)
 SCRATCH_BYTES(sm90_ints, false)
 SCRATCH_BYTES(sm90_ints_glu, false)
 SCRATCH_BYTES(sm90_ints_acts, false)
+SCRATCH_BYTES(sm90_ints_acts_glu, false)
 SCRATCH_BYTES(sm90_codes8, true)
 SCRATCH_BYTES(sm90_codes8_glu, true)

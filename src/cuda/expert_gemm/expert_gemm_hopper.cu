@@ -76,30 +76,32 @@ moxie_status run_show(void *context, const mox_sm90_show_args *args)
     return mox_cuda_launched("expert_gemm sm90: show", l->error);
 }
 
-moxie_status enqueue(const mox_cuda_expert_gemm_args *args, bool fused, mox_cuda_stream stream, moxie_error *error)
+moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     const mox_sm90_ops ops = { run_list, run_gather, run_gemm, run_show };
     launch l = { stream, error };
-    return mox_sm90_enqueue(args, fused, &ops, &l);
+    return mox_sm90_enqueue(args, &ops, &l);
 }
 
 } // namespace
 
-#define LAUNCH(id, fused)                                                                                                   \
+#define LAUNCH(id)                                                                                                          \
     moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,         \
                                                     moxie_error *error)                                                    \
     {                                                                                                                      \
-        return enqueue(args, fused, stream, error);                                                                        \
+        return enqueue(args, stream, error);                                                                               \
     }
-LAUNCH(sm90_wide, false)
-LAUNCH(sm90_bytes, false)
-LAUNCH(sm90_codes, false)
-LAUNCH(sm90_ints, false)
-LAUNCH(sm90_codes8, false)
-LAUNCH(sm90_codes_acts, false)
-LAUNCH(sm90_ints_acts, false)
-LAUNCH(sm90_wide_glu, true)
-LAUNCH(sm90_bytes_glu, true)
-LAUNCH(sm90_codes_glu, true)
-LAUNCH(sm90_ints_glu, true)
-LAUNCH(sm90_codes8_glu, true)
+LAUNCH(sm90_wide)
+LAUNCH(sm90_bytes)
+LAUNCH(sm90_codes)
+LAUNCH(sm90_codes_acts)
+LAUNCH(sm90_ints)
+LAUNCH(sm90_ints_acts)
+LAUNCH(sm90_codes8)
+LAUNCH(sm90_wide_glu)
+LAUNCH(sm90_bytes_glu)
+LAUNCH(sm90_codes_glu)
+LAUNCH(sm90_codes_acts_glu)
+LAUNCH(sm90_ints_glu)
+LAUNCH(sm90_ints_acts_glu)
+LAUNCH(sm90_codes8_glu)

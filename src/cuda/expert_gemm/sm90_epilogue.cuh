@@ -257,17 +257,23 @@ __device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, 
            ((in / 16 ^ eighth) << 4) + in % 16;
 }
 
-/* f32 outputs, for those who look at a run. */
+/* f32 outputs, as mox_sm90_end_rows() has its rows. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_store_f32(const float (&sums)[SUMS], const mox_sm90_args &args,
                                                    const mox_sm90_piece &piece, const mox_sm90_spot &spot, int lane)
 {
-    float *to = args.out + (piece.pair + lane % 4 * 2) * args.out_stride + spot.to;
+    const int all = piece.columns, columns = all - lane % 4 * 2, outputs = args.gated ? 2 : 4;
+    const int64_t stride = args.out_stride;
+    float *to = args.out + (piece.pair + lane % 4 * 2) * stride + spot.to;
 #pragma unroll
-    for (int i = 0; i < SUMS; i++) {
-        const int h = i / 2 % 2, column = i / 4 * 8 + i % 2;
-        if (column + lane % 4 * 2 < piece.columns && spot.stored[h] && (h == 0 || !args.gated))
-            to[column * args.out_stride + 8 * h] = sums[i];
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= all)
+            break;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (i < outputs && 8 * j + i % 2 < columns && spot.stored[i / 2])
+                __stcg(to + i % 2 * stride + i / 2 * 8, sums[4 * j + i]);
+        to += 8 * stride;
     }
 }
 

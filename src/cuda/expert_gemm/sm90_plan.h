@@ -172,10 +172,12 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     return widths[i];
 }
 
-static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args *a, bool fused)
+static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args *a)
 {
-    if (!fused)
+    if (a->fuses == 0)
         return MOX_SM90_ROWS_F32;
+    if (a->fuses & MOX_CUDA_FUSES_ACT)
+        return MOX_SM90_ACT_F32;
     if (a->next.kind == MOX_CUDA_OPERAND_CODES)
         return a->next_quant.scale == MOXIE_F8_E8M0 ? MOX_SM90_ACT_MXFP8 : MOX_SM90_ACT_E4M3;
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
@@ -257,8 +259,7 @@ static inline int32_t mox_sm90_chunks_of(const mox_cuda_expert_gemm_args *a)
     return mox_sm90_has_halves(a) ? (a->tiles.chunks + 1) / 2 : a->tiles.chunks;
 }
 
-static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, bool fused,
-                                      mox_sm90_args *g)
+static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
     const int32_t scales = mox_sm90_token_scales(mox_sm90_element_for(a));
@@ -286,11 +287,11 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->a_scale = a->a.scales;
     g->state = (uint64_t *)(void *)(scratch + space->state);
     g->tag = first ? MOX_SM90_TAG_W13 : MOX_SM90_TAG_W2;
-    g->output = (int32_t)mox_sm90_output_of(a, fused);
+    g->output = (int32_t)mox_sm90_output_of(a);
     g->out = a->out;
     g->out_stride = a->n_out;
     g->paired = mox_sm90_in_pairs(a, g);
-    if (!fused)
+    if (a->fuses == 0)
         return;
     const moxie_activation *activation = &a->glu.activation;
     const bool by_expert =
@@ -368,7 +369,7 @@ static inline int32_t mox_sm90_shares_of(const mox_cuda_expert_gemm_args *a, con
     return jobs + jobs / 8 >= (int64_t)fit * a->multiprocessors ? fit : 1;
 }
 
-static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool fused, mox_sm90_product *p)
+static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p)
 {
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
@@ -379,7 +380,7 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, bool 
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
                                    mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
-    mox_sm90_fill_gemm(a, &space, fused, &p->gemm);
+    mox_sm90_fill_gemm(a, &space, &p->gemm);
     p->gemm.most = p->most;
     mox_sm90_fill_list(a, &space, p);
     mox_sm90_fill_gather(a, &space, p);
@@ -397,6 +398,8 @@ static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, co
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->blocks, false));
+    if (p->gemm.output == MOX_SM90_ACT_F32)
+        return MOXIE_OK;
     g.tag = MOX_SM90_TAG_ACT;
     g.output = MOX_SM90_ACT_F32;
     g.out = a->trace.act;
@@ -426,14 +429,13 @@ static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, con
 }
 
 /* One call of a launcher. Kernels of a traced run wait for each other. */
-static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, bool fused, const mox_sm90_ops *ops,
-                                            void *context)
+static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, const mox_sm90_ops *ops, void *context)
 {
     mox_sm90_product p;
-    const bool first = a->projection == 0, traced = fused && a->trace.h != NULL;
+    const bool first = a->projection == 0, traced = a->fuses != 0 && a->trace.h != NULL;
     if (a->max_pairs == 0 || a->slots == 0)
         return MOXIE_OK;
-    mox_sm90_product_of(a, fused, &p);
+    mox_sm90_product_of(a, &p);
     if (first && p.gemm.few.ids == NULL)
         MOX_TRY(ops->list(context, &p.list, !traced));
     if (p.gathers)
@@ -441,7 +443,7 @@ static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, 
     if (traced)
         MOX_TRY(mox_sm90_trace(a, &p, ops, context));
     MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.blocks, !traced));
-    return traced ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
+    return traced && a->fuses & MOX_CUDA_FUSES_GLU ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
 }
 
 #endif
