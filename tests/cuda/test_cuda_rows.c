@@ -174,7 +174,8 @@ static void permutes(void **state)
 /* ---- quant_act ------------------------------------------------------------------------------------------- */
 
 typedef struct quant_case {
-    moxie_dtype dtype;
+    moxie_dtype dtype, element;
+    int32_t global; /* of NVFP4 */
     int64_t rows, cols, stride;
     int32_t scale_rule, kind;
     bool chosen, odd; /* rows by `source`, of which the device knows the number; x not aligned */
@@ -201,39 +202,44 @@ static float one_of(test_rng *rng, int64_t column)
 
 static void text_of(const quant_case *c, int32_t row, char *text, size_t size)
 {
-    snprintf(text, size, "quant_act row %d: %lld x %lld of type %d, stride %lld, group %lld, rule %d, kind %d%s%s",
-             (int)row, (long long)c->rows, (long long)c->cols, (int)c->dtype, (long long)c->stride, (long long)c->group,
-             (int)c->scale_rule, (int)c->kind, c->chosen ? ", chosen rows" : "", c->odd ? ", odd" : "");
+    snprintf(text, size,
+             "quant_act row %d: %lld x %lld of type %d to %d, stride %lld, group %lld, rule %d, kind %d, global %d%s%s",
+             (int)row, (long long)c->rows, (long long)c->cols, (int)c->dtype, (int)c->element, (long long)c->stride,
+             (long long)c->group, (int)c->scale_rule, (int)c->kind, (int)c->global, c->chosen ? ", chosen rows" : "",
+             c->odd ? ", odd" : "");
 }
 
 /* The operand as the host has it. */
 static void quantize_on_host(const quant_case *c, const moxie_quant *quant, const char *x, const int64_t *source,
-                             uint8_t *codes, float *numbers, float *scales)
+                             const float *given, uint8_t *codes, float *numbers, float *scales)
 {
     const int64_t groups = groups_of(c);
-    const mox_act_quantizer quantizer = { .quant = quant };
     float *wide = malloc((size_t)c->cols * sizeof *wide);
     memset(codes, 0, (size_t)(c->rows * c->stride));
     for (int64_t r = 0; r < c->rows; r++) {
         mox_widen(c->dtype, x + (c->chosen ? source[r] : r) * c->cols * mox_dtype_bytes(c->dtype), wide, c->cols);
+        const mox_act_quantizer quantizer = { .quant = quant, .given = given[r] };
         mox_act_quant_row(&quantizer, wide, c->cols, codes + r * c->stride, scales + r * groups);
     }
     for (int64_t i = 0; i < c->rows * c->stride; i++)
-        numbers[i] = mox_format_table(MOXIE_F8_E4M3)[codes[i]];
+        numbers[i] = mox_format_table(c->element)[codes[i]];
     free(wide);
 }
 
 static void check_quant_act(int32_t row, const quant_case *c)
 {
-    const moxie_quant quant = { .element = MOXIE_F8_E4M3,
-                                .scale = c->group == GROUP_OF_TEST ? MOXIE_F32 : MOXIE_F8_E8M0,
+    const moxie_quant quant = { .element = c->element,
+                                .scale = c->group == GROUP_OF_TEST ? MOXIE_F32
+                                         : c->group == 32          ? MOXIE_F8_E8M0
+                                                                   : MOXIE_F8_E4M3,
                                 .group_cols = (int32_t)c->group,
-                                .rule = c->scale_rule };
+                                .rule = c->scale_rule,
+                                .global = c->global };
     const int64_t groups = groups_of(c), bytes = mox_dtype_bytes(c->dtype);
     const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols);
     const size_t each = c->kind == MOX_CUDA_OPERAND_CODES ? 1 : sizeof(float);
     test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
-    char text[160];
+    char text[224];
     text_of(c, row, text, sizeof text);
     char *x = malloc((count + 1) * (size_t)bytes);
     int64_t *source = malloc((size_t)c->rows * sizeof *source);
@@ -243,9 +249,12 @@ static void check_quant_act(int32_t row, const quant_case *c)
         const float value = one_of(&rng, i % c->cols);
         mox_narrow(c->dtype, &value, x + i * bytes, 1);
     }
-    for (int64_t r = 0; r < c->rows; r++)
+    float *given = malloc((size_t)c->rows * sizeof *given);
+    for (int64_t r = 0; r < c->rows; r++) {
         source[r] = (int64_t)test_below(&rng, (uint64_t)c->rows);
-    quantize_on_host(c, &quant, x, source, codes, numbers, scales);
+        given[r] = c->chosen ? 0.001f * (float)(r + 1) : 0.003f; /* of rows, or of all */
+    }
+    quantize_on_host(c, &quant, x, source, given, codes, numbers, scales);
 
     desk d = { 0 };
     moxie_error error = { 0 };
@@ -262,7 +271,9 @@ static void check_quant_act(int32_t row, const quant_case *c)
         .cols = c->cols,
         .rows = c->chosen ? put(&d, &c->rows, sizeof c->rows) : NULL,
         .source = c->chosen ? put(&d, source, (size_t)c->rows * sizeof *source) : NULL,
-        .table = put(&d, mox_format_table(MOXIE_F8_E4M3), 256 * sizeof(float)),
+        .table = put(&d, mox_format_table(c->element), 256 * sizeof(float)),
+        .row_given = c->chosen ? put(&d, given, (size_t)c->rows * sizeof *given) : NULL,
+        .given = given[0],
         .early = !c->chosen,
         .out = { .kind = c->kind,
                  .cols = c->cols,
@@ -270,15 +281,19 @@ static void check_quant_act(int32_t row, const quant_case *c)
                  .values = put(&d, NULL, values * each),
                  .scales = put(&d, NULL, (size_t)(c->rows * groups) * sizeof(float)),
                  .group_cols = c->group,
-                 .scale_cols = groups },
+                 .scale_cols = groups,
+                 .global = c->global != MOXIE_GLOBAL_NONE ? put(&d, NULL, (size_t)c->rows * sizeof *given) : NULL },
     };
     assert_ok(table->quant_act[row](&a, NULL, &error), &error);
     same(a.out.scales, scales, (size_t)(c->rows * groups) * sizeof(float), "scales", text);
     same(a.out.values, c->kind == MOX_CUDA_OPERAND_CODES ? (void *)codes : (void *)numbers, values * each, "codes",
          text);
+    if (a.out.global != NULL)
+        same(a.out.global, given, (size_t)c->rows * sizeof *given, "globals", text);
     clear(&d);
     free(x);
     free(source);
+    free(given);
     free(codes);
     free(numbers);
     free(scales);
@@ -287,21 +302,29 @@ static void check_quant_act(int32_t row, const quant_case *c)
 static void quantizes(void **state)
 {
     (void)state;
-    enum { QUANT_WAYS = 16 };
+    enum { QUANT_WAYS = 24 };
     static const int32_t mx_rules[] = { MOXIE_RULE_DEFAULT, MOXIE_RULE_OCP_FLOOR, MOXIE_RULE_QUARK_EVEN };
+    static const moxie_dtype mx_elements[] = { MOXIE_F8_E4M3, MOXIE_F8_E5M2, MOXIE_F6_E3M2, MOXIE_F6_E2M3,
+                                               MOXIE_F4_E2M1 };
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
     static const int64_t cols[] = { 1, 3, 64, 127, 128, 129, 132, 2052, 7168 }, rows[] = { 1, 5, 330 };
     for (int32_t row = 0; row < MOX_CUDA_ROWS_quant_act; row++)
         for (int i = 0; i < COUNT(cols) * COUNT(rows) * COUNT(dtypes) * QUANT_WAYS; i++) {
             const int way = i % 8, shape = i / QUANT_WAYS;
-            const bool mx = i % QUANT_WAYS >= 8;
+            const bool mx = i % QUANT_WAYS / 8 == 1, nvfp4 = i % QUANT_WAYS / 8 == 2;
             quant_case c = { .dtype = dtypes[shape % COUNT(dtypes)],
+                             .element = mx      ? mx_elements[(way + shape) % COUNT(mx_elements)]
+                                        : nvfp4 ? MOXIE_F4_E2M1
+                                                : MOXIE_F8_E4M3,
+                             .global = nvfp4 ? (way + shape) % 3 : MOXIE_GLOBAL_NONE,
                              .rows = rows[shape / COUNT(dtypes) % COUNT(rows)],
                              .cols = cols[shape / COUNT(dtypes) / COUNT(rows)],
-                             .scale_rule = mx             ? mx_rules[way % COUNT(mx_rules)]
-                                           : way % 2 == 0 ? MOXIE_RULE_DEFAULT
-                                                          : MOXIE_RULE_UE8M0,
-                             .group = mx ? 32 : GROUP_OF_TEST,
+                             .scale_rule = mx                      ? mx_rules[way % COUNT(mx_rules)]
+                                           : way % 2 == 0 || nvfp4 ? MOXIE_RULE_DEFAULT
+                                                                   : MOXIE_RULE_UE8M0,
+                             .group = mx      ? 32
+                                      : nvfp4 ? 16
+                                              : GROUP_OF_TEST,
                              .kind = way == 4 ? MOX_CUDA_OPERAND_F32 : MOX_CUDA_OPERAND_CODES,
                              .chosen = way == 2 || way == 3,
                              .odd = way == 5 };

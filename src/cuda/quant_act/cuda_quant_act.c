@@ -2,8 +2,8 @@
  *
  * cuda_quant_act.c - the list of family quant_act on CUDA, made from cuda_quant_act.def, and what its rows refuse:
  *
- *     groups    all but FP8 E4M3 codes by dynamic scales of 128 columns, or powers of two of 32, which is what tensor
- * cores of FP8 read simple    what the CPU's scalar row refuses
+ *     groups    all but FP8 E4M3 codes by dynamic scales of 128 columns, which is what tensor cores of FP8 read, powers
+ * of two of 32, and NVFP4 simple    what the CPU's scalar row refuses
  */
 #include "cuda/quant_act/cuda_quant_act.h"
 
@@ -12,16 +12,26 @@
 #include "quant/act_rules.h"
 #include "quant/quant.h"
 
-enum { GROUP = 128, MX_GROUP = 32 };
+enum { GROUP = 128, MX_GROUP = 32, NVFP4_GROUP = 16 };
+
+static bool is_in_groups(const moxie_quant *quant)
+{
+    if (mox_quant_is_none(quant))
+        return false;
+    switch (mox_act_quant_rule(quant)) {
+    case MOX_ACT_FP8_GROUP: return quant->element == MOXIE_F8_E4M3 && quant->group_cols == GROUP;
+    case MOX_ACT_MX_GROUP: return quant->group_cols == MX_GROUP;
+    case MOX_ACT_NVFP4_GROUP: return quant->group_cols == NVFP4_GROUP;
+    default: return false;
+    }
+}
 
 static bool admit_groups(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
 {
-    const moxie_quant *quant = problem->quant;
-    const int32_t rule = quant->element == MOXIE_F8_E4M3 ? mox_act_quant_rule(quant) : -1;
-    if ((rule != MOX_ACT_FP8_GROUP || quant->group_cols != GROUP) &&
-        (rule != MOX_ACT_MX_GROUP || quant->group_cols != MX_GROUP))
-        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128, or of 32 by powers of two",
-                          "makes f8_e4m3 codes with dynamic scales of 128 columns, or powers of two of 32");
+    if (!is_in_groups(problem->quant))
+        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128, to nvfp4, or by powers of two of 32",
+                          "makes f8_e4m3 codes with dynamic scales of 128 columns, codes with powers of two of 32, or "
+                          "nvfp4");
     if (problem->operand != MOX_CUDA_OPERAND_CODES)
         return mox_refuse(why, "", "makes codes, and the product reads numbers");
     if (problem->weighed)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_act_groups.cu - rows of activations to E4M3 codes with a scale for every 128 columns (rule MOX_ACT_FP8_GROUP of
- * act_rules.h, codes and scales to the bit), or a power of two for every 32 (MOX_ACT_MX_GROUP), at the speed of memory.
+ * act_rules.h, codes and scales to the bit), or to any with a power of two for every 32 (MOX_ACT_MX_GROUP), or to NVFP4 with
+ * an E4M3 for every 16 (MOX_ACT_NVFP4_GROUP), at the speed of memory.
  *
  *     a warp    up to 4 times 128 columns of one row, all of whose loads are under way at once; lane l has columns 4 l .. 4 l + 3
- *     scales    lane k works out that of group k, for everyone; of 32 columns each lane its own
+ *     scales    lane k works out that of group k, for everyone; of 16 and 32 columns each lane its own
  *     codes     4 bytes a lane, to the row's whole stride: what is behind the last column is zero
  *
  * The same as numbers (MOX_CUDA_OPERAND_F32) is for those who look at a run.
@@ -111,6 +112,17 @@ __device__ uint32_t encode_two(float low, float high)
 #endif
 }
 
+/* Codes of four of any other element. */
+__device__ __noinline__ uint32_t encode_four(moxie_dtype element, float x0, float x1, float x2, float x3)
+{
+    const float most = mox_device_largest(element), x[EACH] = { x0, x1, x2, x3 };
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        codes |= mox_device_encode(element, mox_act_clamp(x[i], most)) << 8 * i;
+    return codes;
+}
+
 __device__ void store(const mox_cuda_quant_act_args &args, int64_t row, int64_t column, uint32_t codes)
 {
     const int64_t at = row * args.out.stride + column;
@@ -125,37 +137,61 @@ __device__ void store(const mox_cuda_quant_act_args &args, int64_t row, int64_t 
         static_cast<float *>(args.out.values)[at + i] = args.table[codes >> 8 * i & 0xff];
 }
 
-/* 128 columns each: groups, or four. */
+/* 128 columns each: groups, or several. */
 __device__ int64_t sets_of(const mox_cuda_quant_act_args &args)
 {
     return (args.cols + GROUP - 1) / GROUP;
 }
 
-/* Sets of four groups of 32 columns, eight lanes each. */
+__device__ float given_of(const mox_cuda_quant_act_args &args, int64_t row)
+{
+    return args.row_given != nullptr ? args.row_given[row] : args.given;
+}
+
+/* Of a short group. The product with the reciprocal of a power of two is the quotient, rounded alike. */
+__device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row, float amax)
+{
+    const float largest = mox_device_largest(args.quant.element);
+    if (args.rule == MOX_ACT_NVFP4_GROUP) {
+        const mox_act_input input = {
+            .global = args.quant.global, .largest = largest, .given = given_of(args, row), .amax = amax
+        };
+        return mox_act_nvfp4(&input);
+    }
+    const int e = mox_scale_exponent(args.quant.rule, largest, amax);
+    return mox_act_times(mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e)),
+                         mox_f8_e8m0_decode(static_cast<uint32_t>(127 - e)));
+}
+
+/* Sets of four groups of 32 columns, eight lanes each, or of eight of 16. */
 template <moxie_dtype DTYPE>
-__device__ void quantize_mx(const mox_cuda_quant_act_args &args, const raw_numbers<DTYPE> (&raw)[TOGETHER], int64_t row, int first,
-                            int step)
+__device__ void quantize_short(const mox_cuda_quant_act_args &args, const raw_numbers<DTYPE> (&raw)[TOGETHER], int64_t row,
+                               int first, int step)
 {
     const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
+    const int lanes = args.quant.group_cols / EACH;
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++) {
-        const int set = first + k * step, group = 4 * set + lane / 8;
-        float amax = 0.0f;
+        const int set = first + k * step, group = (set * LANES + lane) / lanes;
+        float amax = 0.0f, x[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             amax = mox_act_larger(amax, number<DTYPE>(raw[k], i));
 #pragma unroll
-        for (int apart = 4; apart > 0; apart /= 2)
-            amax = fmaxf(amax, __shfl_xor_sync(ALL, amax, apart));
-        const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(MOXIE_F8_E4M3), mox_act_finite(amax));
-        if (lane % 8 == 0 && group < groups)
-            args.out.scales[row * groups + group] = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
-        /* The product with the reciprocal is the quotient, rounded alike. */
-        const float by = mox_f8_e8m0_decode(static_cast<uint32_t>(127 - e));
-        const uint32_t low = encode_two(number<DTYPE>(raw[k], 0) * by, number<DTYPE>(raw[k], 1) * by);
-        const uint32_t high = encode_two(number<DTYPE>(raw[k], 2) * by, number<DTYPE>(raw[k], 3) * by);
+        for (int apart = 1; apart < 8; apart *= 2) {
+            const float other = __shfl_xor_sync(ALL, amax, apart);
+            amax = apart < lanes ? fmaxf(amax, other) : amax;
+        }
+        const mox_act_step by = step_of(args, row, mox_act_finite(amax));
+        if (lane % lanes == 0 && group < groups)
+            args.out.scales[row * groups + group] = by.scale;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            x[i] = number<DTYPE>(raw[k], i) * by.by;
+        const uint32_t codes = args.quant.element == MOXIE_F8_E4M3 ? encode_two(x[0], x[1]) | encode_two(x[2], x[3]) << 16 :
+                                                                     encode_four(args.quant.element, x[0], x[1], x[2], x[3]);
         if (set < sets_of(args))
-            store(args, row, static_cast<int64_t>(set) * GROUP + lane * EACH, low | high << 16);
+            store(args, row, static_cast<int64_t>(set) * GROUP + lane * EACH, codes);
     }
 }
 
@@ -169,8 +205,8 @@ __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++)
         raw[k] = load<DTYPE>(args, whole, from, static_cast<int64_t>(first + k * step) * GROUP + lane * EACH);
-    if (args.rule == MOX_ACT_MX_GROUP) {
-        quantize_mx<DTYPE>(args, raw, row, first, step);
+    if (args.rule != MOX_ACT_FP8_GROUP) {
+        quantize_short<DTYPE>(args, raw, row, first, step);
         return;
     }
     uint32_t mine = 0;
@@ -203,6 +239,8 @@ __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__
     if (row < (args.rows != nullptr ? *args.rows : args.max_rows)) {
         const int first = static_cast<int>(blockIdx.y) * WARPS + static_cast<int>(threadIdx.x) / LANES;
         quantize<DTYPE>(args, whole, row, first, static_cast<int>(gridDim.y) * WARPS);
+        if (args.out.global != nullptr && blockIdx.y == 0 && threadIdx.x == 0)
+            args.out.global[row] = given_of(args, row);
         for (int64_t k = sets_of(args) * GROUP + threadIdx.x * EACH; blockIdx.y == 0 && k < args.out.stride;
              k += THREADS * EACH)
             store(args, row, k, 0);
