@@ -137,6 +137,15 @@ static void random_layers_of_decoded_acts(void **state)
     walk_hopper(&limits, test_seed(29501), MOXIE_MODE_INVARIANT, "hopper_codes", CODES);
 }
 
+/* Token tiles of more columns than a lane has a factor for, in pairs of blocks. */
+static void wide_tiles_of_decoded_acts(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 290, .experts = 2, .largest = 130, .decoded_acts = true };
+    test_cuda_set_device("sm_90");
+    walk_layers(&limits, test_seed(30501), 10, MOXIE_MODE_INVARIANT);
+}
+
 static void random_layers_decoded_to_bytes(void **state)
 {
     (void)state;
@@ -645,6 +654,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_decoded_to_bytes, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
