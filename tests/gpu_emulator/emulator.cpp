@@ -16,6 +16,7 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <utility>
 #include <vector>
 
 /* The symbol that kernels declare. */
@@ -47,6 +48,7 @@ struct thread_state {
     jmp_buf at;
     emulated_place place;
     bool begun, ended;
+    std::vector<std::pair<void *, const void *>> words; /* to copy */
 };
 
 struct copy_state {
@@ -259,6 +261,18 @@ void *emulated_at(uint32_t address)
 {
     const uint32_t rank = address >> EMULATED_RANK_SHIFT, in = address & ((1 << EMULATED_RANK_SHIFT) - 1);
     return rank == the.live ? shared + in : the.blocks[rank].memory.data() + in;
+}
+
+void emulated_copy_word(void *to, const void *from)
+{
+    the.running->words.push_back({ to, from });
+}
+
+void emulated_copied_words()
+{
+    for (const auto &word : the.running->words)
+        memcpy(word.first, word.second, 4);
+    the.running->words.clear();
 }
 
 void emulated_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)

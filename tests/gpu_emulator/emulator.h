@@ -53,6 +53,10 @@ void *emulated_at(uint32_t address);
 /* A bulk copy that has been asked for, and the barrier that it tells. */
 void emulated_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier);
 
+/* A word that the running thread copies by the time that it waits for those. */
+void emulated_copy_word(void *to, const void *from);
+void emulated_copied_words();
+
 /* A barrier's word. */
 void emulated_barrier_init(uint64_t *word, uint32_t arrivals);
 void emulated_barrier_arrive(uint64_t *word, uint32_t expect);

@@ -28,6 +28,7 @@
 #include "cuda/glu/glu_one_lane.cuh"
 #include "cuda/ptx/ptx_approximate.cuh"
 #include "cuda/ptx/ptx_convert.cuh"
+#include "cuda/ptx/ptx_copy.cuh"
 #include "format/f8_e8m0.h"
 #include "quant/scale_rule.h"
 
@@ -56,19 +57,48 @@ struct mox_sm90_of_rows {
     float2 factor, bias;
 };
 
-/* Numbers of the two rows, from the array at `at` of the record. */
-__device__ __forceinline__ float2 mox_sm90_two_rows(const uint8_t *record, uint64_t at, const mox_sm90_spot &spot, float other)
+/* Where a warp of narrow token tiles keeps the factors and then the biases of its sixteen rows. */
+__device__ __forceinline__ float *mox_sm90_kept_rows(mox_sm90_front *front, const mox_sm90_place &me)
 {
-    const float *from = (const float *)(record + at) + spot.row;
-    return make_float2(spot.stored[0] && at != 0 ? from[0] : other, spot.stored[1] && at != 0 ? from[8] : other);
+    return (float *)((uint8_t *)front + MOX_SM90_FRONT) + (me.group * 4 + me.warp) * 32;
 }
 
-__device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(const mox_sm90_args &args, const mox_sm90_piece &piece,
+/* When a narrow tile begins, a number a lane: asked for at its end they would come behind the stream of weights, and asked of
+ * L2 now they would be driven out before. */
+__device__ __forceinline__ void mox_sm90_ask_rows(mox_sm90_front *front, const mox_sm90_piece &piece, const mox_sm90_place &me)
+{
+    const int row = me.group * 64 + me.warp * 16 + me.lane % 16;
+    const uint64_t at = me.lane < 16 ? front->args.row_scale_at : front->args.bias_at;
+    if (at != 0 && row < piece.rows)
+        mox_copy_word(mox_sm90_kept_rows(front, me) + me.lane, piece.record + at + ((uint64_t)piece.tile * 128 + row) * 4);
+}
+
+/* Numbers of the two rows, the first of which is *from. */
+__device__ __forceinline__ float2 mox_sm90_two_rows(const float *from, bool present, const mox_sm90_spot &spot, float other)
+{
+    return make_float2(spot.stored[0] && present ? from[0] : other, spot.stored[1] && present ? from[8] : other);
+}
+
+template <bool NARROW>
+__device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(mox_sm90_front *front, const mox_sm90_piece &piece,
                                                                const mox_sm90_place &me)
 {
+    const mox_sm90_args &args = front->args;
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
-    return { mox_sm90_two_rows(piece.record, args.row_scale_at, spot, 1.0f),
-             mox_sm90_two_rows(piece.record, args.bias_at, spot, 0.0f) };
+    const float *kept = mox_sm90_kept_rows(front, me) + me.lane / 4;
+    if constexpr (NARROW) {
+        mox_copied_words_wait();
+        __syncwarp();
+    }
+    const mox_sm90_of_rows rows = {
+        mox_sm90_two_rows(NARROW ? kept : (const float *)(piece.record + args.row_scale_at) + spot.row, args.row_scale_at != 0,
+                          spot, 1.0f),
+        mox_sm90_two_rows(NARROW ? kept + 16 : (const float *)(piece.record + args.bias_at) + spot.row, args.bias_at != 0, spot,
+                          0.0f)
+    };
+    if constexpr (NARROW)
+        __syncwarp(); /* the next tile's may come */
+    return rows;
 }
 
 /* Factors of a tile's columns, where codes of activations have become bf16: lane l has those of columns l, l + 32, ... */

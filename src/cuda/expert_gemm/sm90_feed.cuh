@@ -21,7 +21,7 @@ template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(co
     return MOX_SM90_DECODES(ELEMENT) ? args.together * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
-/* What the epilogue will read of the record, and must still find then. */
+/* What the epilogue of wide token tiles will read of the record, and must still find then. */
 __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
 {
     const uint64_t row = (uint64_t)piece.tile * 128;
@@ -65,7 +65,8 @@ __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *fr
         mox_bulk_copy_by(to, from + at, each, barrier, policy);
 }
 
-/* Hands pieces to the other warps as it comes to them. NARROW: there are registers for more, in consumers too. */
+/* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage, where
+ * the ring is full, and would else wait for memory while the ring runs empty. NARROW: there are registers for more. */
 template <int ELEMENT, bool NARROW>
 __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                       int lane)
@@ -77,18 +78,19 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
+    mox_sm90_piece found = mox_sm90_work_at(args, work, 0, lane);
+    mox_sm90_front_meet(args); /* the first piece is found while others set up barriers */
     for (int n = 0;; n++) {
-        const mox_sm90_piece piece = mox_sm90_work_at(args, work, n, lane);
-        if (n == 0)
-            mox_sm90_front_meet(args); /* the first piece is found while others set up barriers */
         const int i = n % MOX_SM90_QUEUE;
         mox_mbarrier_wait(front->queue_empty + i, (n / MOX_SM90_QUEUE & 1) ^ 1);
         if (lane == 0) {
-            front->queue[i] = piece;
+            front->queue[i] = found;
             mox_mbarrier_arrive(front->queue_full + i);
-            if (!NARROW && piece.rows > 0)
-                mox_sm90_prefetch_rows(args, piece);
+            if (!NARROW && found.rows > 0)
+                mox_sm90_prefetch_rows(args, found);
         }
+        __syncwarp();
+        const mox_sm90_piece piece = front->queue[i]; /* read back, it is known to be the same for all lanes */
         if (piece.begin == piece.end)
             return;
         const uint32_t chunk = piece.rows * ROW_BYTES, all = piece.rows * args.row_bytes;
@@ -98,6 +100,8 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
             const uint32_t chunks = min(together, piece.end - k);
             const int first = SCALES ? k >> args.scale_shift : 0;
             const uint32_t blocks = SCALES ? ((k + (int)chunks - 1) >> args.scale_shift) - first + 1 : 0;
+            if (k + together >= piece.end)
+                found = mox_sm90_work_at(args, work, n + 1, lane);
             mox_mbarrier_wait(front->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;

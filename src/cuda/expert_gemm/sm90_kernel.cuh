@@ -78,27 +78,24 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
 #pragma unroll
     for (int i = 0; i < WIDTHS::sums; i++)
         sums[i] = 0.0f;
-    /* Narrow tiles leave registers for what the end needs: asked for then, it would come behind the stream of weights, and
-     * asked of L2 now, it would be driven out before. */
-    mox_sm90_of_rows rows;
+    if (WIDTHS::narrow && piece.give < 0)
+        mox_sm90_ask_rows(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
     mox_sm90_of_columns<MOX_SM90_DECODES(ELEMENT) && !MOX_SM90_TO_BYTES(ELEMENT), WIDTHS::sums> columns;
-    const auto load = [&]() {
-        rows = mox_sm90_load_rows(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place());
+    if constexpr (WIDTHS::narrow) /* there are registers for them, and at the end they would come behind the stream of weights */
         columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
-    };
-    if constexpr (WIDTHS::narrow)
-        load();
     if (piece.take >= 0)
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
     const int chunks = piece.end - piece.begin;
     if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
-        mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + MOX_SM90_FRONT,
+        mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + mox_sm90_front_bytes(WIDTHS::most),
                                                                args, piece, chunks, mox_sm90_find_place(), c);
     if (piece.give >= 0) {
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     } else {
+        const mox_sm90_of_rows rows =
+            mox_sm90_load_rows<WIDTHS::narrow>(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
         if constexpr (!WIDTHS::narrow)
-            load();
+            columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
         mox_sm90_end<MOX_SM90_TO_BYTES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
                                                  mox_sm90_find_place(), &c->rounds);
     }
@@ -137,7 +134,7 @@ __global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_s
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     mox_sm90_front *front = (mox_sm90_front *)shared;
-    uint8_t *stages = shared + MOX_SM90_FRONT;
+    uint8_t *stages = shared + mox_sm90_front_bytes(WIDTHS::most);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp >= MOX_SM90_CONSUMER_WARPS) {
         if constexpr (mox_sm90_deals<ELEMENT, WIDTHS>)

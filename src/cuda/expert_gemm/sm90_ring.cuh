@@ -2,7 +2,7 @@
  *
  * sm90_ring.cuh - the shared memory of a block, and the job queue between its warps.
  *
- *     0     | barriers, queue of pieces of jobs, arguments    8192 bytes
+ *     0     | barriers, queue of pieces of jobs, arguments    8192 bytes; narrow token tiles: | factors, biases    1024
  *     8192  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens

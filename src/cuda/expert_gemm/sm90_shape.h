@@ -60,11 +60,18 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 
 /* ---- the ring -------------------------------------------------------------------------------------------------- */
 
-#define MOX_SM90_FRONT        8192 /* bytes before the first stage */
+#define MOX_SM90_FRONT        8192 /* bytes before the first stage; narrow token tiles: and before */
+#define MOX_SM90_KEPT_ROWS    1024 /* factors and biases of a tile's rows */
 #define MOX_SM90_WEIGHT_BYTES 16384
 #define MOX_SM90_MOST_STAGES  16
 #define MOX_SM90_SHARED       (228u * 1024) /* of a multiprocessor, */
 #define MOX_SM90_RESERVED     1024u         /* for each block */
+
+/* Bytes before the first stage. */
+MOX_SM90_FACT mox_sm90_front_bytes(int32_t most)
+{
+    return MOX_SM90_FRONT + (most <= MOX_SM90_NARROW_COLUMNS ? MOX_SM90_KEPT_ROWS : 0);
+}
 
 /* Where the tokens begin in a stage of weights that are not decoded. */
 MOX_SM90_FACT mox_sm90_tokens_from(int32_t element)
@@ -90,10 +97,10 @@ static inline uint32_t mox_sm90_make_ring(mox_sm90_element element, mox_sm90_arg
 {
     mox_sm90_fill_stage(element, args);
     const uint32_t most = args->few.ids != NULL ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
-    const uint32_t room = MOX_SM90_SHARED / (uint32_t)args->shares - MOX_SM90_RESERVED - MOX_SM90_FRONT;
-    const uint32_t fit = room / args->stage_bytes;
+    const uint32_t front = (uint32_t)mox_sm90_front_bytes(args->most);
+    const uint32_t fit = (MOX_SM90_SHARED / (uint32_t)args->shares - MOX_SM90_RESERVED - front) / args->stage_bytes;
     args->stages = (int32_t)(fit < most ? fit : most);
-    return MOX_SM90_FRONT + (uint32_t)args->stages * args->stage_bytes;
+    return front + (uint32_t)args->stages * args->stage_bytes;
 }
 
 #endif

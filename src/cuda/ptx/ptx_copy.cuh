@@ -59,4 +59,15 @@ __device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t b
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+/* Four bytes, for this thread, which waits for all of its own. "cp.async". */
+__device__ __forceinline__ void mox_copy_word(void *shared, const void *global)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(mox_shared_address(shared)), "l"(global) : "memory");
+}
+
+__device__ __forceinline__ void mox_copied_words_wait()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 #endif

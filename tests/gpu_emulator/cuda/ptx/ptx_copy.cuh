@@ -32,4 +32,14 @@ static inline void mox_bulk_copy_by(void *shared, const void *global, uint32_t b
 static inline void mox_bulk_prefetch_by(const void *, uint32_t, uint64_t) {}
 static inline void mox_bulk_prefetch(const void *, uint32_t) {}
 
+static inline void mox_copy_word(void *shared, const void *global)
+{
+    emulated_copy_word(shared, global);
+}
+
+static inline void mox_copied_words_wait()
+{
+    emulated_copied_words();
+}
+
 #endif
