@@ -48,7 +48,7 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
     out->warp_tokens = MOX_SM90_DECODES(p->element) && !MOX_SM90_TO_BYTES(p->element) ? MOX_SM90_BY_WARP : 0;
     for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->most); i++)
         out->widths[out->n_widths++] = widths[i];
-    out->blocks = p->gemm.shares;
+    out->blocks = mox_sm90_blocks_of(p->element, &p->gemm);
     out->stages = p->gemm.stages;
     out->chunks = p->gemm.together;
     out->pairs = p->gemm.paired;

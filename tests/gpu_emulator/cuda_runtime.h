@@ -212,11 +212,17 @@ template <class T> static inline void __stcg(T *at, T value)
 typedef int cudaError_t;
 typedef void *cudaStream_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaFuncAttributeMaxDynamicSharedMemorySize };
-enum { cudaLaunchAttributeProgrammaticStreamSerialization = 1, cudaLaunchAttributeClusterDimension };
+enum {
+    cudaLaunchAttributeProgrammaticStreamSerialization = 1,
+    cudaLaunchAttributeClusterDimension,
+    cudaLaunchAttributePreferredSharedMemoryCarveout
+};
+enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaLaunchAttribute {
     int id;
     struct {
         int programmaticStreamSerializationAllowed;
+        unsigned sharedMemCarveout;
         dim3 clusterDim;
     } val;
 };

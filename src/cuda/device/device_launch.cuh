@@ -25,31 +25,47 @@
  * for has, all have: they are compiled for the same generations, but for those of one. Thread-safe. */
 bool mox_device_has_dependent_code(const void *kernel);
 
-/* `attribute` must live until the launch. */
+/* Attributes of a launch, and room for one more. */
+struct mox_device_attributes {
+    cudaLaunchAttribute list[3];
+};
+
+/* `attributes` must live until the launch. All kernels of a run ask for as much shared memory as there is: a multiprocessor
+ * changes what it has of it only while nothing runs there, so a block of the next kernel would wait for the last of this. */
 static inline cudaLaunchConfig_t mox_device_config(dim3 grid, dim3 block, size_t shared, void *stream, bool dependent,
-                                                   cudaLaunchAttribute *attribute)
+                                                   mox_device_attributes *attributes)
 {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = static_cast<cudaStream_t>(stream);
-    attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute->val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = attribute;
-    config.numAttrs = dependent ? 1 : 0;
+    attributes->list[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes->list[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    attributes->list[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes->list[1].val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = attributes->list;
+    config.numAttrs = dependent ? 2 : 1;
     return config;
 }
 
-/* A kernel that keeps the rules above, depending on the one before it where the device can do that. */
+/* `dependent`: a kernel that keeps the rules above, where the device can do that. */
+template <class... PARAMETERS, class... ARGS>
+static inline cudaError_t mox_device_launch(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block, size_t shared, void *stream,
+                                            bool dependent, const ARGS &...args)
+{
+    mox_device_attributes attributes;
+    const bool may = dependent && mox_device_has_dependent_code(reinterpret_cast<const void *>(kernel));
+    const cudaLaunchConfig_t config = mox_device_config(grid, block, shared, stream, may, &attributes);
+    return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
+}
+
+/* Depends on the kernel before. */
 template <class... PARAMETERS, class... ARGS>
 static inline cudaError_t mox_device_launch_dependent(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block,
                                                       size_t shared, void *stream, const ARGS &...args)
 {
-    cudaLaunchAttribute attribute;
-    const bool dependent = mox_device_has_dependent_code(reinterpret_cast<const void *>(kernel));
-    const cudaLaunchConfig_t config = mox_device_config(grid, block, shared, stream, dependent, &attribute);
-    return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
+    return mox_device_launch(kernel, grid, block, shared, stream, true, args...);
 }
 
 #endif

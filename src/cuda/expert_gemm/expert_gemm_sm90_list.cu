@@ -181,16 +181,16 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
-    cudaLaunchAttribute attribute;
-    const cudaLaunchConfig_t config = mox_device_config(1, THREADS, 0, stream, dependent, &attribute);
+    mox_device_attributes attributes;
+    const cudaLaunchConfig_t config = mox_device_config(1, THREADS, 0, stream, dependent, &attributes);
     return cudaLaunchKernelEx(&config, make_list, *args);
 }
 
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
 {
     constexpr int MANY = 8, FEW = 2;
-    cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t config = mox_device_config((int)args->octet_count, 256, 0, stream, dependent, &attribute);
+    mox_device_attributes attributes;
+    cudaLaunchConfig_t config = mox_device_config((int)args->octet_count, 256, 0, stream, dependent, &attributes);
     const bool many = args->octet_count >= 1024;
     const int together = many ? MANY : FEW;
     config.gridDim.y = (unsigned)((args->chunks + 4 * together - 1) / (4 * together));
@@ -223,12 +223,12 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;
-    cudaLaunchAttribute attributes[2];
+    mox_device_attributes attributes;
     cudaLaunchConfig_t config =
-        mox_device_config(blocks, mox_sm90_threads(element, args->most), shared, stream, dependent, attributes);
+        mox_device_config(blocks, mox_sm90_threads(element, args->most), shared, stream, dependent, &attributes);
     if (args->paired) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs].val.clusterDim = { 2, 1, 1 };
+        attributes.list[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes.list[config.numAttrs].val.clusterDim = { 2, 1, 1 };
         config.numAttrs++;
         config.gridDim.x = (unsigned)blocks / 2 * 2;
     }

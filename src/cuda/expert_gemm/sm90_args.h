@@ -215,6 +215,13 @@ typedef struct mox_sm90_gather_args {
     int64_t state_words; /* even */
 } mox_sm90_gather_args;
 
+/* Whose blocks a multiprocessor has. With one of each product, W2's weights are on their way before W13 has ended. */
+typedef enum mox_sm90_beside {
+    MOX_SM90_OWN = 0,     /* one product's, as many as fit */
+    MOX_SM90_LEAVES_ROOM, /* W13's, more than half of the shared memory, and W2's */
+    MOX_SM90_TAKES_IT     /* the same, of W2 */
+} mox_sm90_beside;
+
 typedef enum mox_sm90_output {
     MOX_SM90_ROWS_F32 = 0, /* out[p, n]; gated: [gate I | up I] */
     MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
@@ -239,7 +246,7 @@ typedef struct mox_sm90_args {
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
     int32_t paired; /* blocks work in pairs */
-    int32_t shares; /* blocks of a multiprocessor, up to mox_sm90_blocks() */
+    int32_t beside; /* mox_sm90_beside */
     int32_t most;   /* columns of a token tile */
     int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */

@@ -75,7 +75,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
     constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT) && !mox_sm90_has_half<ELEMENT>; /* half tiles to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
-    const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, lane);
+    const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, MOX_SM90_DECODES(ELEMENT), lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
     mox_sm90_piece found = mox_sm90_work_at(args, work, 0, lane);

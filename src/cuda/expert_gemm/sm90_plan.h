@@ -359,14 +359,14 @@ static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const 
     p->list.octet_count = space->octet_count;
 }
 
-/* Blocks of a multiprocessor, of both products: as many as fit, if each has about a job. One that is cut in three is
- * computed by one block after the other. */
-static inline int32_t mox_sm90_shares_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+/* Where W2 has no more jobs than there are multiprocessors. Stages of up to 16 columns are small enough for both
+ * blocks, and large enough for W13's to be more than half: two of those must not meet. */
+static inline mox_sm90_beside mox_sm90_beside_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
-    const int32_t fit = mox_sm90_blocks(p->element, p->most);
-    const int64_t rows = mox_sm90_least(a->hidden, a->gated ? 2 * a->intermediate : a->intermediate);
-    const int64_t jobs = mox_sm90_least(a->max_pairs, a->slots) * rows / 128;
-    return jobs + jobs / 8 >= (int64_t)fit * a->multiprocessors ? fit : 1;
+    const bool few = p->gemm.few.ids != NULL && a->max_pairs * mox_sm90_up(a->hidden, 128) / 128 <= a->multiprocessors;
+    if (!few || p->most > 16 || mox_sm90_blocks(p->element, p->most) < 2)
+        return MOX_SM90_OWN;
+    return a->projection == 0 ? MOX_SM90_LEAVES_ROOM : MOX_SM90_TAKES_IT;
 }
 
 static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p)
@@ -375,13 +375,13 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_s
     *p = zero;
     p->element = mox_sm90_element_for(a);
     p->most = mox_sm90_most_of(a);
-    p->gemm.shares = mox_sm90_shares_of(a, p);
-    p->blocks = a->multiprocessors * p->gemm.shares;
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
                                    mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, &p->gemm);
     p->gemm.most = p->most;
+    p->gemm.beside = mox_sm90_beside_of(a, p);
+    p->blocks = a->multiprocessors * mox_sm90_blocks_of(p->element, &p->gemm);
     mox_sm90_fill_list(a, &space, p);
     mox_sm90_fill_gather(a, &space, p);
 }

@@ -60,12 +60,13 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 
 /* ---- the ring -------------------------------------------------------------------------------------------------- */
 
-#define MOX_SM90_FRONT        8192 /* bytes before the first stage; narrow token tiles: and before */
-#define MOX_SM90_KEPT_ROWS    1024 /* factors and biases of a tile's rows */
-#define MOX_SM90_WEIGHT_BYTES 16384
-#define MOX_SM90_MOST_STAGES  16
-#define MOX_SM90_SHARED       (228u * 1024) /* of a multiprocessor, */
-#define MOX_SM90_RESERVED     1024u         /* for each block */
+#define MOX_SM90_FRONT         8192 /* bytes before the first stage; narrow token tiles: and before */
+#define MOX_SM90_KEPT_ROWS     1024 /* factors and biases of a tile's rows */
+#define MOX_SM90_WEIGHT_BYTES  16384
+#define MOX_SM90_MOST_STAGES   16
+#define MOX_SM90_BESIDE_STAGES 3             /* of a block beside another product's */
+#define MOX_SM90_SHARED        (228u * 1024) /* of a multiprocessor, */
+#define MOX_SM90_RESERVED      1024u         /* for each block */
 
 /* Bytes before the first stage. */
 MOX_SM90_FACT mox_sm90_front_bytes(int32_t most)
@@ -92,14 +93,24 @@ static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *
     args->stage_bytes = args->tokens_at + together * most * 128;
 }
 
+/* Blocks of a product that share a multiprocessor. */
+static inline int32_t mox_sm90_blocks_of(mox_sm90_element element, const mox_sm90_args *args)
+{
+    return args->beside == MOX_SM90_OWN ? mox_sm90_blocks(element, args->most) : 1;
+}
+
 /* Sets the ring of `args`, by its `most` and scale_bytes; returns the shared memory of a block. */
 static inline uint32_t mox_sm90_make_ring(mox_sm90_element element, mox_sm90_args *args)
 {
-    mox_sm90_fill_stage(element, args);
     const uint32_t most = args->few.ids != NULL ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
-    const uint32_t front = (uint32_t)mox_sm90_front_bytes(args->most);
-    const uint32_t fit = (MOX_SM90_SHARED / (uint32_t)args->shares - MOX_SM90_RESERVED - front) / args->stage_bytes;
+    const uint32_t front = (uint32_t)mox_sm90_front_bytes(args->most), besides = MOX_SM90_RESERVED + front;
+    mox_sm90_fill_stage(element, args);
+    const uint32_t fit = (MOX_SM90_SHARED / (uint32_t)mox_sm90_blocks_of(element, args) - besides) / args->stage_bytes;
     args->stages = (int32_t)(fit < most ? fit : most);
+    if (args->beside == MOX_SM90_LEAVES_ROOM)
+        args->stages = (int32_t)((MOX_SM90_SHARED - 2 * besides) / args->stage_bytes - MOX_SM90_BESIDE_STAGES);
+    if (args->beside == MOX_SM90_TAKES_IT)
+        args->stages = MOX_SM90_BESIDE_STAGES;
     return front + (uint32_t)args->stages * args->stage_bytes;
 }
 

@@ -26,8 +26,10 @@ struct mox_sm90_work {
     int32_t head;             /* where the job that it only begins starts; `end` when there is none */
 };
 
-/* By a whole warp; `own` is where it makes a list of its own. */
-__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, int lane)
+/* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them than
+ * blocks. That is where a chunk takes about as long to multiply as to fetch: cut, a job would take as long, and longer by what
+ * it takes to hand it on. */
+__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, bool whole, int lane)
 {
     mox_sm90_work w;
     const int together = mox_sm90_blocks_together(args);
@@ -48,6 +50,11 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     w.tiles = (args.tiles + together - 1) / together;
     const int jobs = token_tiles * w.tiles, rounds = jobs / w.blocks - 1;
     w.rounds = max(rounds, 0);
+    if (whole && jobs <= w.blocks) {
+        w.begin = min(w.block, jobs) * args.chunks;
+        w.head = w.end = min(w.block + 1, jobs) * args.chunks;
+        return w;
+    }
     const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest % w.blocks;
     w.begin = w.block * each + min(w.block, more);
     w.end = w.begin + each + (w.block < more);

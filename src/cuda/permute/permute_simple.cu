@@ -264,10 +264,7 @@ cudaError_t place(const mox_cuda_permute_args *args, int chunks, mox_cuda_stream
         if (code != cudaSuccess)
             return code;
     }
-    if (chunks > 1)
-        return mox_device_launch_dependent(kernel, chunks, threads, shared, stream, *args);
-    kernel<<<1, threads, shared, static_cast<cudaStream_t>(stream)>>>(*args); /* the first of a run, in plain order */
-    return cudaGetLastError();
+    return mox_device_launch(kernel, chunks, threads, shared, stream, chunks > 1, *args); /* the first of a run in plain order */
 }
 
 } // namespace
@@ -283,8 +280,8 @@ moxie_status mox_cuda_permute_simple_launch(const mox_cuda_permute_args *args, m
     const int64_t chunk = static_cast<int64_t>(THREADS) * rounds;
     const int chunks = at_least((pairs + chunk - 1) / chunk, 1);
     if (chunks > 1) {
-        count_kernel<<<chunks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(*args, rounds);
-        MOX_TRY(mox_cuda_launched("permute simple: count", error));
+        const cudaError_t code = mox_device_launch(count_kernel, chunks, THREADS, 0, stream, false, *args, rounds);
+        MOX_TRY(mox_cuda_status(code, "permute simple: count", error));
     }
     const cudaError_t code = rounds == 1 ? place<1>(args, chunks, stream) :
                              rounds == 2 ? place<2>(args, chunks, stream) :

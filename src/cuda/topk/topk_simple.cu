@@ -10,6 +10,7 @@
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
+#include "cuda/device/device_launch.cuh"
 #include "route/route_rules.h"
 #include "route/simulate_rules.h"
 
@@ -199,6 +200,6 @@ moxie_status mox_cuda_topk_simple_launch(const mox_cuda_topk_args *args, mox_cud
         return MOXIE_OK;
     const unsigned blocks = static_cast<unsigned>((args->tokens + WARPS - 1) / WARPS);
     const size_t shared = static_cast<size_t>(WARPS * ARRAYS * args->experts) * sizeof(float);
-    topk_kernel<<<blocks, WARPS * LANES, shared, static_cast<cudaStream_t>(stream)>>>(*args);
-    return mox_cuda_launched("topk simple", error);
+    return mox_cuda_status(mox_device_launch(topk_kernel, blocks, WARPS * LANES, shared, stream, false, *args), "topk simple",
+                           error);
 }
