@@ -42,7 +42,8 @@
 #define MOX_SM90_MOST_CODES_COLUMNS  256 /* with codes, whose decoding needs registers too */
 #define MOX_SM90_MOST_BYTES_COLUMNS  176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_MOST_CODES8_COLUMNS 128 /* with both */
-#define MOX_SM90_NARROW_COLUMNS      32  /* of token tiles that have a kernel of their own */
+#define MOX_SM90_NARROW_COLUMNS      32  /* of token tiles that have a kernel of their own, */
+#define MOX_SM90_NARROW_CODES        64  /* where weights are decoded to 16 bits */
 #define MOX_SM90_GROUPS              2   /* consumer warpgroups: 64 rows each */
 
 #define MOX_SM90_FEW_PAIRS 64 /* whose list every block makes: two a lane */
@@ -147,11 +148,17 @@ typedef struct mox_sm90_bytes {
     uint32_t select[2][2], times; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
 } mox_sm90_bytes;
 
+/* Columns of token tiles that have a kernel of their own. */
+MOX_SM90_FACT mox_sm90_narrow(int32_t element)
+{
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
+}
+
 /* Blocks that fit a multiprocessor. Decoding to 16 bits keeps it busy only with four warps a scheduler, and narrow
  * tiles leave the registers for them. */
 MOX_SM90_FACT mox_sm90_blocks(int32_t element, int32_t most)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) && most <= MOX_SM90_NARROW_COLUMNS ? 2 : 1;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) && most <= mox_sm90_narrow(element) ? 2 : 1;
 }
 
 /* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is

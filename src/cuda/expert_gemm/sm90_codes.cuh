@@ -171,7 +171,7 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
         std::conditional_t<N <= MOX_SM90_BY_WARP, mox_sm90_by_warp<DECODER, N>, mox_sm90_by_warpgroup<DECODER, N>>;
     using view = mox_sm90_view<DECODER>;
     constexpr int LEAST = product::ALONE ? TOGETHER : 1;
-    const int step = (N <= MOX_SM90_NARROW_COLUMNS ? N : width) * 128; /* of the tokens, from chunk to chunk */
+    const int step = (N <= MOX_SM90_NARROW_CODES ? N : width) * 128; /* of the tokens, from chunk to chunk */
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };

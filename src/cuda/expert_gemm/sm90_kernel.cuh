@@ -24,9 +24,10 @@ template <int... NS> struct mox_sm90_widths {
     static constexpr int at[] = { NS... }, count = sizeof...(NS);
     static constexpr int sums = at[count - 1] / 2; /* accumulators of a thread */
     static constexpr int most = at[count - 1];
-    static constexpr bool narrow = most <= MOX_SM90_NARROW_COLUMNS;
+    static constexpr bool narrow = most <= MOX_SM90_NARROW_CODES;
 };
 using mox_sm90_widths_narrow = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW>;
+using mox_sm90_widths_narrow_codes = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_CODES>;
 using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
 using mox_sm90_widths_codes = mox_sm90_widths<MOX_SM90_WIDTHS_CODES>;
 using mox_sm90_widths_codes8 = mox_sm90_widths<MOX_SM90_WIDTHS_CODES8>;
@@ -52,22 +53,40 @@ __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
 
 /* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list again
  * and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
-template <int ELEMENT, class WIDTHS, int FIRST, int LAST>
+template <int ELEMENT, class WIDTHS, int TOGETHER, int FIRST, int LAST>
 __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
                                                 const uint8_t *stages, const mox_sm90_args &args,
                                                 const mox_sm90_piece &piece, int chunks,
                                                 const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, mox_sm90_chunks_together(ELEMENT, WIDTHS::most)>(
-            sums, front, stages, args, me, piece, chunks, c);
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, TOGETHER>(sums, front, stages, args, me, piece, chunks, c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
         if (piece.columns <= WIDTH)
-            mox_sm90_choose<ELEMENT, WIDTHS, FIRST, MIDDLE>(sums, front, stages, args, piece, chunks, me, c);
+            mox_sm90_choose<ELEMENT, WIDTHS, TOGETHER, FIRST, MIDDLE>(sums, front, stages, args, piece, chunks, me, c);
         else
-            mox_sm90_choose<ELEMENT, WIDTHS, MIDDLE + 1, LAST>(sums, front, stages, args, piece, chunks, me, c);
+            mox_sm90_choose<ELEMENT, WIDTHS, TOGETHER, MIDDLE + 1, LAST>(sums, front, stages, args, piece, chunks, me, c);
     }
+}
+
+/* Of all widths, by how many chunks a stage has then: of up to MOX_SM90_NARROW_COLUMNS more, which are code of its own. */
+template <int ELEMENT, class WIDTHS>
+__device__ __forceinline__ void mox_sm90_choose_any(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
+                                                    const uint8_t *stages, const mox_sm90_args &args,
+                                                    const mox_sm90_piece &piece, int chunks,
+                                                    const mox_sm90_place &me, mox_sm90_consumer *c)
+{
+    constexpr int FEW = 3, LAST = WIDTHS::count - 1;
+    static_assert(WIDTHS::at[FEW] == MOX_SM90_NARROW_COLUMNS, "the list begins as others do");
+    if constexpr (WIDTHS::most == MOX_SM90_NARROW_CODES)
+        if (args.most <= MOX_SM90_NARROW_COLUMNS) {
+            mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0, FEW>(
+                sums, front, stages, args, piece, chunks, me, c);
+            return;
+        }
+    mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, WIDTHS::most), 0, LAST>(sums, front, stages, args, piece,
+                                                                                               chunks, me, c);
 }
 
 template <int ELEMENT, class WIDTHS>
@@ -87,8 +106,9 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
     const int chunks = piece.end - piece.begin;
     if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
-        mox_sm90_choose<ELEMENT, WIDTHS, 0, WIDTHS::count - 1>(sums, (mox_sm90_front *)shared, shared + mox_sm90_front_bytes(WIDTHS::most),
-                                                               args, piece, chunks, mox_sm90_find_place(), c);
+        mox_sm90_choose_any<ELEMENT, WIDTHS>(sums, (mox_sm90_front *)shared,
+                                             shared + mox_sm90_front_bytes(ELEMENT, WIDTHS::most), args, piece, chunks,
+                                             mox_sm90_find_place(), c);
     if (piece.give >= 0) {
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     } else {
@@ -134,7 +154,7 @@ __global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_s
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     mox_sm90_front *front = (mox_sm90_front *)shared;
-    uint8_t *stages = shared + mox_sm90_front_bytes(WIDTHS::most);
+    uint8_t *stages = shared + mox_sm90_front_bytes(ELEMENT, WIDTHS::most);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp >= MOX_SM90_CONSUMER_WARPS) {
         if constexpr (mox_sm90_deals<ELEMENT, WIDTHS>)
@@ -161,8 +181,9 @@ __global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_s
 template <int ELEMENT, class WIDTHS> mox_sm90_kernel mox_sm90_kernel_of(int32_t most)
 {
     static_assert(WIDTHS::most == mox_sm90_widest(ELEMENT), "sm90_shape.h names another list of widths");
-    return most <= MOX_SM90_NARROW_COLUMNS ? mox_sm90_gemm<ELEMENT, mox_sm90_widths_narrow> :
-                                             mox_sm90_gemm<ELEMENT, WIDTHS>;
+    using narrow = std::conditional_t<mox_sm90_narrow(ELEMENT) == MOX_SM90_NARROW_CODES, mox_sm90_widths_narrow_codes,
+                                      mox_sm90_widths_narrow>;
+    return most <= narrow::most ? mox_sm90_gemm<ELEMENT, narrow> : mox_sm90_gemm<ELEMENT, WIDTHS>;
 }
 
 #endif

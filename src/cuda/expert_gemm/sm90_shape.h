@@ -14,7 +14,8 @@
 /* ---- token tiles ----------------------------------------------------------------------------------------------- */
 
 /* Widths of the MMA; a token tile runs in the narrowest that holds it. */
-#define MOX_SM90_WIDTHS_NARROW 8, 16, 24, MOX_SM90_NARROW_COLUMNS
+#define MOX_SM90_WIDTHS_NARROW       8, 16, 24, MOX_SM90_NARROW_COLUMNS
+#define MOX_SM90_WIDTHS_NARROW_CODES 8, 16, 24, 32, 40, 48, 56, MOX_SM90_NARROW_CODES
 #define MOX_SM90_WIDTHS_WIDE                                                                                           \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208, 224, 240, 256, 272,                 \
         MOX_SM90_MOST_COLUMNS
@@ -39,18 +40,19 @@ MOX_SM90_FACT mox_sm90_widest(int32_t element)
 /* The list that holds tiles of `most` columns, the narrow ones in a kernel of their own; *count of its widths. */
 static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, int32_t *count)
 {
-    static const int32_t narrow[] = { MOX_SM90_WIDTHS_NARROW }, wide[] = { MOX_SM90_WIDTHS_WIDE },
-                         codes[] = { MOX_SM90_WIDTHS_CODES }, codes8[] = { MOX_SM90_WIDTHS_CODES8 },
-                         bytes[] = { MOX_SM90_WIDTHS_BYTES };
+    static const int32_t narrow[] = { MOX_SM90_WIDTHS_NARROW }, narrow_codes[] = { MOX_SM90_WIDTHS_NARROW_CODES },
+                         wide[] = { MOX_SM90_WIDTHS_WIDE }, codes[] = { MOX_SM90_WIDTHS_CODES },
+                         codes8[] = { MOX_SM90_WIDTHS_CODES8 }, bytes[] = { MOX_SM90_WIDTHS_BYTES };
     const struct {
         const int32_t *list;
         int32_t count;
-    } lists[] = { { narrow, sizeof narrow / sizeof narrow[0] },
-                  { wide, sizeof wide / sizeof wide[0] },
-                  { codes, sizeof codes / sizeof codes[0] },
-                  { codes8, sizeof codes8 / sizeof codes8[0] },
-                  { bytes, sizeof bytes / sizeof bytes[0] } };
-    const int32_t widest = most <= MOX_SM90_NARROW_COLUMNS ? MOX_SM90_NARROW_COLUMNS : mox_sm90_widest(element);
+    } lists[] = {
+        { narrow, sizeof narrow / sizeof narrow[0] }, { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
+        { wide, sizeof wide / sizeof wide[0] },       { codes, sizeof codes / sizeof codes[0] },
+        { codes8, sizeof codes8 / sizeof codes8[0] }, { bytes, sizeof bytes / sizeof bytes[0] }
+    };
+    const int32_t narrowest = mox_sm90_narrow(element),
+                  widest = most <= narrowest ? narrowest : mox_sm90_widest(element);
     int32_t i = 0;
     while (lists[i].list[lists[i].count - 1] != widest)
         i++;
@@ -69,9 +71,9 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 #define MOX_SM90_RESERVED      1024u         /* for each block */
 
 /* Bytes before the first stage. */
-MOX_SM90_FACT mox_sm90_front_bytes(int32_t most)
+MOX_SM90_FACT mox_sm90_front_bytes(int32_t element, int32_t most)
 {
-    return MOX_SM90_FRONT + (most <= MOX_SM90_NARROW_COLUMNS ? MOX_SM90_KEPT_ROWS : 0);
+    return MOX_SM90_FRONT + (most <= mox_sm90_narrow(element) ? MOX_SM90_KEPT_ROWS : 0);
 }
 
 /* Where the tokens begin in a stage of weights that are not decoded. */
@@ -103,7 +105,7 @@ static inline int32_t mox_sm90_blocks_of(mox_sm90_element element, const mox_sm9
 static inline uint32_t mox_sm90_make_ring(mox_sm90_element element, mox_sm90_args *args)
 {
     const uint32_t most = args->few.ids != NULL ? MOX_SM90_FEW_STAGES : MOX_SM90_MOST_STAGES;
-    const uint32_t front = (uint32_t)mox_sm90_front_bytes(args->most), besides = MOX_SM90_RESERVED + front;
+    const uint32_t front = (uint32_t)mox_sm90_front_bytes(element, args->most), besides = MOX_SM90_RESERVED + front;
     mox_sm90_fill_stage(element, args);
     const uint32_t fit = (MOX_SM90_SHARED / (uint32_t)mox_sm90_blocks_of(element, args) - besides) / args->stage_bytes;
     args->stages = (int32_t)(fit < most ? fit : most);
