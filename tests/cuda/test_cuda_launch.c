@@ -128,7 +128,7 @@ static void tiles_follow_tokens(void **state)
         { 64, 16, 2, 2, 0 },    /* 2 tokens an expert */
         { 512, 32, 4, 2, 0 },   /* 16 */
         { 1024, 64, 8, 2, 0 },  /* 32 */
-        { 4096, 256, 20, 1, 1 } /* 128: from 48 on in pairs */
+        { 4096, 256, 24, 1, 1 } /* 128: from 48 on in pairs */
     };
     moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_90");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

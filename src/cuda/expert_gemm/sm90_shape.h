@@ -20,7 +20,8 @@
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 136, 144, 160, 176, 192, 208, 224, 240, 256, 272,                 \
         MOX_SM90_MOST_COLUMNS
 #define MOX_SM90_WIDTHS_CODES                                                                                          \
-    8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, MOX_SM90_MOST_CODES_COLUMNS
+    8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 144, 160, 176, 192, 208, 224, 240,              \
+        MOX_SM90_MOST_CODES_COLUMNS
 #define MOX_SM90_WIDTHS_CODES8 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, MOX_SM90_MOST_CODES8_COLUMNS
 #define MOX_SM90_WIDTHS_BYTES                                                                                          \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, MOX_SM90_MOST_BYTES_COLUMNS
