@@ -207,6 +207,11 @@ template <class T> static inline void __stcg(T *at, T value)
     *at = value;
 }
 
+template <class T> static inline void __stcs(T *at, T value)
+{
+    *at = value;
+}
+
 /* ---- launches -------------------------------------------------------------------------------------------------- */
 
 typedef int cudaError_t;

@@ -50,9 +50,26 @@ static void write_octets(const mox_sm90_list_args *a)
         }
 }
 
+/* Choices, where the list may be made from them, leave what permute has found. */
+static void check_choices(const mox_sm90_list_args *a)
+{
+    for (int64_t s = 0; a->choices.ids != NULL && s < a->slots; s++) {
+        int64_t tokens = 0;
+        for (int32_t p = 0; p < a->choices.pairs; p++) {
+            const int32_t id = a->choices.ids[p];
+            tokens += id >= 0 && id < a->choices.experts && a->choices.slot_of[id] == s;
+        }
+        assert_int_equal(tokens, a->offsets[s + 1] - a->offsets[s]);
+    }
+}
+
 static moxie_status list(void *context, const mox_sm90_list_args *a, bool dependent)
 {
     (void)context, (void)dependent;
+    check_choices(a);
+    assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
+    if (a->state_words > 0)
+        memset(a->state, 0, (size_t)a->state_words * 8);
     mox_sm90_entry *entries = (mox_sm90_entry *)(void *)(a->list + 1);
     int32_t n = 0, first = 0, row = 0;
     assert_true(a->most % 8 == 0 && a->most >= 8 && a->most <= MOX_SM90_MOST_COLUMNS);
@@ -153,7 +170,8 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
         (void)list_of_few(&a->few, a->most, &own);
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
     assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
-    memset(a->state, 0, (size_t)a->state_words * 8);
+    if (a->state_words > 0)
+        memset(a->state, 0, (size_t)a->state_words * 8);
     for (int64_t o = 0; o < a->octet_count; o++) {
         const mox_sm90_octet *octet = a->few.ids == NULL ? a->octets + o : own.octets + o;
         const token_tile t = { .row = octet->row, .rows = octet->rows };

@@ -3,7 +3,7 @@
  * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands, of bf16
  * too where they are codes (sm90_acts.cuh); the launchers.
  *
- *     offsets of all slots -> entries of those that have tokens, with their token tiles counted
+ *     tokens of all slots -> entries of those that have tokens, with their token tiles counted
  *                          -> octets: whose rows every eight rows of a tiled operand are
  */
 #include "cuda/device/device_launch.cuh"
@@ -15,27 +15,54 @@
 namespace {
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
+static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
+constexpr int GATHER_THREADS = 256; /* eight rows, a warp each */
 
-/* Inclusive sums of three numbers over the block, in the order of its threads. */
-__device__ int3 sum_before(int3 v, int3 *warps)
+/* Inclusive sums of four numbers over the block, in the order of its threads; *total those of all. */
+__device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int d = 1; d < 32; d *= 2) {
-        const int x = __shfl_up_sync(~0u, v.x, d), y = __shfl_up_sync(~0u, v.y, d), z = __shfl_up_sync(~0u, v.z, d);
-        v.x += lane >= d ? x : 0;
-        v.y += lane >= d ? y : 0;
-        v.z += lane >= d ? z : 0;
+        const int4 other = { __shfl_up_sync(~0u, v.x, d), __shfl_up_sync(~0u, v.y, d), __shfl_up_sync(~0u, v.z, d),
+                             __shfl_up_sync(~0u, v.w, d) };
+        if (lane >= d)
+            v = { v.x + other.x, v.y + other.y, v.z + other.z, v.w + other.w };
     }
-    __syncthreads();
     if (lane == 31)
         warps[warp] = v;
     __syncthreads();
-    for (int w = 0; w < warp; w++) {
-        v.x += warps[w].x;
-        v.y += warps[w].y;
-        v.z += warps[w].z;
+    *total = { 0, 0, 0, 0 };
+    int4 before = { 0, 0, 0, 0 };
+    for (int w = 0; w < WARPS; w++) {
+        if (w == warp)
+            before = *total;
+        *total = { total->x + warps[w].x, total->y + warps[w].y, total->z + warps[w].z, total->w + warps[w].w };
     }
-    return v;
+    return { before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w };
+}
+
+/* Tokens of this thread's slot, from the choices themselves. */
+__device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, int32_t *counts)
+{
+    constexpr int EACH = MOX_SM90_LIST_PAIRS / THREADS;
+    const mox_sm90_choices &choices = args.choices;
+    int32_t id[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int pair = i * THREADS + (int)threadIdx.x;
+        id[i] = pair < choices.pairs ? choices.ids[pair] : -1;
+    }
+    slot_of[threadIdx.x] = threadIdx.x < choices.experts ? choices.slot_of[threadIdx.x] : -1;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int slot = id[i] >= 0 && id[i] < choices.experts ? slot_of[id[i]] : -1;
+        if (slot >= 0)
+            atomicAdd(counts + slot, 1);
+    }
+    __syncthreads();
+    return counts[threadIdx.x];
 }
 
 /* The octets of an entry, a lane one of a token tile's. */
@@ -50,35 +77,54 @@ __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entr
     }
 }
 
+/* Thread `thread` of `threads` its part. */
+__device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64_t threads)
+{
+    for (int64_t i = thread; i < words / 2; i += threads)
+        ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
+}
+
+/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts them
+ * too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
 __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
 {
-    __shared__ int3 warps[WARPS], total;
+    __shared__ mox_sm90_entry entries[THREADS];
+    __shared__ int32_t slot_of[THREADS], counts[THREADS];
+    __shared__ int4 warps[WARPS];
+    const int slot = (int)threadIdx.x;
+    const bool early = args.choices.ids != nullptr;
+    const bool counts_itself = early && args.choices.pairs <= MOX_SM90_LIST_PAIRS;
     mox_grid_release();
-    mox_grid_wait();
-    mox_sm90_entry *entries = (mox_sm90_entry *)(args.list + 1);
-    int3 before = { 0, 0, 0 };
-    for (int64_t base = 0; base < args.slots; base += THREADS) {
-        const int64_t slot = base + threadIdx.x;
-        const int64_t pair = slot < args.slots ? args.offsets[slot] : 0;
-        const int tokens = slot < args.slots ? (int)(args.offsets[slot + 1] - pair) : 0;
-        const int3 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7 };
-        const int3 sum = sum_before(mine, warps);
-        if (tokens > 0)
-            entries[before.x + sum.x - 1] = { (int)slot, (int)pair, tokens, before.y + sum.y - mine.y,
-                                              before.z + sum.z - mine.z, mine.y, { 0, 0 } };
-        if (threadIdx.x == THREADS - 1)
-            total = sum;
-        __syncthreads();
-        before.x += total.x;
-        before.y += total.y;
-        before.z += total.z;
+    if (blockIdx.x > 0) {
+        if (!early)
+            mox_grid_wait();
+        zero_state(args.state, args.state_words, (int64_t)(blockIdx.x - 1) * THREADS + threadIdx.x,
+                   (int64_t)(gridDim.x - 1) * THREADS);
+        if (early)
+            mox_grid_wait();
+        return;
     }
-    if (threadIdx.x == 0)
-        *args.list = { before.x, args.most, before.y, { 0, 0, 0, 0, 0 } };
-    for (int e = (int)threadIdx.x / 32; e < before.x; e += WARPS)
-        write_octets(args, entries[e], threadIdx.x % 32);
-    for (int64_t i = before.z / 8 + threadIdx.x; i < args.octet_count; i += THREADS)
+    if (!counts_itself)
+        mox_grid_wait();
+    const int tokens = counts_itself     ? count_tokens(args, slot_of, counts) :
+                       slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot]) :
+                                           0;
+    const int4 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7, tokens };
+    int4 total;
+    const int4 sum = sum_before(mine, warps, &total);
+    if (tokens > 0)
+        entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, { 0, 0 } };
+    __syncthreads();
+    if (slot == 0)
+        *args.list = { total.x, args.most, total.y, { 0, 0, 0, 0, 0 } };
+    if (slot < total.x)
+        ((mox_sm90_entry *)(args.list + 1))[slot] = entries[slot];
+    for (int e = slot / 32; e < total.x; e += WARPS)
+        write_octets(args, entries[e], slot % 32);
+    for (int64_t i = total.z / 8 + slot; i < args.octet_count; i += THREADS)
         args.octets[i] = { 0, 0, 0, 0 };
+    if (counts_itself)
+        mox_grid_wait(); /* who waits for this kernel waits for permute too */
 }
 
 /* Eight rows from `row` on by a list of few pairs. */
@@ -131,9 +177,65 @@ __device__ void decode_pieces(const mox_sm90_gather_args &args, int64_t row, int
         pieces[j] = mox_sm90_decode_acts(args.acts, acts[j]);
 }
 
-/* A block eight rows of a token tile and `chunks` of their chunks, a warp a row: 128 bytes, a chunk, are 8 lanes. */
+/* Where a row of the tiled operand comes from, and its place there; columns of an octet without tokens: 0. */
+struct row_source {
+    mox_sm90_octet octet;
+    int row;
+};
+
+/* Of octet `o`, for the warp that has its row `warp`. */
+__device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o, int warp)
+{
+    const mox_sm90_octet octet = o >= args.octet_count   ? mox_sm90_octet { 0, 0, 0, 0 } :
+                                 args.few.ids != nullptr ? octet_of(entries, count, o * 8) :
+                                                           args.octets[o];
+    const int pair = octet.pair + warp;
+    return { octet, warp < octet.columns && args.a_row != nullptr ? (int)args.a_row[pair] : pair };
+}
+
 template <int TOGETHER>
-__global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_gather_args args)
+__device__ void load_pieces(const mox_sm90_gather_args &args, int64_t row, int first, int lane, uint4 (&pieces)[TOGETHER])
+{
+    if (args.acts.bits > 0)
+        decode_pieces(args, row, first * 64 + lane * 8, pieces);
+    else
+        copy_pieces(args, row, first * 128 + lane * 16, pieces);
+}
+
+/* 4 * TOGETHER chunks of row i of a token tile, from `first` on: 128 bytes, a chunk, are 8 lanes. */
+template <int TOGETHER>
+__device__ void store_pieces(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
+                             const uint4 (&pieces)[TOGETHER])
+{
+    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+        const int k = first + lane / 8 + 4 * j;
+        if (k >= args.chunks)
+            break;
+        uint4 *at = (uint4 *)(to + (int64_t)k * octet.rows * 128);
+        if (args.streams)
+            __stcs(at, pieces[j]);
+        else
+            *at = pieces[j];
+    }
+}
+
+__device__ void gather_scales(const mox_sm90_gather_args &args, const row_source &from, int i, int first, int end, int lane)
+{
+    if (args.to_factor != nullptr && first == 0 && lane == 0)
+        args.to_factor[from.octet.row + i] = mox_sm90_factor_of_row(args, from.row);
+    for (int s = first * args.scales + lane; s < end * args.scales; s += 32) {
+        const int from_scale = s >> args.scale_shift;
+        args.to_scale[(int64_t)from.octet.row * args.chunks * args.scales + s * from.octet.rows + i] =
+            from_scale < args.scale_cols ? args.a_scale[from.row * args.a_scale_stride + from_scale] : 0.0f;
+    }
+}
+
+/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its weights, when
+ * the last block of this has. Where the next row comes from is asked for before this one's numbers are waited for. */
+template <int TOGETHER>
+__global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
     __shared__ mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
     __shared__ int count;
@@ -145,35 +247,25 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
     }
     mox_grid_wait();
     mox_grid_release();
-    const int64_t blocks = (int64_t)gridDim.x * gridDim.y, block = (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
-    for (int64_t i = block * 256 + threadIdx.x; i < args.state_words / 2; i += blocks * 256)
-        ((uint4 *)args.state)[i] = make_uint4(0, 0, 0, 0);
-    const mox_sm90_octet octet =
-        args.few.ids != nullptr ? octet_of(entries, count, (int)blockIdx.x * 8) : args.octets[blockIdx.x];
-    const int lane = threadIdx.x % 32, eighth = threadIdx.x / 32;
-    if (eighth >= octet.columns)
-        return;
-    const int i = (int)blockIdx.x * 8 - octet.row + eighth, first = (int)blockIdx.y * TOGETHER * 4, pair = octet.pair + eighth;
-    const int64_t from_row = args.a_row != nullptr ? args.a_row[pair] : pair;
-    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
-    uint4 pieces[TOGETHER];
-    if (args.acts.bits > 0)
-        decode_pieces(args, from_row, first * 64 + lane * 8, pieces);
-    else
-        copy_pieces(args, from_row, first * 128 + lane * 16, pieces);
-#pragma unroll
-    for (int j = 0; j < TOGETHER; j++) {
-        const int k = first + lane / 8 + 4 * j;
-        if (k < args.chunks)
-            *(uint4 *)(to + (int64_t)k * octet.rows * 128) = pieces[j];
-    }
-    if (args.to_factor != nullptr && blockIdx.y == 0 && lane == 0)
-        args.to_factor[octet.row + i] = mox_sm90_factor_of_row(args, from_row);
-    const int end = min(first + TOGETHER * 4, args.chunks) * args.scales;
-    for (int s = first * args.scales + lane; s < end; s += 32) {
-        const int from_scale = s >> args.scale_shift;
-        args.to_scale[(int64_t)octet.row * args.chunks * args.scales + s * octet.rows + i] =
-            from_scale < args.scale_cols ? args.a_scale[from_row * args.a_scale_stride + from_scale] : 0.0f;
+    zero_state(args.state, args.state_words,
+               ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * GATHER_THREADS + threadIdx.x,
+               (int64_t)gridDim.x * gridDim.y * GATHER_THREADS);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.y * TOGETHER * 4;
+    row_source from = find_row(args, entries, count, (int)blockIdx.x, warp);
+#pragma unroll 1
+    for (int o = (int)blockIdx.x; o < args.octet_count;) {
+        const bool is = warp < from.octet.columns;
+        const int i = o * 8 - from.octet.row + warp;
+        uint4 pieces[TOGETHER];
+        if (is)
+            load_pieces(args, from.row, first, lane, pieces);
+        o += (int)gridDim.x;
+        const row_source next = find_row(args, entries, count, o, warp);
+        if (is) {
+            store_pieces(args, from.octet, i, first, lane, pieces);
+            gather_scales(args, from, i, first, min(first + TOGETHER * 4, args.chunks), lane);
+        }
+        from = next;
     }
 }
 
@@ -182,7 +274,8 @@ __global__ void __launch_bounds__(256) gather(const __grid_constant__ mox_sm90_g
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
     mox_device_attributes attributes;
-    const cudaLaunchConfig_t config = mox_device_config(1, THREADS, 0, stream, dependent, &attributes);
+    const int blocks = args->state_words > 0 ? args->multiprocessors : 0;
+    const cudaLaunchConfig_t config = mox_device_config(1 + blocks, THREADS, 0, stream, dependent, &attributes);
     return cudaLaunchKernelEx(&config, make_list, *args);
 }
 
@@ -190,11 +283,12 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 {
     constexpr int MANY = 8, FEW = 2;
     mox_device_attributes attributes;
-    cudaLaunchConfig_t config = mox_device_config((int)args->octet_count, 256, 0, stream, dependent, &attributes);
-    const bool many = args->octet_count >= 1024;
-    const int together = many ? MANY : FEW;
-    config.gridDim.y = (unsigned)((args->chunks + 4 * together - 1) / (4 * together));
-    return cudaLaunchKernelEx(&config, many ? gather<MANY> : gather<FEW>, *args);
+    const bool few = args->few.ids != nullptr;
+    const int together = 4 * (few ? FEW : MANY), parts = (args->chunks + together - 1) / together;
+    const int64_t fit = args->blocks > parts ? args->blocks / parts : 1;
+    const dim3 grid((unsigned)(args->octet_count < fit ? args->octet_count : fit), (unsigned)parts);
+    const cudaLaunchConfig_t config = mox_device_config(grid, GATHER_THREADS, 0, stream, dependent, &attributes);
+    return cudaLaunchKernelEx(&config, few ? gather<FEW> : gather<MANY>, *args);
 }
 
 static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)

@@ -46,7 +46,8 @@
 #define MOX_SM90_NARROW_CODES        64  /* where weights are decoded to 16 bits */
 #define MOX_SM90_GROUPS              2   /* consumer warpgroups: 64 rows each */
 
-#define MOX_SM90_FEW_PAIRS 64 /* whose list every block makes: two a lane */
+#define MOX_SM90_FEW_PAIRS  64   /* whose list every block makes: two a lane */
+#define MOX_SM90_LIST_PAIRS 8192 /* whose list is made from the choices, eight a thread */
 
 /* Stages of the ring for those. More than keep DRAM busy make its queue longer, in which all that is read besides
  * weights, the kernel's code too, has to wait; and what little runs then cannot make up for it. */
@@ -172,14 +173,18 @@ MOX_SM90_FACT mox_sm90_chunks_together(int32_t element, int32_t most)
     return (most <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
-/* Makes the list. */
+/* Makes the list, and zeroes the words of `state`. */
 typedef struct mox_sm90_list_args {
-    const int64_t *offsets; /* [slots + 1] pairs */
+    mox_sm90_choices choices; /* ids NULL: they are not known, or kernels before permute may still run */
+    const int64_t *offsets;   /* [slots + 1] pairs, when permute has found them */
     int64_t slots;
     int32_t most; /* columns of a token tile: a multiple of 8, up to 256 */
     mox_sm90_list *list;
     mox_sm90_octet *octets; /* [octet_count], all of them written */
     int64_t octet_count;    /* as many as any routing takes */
+    uint64_t *state;
+    int64_t state_words; /* even */
+    int32_t multiprocessors;
 } mox_sm90_list_args;
 
 /* Codes of activations that are gathered as bf16, which holds each times its group's scale. What it does not hold, the
@@ -199,10 +204,12 @@ typedef struct mox_sm90_acts {
     int32_t integer;     /* codes are integers of 8 bits; shift, up and most say nothing */
 } mox_sm90_acts;
 
-/* Rows to a tiled operand. Zeroes the words of `state` too: it has the blocks for that. */
+/* Rows to a tiled operand. Zeroes the words of `state` too where nobody makes a list. */
 typedef struct mox_sm90_gather_args {
     mox_sm90_choices few;
     int32_t most;                 /* columns of a token tile */
+    int32_t blocks;               /* as many as may run at one time */
+    int32_t streams;              /* more is written than L2 holds, which should rather keep the rows that are read */
     const mox_sm90_octet *octets; /* of a list */
     int64_t octet_count;
     const uint8_t *a; /* rows of 16-bit elements or of codes; address and stride multiples of 16 bytes */

@@ -84,6 +84,9 @@ static inline mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     return p;
 }
 
+/* Bytes of a tiled operand that L2 does not hold. */
+enum { MOX_SM90_STREAMED = 48 << 20 };
+
 /* Tags of the products that may follow one gather. */
 enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 };
 
@@ -191,13 +194,13 @@ static inline bool mox_sm90_in_pairs(const mox_cuda_expert_gemm_args *a, const m
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
-/* Those who look at a run find their way by the list. */
-static inline mox_sm90_choices mox_sm90_few_of(const mox_cuda_expert_gemm_args *a)
+/* The choices of up to `most` pairs, where they are known. Those who look at a run find their way by the list. */
+static inline mox_sm90_choices mox_sm90_choices_of(const mox_cuda_expert_gemm_args *a, int64_t most)
 {
-    const bool few = a->ids != NULL && a->max_pairs <= MOX_SM90_FEW_PAIRS && a->trace.h == NULL;
+    const bool known = a->ids != NULL && a->max_pairs <= most && a->trace.h == NULL;
     const mox_sm90_choices choices = { a->ids, a->slot_of, (int32_t)a->max_pairs, (int32_t)a->experts };
     const mox_sm90_choices none = { NULL, NULL, 0, 0 };
-    return few ? choices : none;
+    return known ? choices : none;
 }
 
 static inline mox_sm90_sixes mox_sm90_sixes_of(moxie_dtype element)
@@ -264,7 +267,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     const bool first = a->projection == 0;
     const int32_t scales = mox_sm90_token_scales(mox_sm90_element_for(a));
     uint8_t *scratch = (uint8_t *)a->scratch;
-    g->few = mox_sm90_few_of(a);
+    g->few = mox_sm90_choices_of(a, MOX_SM90_FEW_PAIRS);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
     g->records = a->records;
     g->record_bytes = a->record_bytes;
@@ -320,6 +323,8 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
         return;
     g->few = p->gemm.few;
     g->most = p->most;
+    g->blocks = a->multiprocessors * (mox_sm90_blocks(p->element, p->most) > 1 ? 2 : 4);
+    g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_STREAMED;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
     g->a = (const uint8_t *)a->a.values;
@@ -337,7 +342,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
-    g->state_words = mox_sm90_state_words(p->blocks, p->most);
+    g->state_words = g->few.ids != NULL ? p->list.state_words : 0;
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
     if (!decodes)
@@ -351,12 +356,16 @@ static inline void mox_sm90_fill_list(const mox_cuda_expert_gemm_args *a, const 
                                       mox_sm90_product *p)
 {
     uint8_t *scratch = (uint8_t *)a->scratch;
+    p->list.choices = mox_sm90_choices_of(a, INT32_MAX);
     p->list.offsets = a->offsets;
     p->list.slots = a->slots;
     p->list.most = p->most;
     p->list.list = (mox_sm90_list *)(void *)(scratch + space->list);
     p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
     p->list.octet_count = space->octet_count;
+    p->list.state = p->gemm.state;
+    p->list.state_words = mox_sm90_state_words(p->blocks, p->most);
+    p->list.multiprocessors = a->multiprocessors;
 }
 
 /* Where W2 has no more jobs than there are multiprocessors. Stages of up to 16 columns are small enough for both
