@@ -39,10 +39,8 @@ mox_device_form mox_device_form_of(const moxie_plan *plan, const mox_expert_side
         first && f.kind == MOX_CUDA_OPERAND_NATIVE && f.stride == f.cols && !(routed && plan->config.routing.on_input);
     f.scale_room = f.scale_cols;
     if (f.tiled) {
-        const bool bytes = f.kind == MOX_CUDA_OPERAND_CODES;
-        const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(&side->shape.w2, bytes));
         f.rows = mox_sm90_tiled_rows(f.rows, routed ? plan->config.experts : 1);
-        f.scale_room = f.stride * f.element_bytes / MOX_HOPPER_CHUNK_WIDTH * scales;
+        f.scale_room = f.kind == MOX_CUDA_OPERAND_CODES ? f.stride / MOX_HOPPER_CHUNK_WIDTH : 0;
     }
     return f;
 }

@@ -185,7 +185,6 @@ static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
                               .count = (int32_t)m->tiles,
                               .chunks = (int32_t)m->chunks,
                               .last_rows = m->last_rows,
-                              .row_bytes = (int32_t)(m->chunks * m->chunk_row_bytes),
                               .scale_bytes = m->scale_bytes,
                               .scale_shift = m->scale_shift };
 }
@@ -197,9 +196,7 @@ static void locate(const mox_expert_side *side, mox_projection projection, mox_c
     mox_hopper_record form;
     if (mox_hopper_form(side->rows.layout, &side->shape, &form)) {
         args->tiles = tiles_of(first ? &form.w13 : &form.w2);
-        args->decoded = side->rows.layout == &mox_layout_hopper_codes    ? 16
-                        : side->rows.layout == &mox_layout_hopper_codes8 ? 8
-                                                                         : 0;
+        args->decoded = side->rows.layout == &mox_layout_hopper_codes;
         args->any_bytes = !args->decoded &&
                           (mox_dtype_bits(side->shape.w13.element) == 8 || mox_dtype_bits(side->shape.w2.element) == 8);
         return;

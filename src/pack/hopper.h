@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper.h - layouts "hopper", "hopper_codes" and "hopper_codes8": weights in the chunks that warpgroup MMAs of Hopper
- * GPUs want, so that a bulk copy of contiguous bytes is all there is between device memory and the tensor cores, or the
- * registers that decode for them.
+ * hopper.h - layouts "hopper" and "hopper_codes": weights in the chunks that warpgroup MMAs of Hopper GPUs want, so
+ * that a bulk copy of contiguous bytes is all there is between device memory and the tensor cores, or the registers
+ * that decode for them.
  *
  *     record | header | W13 tiles | W13 rows | W2 tiles | W2 rows |            every | begins on 128 bytes
  *
@@ -82,12 +82,6 @@
  *               integers, factor 2^6 times the scale
  *
  * p is the least from 0 on that lets every multiplier of the row be finite; of f16 the least of all.
- *
- * "hopper_codes8": e2m1 with scales of f8_e8m0 as registers of e4m3 want it ("Register Fragments for
- * wgmma.mma_async.m64nNk32"). Chunks and threads as above, but words 2 i and 2 i + 1 of a thread are a group of 32
- * columns: word j has, of row r in bits 7, 4, 3, 2 of its bytes, of row r + 8 in bits 5, 6, 1, 0, columns
- * 16 j + 4 (t % 4) .. + 3, a byte each. Sign, exponent and mantissa where e4m3 has them are 2^-6 times the code's
- * value. A block of scales covers two chunks, four groups: the exponents of f32, the scales' + 6 - p; factor 2^p.
  */
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H
@@ -121,7 +115,7 @@ typedef struct mox_hopper_record {
     mox_hopper_matrix w13, w2;
 } mox_hopper_record;
 
-extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_codes8;
+extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes;
 
 /* The form of a record of a shape that `layout`, one of these, accepts. False for every other layout. */
 bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out);

@@ -21,8 +21,7 @@ enum { E8M0_BIAS = 127, BF16_MOST_FIELD = 254, BF16_LEAST = -133 }; /* exponents
 
 typedef mox_hopper_product product;
 
-/* What codes are: 2^-unit times their numbers as bf16 (e4m3, whose multipliers are f32), which are multiples of
- * 2^-fine. */
+/* What codes are: 2^-unit times their numbers as bf16, which are multiples of 2^-fine. */
 typedef struct element {
     moxie_dtype dtype;
     bool integer;
@@ -31,14 +30,11 @@ typedef struct element {
 
 static const element *element_of(const product *p)
 {
-    static const element in_bytes = { MOXIE_F4_E2M1, false, 6, 1 };
     static const element elements[] = {
         { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
         { MOXIE_F6_E2M3, false, 126, 3 }, { MOXIE_F6_E3M2, false, 124, 4 }, { MOXIE_I4, true, 129, 0 },
         { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },       { MOXIE_U8B128, true, 133, 0 },
     };
-    if (p->to_bytes)
-        return &in_bytes;
     for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
         if (elements[i].dtype == p->quant->element)
             return &elements[i];
@@ -64,11 +60,11 @@ static bool is_by_row(const product *p)
 
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
 
-/* Groups of a chunk's columns that have a scale of their own; for bytes of two chunks'. */
+/* Groups of a chunk's columns that have a scale of their own. */
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
-    return group > 0 && group < COLS && !is_by_row(p) ? (p->to_bytes ? 2 : 1) * COLS / group : 1;
+    return group > 0 && group < COLS && !is_by_row(p) ? COLS / group : 1;
 }
 
 int64_t mox_hopper_groups(const product *p)
@@ -379,18 +375,6 @@ const char *mox_hopper_codes_refuse(const product *p, const char *name, char *bu
         return buffer;
     }
     return NULL;
-}
-
-const char *mox_hopper_codes8_refuse(const product *p, const char *name, char *buffer, size_t size)
-{
-    const moxie_quant *q = p->quant;
-    char text[128];
-    if (q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->group_cols == 32 &&
-        q->global == MOXIE_GLOBAL_NONE)
-        return NULL;
-    snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 for 32 columns", name,
-             mox_quant_describe(q, text, sizeof text));
-    return buffer;
 }
 
 /* A number whose factor, and the number back from it, are exact. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_scales.h - what layouts "hopper_codes" and "hopper_codes8" (hopper.h) make of scales: multipliers in blocks,
- * and factors of rows.
+ * hopper_scales.h - what layout "hopper_codes" (hopper.h) makes of scales: multipliers in blocks, and factors of rows.
  *
  * In the flow: checkpoint scales -> [multipliers, factors] -> record, and back.
  */
@@ -16,7 +15,6 @@ size_t mox_hopper_scale_bytes(const mox_hopper_product *p);
 
 /* mox_hopper_order's. */
 const char *mox_hopper_codes_refuse(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
-const char *mox_hopper_codes8_refuse(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
 bool mox_hopper_codes_takes(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason,
                             size_t size);
 float mox_hopper_codes_factor(const mox_hopper_product *p, const moxie_matrix *from, int64_t row);

@@ -13,8 +13,8 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
 
 /* A word of eight codes begins as nibbles: nibble i of each half is register i's code there, which is how integers
  * stay. A word of four begins as bytes: the low byte of each half is the first register's code, the high byte the
- * second's. For registers of bytes the low nibble of each byte is row r's code. Bits of floats then go where hopper.h
- * has them: by so many turns to the left, where the mask has room for them. */
+ * second's. Bits of floats then go where hopper.h has them: by so many turns to the left, where the mask has room for
+ * them. */
 #define E2M1_MOVES(MOVE)                                                                                               \
     MOVE(12, 0x86008600)                                                                                               \
     MOVE(6, 0x01c001c0)                                                                                                \
@@ -23,12 +23,6 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(26, 0x00200020)                                                                                               \
     MOVE(20, 0x70017001)                                                                                               \
     MOVE(18, 0x00020002)
-#define E2M1_BYTE_MOVES(MOVE)                                                                                          \
-    MOVE(4, 0x80808080)                                                                                                \
-    MOVE(2, 0x1c1c1c1c)                                                                                                \
-    MOVE(30, 0x20202020)                                                                                               \
-    MOVE(0, 0x40404040)                                                                                                \
-    MOVE(28, 0x03030303)
 #define E4M3_MOVES(MOVE)                                                                                               \
     MOVE(8, 0x80008000)                                                                                                \
     MOVE(4, 0x07f007f0)                                                                                                \
@@ -42,9 +36,6 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(26, 0x00100010)                                                                                               \
     MOVE(21, 0x600f600f)
 
-/* What codes are in registers of bytes, where that is not their element. */
-enum { IN_BYTES = -1 };
-
 #define TURNED(word, turn) ((word) << (turn) | (word) >> (-(turn)&31))
 
 MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
@@ -52,7 +43,6 @@ MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
     mox_words all = { 0 };
 #define MOVE(turn, mask) all |= TURNED(plain, turn) & (mask);
     switch (element) {
-    case IN_BYTES: E2M1_BYTE_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
@@ -68,7 +58,6 @@ static uint32_t moved_back(uint32_t word, int element)
     uint32_t all = 0;
 #define MOVE(turn, mask) all |= TURNED(word & (mask), -(turn)&31);
     switch (element) {
-    case IN_BYTES: E2M1_BYTE_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
@@ -79,19 +68,9 @@ static uint32_t moved_back(uint32_t word, int element)
 #undef MOVE
 }
 
-static uint32_t byte_code_of(const uint8_t *warp, int row, int col)
-{
-    const int lane = row % HALF * 4 + col % 16 / 4;
-    uint32_t word;
-    memcpy(&word, warp + (lane * WORDS + col / 16) * 4, sizeof word);
-    return moved_back(word, IN_BYTES) >> (col % 4 * 8 + row / HALF * 4) & 15;
-}
-
 /* Neighbouring bytes of rows r and r + 8, eight pairs, to a word of each of four lanes. */
 MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, int element)
 {
-    if (element == IN_BYTES)
-        return moved(mox_exchange((mox_words)pairs, 0x00f000f0, 4), element);
     const mox_v8u16 first = (mox_v8u16)pairs, second = __builtin_shufflevector(first, first, 4, 5, 6, 7, 0, 1, 2, 3);
     const mox_words bytes = (mox_words)__builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
     return moved(mox_part_nibbles(bytes), element);
@@ -185,10 +164,8 @@ MOX_FLIP_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t
 
 /* ---- a warp ---------------------------------------------------------------------------------------------------- */
 
-uint32_t mox_hopper_code_of(const moxie_quant *q, bool to_bytes, const uint8_t *warp, int row, int col)
+uint32_t mox_hopper_code_of(const moxie_quant *q, const uint8_t *warp, int row, int col)
 {
-    if (to_bytes)
-        return byte_code_of(warp, row, col);
     const int bits = mox_dtype_bits(q->element);
     const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
     const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
@@ -223,13 +200,12 @@ MOX_FLIP_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t
     }
 }
 
-void mox_hopper_put_warp(const moxie_quant *q, bool to_bytes, const uint8_t *low, int64_t low_stride,
-                         const uint8_t *high, int64_t high_stride, const mox_hopper_warp *place)
+void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+                         int64_t high_stride, const mox_hopper_warp *place)
 {
 #define PUT(element, bits)                                                                                             \
     case element: put_rows(element, bits, low, low_stride, high, high_stride, place); break;
-    switch (to_bytes ? IN_BYTES : (int)q->element) {
-        PUT(IN_BYTES, 4)
+    switch (q->element) {
         PUT(MOXIE_F4_E2M1, 4)
         PUT(MOXIE_I4, 4)
         PUT(MOXIE_U4B8, 4)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_words.h - the words of layouts "hopper_codes" and "hopper_codes8" (hopper.h).
+ * hopper_words.h - the words of layout "hopper_codes" (hopper.h).
  *
  * In the flow: grid -> tile of dense rows (grid_tile.h) -> [words] -> record.
  */
@@ -25,10 +25,10 @@ typedef struct mox_hopper_warp {
     int chunks; /* up to MOX_HOPPER_TOGETHER */
 } mox_hopper_warp;
 
-/* From eight dense rows r (`low`) and eight r + 8; NULL: zeros. `to_bytes`: of "hopper_codes8". */
-void mox_hopper_put_warp(const moxie_quant *q, bool to_bytes, const uint8_t *low, int64_t low_stride,
-                         const uint8_t *high, int64_t high_stride, const mox_hopper_warp *place);
+/* From eight dense rows r (`low`) and eight r + 8; NULL: zeros. */
+void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+                         int64_t high_stride, const mox_hopper_warp *place);
 /* The code of row 0 .. 15 and a column of the chunk. */
-uint32_t mox_hopper_code_of(const moxie_quant *q, bool to_bytes, const uint8_t *warp, int row, int col);
+uint32_t mox_hopper_code_of(const moxie_quant *q, const uint8_t *warp, int row, int col);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_hopper_codes.c - layouts "hopper_codes" and "hopper_codes8": codes in the order of a warpgroup MMA's
- * registers, drawn in hopper.h. Tiles 16 rows of the product at a time, which are one warp's; their words are
- * hopper_words.c's, their scales hopper_scales.c's.
+ * layout_hopper_codes.c - layout "hopper_codes": codes in the order of a warpgroup MMA's registers, drawn in hopper.h.
+ * Tiles 16 rows of the product at a time, which are one warp's; their words are hopper_words.c's, their scales
+ * hopper_scales.c's.
  *
- * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read these layouts.
+ * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
     m->chunk_cols = COLS;
     m->chunk_row_bytes = COLS / 8 * mox_dtype_bits(p->quant->element);
     m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * mox_hopper_groups(p) * (int64_t)mox_hopper_scale_bytes(p));
-    m->scale_shift = p->to_bytes ? 1 : group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
+    m->scale_shift = group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
     while (group < p->cols && COLS << m->scale_shift < group)
         m->scale_shift++;
 }
@@ -50,7 +50,6 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
                        int64_t n, uint8_t *to)
 {
     const moxie_quant *q = p->quant;
-    const bool bytes = p->to_bytes;
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
     const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q);
@@ -62,14 +61,13 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
         const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
         const uint8_t *second = rows == NULL || row + HALF >= m->rows ? NULL : rows + HALF * stride[0];
         if (!m->gated) {
-            mox_hopper_put_warp(q, bytes, rows, stride[0], second, stride[0], &place);
+            mox_hopper_put_warp(q, rows, stride[0], second, stride[0], &place);
             continue;
         }
         const uint8_t *ups = read_rows(m, from[1], row, c, chunks, &store[1], &stride[1]);
-        mox_hopper_put_warp(q, bytes, rows, stride[0], ups, stride[1], &place);
+        mox_hopper_put_warp(q, rows, stride[0], ups, stride[1], &place);
         place.to += warp;
-        mox_hopper_put_warp(q, bytes, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1],
-                            &place);
+        mox_hopper_put_warp(q, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1], &place);
     }
 }
 
@@ -131,8 +129,7 @@ static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uin
                 const uint8_t *warp = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c) +
                                       (uint64_t)(n / BLOCK * mox_hopper_warp_bytes(q));
                 for (int col = 0; col < COLS; col++)
-                    put_bits(rows + (r - row) * COLS, col, bits,
-                             mox_hopper_code_of(q, p->to_bytes, warp, (int)(n % BLOCK), col));
+                    put_bits(rows + (r - row) * COLS, col, bits, mox_hopper_code_of(q, warp, (int)(n % BLOCK), col));
             }
             mox_tile_write(to, row, c * COLS, COLS, rows, COLS);
         }
@@ -155,23 +152,12 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
     }
 }
 
-/* ---- the layouts ---------------------------------------------------------------------------------------------- */
+/* ---- the layout ---------------------------------------------------------------------------------------------- */
 
 const mox_hopper_order mox_hopper_fragments = {
     .measure = measure,
     .has_row_factors = has_row_factors,
     .refuse = mox_hopper_codes_refuse,
-    .takes = mox_hopper_codes_takes,
-    .pack_tile = pack_tile,
-    .row_factor = mox_hopper_codes_factor,
-    .unpack = unpack_matrix,
-};
-
-const mox_hopper_order mox_hopper_byte_fragments = {
-    .to_bytes = true,
-    .measure = measure,
-    .has_row_factors = has_row_factors,
-    .refuse = mox_hopper_codes8_refuse,
     .takes = mox_hopper_codes_takes,
     .pack_tile = pack_tile,
     .row_factor = mox_hopper_codes_factor,

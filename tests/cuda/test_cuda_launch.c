@@ -94,7 +94,7 @@ static void runs_launch_what_plans_say(void **state)
                                            .plain_routing = true,
                                            .mma = i % 3 == 0,
                                            .decoded = i % 3 == 1,
-                                           .to_bytes = i % 3 == 2 };
+                                           .decoded_acts = i % 3 == 2 };
         run_one(41000 + (uint64_t)i, &limits);
     }
     assert_true(compared > 36);

@@ -146,13 +146,6 @@ static void wide_tiles_of_decoded_acts(void **state)
     walk_layers(&limits, test_seed(30501), 10, MOXIE_MODE_INVARIANT);
 }
 
-static void random_layers_decoded_to_bytes(void **state)
-{
-    (void)state;
-    const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_bytes = true };
-    walk_hopper(&limits, test_seed(27501), MOXIE_MODE_THROUGHPUT, "hopper_codes8", CODES);
-}
-
 /* A layer of some size within `limits`, filled with numbers; *seed is its. */
 static void make_sized(test_layer *layer, const test_layer_limits *limits, uint64_t *seed)
 {
@@ -312,9 +305,6 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits decoded = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded = true
     };
-    const test_layer_limits to_bytes = {
-        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_bytes = true
-    };
     const test_layer_limits decoded_acts = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded_acts = true
     };
@@ -322,7 +312,6 @@ static void batches_do_not_matter(void **state)
     for (uint64_t i = 0; i < 6; i++) {
         prefixes_agree(&undecoded, MOXIE_MODE_THROUGHPUT, test_seed(35000) + i);
         prefixes_agree(&decoded, MOXIE_MODE_THROUGHPUT, test_seed(36000) + i);
-        prefixes_agree(&to_bytes, MOXIE_MODE_THROUGHPUT, test_seed(37000) + i);
         prefixes_agree(&decoded_acts, MOXIE_MODE_INVARIANT, test_seed(38000) + i);
     }
 }
@@ -655,7 +644,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(random_layers_decoded_to_bytes, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),

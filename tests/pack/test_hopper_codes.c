@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_hopper_codes.c - layouts hopper_codes and hopper_codes8: every weight read from a record as hopper.h has it, by
- * formulas of this file, as the two factors that a kernel multiplies, both of which must be bf16; unpack(pack(w)) == w;
- * sizes; what the layout refuses and does not take. (Parts and seals: test_record_parts.c.)
+ * test_hopper_codes.c - layout hopper_codes: every weight read from a record as hopper.h has it, by formulas of this
+ * file, as the two factors that a kernel multiplies, both of which must be bf16; unpack(pack(w)) == w; sizes; what the
+ * layout refuses and does not take. (Parts and seals: test_record_parts.c.)
  */
 #include <math.h>
 
 #include "pack/hopper.h"
 #include "test_problem.h"
 
-/* Which of the two is meant. */
-static bool to_bytes;
-
 static const mox_layout *layout(void)
 {
-    return mox_layout_by_name(to_bytes ? "hopper_codes8" : "hopper_codes");
+    return mox_layout_by_name("hopper_codes");
 }
 
 /* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
@@ -31,9 +28,6 @@ static const int e4m3_bits[2][2][8] = { { { 15, 10, 9, 8, 7, 6, 5, 4 }, { 31, 26
                                         { { 11, 14, 13, 12, 3, 2, 1, 0 }, { 27, 30, 29, 28, 19, 18, 17, 16 } } };
 static const int e5m2_bits[2][2][8] = { { { 15, 11, 10, 9, 8, 7, 6, 5 }, { 31, 27, 26, 25, 24, 23, 22, 21 } },
                                         { { 12, 3, 2, 1, 0, 4, 30, 29 }, { 28, 19, 18, 17, 16, 20, 14, 13 } } };
-
-/* For registers of bytes: bits of a byte, for row r and row r + 8. */
-static const int byte_bits[2][4] = { { 7, 4, 3, 2 }, { 5, 6, 1, 0 } };
 
 /* One product as it lies in a record; offsets by the words of hopper.h, not by mox_hopper_form(). */
 typedef struct place {
@@ -82,7 +76,7 @@ static bool is_by_row(const place *p)
 
 static int64_t groups_of_chunk(const place *p)
 {
-    return to_bytes ? 4 : bits_of(p) > 4 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
+    return bits_of(p) > 4 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
 }
 
 static int64_t scale_size(const place *p)
@@ -93,8 +87,8 @@ static int64_t scale_size(const place *p)
 static int64_t columns_of_block(const place *p)
 {
     const int64_t whole = up_to(p->cols, 64), group = p->quant->group_cols;
-    if (is_by_row(p) || to_bytes)
-        return to_bytes ? 128 : whole;
+    if (is_by_row(p))
+        return whole;
     return group <= 0 || group >= p->cols ? (group == 32 || group == 16 ? 64 : whole) : group < 64 ? 64 : group;
 }
 
@@ -135,17 +129,6 @@ static double byte_value(const place *p, const uint8_t *rows, int64_t in, int64_
     return (double)bf16(code);
 }
 
-/* The e4m3 of product row `in` of a tile's half and column k of a chunk. */
-static double read_byte(const uint8_t *half, int64_t in, int64_t k)
-{
-    const uint8_t *thread = half + (in / 16 * 32 + in % 8 * 4 + k % 16 / 4) * 16;
-    const uint8_t byte = thread[k / 16 * 4 + k % 4];
-    const int *bits = byte_bits[in % 16 / 8];
-    const uint32_t code = (byte >> bits[0] & 1) << 7 | (byte >> bits[1] & 1) << 4 | (byte >> bits[2] & 1) << 3 |
-                          (byte >> bits[3] & 1) << 2;
-    return (double)mox_format_of(MOXIE_F8_E4M3)->decode(code);
-}
-
 /* The same of 6-bit floats. */
 static double six_value(const place *p, const uint8_t *rows, int64_t in, int64_t k)
 {
@@ -176,9 +159,7 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     uint32_t word, code = 0;
     const uint8_t *chunk = base + k / 64 * rows * 8 * bits_of(p);
     memcpy(&word, chunk + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
-    if (to_bytes) {
-        *value = read_byte(chunk + in / 64 * 2048, in % 64, k % 64);
-    } else if (bits_of(p) == 6) {
+    if (bits_of(p) == 6) {
         *value = six_value(p, chunk + in / 64 * 3072, in % 64, k);
     } else if (bits_of(p) == 8) {
         *value = byte_value(p, chunk + in / 64 * 4096, in % 64, k);
@@ -194,11 +175,9 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     const int64_t pair = in / 16 * 8 + in % 8, second = in % 16 / 8;
     const uint8_t *block =
         base + up_to(p->cols, 64) * rows * bits_of(p) / 8 + k / columns_of_block(p) * rows * groups * size;
-    const uint8_t *at =
-        block + ((pair * 2 + second) * groups + (to_bytes ? k % 128 / 32 : k % 64 / (64 / groups))) * size;
+    const uint8_t *at = block + ((pair * 2 + second) * groups + k % 64 / (64 / groups)) * size;
     const uint32_t first = at[0] | (uint32_t)at[size > 1] << 8;
-    *scale = to_bytes                     ? ldexp(1, at[0] - 127)
-             : size == 4                  ? f16(first)
+    *scale = size == 4                    ? f16(first)
              : size == 2                  ? (double)bf16(first)
              : is_e8m0(p) || is_by_row(p) ? (double)bf16((uint32_t)at[0] << 7)
                                           : ldexp((double)bf16((uint32_t)at[0] << 4), 238);
@@ -212,12 +191,6 @@ static bool is_bf16(double x)
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return (double)f == x && (bits & 0xffff) == 0;
-}
-
-/* Exponents of f32 end there. */
-static bool at_end(double scale)
-{
-    return to_bytes && (scale < 0x1p-126 || scale > 0x1p127);
 }
 
 /* Nothing is rounded: all but integers with scales of groups. */
@@ -239,8 +212,7 @@ static void check_matrix(const place *p, const moxie_matrix *from, int half)
             const double want = mox_matrix_weight(from, p->quant, r, k);
             const double all = p->quant->global == MOXIE_GLOBAL_DIVIDE ? value * scale / (double)factor
                                                                        : value * scale * (double)factor;
-            if (all != want || !isfinite(scale) || at_end(scale) ||
-                (is_exact(p) && !to_bytes && !is_bf16(value * scale)))
+            if (all != want || !isfinite(scale) || (is_exact(p) && !is_bf16(value * scale)))
                 fail_msg("row %lld, column %lld: %g * %g * %g, not %g", (long long)r, (long long)k, value, scale,
                          (double)factor, want);
         }
@@ -271,8 +243,6 @@ static const int64_t col_sizes[] = { 1, 15, 31, 32, 33, 63, 64, 65, 128, 129, 20
 /* Scales as far apart as an exponent allows, from one end of its range or the other. */
 static uint32_t any_e8m0(test_rng *rng, moxie_dtype element, bool high)
 {
-    if (to_bytes)
-        return (uint32_t)(high ? test_range(rng, 1, 254) : test_range(rng, 0, 248));
     const int least = element == MOXIE_F8_E4M3 ? 3 : element == MOXIE_F8_E5M2 ? 10 : 0;
     const int to_end = element == MOXIE_F8_E4M3 || element == MOXIE_F6_E2M3   ? 131
                        : element == MOXIE_F8_E5M2 || element == MOXIE_F6_E3M2 ? 132
@@ -393,18 +363,6 @@ static void every_quant(void **state)
     }
 }
 
-static void every_quant_to_bytes(void **state)
-{
-    (void)state;
-    static const test_packing packings[] = { TEST_DENSE, TEST_INTERLEAVED, TEST_WORDS };
-    const moxie_quant mxfp4 = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
-    test_rng rng = { test_seed(2) };
-    to_bytes = true;
-    for (int i = 0; i < 100; i++)
-        check_quant(&rng, &mxfp4, PICK(&rng, packings));
-    to_bytes = false;
-}
-
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 
 /* gpt-oss: 3 x 2880 x 2880 codes of 4.25 bits, in 45 tiles and 22 1/2, each filled up to 128 bytes, and the factors. */
@@ -416,10 +374,6 @@ static void sizes_are_minimal(void **state)
     uint64_t bytes = 0;
     assert_true(layout()->record_bytes(&shape, &bytes));
     assert_int_equal(bytes, 128 + INT64_C(3) * 2880 * 2880 / 32 * 17 + (45 + 23) * 512);
-    to_bytes = true; /* two more groups of scales a row */
-    assert_true(layout()->record_bytes(&shape, &bytes));
-    to_bytes = false;
-    assert_int_equal(bytes, 128 + INT64_C(3) * 2880 * (2880 / 32 * 17 + 2) + (45 + 23) * 512);
 }
 
 /* ---- what cannot be held ---------------------------------------------------------------------------------- */
@@ -455,15 +409,6 @@ static void shapes_are_refused(void **state)
     refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
 }
 
-static void shapes_are_refused_to_bytes(void **state)
-{
-    (void)state;
-    to_bytes = true;
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 }, "f8_e8m0 for 32");
-    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "64");
-    to_bytes = false;
-}
-
 static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool taken)
 {
     const bool ints = scale == MOXIE_BF16 || scale == MOXIE_F16;
@@ -492,12 +437,6 @@ static void scales_are_bounded(void **state)
     check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 254, 120 }, 2, false);
     check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 128, 0 }, 2, true);
     check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 120, 255 }, 2, false);
-    to_bytes = true;
-    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 254, 1 }, 2, true);
-    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 254, 0 }, 2, false);
-    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 248, 0 }, 2, true);
-    check_scales(MOXIE_F8_E8M0, (const uint16_t[]) { 120, 255 }, 2, false);
-    to_bytes = false;
     check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0, 0x7e }, 2, true);
     check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0, 0x7f }, 2, false);
     check_scales(MOXIE_F8_E4M3, (const uint16_t[]) { 0x81, 0 }, 2, false);
@@ -553,12 +492,8 @@ static void numbers_are_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_quant),
-                                        cmocka_unit_test(every_quant_to_bytes),
-                                        cmocka_unit_test(shapes_are_refused_to_bytes),
-                                        cmocka_unit_test(sizes_are_minimal),
-                                        cmocka_unit_test(shapes_are_refused),
-                                        cmocka_unit_test(scales_are_bounded),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_quant), cmocka_unit_test(sizes_are_minimal),
+                                        cmocka_unit_test(shapes_are_refused), cmocka_unit_test(scales_are_bounded),
                                         cmocka_unit_test(numbers_are_bounded) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

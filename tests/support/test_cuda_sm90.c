@@ -117,10 +117,10 @@ static int64_t tiled_at(const token_tile *t, int32_t chunks, int64_t i, int64_t 
     return (int64_t)t->row * chunks * 128 + k * t->rows * 128 + i * 128 + (in / 16 ^ i % 8) * 16 + in % 16;
 }
 
-/* Scale s of row i, of which there are so many in a chunk. */
-static int64_t scale_at(const token_tile *t, int32_t chunks, int32_t scales, int64_t i, int64_t s)
+/* The scale of row i in chunk k. */
+static int64_t scale_at(const token_tile *t, int32_t chunks, int64_t i, int64_t k)
 {
-    return (int64_t)t->row * chunks * scales + s * t->rows + i;
+    return (int64_t)t->row * chunks + k * t->rows + i;
 }
 
 /* Code k of a row as bf16, and that nothing is lost: numbers with bits below bf16's least are as good as none. */
@@ -184,10 +184,9 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
             }
             for (int64_t at = 0; at < a->chunks * 128; at++)
                 a->to[tiled_at(&t, a->chunks, in, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
-            for (int64_t s = 0; s < a->chunks * a->scales; s++)
-                a->to_scale[scale_at(&t, a->chunks, a->scales, in, s)] =
-                    s >> a->scale_shift < a->scale_cols ? a->a_scale[row * a->a_scale_stride + (s >> a->scale_shift)]
-                                                        : 0;
+            for (int64_t k = 0; k < a->chunks * a->scales; k++)
+                a->to_scale[scale_at(&t, a->chunks, in, k)] =
+                    a->a_scale[row * a->a_scale_stride + (a->scale_cols > 1 ? k : 0)];
         }
     }
     return MOXIE_OK;
@@ -198,7 +197,6 @@ typedef struct gemm_problem {
     mox_sm90_element kind;
     moxie_dtype element; /* of the tokens, and of weights that are not decoded */
     int64_t size, per;   /* bytes of such an element, elements of a chunk */
-    int32_t scales;      /* of a token in a chunk */
 } gemm_problem;
 
 /* One token's numbers [chunks * per], with its scales. */
@@ -209,7 +207,7 @@ static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, do
     for (int64_t k = 0; k < a->chunks * p->per; k++) {
         x[k] = factor * (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, k * p->size));
         if (p->size == 1)
-            x[k] *= (double)a->a_scale[scale_at(t, a->chunks, p->scales, i, k * p->scales / p->per)];
+            x[k] *= (double)a->a_scale[scale_at(t, a->chunks, i, k / p->per)];
     }
 }
 
@@ -302,23 +300,6 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
            (nvfp4 ? ldexp(bf16((uint32_t)scales[at] << 4), 238) : bf16((uint32_t)scales[at] << 7));
 }
 
-/* The same of layout hopper_codes8: as e4m3, times its multiplier. What lies behind the last half chunk is times zero.
- */
-static double byte_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
-{
-    const mox_sm90_args *a = p->a;
-    if (k / 64 * 32 >= a->row_bytes)
-        return 0;
-    const uint8_t *thread =
-        base + k / 64 * rows * 32 + in / 64 * 2048 + (in % 64 / 16 * 32 + in % 8 * 4 + k % 16 / 4) * 16;
-    const uint32_t byte = thread[k % 64 / 16 * 4 + k % 4];
-    const uint8_t code =
-        (uint8_t)(in % 16 < 8 ? byte & 0x9c : (byte & 0x20) << 2 | (byte & 0x40) >> 2 | (byte & 3) << 2);
-    const uint8_t *scales = base + rows * a->row_bytes + k / 128 * rows * 4;
-    return (double)mox_load(MOXIE_F8_E4M3, &code) *
-           ldexp(1, scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 4 + k % 128 / 32] - 127);
-}
-
 /* Row n of the product times x, scaled and shifted. */
 static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const double *x)
 {
@@ -328,10 +309,7 @@ static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const 
     double sum = 0;
     assert_true(tile < a->tiles && in < rows);
     for (int64_t k = 0; k < a->chunks * p->per; k++)
-        sum += (p->kind == MOX_SM90_MXFP4_E4M3 ? byte_weight
-                : MOX_SM90_DECODES(p->kind)    ? decoded_weight
-                                               : weight)(p, base, rows, in, k) *
-               x[k];
+        sum += (MOX_SM90_DECODES(p->kind) ? decoded_weight : weight)(p, base, rows, in, k) * x[k];
     if (a->row_scale_at != 0) {
         const double factor = (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
         sum = a->factor_divides ? sum / factor : sum * factor;
@@ -366,30 +344,26 @@ static void activate(const mox_sm90_args *a, const mox_sm90_entry *entry, const 
 
 static void put(const mox_sm90_args *a, const token_tile *t, int64_t i, int64_t at, const void *from, size_t bytes)
 {
-    const int64_t row_bytes = a->next_stride * (a->output >= MOX_SM90_ACT_E4M3 ? 1 : 2);
+    const int64_t row_bytes = a->next_stride * (a->output == MOX_SM90_ACT_E4M3 ? 1 : 2);
     assert_int_equal(row_bytes % 128, 0);
     memcpy((uint8_t *)a->next + tiled_at(t, (int32_t)(row_bytes / 128), i, at), from, bytes);
 }
 
 static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
 {
-    const bool mx = a->output == MOX_SM90_ACT_MXFP8;
-    const moxie_quant quant = { .element = MOXIE_F8_E4M3,
-                                .scale = mx ? MOXIE_F8_E8M0 : MOXIE_F32,
-                                .group_rows = 1,
-                                .group_cols = mx ? 32 : 128,
-                                .rule = a->next_rule };
+    const moxie_quant quant = {
+        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 128, .rule = a->next_rule
+    };
     const mox_act_quantizer quantizer = { .quant = &quant };
     const int64_t chunks = (a->rows + 127) / 128;
     uint8_t *codes = calloc((size_t)chunks, 128);
-    float *scales = calloc((size_t)chunks * 4, 4);
+    float *scales = calloc((size_t)chunks, 4);
     assert_int_equal(a->next_stride, chunks * 128);
     mox_act_quant_row(&quantizer, act, a->rows, codes, scales);
     for (int64_t k = 0; k < chunks; k++) {
         for (int64_t at = 0; at < 128; at++)
             put(a, t, i, k * 128 + at, codes + k * 128 + at, 1);
-        for (int64_t s = k * a->next_scales; s < (k + 1) * a->next_scales; s++)
-            a->next_scale[scale_at(t, (int32_t)chunks, a->next_scales, i, s)] = scales[mx ? s : k];
+        a->next_scale[scale_at(t, (int32_t)chunks, i, k)] = scales[k];
     }
     free(codes);
     free(scales);
@@ -418,7 +392,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
     activate(a, entry, h, act);
     if (a->output == MOX_SM90_ACT_F32)
         memcpy(a->out + pair * a->out_stride, act, (size_t)a->rows * 4);
-    else if (a->output >= MOX_SM90_ACT_E4M3)
+    else if (a->output == MOX_SM90_ACT_E4M3)
         put_quantized(a, t, i, act);
     else
         put_wide(a, t, i, act);
@@ -440,9 +414,9 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
 {
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
-    gemm_problem p = { .a = a, .kind = element, .scales = mox_sm90_token_scales(element) };
-    p.element = p.scales > 0 ? MOXIE_F8_E4M3 : f16 ? MOXIE_F16 : MOXIE_BF16;
-    p.size = p.scales > 0 ? 1 : 2;
+    gemm_problem p = { .a = a, .kind = element };
+    p.element = element == MOX_SM90_E4M3 ? MOXIE_F8_E4M3 : f16 ? MOXIE_F16 : MOXIE_BF16;
+    p.size = mox_dtype_bytes(p.element);
     p.per = 128 / p.size;
     own_list own;
     const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
@@ -483,8 +457,7 @@ static moxie_status show(void *context, const mox_sm90_show_args *a)
                     a->to[(t.pair + i) * a->stride + k] =
                         k < a->cols ? mox_load(a->element, a->tiles + tiled_at(&t, a->chunks, i, k * size)) : 0;
                 for (int64_t s = 0; a->to_scales != NULL && s < a->shown; s++)
-                    a->to_scales[(t.pair + i) * a->shown + s] =
-                        a->tile_scales[scale_at(&t, a->chunks, a->scales, i, s * a->every)];
+                    a->to_scales[(t.pair + i) * a->shown + s] = a->tile_scales[scale_at(&t, a->chunks, i, s)];
             }
         }
     return MOXIE_OK;

@@ -42,7 +42,7 @@ static moxie_dtype any_float(test_rng *rng)
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
-    const bool fast = limits->mma || limits->decoded || limits->decoded_acts || limits->to_bytes;
+    const bool fast = limits->mma || limits->decoded || limits->decoded_acts;
     const bool whole = one_in(rng, 8) || (fast && !one_in(rng, 3));
     const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
     return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
@@ -208,7 +208,6 @@ static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limit
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
            (limits->decoded && !is_decoded(&weight->quant, dtype)) ||
            (limits->decoded_acts && !is_decoded(&weight->quant, MOXIE_BF16)) ||
-           (limits->to_bytes && (weight->quant.element != MOXIE_F4_E2M1 || weight->quant.scale != MOXIE_F8_E8M0)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
@@ -219,27 +218,19 @@ bool test_layer_decodes_acts(const moxie_quant *act)
            (act->group_cols == -1 || act->scale != MOXIE_F32 || act->rule == MOXIE_RULE_UE8M0);
 }
 
-/* FP8 with scales that are a token's in whole chunks or groups of 32; mostly those that a product leaves. */
-static bool is_of_bytes(const moxie_quant *act)
-{
-    return act->element == MOXIE_F8_E4M3 &&
-           (act->group_cols == -1 || act->group_cols == 128 || (act->group_cols == 32 && act->scale == MOXIE_F8_E8M0));
-}
-
 /* Half of all layers leave their activations alone, as half of all checkpoints do. */
 static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits, const test_weight_quant *weight)
 {
     const test_act_quant *act = &test_act_quants[0];
-    const bool bytes = weight->quant.element == MOXIE_F8_E4M3, many = limits->to_bytes || limits->decoded_acts;
+    const bool bytes = weight->quant.element == MOXIE_F8_E4M3;
     const bool any = limits->decoded_acts && one_in(rng, 8);
     if (limits->act != NULL)
         return limits->act;
-    if (limits->decoded || (limits->mma ? !bytes : !many && one_in(rng, 2)))
+    if (limits->decoded || (limits->mma ? !bytes : !limits->decoded_acts && one_in(rng, 2)))
         return act;
     do
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
     while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
-           (limits->to_bytes && !is_of_bytes(&act->quant)) ||
            (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
            (limits->mma && (act->quant.scale != MOXIE_F32 || !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
     return act;

@@ -37,7 +37,6 @@ typedef struct mox_cuda_matrix {
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
     int32_t count, chunks, last_rows;
-    int32_t row_bytes; /* of all chunks */
     int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 
@@ -64,8 +63,8 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
     mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
     int32_t any_bytes;         /* either product of these records multiplies elements of 8 bits */
-    int32_t decoded;    /* to so many bits kernels decode these records: hopper_codes 16, hopper_codes8 8; or 0 */
-    const float *table; /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
+    int32_t decoded;           /* kernels decode these records to 16 bits: hopper_codes */
+    const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 
     const float *scale_table; /* the same of weight.scale */
     const int64_t *offsets;   /* [slots+1] */

@@ -11,11 +11,9 @@
  *                      (class W16), by as many: bf16 where their scales are, f16 where those are
  *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
  * its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to the factors of tokens
- *     sm90_codes8      f4_e2m1 in groups of 32, decoded to e4m3, by e4m3 with a scale for every 32 columns, every 128
- *                      or all
  *     ..._acts_glu     that for W13, with the activation, in f32 rows
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
- *                      with a scale for every 128 columns, or (codes8) with a power of two for every 32
+ *                      with a scale for every 128 columns
  *
  * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
  * instruction adds, where the contract has fp32: those rows are of class TOL.
@@ -24,8 +22,6 @@
 #include "cuda/expert_gemm/sm90_plan.h"
 #include "pack/hopper.h"
 #include "quant/act_rules.h"
-
-enum { GROUP_MX = 32 };
 
 static const char *name_of(const mox_expert_gemm_problem *problem)
 {
@@ -67,25 +63,16 @@ static bool admit_wide(const mox_expert_gemm_problem *problem, mox_refusal *why)
     return fits(problem, why);
 }
 
-/* Activations of f8_e4m3. */
-static bool is_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    const moxie_quant *act = problem->act;
-    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
-        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
-                          name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
-                          act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
-    return true;
-}
-
 static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (weight->element != MOXIE_F8_E4M3)
         return mox_refuse(why, "", "multiplies weights of f8_e4m3, %s has %s", name_of(problem),
                           mox_quant_dtype_name(weight->element));
-    if (!is_bytes(problem, why))
-        return false;
+    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
+        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
+                          name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
+                          act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     if (group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
         return mox_refuse(why, "quantize them in groups of 128",
@@ -170,23 +157,6 @@ static bool admit_acts(const mox_expert_gemm_problem *problem, bool exactly, mox
     return fits(problem, why);
 }
 
-static bool admit_codes8(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    const moxie_quant *weight = problem->weight, *act = problem->act;
-    if (weight->element != MOXIE_F4_E2M1)
-        return mox_refuse(why, "", "decodes weights of f4_e2m1, %s has %s", name_of(problem),
-                          mox_quant_dtype_name(weight->element));
-    if (!is_bytes(problem, why))
-        return false;
-    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
-    if (group != GROUP_MX && group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
-        return mox_refuse(why, "quantize them in groups of 32 or 128",
-                          "takes a scale of activations for every 32 or 128 columns or for whole rows, those of %s are "
-                          "for %lld",
-                          name_of(problem), (long long)group);
-    return fits(problem, why);
-}
-
 /* With a scale for every 128 columns. */
 static bool is_fp8_chunks(const moxie_quant *act)
 {
@@ -216,20 +186,6 @@ static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
     return true;
 }
 
-/* The same of codes8, whose W2 reads bytes. */
-static bool admit_bytes_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    const moxie_quant *next = problem->next;
-    if (problem->projection == MOX_W13 && next != NULL && next->element == MOXIE_F8_E4M3 &&
-        next->group_cols == GROUP_MX && mox_act_quant_rule(next) == MOX_ACT_MX_GROUP)
-        return true;
-    if (problem->projection == MOX_W13 && next != NULL && (mox_quant_is_none(next) || !is_fp8_chunks(next)))
-        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 32 or 128",
-                          "leaves w2's operand as f8_e4m3, with a power of two for every 32 columns or a scale for "
-                          "every 128");
-    return admit_next(problem, why);
-}
-
 #define ADMIT(id, admits)                                                                                              \
     bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
                                            mox_refusal *why)                                                           \
@@ -241,7 +197,6 @@ ADMIT(sm90_wide, admit_wide(problem, why))
 ADMIT(sm90_bytes, admit_bytes(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
 ADMIT(sm90_ints, admit_decoded(problem, false, why))
-ADMIT(sm90_codes8, admit_codes8(problem, why))
 ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
 ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
 ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && is_first(problem, why))
@@ -250,7 +205,6 @@ ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
 ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
 ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
 ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, why))
-ADMIT(sm90_codes8_glu, admit_codes8(problem, why) && admit_bytes_next(problem, why))
 
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
@@ -290,5 +244,3 @@ SCRATCH_BYTES(sm90_ints, false)
 SCRATCH_BYTES(sm90_ints_glu, false)
 SCRATCH_BYTES(sm90_ints_acts, false)
 SCRATCH_BYTES(sm90_ints_acts_glu, false)
-SCRATCH_BYTES(sm90_codes8, true)
-SCRATCH_BYTES(sm90_codes8_glu, true)

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
     }
     for (int s = threadIdx.x; args.to_scales != nullptr && s < args.shown; s += THREADS)
         args.to_scales[static_cast<int64_t>(pair) * args.shown + s] =
-            args.tile_scales[first * args.chunks * args.scales + static_cast<int64_t>(s) * args.every * rows + i];
+            args.tile_scales[first * args.chunks + static_cast<int64_t>(s) * rows + i];
 }
 
 struct launch {
@@ -97,11 +97,9 @@ LAUNCH(sm90_codes)
 LAUNCH(sm90_codes_acts)
 LAUNCH(sm90_ints)
 LAUNCH(sm90_ints_acts)
-LAUNCH(sm90_codes8)
 LAUNCH(sm90_wide_glu)
 LAUNCH(sm90_bytes_glu)
 LAUNCH(sm90_codes_glu)
 LAUNCH(sm90_codes_acts_glu)
 LAUNCH(sm90_ints_glu)
 LAUNCH(sm90_ints_acts_glu)
-LAUNCH(sm90_codes8_glu)

@@ -225,11 +225,9 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
 {
     if (args.to_factor != nullptr && first == 0 && lane == 0)
         args.to_factor[from.octet.row + i] = mox_sm90_factor_of_row(args, from.row);
-    for (int s = first * args.scales + lane; s < end * args.scales; s += 32) {
-        const int from_scale = s >> args.scale_shift;
-        args.to_scale[(int64_t)from.octet.row * args.chunks * args.scales + s * from.octet.rows + i] =
-            from_scale < args.scale_cols ? args.a_scale[from.row * args.a_scale_stride + from_scale] : 0.0f;
-    }
+    for (int k = first + lane; k < end * args.scales; k += 32)
+        args.to_scale[(int64_t)from.octet.row * args.chunks + k * from.octet.rows + i] =
+            args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k : 0)];
 }
 
 /* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its weights, when

@@ -28,8 +28,7 @@
  * memory. W13 with its activation leaves W2's operand so; rows are gathered into one.
  *
  *     tile of w columns (a multiple of 8), first row r:   codes at r * chunks * 128 + k * w * 128 for chunk k, row i in
- * it at 128 i, swizzled; scales of 8-bit elements, f32, s for every chunk's columns: number g at (r * chunks + k * w) s
- * + g w + i. s is 1 for all 128 columns, or 4, for 32 each, where weights are decoded
+ * it at 128 i, swizzled; scales of 8-bit elements, f32, one for a chunk's 128 columns: at r * chunks + k * w + i
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
@@ -38,13 +37,12 @@
 
 #include <moxie/moxie.h>
 
-#define MOX_SM90_MOST_COLUMNS        288 /* of a token tile; four stages of the ring then fit */
-#define MOX_SM90_MOST_CODES_COLUMNS  256 /* with codes, whose decoding needs registers too */
-#define MOX_SM90_MOST_BYTES_COLUMNS  176 /* with 8-bit elements, which need a second set of accumulators */
-#define MOX_SM90_MOST_CODES8_COLUMNS 128 /* with both */
-#define MOX_SM90_NARROW_COLUMNS      32  /* of token tiles that have a kernel of their own, */
-#define MOX_SM90_NARROW_CODES        64  /* where weights are decoded to 16 bits */
-#define MOX_SM90_GROUPS              2   /* consumer warpgroups: 64 rows each */
+#define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
+#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too */
+#define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
+#define MOX_SM90_NARROW_COLUMNS     32  /* of token tiles that have a kernel of their own, */
+#define MOX_SM90_NARROW_CODES       64  /* where weights are decoded */
+#define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 
 #define MOX_SM90_FEW_PAIRS  64   /* whose list every block makes: two a lane */
 #define MOX_SM90_LIST_PAIRS 8192 /* whose list is made from the choices, eight a thread */
@@ -95,8 +93,7 @@ typedef enum mox_sm90_element {
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
 
-#define MOX_SM90_DECODES(element)  ((element) >= MOX_SM90_FIRST_CODES)
-#define MOX_SM90_TO_BYTES(element) (MOX_SM90_DECODES(element) && mox_sm90_token_scales(element) > 0)
+#define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
@@ -152,14 +149,14 @@ typedef struct mox_sm90_bytes {
 /* Columns of token tiles that have a kernel of their own. */
 MOX_SM90_FACT mox_sm90_narrow(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
+    return MOX_SM90_DECODES(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
 }
 
-/* Blocks that fit a multiprocessor. Decoding to 16 bits keeps it busy only with four warps a scheduler, and narrow
- * tiles leave the registers for them. */
+/* Blocks that fit a multiprocessor. Decoding keeps it busy only with four warps a scheduler, and narrow tiles leave the
+ * registers for them. */
 MOX_SM90_FACT mox_sm90_blocks(int32_t element, int32_t most)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_BYTES(element) && most <= mox_sm90_narrow(element) ? 2 : 1;
+    return MOX_SM90_DECODES(element) && most <= mox_sm90_narrow(element) ? 2 : 1;
 }
 
 /* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is
@@ -168,8 +165,6 @@ MOX_SM90_FACT mox_sm90_chunks_together(int32_t element, int32_t most)
 {
     if (!MOX_SM90_DECODES(element))
         return 1;
-    if (MOX_SM90_TO_BYTES(element))
-        return most <= 16 ? 4 : most <= 64 ? 2 : 1;
     return (most <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
@@ -220,8 +215,7 @@ typedef struct mox_sm90_gather_args {
     const int64_t *a_row; /* row of pair p; NULL: p */
     const float *a_scale; /* of codes; else NULL */
     int64_t a_scale_stride;
-    int32_t scales, scale_cols; /* a token's in a chunk; of a row, how many there are */
-    int32_t scale_shift;        /* scale s of a tile's row is the row's s >> shift */
+    int32_t scales, scale_cols; /* a token's in a chunk, 0 or 1; of a row: one for each chunk, or for all */
     uint8_t *to;
     float *to_scale;
     float *to_factor; /* of codes that become bf16: [rows of the tiled operand] */
@@ -241,8 +235,7 @@ typedef enum mox_sm90_output {
     MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
     MOX_SM90_ACT_BF16,     /* next[p, i], rounded once; zero up to next_stride */
     MOX_SM90_ACT_F16,
-    MOX_SM90_ACT_E4M3, /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
-    MOX_SM90_ACT_MXFP8 /* the same with powers of two, next_scale[p, i / 32] */
+    MOX_SM90_ACT_E4M3 /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
@@ -253,7 +246,6 @@ typedef struct mox_sm90_args {
     uint64_t record_bytes, tiles_at, tile_bytes, row_scale_at, bias_at;
     int32_t tiles, chunks, last_rows;
     int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
-    int32_t row_bytes;                /* of a row's codes in a tile; the last chunk may be half */
     int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
     mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
     mox_sm90_sixes sixes;             /* of MOX_SM90_MXFP6 */
@@ -272,9 +264,9 @@ typedef struct mox_sm90_args {
     uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
     /* what becomes of it */
     int32_t output;
-    int32_t next_scales, next_rule; /* scales of a chunk of next; moxie_scale_rule of them */
-    moxie_activation activation;    /* its arrays in device memory */
-    const int64_t *expert_of;       /* [slots] global expert, for those; NULL when it has none */
+    int32_t next_rule;           /* moxie_scale_rule of next's scales */
+    moxie_activation activation; /* its arrays in device memory */
+    const int64_t *expert_of;    /* [slots] global expert, for those; NULL when it has none */
     float *out;
     int64_t out_stride;
     void *next;          /* a tiled operand */
@@ -282,7 +274,7 @@ typedef struct mox_sm90_args {
     float *next_scale;
     /* the ring in shared memory, which the launcher fills in */
     int32_t stages, together; /* chunks of a stage: 1, or of codes more */
-    uint32_t stage_bytes, tokens_at, token_scales_at;
+    uint32_t stage_bytes, tokens_at;
 } mox_sm90_args;
 
 #ifdef __cplusplus

@@ -16,7 +16,6 @@
 
 #include <type_traits>
 
-#include "cuda/expert_gemm/sm90_codes8.cuh"
 #include "cuda/expert_gemm/sm90_decode_bytes.cuh"
 #include "cuda/expert_gemm/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
@@ -230,10 +229,7 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_fron
                                               mox_sm90_consumer *c)
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
-    if constexpr (MOX_SM90_TO_BYTES(ELEMENT))
-        mox_sm90_loop_codes8<typename mox_sm90_decoder_of<ELEMENT>::type, N>(acc, front, stages, args, me, chunks, piece.rows,
-                                                                             mox_sm90_tile_rows(piece), &c->at);
-    else if constexpr (MOX_SM90_DECODES(ELEMENT))
+    if constexpr (MOX_SM90_DECODES(ELEMENT))
         mox_sm90_loop_codes<typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
             acc, front, stages, args, me, piece.begin, chunks, mox_sm90_tile_rows(piece), &c->at);
     else if constexpr (ELEMENT != MOX_SM90_E4M3)

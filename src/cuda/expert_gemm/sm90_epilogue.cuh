@@ -14,8 +14,7 @@
  * DRAM's queue for as long as 20 us.
  *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
- * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile. MXFP8's 32 are a
- * warpgroup's own, of a gated product all that it has.
+ * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -389,8 +388,7 @@ __device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm
 {
     const int group = (int)(args.gated ? piece.tile / 2 : piece.tile);
     const bool leaves = (!args.gated || piece.tile % 2 == 0) && group * 128 < args.next_stride;
-    const int rows = mox_sm90_tile_rows(piece), copies = args.next_scales;
-    float *to = args.next_scale + (piece.row * (args.next_stride / 128) + (int64_t)group * rows) * copies;
+    float *to = args.next_scale + piece.row * (args.next_stride / 128) + (int64_t)group * mox_sm90_tile_rows(piece);
     mox_cluster_wait(front->measured + round % 2, round / 2 & 1);
     for (int c = me.group * 128 + me.thread; c < piece.columns; c += 128 * MOX_SM90_GROUPS) {
         const float amax = fminf(__uint_as_float(front->greatest[round % 2][c]), FLT_MAX);
@@ -398,64 +396,10 @@ __device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm
         const float scale = args.next_rule == MOXIE_RULE_UE8M0 ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
         front->greatest[round % 2][c] = 0;
         front->scales[c] = make_float2(scale, __frcp_rn(scale));
-        for (int i = 0; leaves && i < copies; i++)
-            __stcg(to + i * rows + c, scale);
+        if (leaves)
+            __stcg(to + c, scale);
     }
     mox_named_barrier(MOX_SM90_ALL_BARRIER, 128 * MOX_SM90_GROUPS);
-}
-
-/* Where `greatest` and the reciprocals of the scales of this thread's outputs begin, MXFP8; which 32 of the block they are. */
-__device__ __forceinline__ int mox_sm90_mx_part(const mox_sm90_args &args, const mox_sm90_place &me)
-{
-    return args.gated ? me.group : 2 * me.group + me.warp / 2;
-}
-
-__device__ __forceinline__ uint32_t *mox_sm90_mx_greatest(mox_sm90_front *front, int part)
-{
-    return front->greatest[0] + part * mox_sm90_mx_columns;
-}
-
-__device__ __forceinline__ float *mox_sm90_mx_reciprocals(mox_sm90_front *front, int part)
-{
-    return (float *)front->scales + part * mox_sm90_mx_columns;
-}
-
-/* Powers of two by the rule of quant/act_quant.c for each 32 outputs that this warpgroup has, by a thread a column. */
-template <int SUMS>
-__device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
-                                                  const mox_sm90_piece &piece, const mox_sm90_place &me)
-{
-    uint32_t *greatest = mox_sm90_mx_greatest(front, mox_sm90_mx_part(args, me));
-    mox_sm90_each_greatest(sums, args.gated, piece.columns, me.lane,
-                           [=](int column, uint32_t bits) { mox_shared_max(greatest + column, bits); });
-    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-    const int parts = args.gated ? 1 : 2, rows = mox_sm90_tile_rows(piece), c = me.thread;
-    for (int i = 0; i < parts && c < piece.columns; i++) {
-        const int part = me.group * parts + i;
-        const int64_t group = (int64_t)piece.tile * 2 * parts + part;
-        uint32_t *amax = mox_sm90_mx_greatest(front, part) + c;
-        const int e = mox_scale_exponent(args.next_rule, 448.0f, fminf(__uint_as_float(*amax), FLT_MAX));
-        *amax = 0;
-        mox_sm90_mx_reciprocals(front, part)[c] = mox_f8_e8m0_decode((uint32_t)(127 - e));
-        if (group * 32 < args.next_stride)
-            __stcg(args.next_scale + piece.row * (args.next_stride / 32) + group * rows + c,
-                   mox_f8_e8m0_decode((uint32_t)(127 + e)));
-    }
-    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
-}
-
-/* Of a gated product whose last tile has but half of a chunk of outputs, alone: the other half of codes, and its scales. */
-__device__ __forceinline__ void mox_sm90_end_chunk(const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                   const mox_sm90_place &me)
-{
-    const int rows = mox_sm90_tile_rows(piece), c = me.thread, q = 4 + 2 * me.group;
-    if (!args.gated || args.paired || piece.tile % 2 != 0 || piece.tile != args.tiles - 1 || c >= piece.columns)
-        return;
-    const int64_t chunk = piece.tile / 2;
-    uint8_t *to = (uint8_t *)args.next + piece.row * args.next_stride + (chunk * rows + c) * 128;
-    for (int i = 0; i < 2; i++)
-        __stcg((uint4 *)(to + ((q + i ^ c % 8) << 4)), make_uint4(0, 0, 0, 0));
-    __stcg(args.next_scale + piece.row * (args.next_stride / 32) + (chunk * 4 + 2 + me.group) * rows + c, 0.0f);
 }
 
 /* x / scale rounded to nearest for what its code depends on, scale.y being the reciprocal, rounded to nearest: the quotient
@@ -468,14 +412,15 @@ __device__ __forceinline__ float mox_sm90_divide(float x, float2 scale)
     return copysignf(__fmaf_rn(__fmaf_rn(-near, scale.x, x), scale.y, near), x);
 }
 
-/* Codes of sums that scaled(j, x) makes of them, two columns of eight, operation by operation as quant/act_quant.c. Of 16
- * columns at a time a lane ends with four neighbours of one token, two lanes with all eight: pairs of codes, two tokens each,
- * are turned around as 16 bits, and neighbours then exchange a token. */
-template <int SUMS, class SCALED>
-__device__ __forceinline__ void mox_sm90_store_scaled(const float (&sums)[SUMS], const mox_sm90_args &args,
-                                                      const mox_sm90_piece &piece, const mox_sm90_spot &spot, int h, int lane,
-                                                      SCALED scaled)
+/* Codes of sums, operation by operation as quant/act_quant.c. Of 16 columns at a time a lane ends with four neighbours of one
+ * token, two lanes with all eight: pairs of codes, two tokens each, are turned around as 16 bits, and neighbours then exchange
+ * a token. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                     const mox_sm90_front *front, const mox_sm90_piece &piece,
+                                                     const mox_sm90_spot &spot, int h, int lane)
 {
+    const float4 *scales = (const float4 *)front->scales + lane % 4; /* of two columns */
     const int first = spot.to - lane / 4 + 8 * h, columns = piece.columns, odd = lane & 1;
     const int end = first < args.next_stride ? columns : 0;
     const int column = lane / 4 % 2 * 8 + lane / 8 * 2 + odd;
@@ -487,8 +432,11 @@ __device__ __forceinline__ void mox_sm90_store_scaled(const float (&sums)[SUMS],
         uint32_t codes = 0;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float2 x = scaled(j + i, sums + 4 * (j + i) + 2 * h);
-            codes |= mox_convert_e4m3x2(x.x, x.y) << 16 * i;
+            const float4 scale = scales[4 * (j + i)];
+            const float *x = sums + 4 * (j + i) + 2 * h;
+            codes |= mox_convert_e4m3x2(mox_sm90_divide(x[0], make_float2(scale.x, scale.y)),
+                                        mox_sm90_divide(x[1], make_float2(scale.z, scale.w)))
+                     << 16 * i;
         }
         /* this lane's token in the low half, its neighbour's in the high half */
         const uint32_t own = __byte_perm(mox_transpose_8x8(codes), 0, odd ? 0x2031 : 0x3120);
@@ -498,29 +446,9 @@ __device__ __forceinline__ void mox_sm90_store_scaled(const float (&sums)[SUMS],
     }
 }
 
-template <bool MX, int SUMS>
-__device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
-                                                     mox_sm90_front *front, const mox_sm90_piece &piece,
-                                                     const mox_sm90_spot &spot, int h, const mox_sm90_place &me)
-{
-    if (MX && args.output == MOX_SM90_ACT_MXFP8) {
-        const float2 *by = (const float2 *)mox_sm90_mx_reciprocals(front, mox_sm90_mx_part(args, me)) + me.lane % 4;
-        mox_sm90_store_scaled(sums, args, piece, spot, h, me.lane, [=](int j, const float *x) {
-            return make_float2(__fmul_rn(x[0], by[4 * j].x), __fmul_rn(x[1], by[4 * j].y));
-        });
-        return;
-    }
-    const float4 *scales = (const float4 *)front->scales + me.lane % 4; /* of two columns */
-    mox_sm90_store_scaled(sums, args, piece, spot, h, me.lane, [=](int j, const float *x) {
-        const float4 scale = scales[4 * j];
-        return make_float2(mox_sm90_divide(x[0], make_float2(scale.x, scale.y)),
-                           mox_sm90_divide(x[1], make_float2(scale.z, scale.w)));
-    });
-}
-
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-template <bool MX, int SUMS, class COLUMNS>
+template <int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                                  const mox_sm90_of_rows &rows, const COLUMNS &factors,
                                                  const mox_sm90_place &me, uint32_t *rounds)
@@ -543,22 +471,17 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
         mox_sm90_measure(sums, args, front, round, piece.columns, me.lane);
         mox_sm90_scale(args, front, piece, round, me);
     }
-    if (MX && args.output == MOX_SM90_ACT_MXFP8) {
-        mox_sm90_scale_mx(sums, args, front, piece, me);
-        mox_sm90_end_chunk(args, piece, me);
-    }
 #pragma unroll
     for (int h = 0; h < 2; h++)
         if (h < halves) {
-            if (args.output >= MOX_SM90_ACT_E4M3)
-                mox_sm90_store_codes<MX>(sums, args, front, piece, spot, h, me);
+            if (args.output == MOX_SM90_ACT_E4M3)
+                mox_sm90_store_codes(sums, args, front, piece, spot, h, me.lane);
             else
                 mox_sm90_store_wide(sums, args, piece, spot, h, me.lane);
         }
 }
 
-/* MX: there may be an operand of MXFP8. */
-template <bool MX, int SUMS, class COLUMNS>
+template <int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                              const mox_sm90_of_rows &rows, const COLUMNS &factors, const mox_sm90_place &me,
                                              uint32_t *rounds)
@@ -566,7 +489,7 @@ __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, rows, factors, me);
     else
-        mox_sm90_end_act<MX>(sums, front, piece, rows, factors, me, rounds);
+        mox_sm90_end_act(sums, front, piece, rows, factors, me, rounds);
 }
 
 #endif

@@ -31,9 +31,6 @@ __device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args
         mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4);
 }
 
-/* The last chunk may be half a chunk, decoded for e4m3. Others need not count: their producers have no registers for it. */
-template <int ELEMENT> constexpr bool mox_sm90_has_half = MOX_SM90_TO_BYTES(ELEMENT);
-
 /* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
@@ -48,10 +45,7 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
             mox_bulk_prefetch_by(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
-                                 piece.rows * (mox_sm90_has_half<ELEMENT> ?
-                                                   min(ROW_BYTES, args.row_bytes - (begin + lane) * ROW_BYTES) :
-                                                   ROW_BYTES),
-                                 mox_policy_read_once());
+                                 piece.rows * ROW_BYTES, mox_policy_read_once());
         left -= count;
     }
 }
@@ -72,7 +66,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
-    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT) && !mox_sm90_has_half<ELEMENT>; /* half tiles to places of whole ones */
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, MOX_SM90_DECODES(ELEMENT), lane);
@@ -93,7 +87,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         const mox_sm90_piece piece = front->queue[i]; /* read back, it is known to be the same for all lanes */
         if (piece.begin == piece.end)
             return;
-        const uint32_t chunk = piece.rows * ROW_BYTES, all = piece.rows * args.row_bytes;
+        const uint32_t chunk = piece.rows * ROW_BYTES, all = args.chunks * chunk;
         const uint32_t block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         for (int k = piece.begin; k < piece.end; k += together) {
@@ -107,11 +101,9 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                const uint32_t codes =
-                    mox_sm90_has_half<ELEMENT> ? min(chunks * chunk, all - k * chunk) : chunks * chunk;
-                mox_mbarrier_arrive_expect(full, codes + blocks * block);
-                mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, codes, chunk, SPREADS ? 128 * ROW_BYTES : chunk, full,
-                                  policy);
+                mox_mbarrier_arrive_expect(full, chunks * chunk + blocks * block);
+                mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk, SPREADS ? 128 * ROW_BYTES : chunk,
+                                  full, policy);
                 if constexpr (SCALES)
                     mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
                                       blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy);
@@ -167,8 +159,7 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
                 mox_sm90_copy_tokens(args, stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
                                      tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES > 0 && rows > 0)
-                    mox_bulk_copy(stage + (MOX_SM90_DECODES(ELEMENT) ? args.token_scales_at : MOX_SM90_TOKEN_SCALES_AT),
-                                  scales + (uint64_t)k * rows * SCALES, chunks * rows * SCALES * 4, full);
+                    mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);
             }
             mox_sm90_next(&at, args.stages);
         }

@@ -30,9 +30,7 @@ using mox_sm90_widths_narrow = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW>;
 using mox_sm90_widths_narrow_codes = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_CODES>;
 using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
 using mox_sm90_widths_codes = mox_sm90_widths<MOX_SM90_WIDTHS_CODES>;
-using mox_sm90_widths_codes8 = mox_sm90_widths<MOX_SM90_WIDTHS_CODES8>;
 using mox_sm90_widths_bytes = mox_sm90_widths<MOX_SM90_WIDTHS_BYTES>;
-
 
 /* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute
  * what they need before the loop over pieces, and keep it all. So the epilogue reads the kernel's arguments from shared
@@ -99,7 +97,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
         sums[i] = 0.0f;
     if (WIDTHS::narrow && piece.give < 0)
         mox_sm90_ask_rows(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
-    mox_sm90_of_columns<MOX_SM90_DECODES(ELEMENT) && !MOX_SM90_TO_BYTES(ELEMENT), WIDTHS::sums> columns;
+    mox_sm90_of_columns<MOX_SM90_DECODES(ELEMENT), WIDTHS::sums> columns;
     if constexpr (WIDTHS::narrow) /* there are registers for them, and at the end they would come behind the stream of weights */
         columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
     if (piece.take >= 0)
@@ -116,8 +114,7 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
             mox_sm90_load_rows<WIDTHS::narrow>(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
         if constexpr (!WIDTHS::narrow)
             columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
-        mox_sm90_end<MOX_SM90_TO_BYTES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
-                                                 mox_sm90_find_place(), &c->rounds);
+        mox_sm90_end(sums, mox_sm90_find_front(shared), piece, rows, columns, mox_sm90_find_place(), &c->rounds);
     }
 }
 

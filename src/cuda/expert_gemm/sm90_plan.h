@@ -98,7 +98,7 @@ typedef struct mox_sm90_show_args {
     int64_t max_pairs;
     moxie_dtype element; /* F8_E4M3: codes with scales */
     int32_t cols, chunks;
-    int32_t scales, shown, every; /* scales of a chunk; of a row those shown are so many, one of `every` */
+    int32_t shown; /* scales of a row */
     const uint8_t *tiles;
     const float *tile_scales;
     float *to, *to_scales;
@@ -133,10 +133,7 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bo
     case MOXIE_F16: return MOX_SM90_F16;
     case MOXIE_F6_E2M3:
     case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
-    case MOXIE_F4_E2M1:
-        if (bytes)
-            return MOX_SM90_MXFP4_E4M3;
-        return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
+    case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
     case MOXIE_U4B8:
         if (weight->scale == MOXIE_F16)
@@ -146,15 +143,15 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bo
     }
 }
 
-/* What is quantized stays so but where kernels decode to 16 bits: the gather does that too. */
+/* What is quantized stays so but where kernels decode: the gather does that too. */
 static inline bool mox_sm90_decodes_acts(const mox_cuda_expert_gemm_args *a)
 {
-    return a->decoded == 16 && a->act.element != MOXIE_DTYPE_NONE;
+    return a->decoded && a->act.element != MOXIE_DTYPE_NONE;
 }
 
 static inline mox_sm90_element mox_sm90_element_for(const mox_cuda_expert_gemm_args *a)
 {
-    return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && a->decoded != 16);
+    return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
 /* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile.
@@ -164,10 +161,9 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     static const int32_t widths[] = {
         16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
-    const int32_t limit = a->any_bytes      ? MOX_SM90_MOST_BYTES_COLUMNS
-                          : a->decoded == 0 ? MOX_SM90_MOST_COLUMNS
-                          : a->decoded == 8 ? MOX_SM90_MOST_CODES8_COLUMNS
-                                            : MOX_SM90_MOST_CODES_COLUMNS;
+    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS
+                          : a->decoded ? MOX_SM90_MOST_CODES_COLUMNS
+                                       : MOX_SM90_MOST_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = 0;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -182,7 +178,7 @@ static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args
     if (a->fuses & MOX_CUDA_FUSES_ACT)
         return MOX_SM90_ACT_F32;
     if (a->next.kind == MOX_CUDA_OPERAND_CODES)
-        return a->next_quant.scale == MOXIE_F8_E8M0 ? MOX_SM90_ACT_MXFP8 : MOX_SM90_ACT_E4M3;
+        return MOX_SM90_ACT_E4M3;
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
@@ -251,21 +247,9 @@ static inline mox_sm90_acts mox_sm90_acts_of(const mox_cuda_expert_gemm_args *a)
     return c;
 }
 
-/* Of codes that become bytes the layout has two chunks for one of tokens. */
-static inline bool mox_sm90_has_halves(const mox_cuda_expert_gemm_args *a)
-{
-    return mox_sm90_element_for(a) == MOX_SM90_MXFP4_E4M3;
-}
-
-static inline int32_t mox_sm90_chunks_of(const mox_cuda_expert_gemm_args *a)
-{
-    return mox_sm90_has_halves(a) ? (a->tiles.chunks + 1) / 2 : a->tiles.chunks;
-}
-
 static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
-    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_for(a));
     uint8_t *scratch = (uint8_t *)a->scratch;
     g->few = mox_sm90_choices_of(a, MOX_SM90_FEW_PAIRS);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
@@ -276,11 +260,10 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->row_scale_at = a->tiles.row_scale;
     g->bias_at = a->tiles.bias;
     g->tiles = a->tiles.count;
-    g->chunks = mox_sm90_chunks_of(a);
-    g->row_bytes = a->tiles.row_bytes;
+    g->chunks = a->tiles.chunks;
     g->last_rows = a->tiles.last_rows;
     g->scale_bytes = a->tiles.scale_bytes;
-    g->scale_shift = a->tiles.scale_shift - mox_sm90_has_halves(a);
+    g->scale_shift = a->tiles.scale_shift;
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
     g->sixes = mox_sm90_sixes_of(a->weight.element);
     g->bytes = mox_sm90_bytes_of(a->weight.element, g->scale_bytes);
@@ -302,7 +285,6 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->activation = *activation;
     g->expert_of = by_expert ? a->glu.expert_of : NULL;
     g->next_rule = a->next_quant.rule;
-    g->next_scales = scales > 1 ? scales : 1;
     g->next = a->next.values;
     g->next_stride = a->next.stride;
     g->next_scale = a->next.kind == MOX_CUDA_OPERAND_CODES ? a->next.scales : NULL;
@@ -336,9 +318,6 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->a_scale_stride = a->a.scale_cols;
     g->scales = scales;
     g->scale_cols = (int32_t)a->a.scale_cols;
-    while (scales > 0 && g->scale_shift < 31 &&
-           (a->a.scale_cols == 1 || 128 << g->scale_shift < a->a.group_cols * scales))
-        g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
@@ -384,7 +363,7 @@ static inline void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_s
     *p = zero;
     p->element = mox_sm90_element_for(a);
     p->most = mox_sm90_most_of(a);
-    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, mox_sm90_chunks_of(a),
+    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
                                    mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     mox_sm90_fill_gemm(a, &space, &p->gemm);
@@ -426,9 +405,7 @@ static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, con
     s.element = codes ? MOXIE_F8_E4M3 : a->next.dtype;
     s.cols = (int32_t)a->intermediate;
     s.chunks = (int32_t)(a->next.stride * (codes ? 1 : 2) / 128);
-    s.scales = p->gemm.next_scales;
     s.shown = (int32_t)a->next.scale_cols;
-    s.every = (int32_t)(a->next.group_cols * s.scales / 128);
     s.tiles = (const uint8_t *)a->next.values;
     s.tile_scales = codes ? a->next.scales : NULL;
     s.to = a->trace.next;

@@ -8,8 +8,6 @@
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
  *     stage of codes              together x 4096, 6144 or 8192 codes of weights | their scales | together x (rows x 128 tokens)
- *     stage of codes for e4m3     together x 8192 codes of weights | their scales | together x 4 floats a column |
- *                                 together x (rows x 128 tokens)
  *
  * A half tile, 64 rows, leaves the upper half of its codes as it was, and a tile past the last all of them. What is made
  * of that is never stored.
@@ -51,12 +49,9 @@ struct mox_sm90_front {
     uint64_t measured[2];                       /* all who have a part of 128 outputs have left their greatest */
     uint32_t greatest[2][MOX_SM90_MOST_COLUMNS]; /* magnitude of each column, as bits, which are in the same order */
     float2 scales[MOX_SM90_MOST_COLUMNS];       /* and their reciprocals */
-    /* MXFP8 has these of each 32 rows of outputs: mox_sm90_mx_columns of them, of scales the reciprocals alone */
     mox_sm90_entry entries[MOX_SM90_FEW_PAIRS]; /* of few pairs */
     mox_sm90_args args; /* for the epilogue: mox_sm90_find_front() */
 };
-constexpr int mox_sm90_mx_columns = 2 * MOX_SM90_MOST_COLUMNS / 4;
-static_assert(mox_sm90_mx_columns >= MOX_SM90_MOST_CODES8_COLUMNS, "no room for what MXFP8 measures");
 static_assert(sizeof(mox_sm90_front) <= MOX_SM90_FRONT, "the front of the shared memory is too small");
 
 /* Columns of a token tile in a tiled operand. */

@@ -22,20 +22,18 @@
 #define MOX_SM90_WIDTHS_CODES                                                                                          \
     8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 144, 160, 176, 192, 208, 224, 240,              \
         MOX_SM90_MOST_CODES_COLUMNS
-#define MOX_SM90_WIDTHS_CODES8 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, MOX_SM90_MOST_CODES8_COLUMNS
 #define MOX_SM90_WIDTHS_BYTES                                                                                          \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, MOX_SM90_MOST_BYTES_COLUMNS
 
-/* Widths up to which warps multiply by themselves, where weights are decoded to 16 bits. */
+/* Widths up to which warps multiply by themselves, where weights are decoded. */
 #define MOX_SM90_BY_WARP 16
 
 /* The widest that the kernel of an element has. */
 MOX_SM90_FACT mox_sm90_widest(int32_t element)
 {
-    return MOX_SM90_TO_BYTES(element)  ? MOX_SM90_MOST_CODES8_COLUMNS
-           : MOX_SM90_DECODES(element) ? MOX_SM90_MOST_CODES_COLUMNS
-           : element == MOX_SM90_E4M3  ? MOX_SM90_MOST_BYTES_COLUMNS
-                                       : MOX_SM90_MOST_COLUMNS;
+    return MOX_SM90_DECODES(element)  ? MOX_SM90_MOST_CODES_COLUMNS
+           : element == MOX_SM90_E4M3 ? MOX_SM90_MOST_BYTES_COLUMNS
+                                      : MOX_SM90_MOST_COLUMNS;
 }
 
 /* The list that holds tiles of `most` columns, the narrow ones in a kernel of their own; *count of its widths. */
@@ -43,15 +41,15 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 {
     static const int32_t narrow[] = { MOX_SM90_WIDTHS_NARROW }, narrow_codes[] = { MOX_SM90_WIDTHS_NARROW_CODES },
                          wide[] = { MOX_SM90_WIDTHS_WIDE }, codes[] = { MOX_SM90_WIDTHS_CODES },
-                         codes8[] = { MOX_SM90_WIDTHS_CODES8 }, bytes[] = { MOX_SM90_WIDTHS_BYTES };
+                         bytes[] = { MOX_SM90_WIDTHS_BYTES };
     const struct {
         const int32_t *list;
         int32_t count;
-    } lists[] = {
-        { narrow, sizeof narrow / sizeof narrow[0] }, { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
-        { wide, sizeof wide / sizeof wide[0] },       { codes, sizeof codes / sizeof codes[0] },
-        { codes8, sizeof codes8 / sizeof codes8[0] }, { bytes, sizeof bytes / sizeof bytes[0] }
-    };
+    } lists[] = { { narrow, sizeof narrow / sizeof narrow[0] },
+                  { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
+                  { wide, sizeof wide / sizeof wide[0] },
+                  { codes, sizeof codes / sizeof codes[0] },
+                  { bytes, sizeof bytes / sizeof bytes[0] } };
     const int32_t narrowest = mox_sm90_narrow(element),
                   widest = most <= narrowest ? narrowest : mox_sm90_widest(element);
     int32_t i = 0;
@@ -89,9 +87,7 @@ static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *
     const uint32_t codes = (uint32_t)mox_sm90_chunk_bytes(element), scales = (uint32_t)args->scale_bytes;
     const uint32_t together = (uint32_t)mox_sm90_chunks_together(element, args->most), most = (uint32_t)args->most;
     args->together = (int32_t)together;
-    args->token_scales_at = together * (codes + scales);
-    const uint32_t token_scales = MOX_SM90_TO_BYTES(element) ? together * most * 16 : 0;
-    args->tokens_at = MOX_SM90_DECODES(element) ? (args->token_scales_at + token_scales + 1023) / 1024 * 1024
+    args->tokens_at = MOX_SM90_DECODES(element) ? (together * (codes + scales) + 1023) / 1024 * 1024
                                                 : (uint32_t)mox_sm90_tokens_from(element);
     args->stage_bytes = args->tokens_at + together * most * 128;
 }

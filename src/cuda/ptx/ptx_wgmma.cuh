@@ -105,16 +105,6 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #undef MOX_WGMMA_STEP
 #undef MOX_WGMMA_TYPES
 #undef MOX_WGMMA_FLAGS
-
-#define MOX_WGMMA_NAME  mox_wgmma_registers_e4m3
-#define MOX_WGMMA_STEP  "k32"
-#define MOX_WGMMA_TYPES ".f32.e4m3.e4m3"
-#define MOX_WGMMA_FLAGS "1, 1"
-#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_STEP
-#undef MOX_WGMMA_TYPES
-#undef MOX_WGMMA_FLAGS
 #undef MOX_WGMMA_A
 #undef MOX_WGMMA_AB
 #undef MOX_WGMMA_KEEP

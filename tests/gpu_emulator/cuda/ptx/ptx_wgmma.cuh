@@ -82,21 +82,19 @@ template <int N> static inline void mox_wgmma_e4m3(float (&d)[N / 2], uint64_t a
     emulated_mma_shared<N>(d, MOXIE_F8_E4M3, a, b, keep);
 }
 
-/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next; or its 32, of bytes:
- * columns 16 i + 4 (lane % 4) and three more. */
+/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next. */
 template <int N>
 static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, const uint32_t *a, uint64_t b, int keep)
 {
-    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4, each = dtype == MOXIE_F8_E4M3 ? 4 : 2;
+    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4;
     float rows[2][32];
     for (int i = 0; i < 2; i++) {
         const emulated_words &words = emulated_exchange(static_cast<uint64_t>(a[2 * i + 1]) << 32 | a[2 * i]);
         for (int lane = 0; lane < 4; lane++)
             for (int h = 0; h < 2; h++)
-                for (int c = 0; c < each; c++)
-                    rows[h][4 * each * i + each * lane + c] =
-                        mox_device_decode(dtype, static_cast<uint32_t>(words.of[first + lane] >> (32 * h + 32 / each * c)) &
-                                                     ((1u << 32 / each) - 1));
+                for (int c = 0; c < 2; c++)
+                    rows[h][8 * i + 2 * lane + c] =
+                        mox_device_decode(dtype, words.of[first + lane] >> (32 * h + 16 * c) & 0xffff);
     }
     emulated_mma<N>(d, rows, dtype, b, keep);
 }
@@ -104,11 +102,6 @@ static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, 
 template <int N> static inline void mox_wgmma_registers_bf16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
 {
     emulated_mma_registers<N>(d, MOXIE_BF16, a, b, keep);
-}
-
-template <int N> static inline void mox_wgmma_registers_e4m3(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
-{
-    emulated_mma_registers<N>(d, MOXIE_F8_E4M3, a, b, keep);
 }
 
 template <int N> static inline void mox_wgmma_registers_f16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
