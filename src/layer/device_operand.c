@@ -32,8 +32,10 @@ mox_device_form mox_device_form_of(const moxie_plan *plan, const mox_expert_side
         f.group_cols = mox_act_group_cols(quant, f.cols);
         f.scale_cols = mox_ceil_div(f.cols, f.group_cols);
     }
-    f.element_bytes = f.kind == MOX_CUDA_OPERAND_F32 ? 4 : f.kind == MOX_CUDA_OPERAND_NATIVE ? 2 : 1;
     f.tiled = !first && mox_device_fuses(side);
+    if (f.tiled && side->rows.layout == &mox_layout_hopper_codes)
+        f.kind = MOX_CUDA_OPERAND_NATIVE; /* codes have become bf16 */
+    f.element_bytes = f.kind == MOX_CUDA_OPERAND_F32 ? 4 : f.kind == MOX_CUDA_OPERAND_NATIVE ? 2 : 1;
     f.stride = stride_of(&f);
     f.direct =
         first && f.kind == MOX_CUDA_OPERAND_NATIVE && f.stride == f.cols && !(routed && plan->config.routing.on_input);

@@ -420,6 +420,51 @@ static void fused_rows_enqueue_two(void **state)
     test_layer_close(&layer, built, plan);
 }
 
+/* What a run of a layer with such activations enqueues. */
+static void check_log(const test_act_quant *act, const char *log)
+{
+    const test_layer_limits limits = { .tokens = 9,
+                                       .largest = 150,
+                                       .plain_routing = true,
+                                       .no_parallel = true,
+                                       .decoded_acts = true,
+                                       .weight = test_weight_quant_named("mxfp4"),
+                                       .act = act };
+    test_layer layer;
+    moxie_layer *built;
+    moxie_plan *plan;
+    moxie_error error = { 0 };
+    for (uint64_t seed = 39000;; test_layer_free(&layer)) {
+        make_sized(&layer, &limits, &seed);
+        if (layer.args.ids != NULL && layer.config.shared.intermediate == 0)
+            break;
+    }
+    const moxie_options options = cuda_options(&layer);
+    test_layer_build(&layer, &options, &built, &plan);
+    moxie_run_args args = layer.args;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    test_cuda_clear();
+    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_string_equal(test_cuda_log(), log);
+    free(args.workspace);
+    test_layer_close(&layer, built, plan);
+}
+
+/* The first product makes powers of two for W2's activations; other scales take a launch. */
+static void products_quantize_with_powers_of_two(void **state)
+{
+    (void)state;
+    static const char *const mx[] = { "mxfp8", "mxfp8 e5m2", "mxfp8 floor", "mxfp6 e2m3", "mxfp6 e3m2", "mxfp4" };
+    static const char *const others[] = { "fp8 token", "fp8 1x128 ue8m0", "nvfp4 divide", "int8 token" };
+    test_cuda_set_device("sm_90");
+    for (size_t i = 0; i < sizeof mx / sizeof mx[0]; i++)
+        check_log(test_act_quant_named(mx[i]), "permute quant_act expert_gemm_fused expert_gemm_hopper combine ");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        check_log(test_act_quant_named(others[i]),
+                  "permute quant_act expert_gemm_fused quant_act expert_gemm_hopper combine ");
+}
+
 /* The first row of family expert_gemm that a plan shows. */
 static const moxie_plan_step *first_product(const moxie_plan *plan)
 {
@@ -649,6 +694,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(products_quantize_with_powers_of_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failures_come_through, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(simulated_choices_agree, test_cuda_begin, test_cuda_end),

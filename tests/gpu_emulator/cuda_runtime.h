@@ -158,6 +158,10 @@ static inline float __fadd_rn(float a, float b)
 {
     return a + b;
 }
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
 static inline float __fdiv_rn(float a, float b)
 {
     return a / b;

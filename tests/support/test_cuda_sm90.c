@@ -203,7 +203,7 @@ typedef struct gemm_problem {
 static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, double *x)
 {
     const mox_sm90_args *a = p->a;
-    const double factor = a->a_factor != NULL ? (double)a->a_factor[t->row + i] : 1;
+    const double factor = (double)(a->a_factor != NULL ? a->a_factor[t->row + i] : a->a_times);
     for (int64_t k = 0; k < a->chunks * p->per; k++) {
         x[k] = factor * (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, k * p->size));
         if (p->size == 1)
@@ -369,6 +369,40 @@ static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i
     free(scales);
 }
 
+static moxie_dtype element_of(const mox_sm90_acts *acts)
+{
+    static const moxie_dtype elements[] = { MOXIE_F8_E4M3, MOXIE_F8_E5M2, MOXIE_F6_E2M3, MOXIE_F6_E3M2, MOXIE_F4_E2M1 };
+    const uint32_t most = acts->most << acts->shift;
+    for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
+        if (mox_dtype_bits(elements[i]) == acts->bits &&
+            acts->up * mox_load(MOXIE_F32, &most) == mox_format_of(elements[i])->max)
+            return elements[i];
+    fail_msg("no element has %d bits, of which the greatest is %x", acts->bits, acts->most);
+    return MOXIE_DTYPE_NONE;
+}
+
+/* What a gather makes of the codes that a row's activations become. */
+static void put_mx(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
+{
+    const moxie_quant quant = { .element = element_of(&a->next_acts),
+                                .scale = MOXIE_F8_E8M0,
+                                .group_rows = 1,
+                                .group_cols = 32,
+                                .rule = a->next_rule };
+    const mox_act_quantizer quantizer = { .quant = &quant };
+    uint8_t *codes = calloc((size_t)a->next_stride, 1);
+    float *scales = calloc((size_t)a->next_stride / 32, sizeof *scales);
+    mox_sm90_gather_args gather = { .a = codes, .a_scale = scales, .acts = a->next_acts };
+    gather.acts.group = 32;
+    mox_act_quant_row(&quantizer, act, a->rows, codes, scales);
+    for (int64_t k = 0; k < a->next_stride; k++) {
+        const uint16_t number = k < a->rows ? decoded_act(&gather, 0, k) : 0;
+        put(a, t, i, k * 2, &number, 2);
+    }
+    free(codes);
+    free(scales);
+}
+
 static void put_wide(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
 {
     const moxie_dtype dtype = a->output == MOX_SM90_ACT_F16 ? MOXIE_F16 : MOXIE_BF16;
@@ -394,6 +428,8 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
         memcpy(a->out + pair * a->out_stride, act, (size_t)a->rows * 4);
     else if (a->output == MOX_SM90_ACT_E4M3)
         put_quantized(a, t, i, act);
+    else if (a->output == MOX_SM90_ACT_MX)
+        put_mx(a, t, i, act);
     else
         put_wide(a, t, i, act);
 }
@@ -443,6 +479,22 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     return MOXIE_OK;
 }
 
+/* Codes and scales of a pair, and what the operand has that is not theirs. */
+static void show_codes(const mox_sm90_show_args *a, int64_t pair)
+{
+    const mox_act_quantizer quantizer = { .quant = &a->quant };
+    const mox_format *element = mox_format_of(a->quant.element);
+    const float *act = a->act + pair * a->cols;
+    float *to = a->to + pair * a->stride, *scales = a->to_scales + pair * a->shown;
+    uint8_t *codes = calloc((size_t)a->cols, 1);
+    mox_act_quant_row(&quantizer, act, a->cols, codes, scales);
+    for (int64_t k = 0; k < a->cols; k++) {
+        const float code = element->decode(codes[k]), times = scales[k / a->quant.group_cols] * a->times;
+        to[k] = mox_round_to(MOXIE_BF16, code * times) == to[k] ? code : to[k] / times;
+    }
+    free(codes);
+}
+
 static moxie_status show(void *context, const mox_sm90_show_args *a)
 {
     (void)context;
@@ -456,7 +508,9 @@ static moxie_status show(void *context, const mox_sm90_show_args *a)
                 for (int64_t k = 0; k < a->stride; k++)
                     a->to[(t.pair + i) * a->stride + k] =
                         k < a->cols ? mox_load(a->element, a->tiles + tiled_at(&t, a->chunks, i, k * size)) : 0;
-                for (int64_t s = 0; a->to_scales != NULL && s < a->shown; s++)
+                if (a->act != NULL)
+                    show_codes(a, t.pair + i);
+                for (int64_t s = 0; a->tile_scales != NULL && s < a->shown; s++)
                     a->to_scales[(t.pair + i) * a->shown + s] = a->tile_scales[scale_at(&t, a->chunks, i, s)];
             }
         }
@@ -506,7 +560,50 @@ static moxie_status gather_twice(void *context, const mox_sm90_gather_args *a, b
     return MOXIE_OK;
 }
 
-const mox_sm90_ops test_cuda_sm90_ops = { list, gather_twice, test_emulated_gemm, show };
+/* What a product leaves as bf16 of codes has the bytes that its activations in f32 rows, quantized and gathered, give.
+ */
+static void check_mx(const mox_sm90_args *a, const mox_sm90_list *its, const float *act)
+{
+    const mox_sm90_entry *entries = entries_of(its), *last = entries + its->count - 1;
+    const int32_t chunks = (int32_t)(a->next_stride * 2 / 128);
+    mox_sm90_args want = *a;
+    want.next = calloc((size_t)(last->row + (last->tokens + 7) / 8 * 8), (size_t)a->next_stride * 2);
+    for (int32_t e = 0; e < its->count; e++)
+        for (int32_t n = 0; n < entries[e].tiles; n++) {
+            const token_tile t = tile_of(entries + e, n);
+            for (int32_t i = 0; i < t.columns; i++) {
+                put_mx(&want, &t, i, act + (t.pair + i) * a->rows);
+                for (int64_t at = 0; at < chunks * 128; at += 16) {
+                    const int64_t from = tiled_at(&t, chunks, i, at);
+                    assert_memory_equal((const char *)a->next + from, (const char *)want.next + from, 16);
+                }
+            }
+        }
+    free(want.next);
+}
+
+static moxie_status gemm_twice(void *context, mox_sm90_element element, const mox_sm90_args *a, int32_t blocks,
+                               bool dependent)
+{
+    enum { TAG = 100 };
+    own_list own;
+    const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
+    MOX_TRY(test_emulated_gemm(context, element, a, blocks, dependent));
+    if (a->output != MOX_SM90_ACT_MX || its->count == 0)
+        return MOXIE_OK;
+    const mox_sm90_entry *last = entries_of(its) + its->count - 1;
+    mox_sm90_args rows = *a;
+    rows.tag = TAG;
+    rows.output = MOX_SM90_ACT_F32;
+    rows.out_stride = a->rows;
+    rows.out = calloc((size_t)(last->pair + last->tokens), (size_t)a->rows * sizeof *rows.out);
+    MOX_TRY(test_emulated_gemm(context, element, &rows, blocks, dependent));
+    check_mx(a, its, rows.out);
+    free(rows.out);
+    return MOXIE_OK;
+}
+
+const mox_sm90_ops test_cuda_sm90_ops = { list, gather_twice, gemm_twice, show };
 #else
 const mox_sm90_ops test_cuda_sm90_ops = { list, gather, gemm, show };
 #endif

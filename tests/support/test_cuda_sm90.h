@@ -11,7 +11,8 @@
 extern const mox_sm90_ops test_cuda_sm90_ops;
 
 /* The gemm among them where MOX_TEST_EMULATED is defined: the kernel's own source (gpu_emulator/emulated_gemm.cpp).
- * What that of a gather by a list leaves is compared with the plain one's. */
+ * What that of a gather by a list leaves is compared with the plain one's, and what a product leaves of codes as bf16
+ * with what both make of its activations. */
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -11,9 +11,10 @@
  *                      (class W16), by as many: bf16 where their scales are, f16 where those are
  *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
  * its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to the factors of tokens
- *     ..._acts_glu     that for W13, with the activation, in f32 rows
- *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type, or e4m3
- *                      with a scale for every 128 columns
+ *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
+ *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
+ *                      power of two for every 32, as a gather would make bf16 of them
+ *     ..._acts_act     ..._acts for W13, with the activation, in f32 rows, for whatever else W2's operand may be
  *
  * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
  * instruction adds, where the contract has fp32: those rows are of class TOL.
@@ -22,6 +23,8 @@
 #include "cuda/expert_gemm/sm90_plan.h"
 #include "pack/hopper.h"
 #include "quant/act_rules.h"
+
+enum { MX_GROUP = 32 };
 
 static const char *name_of(const mox_expert_gemm_problem *problem)
 {
@@ -164,14 +167,20 @@ static bool is_fp8_chunks(const moxie_quant *act)
            act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
 }
 
+/* With a power of two for every 32. */
+static bool is_mx(const moxie_quant *act)
+{
+    return mox_act_quant_rule(act) == MOX_ACT_MX_GROUP && act->group_cols == MX_GROUP;
+}
+
 static bool is_first(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     return (problem->projection == MOX_W13 && problem->next != NULL) ||
            mox_refuse(why, "", "ends with the activation, which follows the first product");
 }
 
-/* What the epilogue of a fused row makes of its activations. */
-static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
+/* What the epilogue of a fused row makes of its activations, of one that decodes or another. */
+static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox_refusal *why)
 {
     const moxie_quant *next = problem->next;
     if (!is_first(problem, why))
@@ -180,10 +189,13 @@ static bool admit_next(const mox_expert_gemm_problem *problem, mox_refusal *why)
         return is_wide(problem->dtype) || mox_refuse(why, "choose activations of bf16 or f16",
                                                      "leaves w2's operand in 16 bits, the layer's activations are %s",
                                                      mox_quant_dtype_name(problem->dtype));
-    if (!is_fp8_chunks(next))
-        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128",
-                          "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
-    return true;
+    if (decoded)
+        return is_mx(next) ||
+               mox_refuse(why, "quantize them with powers of two for every 32 columns",
+                          "leaves w2's operand in 16 bits, or codes with a power of two for every 32 columns");
+    return is_fp8_chunks(next) ||
+           mox_refuse(why, "quantize them to f8_e4m3 in groups of 128",
+                      "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
 }
 
 #define ADMIT(id, admits)                                                                                              \
@@ -199,12 +211,14 @@ ADMIT(sm90_codes, admit_decoded(problem, true, why))
 ADMIT(sm90_ints, admit_decoded(problem, false, why))
 ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
 ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
-ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && is_first(problem, why))
-ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && is_first(problem, why))
-ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, why))
-ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, why))
-ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, why))
-ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, why))
+ADMIT(sm90_codes_acts_act, admit_acts(problem, true, why) && is_first(problem, why))
+ADMIT(sm90_ints_acts_act, admit_acts(problem, false, why) && is_first(problem, why))
+ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, false, why))
+ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, false, why))
+ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, true, why))
+ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, true, why))
+ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && admit_next(problem, true, why))
+ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && admit_next(problem, true, why))
 
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
@@ -240,7 +254,9 @@ SCRATCH_BYTES(sm90_codes, false)
 SCRATCH_BYTES(sm90_codes_glu, false)
 SCRATCH_BYTES(sm90_codes_acts, false)
 SCRATCH_BYTES(sm90_codes_acts_glu, false)
+SCRATCH_BYTES(sm90_codes_acts_act, false)
 SCRATCH_BYTES(sm90_ints, false)
 SCRATCH_BYTES(sm90_ints_glu, false)
 SCRATCH_BYTES(sm90_ints_acts, false)
 SCRATCH_BYTES(sm90_ints_acts_glu, false)
+SCRATCH_BYTES(sm90_ints_acts_act, false)

@@ -6,10 +6,38 @@
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
 #include "cuda/expert_gemm/sm90_plan.h"
+#include "quant/act_rules.h"
 
 namespace {
 
 constexpr int THREADS = 256;
+
+/* What activation x is as a code, if that is what the operand holds; else what that holds. */
+__device__ float shown_of(const mox_sm90_show_args &args, float x, float scale, float held)
+{
+    const float most = mox_device_largest(args.quant.element), times = scale * args.times;
+    const float code = mox_device_decode(args.quant.element,
+                                         mox_device_encode(args.quant.element, mox_act_clamp(x / scale, most)));
+    return mox_device_round_to(MOXIE_BF16, code * times) == held ? code : held / times;
+}
+
+/* Codes and scales of activations that the operand holds as bf16, a thread a group; `to` has what it holds. */
+__device__ void show_groups(const mox_sm90_show_args &args, int64_t pair, float *to)
+{
+    const float *act = args.act + pair * args.cols;
+    for (int64_t g = threadIdx.x; g < args.shown; g += THREADS) {
+        const int64_t first = g * args.quant.group_cols, left = args.cols - first;
+        const int64_t end = first + (left < args.quant.group_cols ? left : args.quant.group_cols);
+        float amax = 0.0f;
+        for (int64_t k = first; k < end; k++)
+            amax = mox_act_larger(amax, act[k]);
+        const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(args.quant.element), mox_act_finite(amax));
+        const float scale = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
+        args.to_scales[pair * args.shown + g] = scale;
+        for (int64_t k = first; k < end; k++)
+            to[k] = shown_of(args, act[k], scale, to[k]);
+    }
+}
 
 /* A block a pair: its entry, its place in the entry's token tiles, then number by number. */
 __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90_show_args args)
@@ -35,6 +63,11 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
         const int64_t chunk = k * size / 128, in = k * size % 128;
         const uint8_t *at = args.tiles + (first * args.chunks + chunk * rows + i) * 128 + ((in / 16 ^ (i & 7)) << 4) + in % 16;
         args.to[pair * args.stride + k] = k < args.cols ? mox_device_load(args.element, at, 0) : 0.0f;
+    }
+    if (args.act != nullptr) {
+        __syncthreads();
+        show_groups(args, pair, args.to + pair * args.stride);
+        return;
     }
     for (int s = threadIdx.x; args.to_scales != nullptr && s < args.shown; s += THREADS)
         args.to_scales[static_cast<int64_t>(pair) * args.shown + s] =
@@ -101,5 +134,7 @@ LAUNCH(sm90_wide_glu)
 LAUNCH(sm90_bytes_glu)
 LAUNCH(sm90_codes_glu)
 LAUNCH(sm90_codes_acts_glu)
+LAUNCH(sm90_codes_acts_act)
 LAUNCH(sm90_ints_glu)
 LAUNCH(sm90_ints_acts_glu)
+LAUNCH(sm90_ints_acts_act)

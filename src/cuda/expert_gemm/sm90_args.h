@@ -25,7 +25,8 @@
  * tensor cores) on the width of the token tile.
  *
  * Tokens come as a tiled operand: token tile by token tile, chunk by chunk, just as a bulk copy brings it to shared
- * memory. W13 with its activation leaves W2's operand so; rows are gathered into one.
+ * memory. W13 with its activation leaves W2's operand so, quantized with powers of two what a gather would make of the
+ * codes; rows are gathered into one.
  *
  *     tile of w columns (a multiple of 8), first row r:   codes at r * chunks * 128 + k * w * 128 for chunk k, row i in
  * it at 128 i, swizzled; scales of 8-bit elements, f32, one for a chunk's 128 columns: at r * chunks + k * w + i
@@ -182,15 +183,15 @@ typedef struct mox_sm90_list_args {
     int32_t multiprocessors;
 } mox_sm90_list_args;
 
-/* Codes of activations that are gathered as bf16, which holds each times its group's scale. What it does not hold, the
- * scale of a whole row or a global one, is left to the row's factor; so is a power of two, by which scales that are
- * powers of two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
+/* Codes of activations that become bf16, which holds each times its group's scale. What it does not hold, the scale of
+ * a whole row or a global one, is left to the row's factor; so is a power of two, by which scales that are powers of
+ * two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
  */
 typedef struct mox_sm90_acts {
     int32_t bits;  /* of a code; 0: there are none, rows are gathered as they are */
     int32_t shift; /* a code's magnitude turned left by so many is an f32, */
     float up;      /* times this its value, */
-    uint32_t most; /* and past this no number; */
+    uint32_t most; /* past this it is no number, where there are such codes; */
     int32_t group; /* columns of a scale, a multiple of 8; 0: all */
     float times;   /* scales of groups are multiplied by this, a power of two, */
     float factor;  /* and so rows by this */
@@ -235,7 +236,8 @@ typedef enum mox_sm90_output {
     MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
     MOX_SM90_ACT_BF16,     /* next[p, i], rounded once; zero up to next_stride */
     MOX_SM90_ACT_F16,
-    MOX_SM90_ACT_E4M3 /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
+    MOX_SM90_ACT_E4M3, /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
+    MOX_SM90_ACT_MX    /* next[p, i], codes with a power of two for every 32 by that rule, as next_acts makes bf16 */
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
@@ -258,13 +260,15 @@ typedef struct mox_sm90_args {
     /* tokens: a tiled operand */
     const uint8_t *a;
     const float *a_scale;  /* of 8-bit elements */
-    const float *a_factor; /* [rows of the tiled operand] sums of its columns are multiplied by; NULL: by nothing */
+    const float *a_factor; /* [rows of the tiled operand] sums of its columns are multiplied by; NULL: all by a_times */
+    float a_times;
     /* between blocks */
     uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
     uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
     /* what becomes of it */
     int32_t output;
     int32_t next_rule;           /* moxie_scale_rule of next's scales */
+    mox_sm90_acts next_acts;     /* of MOX_SM90_ACT_MX */
     moxie_activation activation; /* its arrays in device memory */
     const int64_t *expert_of;    /* [slots] global expert, for those; NULL when it has none */
     float *out;

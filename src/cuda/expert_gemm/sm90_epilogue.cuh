@@ -4,7 +4,7 @@
  * accumulators:
  *
  *     rows     row scale, column's factor, bias -> out: the eight lanes of a column write 32 bytes
- *     act      the same, act(gate, up) in place of the gates -> the operand of W2
+ *     act      the same, act(gate, up) in place of the gates -> the operand of W2, in 16 bits or 8
  *
  * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is a
  * column of the output: a warp turns its outputs around, 8 by 8, from register to register, and writes 16 bytes a token
@@ -14,7 +14,8 @@
  * DRAM's queue for as long as 20 us.
  *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
- * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile.
+ * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile. Powers of two are
+ * for 32 neighbours, which are a warpgroup's own, of a gated product all that it has.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -112,12 +113,12 @@ template <bool HAS, int SUMS> struct mox_sm90_of_columns {
         for (int i = 0; i < COUNT; i++)
             factor[i] = args.a_factor != nullptr && 32 * i + lane < piece.columns ?
                             __ldcg(args.a_factor + piece.row + 32 * i + lane) :
-                            1.0f;
+                            args.a_times;
     }
 
     __device__ __forceinline__ void apply(float (&sums)[SUMS], const mox_sm90_args &args, int columns, int lane) const
     {
-        if (args.a_factor == nullptr)
+        if (args.a_factor == nullptr && args.a_times == 1.0f)
             return;
 #pragma unroll
         for (int j = 0; j < SUMS / 4; j++) {
@@ -446,9 +447,104 @@ __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], 
     }
 }
 
+/* ---- powers of two --------------------------------------------------------------------------------------------- */
+
+/* Columns that are measured at a time: a thread of a warpgroup has one, and four groups of 32 outputs fit the front. */
+constexpr int mox_sm90_mx_columns = 128;
+static_assert(sizeof mox_sm90_front::greatest >= 16 * mox_sm90_mx_columns, "no room for what groups of 32 measure");
+static_assert(sizeof mox_sm90_front::scales >= 16 * mox_sm90_mx_columns, "no room for the scales of groups of 32");
+
+/* Where `greatest` and `scales` have those of group `part` of the block's. */
+__device__ __forceinline__ uint32_t *mox_sm90_mx_greatest(mox_sm90_front *front, int part)
+{
+    return front->greatest[0] + part * mox_sm90_mx_columns;
+}
+
+__device__ __forceinline__ uint32_t *mox_sm90_mx_scales(mox_sm90_front *front, int part)
+{
+    return (uint32_t *)front->scales + part * mox_sm90_mx_columns;
+}
+
+/* What rounding to an element depends on, and what NaN becomes. */
+struct mox_sm90_rounding {
+    float most, nan;
+    uint32_t least, beyond; /* bits: of the least normal number; added, of a number's 2^n, of what rounds it */
+};
+
+__device__ __forceinline__ mox_sm90_rounding mox_sm90_rounding_of(const mox_sm90_acts &acts)
+{
+    const float most = __fmul_rn(__uint_as_float(acts.most << acts.shift), acts.up);
+    return { most, acts.bits == 8 ? __uint_as_float(0x7fffffff) : most, __float_as_uint(acts.up) - (126u << 23),
+             (uint32_t)acts.shift << 23 | 0x400000 };
+}
+
+/* The element nearest to x, ties to even, with the sign of x: added to 3 * 2^(n + shift - 1), x has just the places left that an
+ * element of its size 2^n has. */
+__device__ __forceinline__ float mox_sm90_round(const mox_sm90_rounding &to, float x)
+{
+    const float any = mox_bound_magnitude(x, to.most), bounded = any == any ? any : to.nan;
+    const uint32_t power = max(__float_as_uint(bounded) & 0x7f800000, to.least);
+    const float large = __uint_as_float(power + to.beyond);
+    return copysignf(__fsub_rn(__fadd_rn(bounded, large), large), bounded);
+}
+
+/* Scales by the rule of quant/act_quant.c for each 32 of the outputs that this warpgroup has, of up to 128 columns, by a thread
+ * a column: the scale is the high half of a word, its reciprocal the low half. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
+                                                  float most, int part, int columns, const mox_sm90_place &me)
+{
+    uint32_t *greatest = mox_sm90_mx_greatest(front, part);
+    mox_sm90_each_greatest(sums, args.gated, columns, me.lane,
+                           [=](int column, uint32_t bits) { mox_shared_max(greatest + column, bits); });
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+    const int parts = args.gated ? 1 : 2;
+    for (int i = me.group * parts; i < (me.group + 1) * parts && me.thread < columns; i++) {
+        uint32_t *amax = mox_sm90_mx_greatest(front, i) + me.thread;
+        const int e = mox_scale_exponent(args.next_rule, most, fminf(__uint_as_float(*amax), FLT_MAX));
+        *amax = 0;
+        mox_sm90_mx_scales(front, i)[me.thread] =
+            mox_convert_bf16x2(mox_f8_e8m0_decode((uint32_t)(127 - e)), mox_f8_e8m0_decode((uint32_t)(127 + e)));
+    }
+    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+}
+
+/* Outputs become what a gather makes of their codes, operation by operation (sm90_acts.cuh). */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_quantize_mx(float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
+                                                     int columns, const mox_sm90_place &me)
+{
+    constexpr int EACH = SUMS < mox_sm90_mx_columns / 2 ? SUMS : mox_sm90_mx_columns / 2;
+    const mox_sm90_rounding to = mox_sm90_rounding_of(args.next_acts);
+    const float times = args.next_acts.times;
+    const int part = args.gated ? me.group : 2 * me.group + me.warp / 2, halves = args.gated ? 1 : 2;
+#pragma unroll
+    for (int first = 0; first < SUMS; first += EACH) {
+        if (2 * first >= columns)
+            break;
+        float(&some)[EACH] = reinterpret_cast<float(&)[EACH]>(sums[first]);
+        mox_sm90_scale_mx(some, args, front, to.most, part, min(columns - 2 * first, 2 * EACH), me);
+        const uint2 *scales = (const uint2 *)mox_sm90_mx_scales(front, part) + me.lane % 4; /* of two columns */
+#pragma unroll
+        for (int j = 0; j < EACH / 4; j++) {
+            if (2 * first + 8 * j >= columns)
+                break;
+            const uint2 words = scales[4 * j];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t word = i % 2 == 0 ? words.x : words.y;
+                const float scale = __fmul_rn(__uint_as_float(word & 0xffff0000), times);
+                if (i / 2 < halves)
+                    some[4 * j + i] =
+                        __fmul_rn(mox_sm90_round(to, __fmul_rn(some[4 * j + i], __uint_as_float(word << 16))), scale);
+            }
+        }
+    }
+}
+
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-template <int SUMS, class COLUMNS>
+template <bool DECODES, int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                                  const mox_sm90_of_rows &rows, const COLUMNS &factors,
                                                  const mox_sm90_place &me, uint32_t *rounds)
@@ -466,22 +562,25 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
         mox_sm90_store_f32(sums, args, piece, spot, me.lane);
         return;
     }
-    if (args.output == MOX_SM90_ACT_E4M3) {
+    if (!DECODES && args.output == MOX_SM90_ACT_E4M3) {
         const uint32_t round = (*rounds)++;
         mox_sm90_measure(sums, args, front, round, piece.columns, me.lane);
         mox_sm90_scale(args, front, piece, round, me);
     }
+    if (DECODES && args.output == MOX_SM90_ACT_MX)
+        mox_sm90_quantize_mx(sums, args, front, piece.columns, me);
 #pragma unroll
     for (int h = 0; h < 2; h++)
         if (h < halves) {
-            if (args.output == MOX_SM90_ACT_E4M3)
+            if (!DECODES && args.output == MOX_SM90_ACT_E4M3)
                 mox_sm90_store_codes(sums, args, front, piece, spot, h, me.lane);
             else
                 mox_sm90_store_wide(sums, args, piece, spot, h, me.lane);
         }
 }
 
-template <int SUMS, class COLUMNS>
+/* DECODES: so does the next product, which then reads 16 bits, whatever they were. */
+template <bool DECODES, int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
                                              const mox_sm90_of_rows &rows, const COLUMNS &factors, const mox_sm90_place &me,
                                              uint32_t *rounds)
@@ -489,7 +588,7 @@ __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, rows, factors, me);
     else
-        mox_sm90_end_act(sums, front, piece, rows, factors, me, rounds);
+        mox_sm90_end_act<DECODES>(sums, front, piece, rows, factors, me, rounds);
 }
 
 #endif

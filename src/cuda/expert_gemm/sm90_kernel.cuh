@@ -114,7 +114,8 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
             mox_sm90_load_rows<WIDTHS::narrow>(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
         if constexpr (!WIDTHS::narrow)
             columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
-        mox_sm90_end(sums, mox_sm90_find_front(shared), piece, rows, columns, mox_sm90_find_place(), &c->rounds);
+        mox_sm90_end<MOX_SM90_DECODES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
+                                                mox_sm90_find_place(), &c->rounds);
     }
 }
 

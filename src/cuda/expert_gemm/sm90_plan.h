@@ -92,13 +92,17 @@ enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 }
 
 /* ---- one product ----------------------------------------------------------------------------------------------- */
 
-/* The operand of W2 as numbers [pairs, stride] and scales [pairs, shown], for those who look at a run. */
+/* The operand of W2 as numbers [pairs, stride] and scales [pairs, shown], for those who look at a run. Codes that have
+ * become bf16 are found again from what was quantized, `act`; where the operand holds anything else, that is shown. */
 typedef struct mox_sm90_show_args {
     const mox_sm90_list *list;
     int64_t max_pairs;
     moxie_dtype element; /* F8_E4M3: codes with scales */
     int32_t cols, chunks;
     int32_t shown; /* scales of a row */
+    moxie_quant quant;
+    float times;      /* of mox_sm90_acts */
+    const float *act; /* [pairs, cols]; NULL: codes and scales, or unquantized */
     const uint8_t *tiles;
     const float *tile_scales;
     float *to, *to_scales;
@@ -179,6 +183,8 @@ static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args
         return MOX_SM90_ACT_F32;
     if (a->next.kind == MOX_CUDA_OPERAND_CODES)
         return MOX_SM90_ACT_E4M3;
+    if (a->next_quant.element != MOXIE_DTYPE_NONE)
+        return MOX_SM90_ACT_MX;
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
@@ -223,27 +229,27 @@ static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scal
     return b;
 }
 
-/* What a gather makes bf16 of. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3 that E2M1 is
- * multiplied by; the scale of a row it does not. */
-static inline mox_sm90_acts mox_sm90_acts_of(const mox_cuda_expert_gemm_args *a)
+/* What codes of an operand become as bf16. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3
+ * that E2M1 is multiplied by; the scale of a row it does not. */
+static inline mox_sm90_acts mox_sm90_acts_of(const moxie_quant *act, const mox_cuda_operand *operand)
 {
     const mox_sm90_acts e4m3 = { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 };
     mox_sm90_acts c = e4m3;
-    switch (a->act.element) {
+    switch (act->element) {
     case MOXIE_F8_E5M2: c.shift = 21, c.up = 0x1p112f, c.most = 0x7b; break;
-    case MOXIE_F6_E2M3: c.bits = 6, c.shift = 20, c.up = 0x1p126f; break;
-    case MOXIE_F6_E3M2: c.bits = 6, c.shift = 21, c.up = 0x1p124f; break;
-    case MOXIE_F4_E2M1: c.bits = 4, c.shift = 22, c.up = 0x1p126f; break;
+    case MOXIE_F6_E2M3: c.bits = 6, c.shift = 20, c.up = 0x1p126f, c.most = 0x1f; break;
+    case MOXIE_F6_E3M2: c.bits = 6, c.shift = 21, c.up = 0x1p124f, c.most = 0x1f; break;
+    case MOXIE_F4_E2M1: c.bits = 4, c.shift = 22, c.up = 0x1p126f, c.most = 0x7; break;
     case MOXIE_I8: c.integer = 1; break;
     default: break;
     }
-    c.group = a->a.scale_cols > 1 ? (int32_t)a->a.group_cols : 0;
-    if (a->act.scale != MOXIE_F8_E4M3) {
-        c.times = a->act.rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
+    c.group = operand->scale_cols > 1 ? (int32_t)operand->group_cols : 0;
+    if (act->scale != MOXIE_F8_E4M3) {
+        c.times = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
         c.factor = 1 / c.times;
     }
-    c.global = a->a.global;
-    c.global_divides = a->a.global_kind == MOXIE_GLOBAL_DIVIDE;
+    c.global = operand->global;
+    c.global_divides = operand->global_kind == MOXIE_GLOBAL_DIVIDE;
     return c;
 }
 
@@ -271,6 +277,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.values;
     g->a_scale = a->a.scales;
+    g->a_times = mox_sm90_decodes_acts(a) ? mox_sm90_acts_of(&a->act, &a->a).factor : 1;
     g->state = (uint64_t *)(void *)(scratch + space->state);
     g->tag = first ? MOX_SM90_TAG_W13 : MOX_SM90_TAG_W2;
     g->output = (int32_t)mox_sm90_output_of(a);
@@ -285,6 +292,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->activation = *activation;
     g->expert_of = by_expert ? a->glu.expert_of : NULL;
     g->next_rule = a->next_quant.rule;
+    g->next_acts = mox_sm90_acts_of(&a->next_quant, &a->next);
     g->next = a->next.values;
     g->next_stride = a->next.stride;
     g->next_scale = a->next.kind == MOX_CUDA_OPERAND_CODES ? a->next.scales : NULL;
@@ -326,7 +334,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     p->gemm.a_scale = g->to_scale;
     if (!decodes)
         return;
-    g->acts = mox_sm90_acts_of(a);
+    g->acts = mox_sm90_acts_of(&a->act, &a->a);
     g->to_factor = (float *)(void *)(scratch + space->tile_factors);
     p->gemm.a_factor = g->to_factor;
 }
@@ -398,18 +406,21 @@ static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, co
 static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
                                          const mox_sm90_ops *ops, void *context)
 {
-    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES;
+    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES, mx = p->gemm.output == MOX_SM90_ACT_MX;
     mox_sm90_show_args s;
     s.list = p->gemm.list;
     s.max_pairs = a->max_pairs;
-    s.element = codes ? MOXIE_F8_E4M3 : a->next.dtype;
+    s.element = codes ? MOXIE_F8_E4M3 : mx ? MOXIE_BF16 : a->next.dtype;
     s.cols = (int32_t)a->intermediate;
     s.chunks = (int32_t)(a->next.stride * (codes ? 1 : 2) / 128);
     s.shown = (int32_t)a->next.scale_cols;
+    s.quant = a->next_quant;
+    s.times = p->gemm.next_acts.times;
+    s.act = mx ? a->trace.act : NULL;
     s.tiles = (const uint8_t *)a->next.values;
     s.tile_scales = codes ? a->next.scales : NULL;
     s.to = a->trace.next;
-    s.to_scales = codes ? a->trace.next_scales : NULL;
+    s.to_scales = codes || mx ? a->trace.next_scales : NULL;
     s.stride = a->trace.next_stride;
     return ops->show(context, &s);
 }

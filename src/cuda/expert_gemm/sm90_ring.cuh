@@ -45,7 +45,7 @@ struct mox_sm90_front {
     uint64_t full[MOX_SM90_MOST_STAGES], empty[MOX_SM90_MOST_STAGES];
     uint64_t queue_full[MOX_SM90_QUEUE], queue_empty[MOX_SM90_QUEUE];
     mox_sm90_piece queue[MOX_SM90_QUEUE];
-    /* quantizing; a round is a tile, even or odd */
+    /* quantizing; a round is a tile, even or odd (groups of 32 have their own ways: mox_sm90_scale_mx()) */
     uint64_t measured[2];                       /* all who have a part of 128 outputs have left their greatest */
     uint32_t greatest[2][MOX_SM90_MOST_COLUMNS]; /* magnitude of each column, as bits, which are in the same order */
     float2 scales[MOX_SM90_MOST_COLUMNS];       /* and their reciprocals */
