@@ -468,7 +468,7 @@ __device__ __forceinline__ uint32_t *mox_sm90_mx_scales(mox_sm90_front *front, i
 /* What rounding to an element depends on, and what NaN becomes. */
 struct mox_sm90_rounding {
     float most, nan;
-    uint32_t least, beyond; /* bits: of the least normal number; added, of a number's 2^n, of what rounds it */
+    uint32_t least, beyond; /* bits of the least normal number; what is added to those of 2^n for the one that rounds */
 };
 
 __device__ __forceinline__ mox_sm90_rounding mox_sm90_rounding_of(const mox_sm90_acts &acts)
@@ -478,8 +478,8 @@ __device__ __forceinline__ mox_sm90_rounding mox_sm90_rounding_of(const mox_sm90
              (uint32_t)acts.shift << 23 | 0x400000 };
 }
 
-/* The element nearest to x, ties to even, with the sign of x: added to 3 * 2^(n + shift - 1), x has just the places left that an
- * element of its size 2^n has. */
+/* The element nearest to x, ties to even, with the sign of x: added to 3 * 2^(n + shift - 1), x has just the places left that
+ * an element of its size 2^n has. */
 __device__ __forceinline__ float mox_sm90_round(const mox_sm90_rounding &to, float x)
 {
     const float any = mox_bound_magnitude(x, to.most), bounded = any == any ? any : to.nan;
