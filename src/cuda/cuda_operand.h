@@ -9,10 +9,11 @@
  *              product the hidden states themselves where they are so, and nothing is copied
  *     CODES    quantized: one code a byte, stride a multiple of 16, padding zero
  *   tiled: NATIVE or CODES, not in rows but token tile by token tile as sm90_args.h draws it, stride a multiple of 128
- *   bytes, a scale for every 128 columns: what a row that fuses the activation leaves for the second product. NATIVE
- * that is quantized is bf16, codes times scales, which then are nowhere else scales [rows, scale_cols] f32, one per
- * group_cols columns; NULL when not quantized global [rows] f32, applied to a finished sum by `global_kind`; NULL when
- * there is none
+ *   bytes, a scale for every 128 columns: what a row that fuses the activation leaves for the second product. Quantized
+ *   NATIVE is codes times scales in bf16, and there are no scales beside it
+ *
+ *   scales [rows, scale_cols] f32, one per group_cols columns; NULL when not quantized
+ *   global [rows] f32, applied to a finished sum by `global_kind`; NULL when there is none
  */
 #ifndef MOX_CUDA_CUDA_OPERAND_H
 #define MOX_CUDA_CUDA_OPERAND_H

@@ -20,8 +20,12 @@
 #define __device__
 #define __host__
 #define __global__
-#define __shared__
 #define __grid_constant__
+#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may have memory of their functions */
+#define __shared__ static
+#else
+#define __shared__
+#endif
 #define __launch_bounds__(...)
 #define __align__(n)    __attribute__((aligned(n)))
 #define __forceinline__ inline

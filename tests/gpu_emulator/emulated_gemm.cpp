@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulated_gemm.cpp - the product of sm90_plan.h's operations, and the gather by a list, by the emulator.
+ * emulated_gemm.cpp - operations of sm90_plan.h by the emulator: the list, the gather, the product.
  */
 #include "cuda/expert_gemm/sm90_plan.h"
 #include "test_cuda_sm90.h"
@@ -10,6 +10,12 @@ extern "C" moxie_status test_emulated_gemm(void *context, mox_sm90_element eleme
 {
     (void)context;
     return mox_sm90_launch_gemm(element, args, blocks, dependent, nullptr) == 0 ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED;
+}
+
+extern "C" moxie_status test_emulated_list(void *context, const mox_sm90_list_args *args, bool dependent)
+{
+    (void)context;
+    return mox_sm90_launch_list(args, dependent, nullptr) == 0 ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED;
 }
 
 extern "C" moxie_status test_emulated_gather(void *context, const mox_sm90_gather_args *args, bool dependent)

@@ -5,10 +5,10 @@
  *
  * A row may do more than its product:
  *     MOX_CUDA_FUSES_GLU   a row for W13 that applies the activation and makes the operand of W2 (rounded or quantized,
- *                          in the kind that the row for W2 reads or gathers its rows to); the plan then has no glu and
- * no second quant_act step MOX_CUDA_FUSES_ACT   a row for W13 that applies the activation and leaves its f32 rows: no
- * glu, but a quant_act Rows whose layout is not "rowmajor" come in pairs for both products, since a record has one
- * layout.
+ *                          in the kind that the row for W2 reads or gathers its rows to): no glu, no second quant_act
+ *     MOX_CUDA_FUSES_ACT   a row for W13 that applies the activation and leaves its f32 rows: no glu, but a quant_act
+ *
+ * Rows whose layout is not "rowmajor" come in pairs for both products, since a record has one layout.
  *
  * To add a row: a line in cuda_expert_gemm.def, its admit() and scratch_bytes() in C (declared below from the list),
  * its launcher mox_cuda_expert_gemm_<name>_launch() in a .cu file of this folder. The harness and the bench follow.

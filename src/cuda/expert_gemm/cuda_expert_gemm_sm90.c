@@ -10,7 +10,8 @@
  *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
  *                      (class W16), by as many: bf16 where their scales are, f16 where those are
  *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
- * its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to the factors of tokens
+ *                      its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to
+ *                      the factors of tokens
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
  *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
  *                      power of two for every 32, as a gather would make bf16 of them
