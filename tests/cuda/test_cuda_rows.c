@@ -162,8 +162,8 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
 static void permutes(void **state)
 {
     (void)state;
-    static const int64_t pairs[] = { 0,    1,    31,   33,   64,    255,   256,   257,   2048,
-                                     2049, 8191, 8192, 8193, 40000, 65536, 65544, 300000 };
+    static const int64_t pairs[] = { 0,    1,    31,   33,   64,   255,  256,   257,   1023,  1024,  1025,
+                                     2047, 2048, 2049, 8191, 8192, 8193, 40000, 65536, 65544, 300000 };
     static const int64_t slots[] = { 1, 2, 33, 256, 1024 };
     for (int32_t row = 0; row < MOX_CUDA_ROWS_permute; row++)
         for (int i = 0; i < COUNT(pairs) * COUNT(slots) * WAYS; i++)

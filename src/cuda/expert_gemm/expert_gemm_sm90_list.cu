@@ -57,7 +57,7 @@ __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, in
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const int slot = id[i] >= 0 && id[i] < choices.experts ? slot_of[id[i]] : -1;
+        const int slot = mox_sm90_slot_of(choices, slot_of, id[i]);
         if (slot >= 0)
             atomicAdd(counts + slot, 1);
     }

@@ -22,6 +22,12 @@ __device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)
     return mine;
 }
 
+/* Of a choice; -1: none. `slot_of` is that of the choices, or a copy. */
+__device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_choices &choices, const int32_t *slot_of, int id)
+{
+    return id >= 0 && id < choices.experts ? slot_of[id] : -1;
+}
+
 /* Fills entries[x], room for MOX_SM90_FEW_PAIRS, in the order of slots, with y token tiles; returns both. By a whole warp;
  * entries are in shared memory. */
 __device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, int most, mox_sm90_entry *entries, int lane)
@@ -31,7 +37,7 @@ __device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, i
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int p = 32 * r + lane, id = p < few.pairs ? few.ids[p] : -1;
-        slot[r] = id >= 0 && id < few.experts ? few.slot_of[id] : -1;
+        slot[r] = mox_sm90_slot_of(few, few.slot_of, id);
         entries[p].tokens = entries[p].padding[0] = 0;
     }
     __syncwarp();
