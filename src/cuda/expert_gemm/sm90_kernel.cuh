@@ -11,7 +11,8 @@
  *
  * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token tiles
  * have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first time waits
- * for DRAM.
+ * for DRAM. In it, where weights are decoded, tiles of the first width have code of their own from end to end: of code that
+ * is there for more columns few lines run, each far from the one before, and each is waited for (1.1 us a tile, 0.5 so).
  */
 #ifndef MOX_CUDA_SM90_KERNEL_CUH
 #define MOX_CUDA_SM90_KERNEL_CUH
@@ -25,7 +26,24 @@ template <int... NS> struct mox_sm90_widths {
     static constexpr int sums = at[count - 1] / 2; /* accumulators of a thread */
     static constexpr int most = at[count - 1];
     static constexpr bool narrow = most <= MOX_SM90_NARROW_CODES;
+
+    /* The place of the last that is no wider than `columns`, or 0. */
+    static constexpr int last_within(int columns)
+    {
+        int i = count - 1;
+        while (i > 0 && at[i] > columns)
+            i--;
+        return i;
+    }
 };
+
+/* A list's first, and the others. */
+template <class WIDTHS> struct mox_sm90_split;
+template <int N, int... NS> struct mox_sm90_split<mox_sm90_widths<N, NS...>> {
+    using first = mox_sm90_widths<N>;
+    using rest = mox_sm90_widths<NS...>;
+};
+
 using mox_sm90_widths_narrow = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW>;
 using mox_sm90_widths_narrow_codes = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_CODES>;
 using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
@@ -68,26 +86,26 @@ __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox
     }
 }
 
-/* Of all widths, by how many chunks a stage has then: of up to MOX_SM90_NARROW_COLUMNS more, which are code of its own. */
-template <int ELEMENT, class WIDTHS>
+/* Of all widths, by how many chunks a stage has then: of up to MOX_SM90_NARROW_COLUMNS more, which are code of its own.
+ * MOST: the kernel's widest. */
+template <int ELEMENT, class WIDTHS, int MOST>
 __device__ __forceinline__ void mox_sm90_choose_any(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
                                                     const uint8_t *stages, const mox_sm90_args &args,
                                                     const mox_sm90_piece &piece, int chunks,
                                                     const mox_sm90_place &me, mox_sm90_consumer *c)
 {
-    constexpr int FEW = 3, LAST = WIDTHS::count - 1;
-    static_assert(WIDTHS::at[FEW] == MOX_SM90_NARROW_COLUMNS, "the list begins as others do");
-    if constexpr (WIDTHS::most == MOX_SM90_NARROW_CODES)
+    constexpr int FEW = WIDTHS::last_within(MOX_SM90_NARROW_COLUMNS), LAST = WIDTHS::count - 1;
+    if constexpr (MOST == MOX_SM90_NARROW_CODES)
         if (args.most <= MOX_SM90_NARROW_COLUMNS) {
             mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0, FEW>(
                 sums, front, stages, args, piece, chunks, me, c);
             return;
         }
-    mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, WIDTHS::most), 0, LAST>(sums, front, stages, args, piece,
-                                                                                               chunks, me, c);
+    mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOST), 0, LAST>(sums, front, stages, args, piece, chunks,
+                                                                                       me, c);
 }
 
-template <int ELEMENT, class WIDTHS>
+template <int ELEMENT, class WIDTHS, int MOST>
 __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint8_t *shared,
                                                  const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
@@ -104,9 +122,9 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
     const int chunks = piece.end - piece.begin;
     if (chunks > 0) /* always; unsaid, the compiler runs out of registers and waits for each MMA */
-        mox_sm90_choose_any<ELEMENT, WIDTHS>(sums, (mox_sm90_front *)shared,
-                                             shared + mox_sm90_front_bytes(ELEMENT, WIDTHS::most), args, piece, chunks,
-                                             mox_sm90_find_place(), c);
+        mox_sm90_choose_any<ELEMENT, WIDTHS, MOST>(sums, (mox_sm90_front *)shared,
+                                                   shared + mox_sm90_front_bytes(ELEMENT, MOST), args, piece, chunks,
+                                                   mox_sm90_find_place(), c);
     if (piece.give >= 0) {
         mox_sm90_give(sums, mox_sm90_find_front(shared)->args, piece.give, piece.columns, mox_sm90_find_place());
     } else {
@@ -116,6 +134,22 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
             columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
         mox_sm90_end<MOX_SM90_DECODES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
                                                 mox_sm90_find_place(), &c->rounds);
+    }
+}
+
+/* The same, where the first width has code of its own. */
+template <int ELEMENT, class WIDTHS>
+__device__ __forceinline__ void mox_sm90_compute_any(const mox_sm90_args &args, uint8_t *shared,
+                                                     const mox_sm90_piece &piece, mox_sm90_consumer *c)
+{
+    if constexpr (MOX_SM90_DECODES(ELEMENT) && WIDTHS::narrow) {
+        using first = typename mox_sm90_split<WIDTHS>::first;
+        if (piece.columns <= first::most)
+            mox_sm90_compute<ELEMENT, first, WIDTHS::most>(args, shared, piece, c);
+        else
+            mox_sm90_compute<ELEMENT, typename mox_sm90_split<WIDTHS>::rest, WIDTHS::most>(args, shared, piece, c);
+    } else {
+        mox_sm90_compute<ELEMENT, WIDTHS, WIDTHS::most>(args, shared, piece, c);
     }
 }
 
@@ -131,7 +165,7 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
         const mox_sm90_piece &piece = mox_sm90_peek(front, n);
         if (piece.begin == piece.end)
             break;
-        mox_sm90_compute<ELEMENT, WIDTHS>(args, shared, piece, &c);
+        mox_sm90_compute_any<ELEMENT, WIDTHS>(args, shared, piece, &c);
         mox_sm90_drop(front, n, threadIdx.x % 32);
     }
 }

@@ -158,18 +158,18 @@ static inline mox_sm90_element mox_sm90_element_for(const mox_cuda_expert_gemm_a
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
-/* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile.
- */
+/* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile,
+ * or as many as there are tokens. */
 static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
 {
     static const int32_t widths[] = {
-        16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
+        8, 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
     const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS
                           : a->decoded ? MOX_SM90_MOST_CODES_COLUMNS
                                        : MOX_SM90_MOST_COLUMNS;
     const int64_t mean = a->max_pairs / a->slots;
-    int32_t i = 0;
+    int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
         i++;
     return widths[i];
