@@ -4,7 +4,7 @@
  * with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
  *
  *     choices -> slots -> a bit a slot, a word a lane -> a slot's place among those that have tokens
- *             -> tokens counted in that place         -> sums over all before it, two places a lane
+ *             -> tokens counted in that place         -> sums over all before it, two places a lane, three sums in one
  */
 #ifndef MOX_CUDA_SM90_FEW_CUH
 #define MOX_CUDA_SM90_FEW_CUH
@@ -20,6 +20,14 @@ __device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)
         mine += lane >= d ? other : 0;
     }
     return mine;
+}
+
+/* Tokens, token tiles and octets of an entry, or of several: none is more than the pairs. */
+__device__ __forceinline__ int mox_sm90_tally(int tokens, int most)
+{
+    static_assert(MOX_SM90_FEW_PAIRS < 256, "a byte each");
+    const int tiles = tokens <= most ? tokens > 0 : (tokens + most - 1) / most;
+    return tokens | tiles << 8 | (tokens + 7) / 8 << 16;
 }
 
 /* Of a choice; -1: none. `slot_of` is that of the choices, or a copy. */
@@ -58,20 +66,18 @@ __device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, i
     }
     __syncwarp();
     mox_sm90_entry *own = entries + 2 * lane;
-    const int tokens[2] = { own[0].tokens, own[1].tokens }, tokens_to = mox_sm90_sum_to_lane(tokens[0] + tokens[1], lane);
-    const int tiles[2] = { (tokens[0] + most - 1) / most, (tokens[1] + most - 1) / most };
-    const int rows[2] = { (tokens[0] + 7) & ~7, (tokens[1] + 7) & ~7 };
-    const int tiles_to = mox_sm90_sum_to_lane(tiles[0] + tiles[1], lane);
-    const int rows_to = mox_sm90_sum_to_lane(rows[0] + rows[1], lane);
+    const int tally[2] = { mox_sm90_tally(own[0].tokens, most), mox_sm90_tally(own[1].tokens, most) };
+    const int to = mox_sm90_sum_to_lane(tally[0] + tally[1], lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        own[r].pair = tokens_to - tokens[1] - (r == 0 ? tokens[0] : 0);
-        own[r].first = tiles_to - tiles[1] - (r == 0 ? tiles[0] : 0);
-        own[r].row = rows_to - rows[1] - (r == 0 ? rows[0] : 0);
-        own[r].tiles = tiles[r];
+        const int before = to - tally[1] - (r == 0 ? tally[0] : 0);
+        own[r].pair = before & 0xff;
+        own[r].first = before >> 8 & 0xff;
+        own[r].row = (before >> 16) * 8;
+        own[r].tiles = tally[r] >> 8 & 0xff;
     }
     __syncwarp();
-    return make_int2(__shfl_sync(~0u, sum, 31), __shfl_sync(~0u, tiles_to, 31));
+    return make_int2(__shfl_sync(~0u, sum, 31), __shfl_sync(~0u, to, 31) >> 8 & 0xff);
 }
 
 #endif

@@ -15,15 +15,15 @@
 #include "cuda/expert_gemm/sm90_few.cuh"
 #include "cuda/expert_gemm/sm90_ring.cuh"
 
-/* Counts fit 31 bits (scratch_bytes() sees to that): a division of 64 bits takes a tenth of a microsecond, and no weight is
- * on its way before the first piece is known. */
+/* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until then
+ * a warp does one thing after the other: a division takes it 80 ns, one of 64 bits a tenth of a microsecond. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
-    int32_t count, tiles;     /* entries; row tiles, or pairs of them */
+    int32_t count, tiles;  /* entries; row tiles, or pairs of them */
     int32_t block, blocks;
-    int32_t rounds;           /* whole jobs before the rest */
-    int32_t begin, end;       /* this block's chunks of the rest, of which there are less than two jobs a block */
-    int32_t head;             /* where the job that it only begins starts; `end` when there is none */
+    int32_t rounds;        /* whole jobs before the rest */
+    int32_t first, from;   /* of the rest, of which there are less than two jobs a block: job and chunk where this one begins, */
+    int32_t last, to;      /* and where the next does */
 };
 
 /* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them than
@@ -48,18 +48,20 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     w.blocks = gridDim.x / together;
     w.block = blockIdx.x / together;
     w.tiles = (args.tiles + together - 1) / together;
-    const int jobs = token_tiles * w.tiles, rounds = jobs / w.blocks - 1;
-    w.rounds = max(rounds, 0);
+    const int jobs = token_tiles * w.tiles;
+    w.rounds = jobs < 2 * w.blocks ? 0 : jobs / w.blocks - 1;
     if (whole && jobs <= w.blocks) {
-        w.begin = min(w.block, jobs) * args.chunks;
-        w.head = w.end = min(w.block + 1, jobs) * args.chunks;
+        w.first = min(w.block, jobs);
+        w.last = min(w.block + 1, jobs);
+        w.from = w.to = 0;
         return w;
     }
-    const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest % w.blocks;
-    w.begin = w.block * each + min(w.block, more);
-    w.end = w.begin + each + (w.block < more);
-    const int last = w.end - w.end % args.chunks;
-    w.head = last >= w.begin ? last : w.end;
+    const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest - each * w.blocks;
+    const int begin = w.block * each + min(w.block, more), end = begin + each + (w.block < more);
+    w.first = begin / args.chunks;
+    w.from = begin - w.first * args.chunks;
+    w.last = end / args.chunks;
+    w.to = end - w.last * args.chunks;
     return w;
 }
 
@@ -88,9 +90,14 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
 {
     mox_sm90_piece p;
     const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
-    const int local = job - entry.first * w.tiles, which = local % entry.tiles;
-    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
-    p.tile = local / entry.tiles * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    const int local = job - entry.first * w.tiles;
+    int tile = local, which = 0, each = entry.tokens;
+    if (entry.tiles > 1) {
+        tile = local / entry.tiles;
+        which = local - tile * entry.tiles;
+        each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
+    }
+    p.tile = tile * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
     p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
     p.pair = entry.pair + which * each;
     p.columns = max(min(each, entry.tokens - which * each), 0);
@@ -109,21 +116,21 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
 __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
                                                             int lane)
 {
-    const int chunks = args.chunks, rest = w.rounds * w.blocks; /* the first job of the rest */
-    const int whole = (w.begin + chunks - 1) / chunks, jobs = max(w.head / chunks - whole, 0);
-    const int stop = min(w.head, whole * chunks), behind = n - (w.head < w.end);
-    int job, begin = 0, end = chunks;
+    const int rest = w.rounds * w.blocks; /* the first job of the rest */
+    const int whole = w.first + (w.from > 0), jobs = max(w.last - whole, 0);
+    const int behind = n - (w.to > 0 && (w.last > w.first || w.from == 0)); /* where it only begins one */
+    int job, begin = 0, end = args.chunks;
     if (behind < 0) {
-        job = rest + w.head / chunks;
-        end = w.end - w.head;
+        job = rest + w.last;
+        end = w.to;
     } else if (behind < w.rounds) {
         job = behind * w.blocks + w.block;
     } else if (behind < w.rounds + jobs) {
         job = rest + whole + behind - w.rounds;
-    } else if (behind == w.rounds + jobs && w.begin < stop) {
-        job = rest + w.begin / chunks;
-        begin = w.begin % chunks;
-        end = begin + stop - w.begin;
+    } else if (behind == w.rounds + jobs && w.from > 0 && (w.last > w.first || w.to > w.from)) {
+        job = rest + w.first;
+        begin = w.from;
+        end = w.last > w.first ? args.chunks : w.to;
     } else {
         return {};
     }
