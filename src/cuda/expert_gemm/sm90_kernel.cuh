@@ -11,8 +11,8 @@
  *
  * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token tiles
  * have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first time waits
- * for DRAM. In it, where weights are decoded, tiles of the first width have code of their own from end to end: of code that
- * is there for more columns few lines run, each far from the one before, and each is waited for (1.1 us a tile, 0.5 so).
+ * for DRAM. In it, where weights are decoded, each width has code of its own from end to end: of code that is there for more
+ * columns few lines run, each far from the one before, and each is waited for (at the end of a tile 1.1 us, 0.5 so).
  */
 #ifndef MOX_CUDA_SM90_KERNEL_CUH
 #define MOX_CUDA_SM90_KERNEL_CUH
@@ -26,15 +26,6 @@ template <int... NS> struct mox_sm90_widths {
     static constexpr int sums = at[count - 1] / 2; /* accumulators of a thread */
     static constexpr int most = at[count - 1];
     static constexpr bool narrow = most <= MOX_SM90_NARROW_CODES;
-
-    /* The place of the last that is no wider than `columns`, or 0. */
-    static constexpr int last_within(int columns)
-    {
-        int i = count - 1;
-        while (i > 0 && at[i] > columns)
-            i--;
-        return i;
-    }
 };
 
 /* A list's first, and the others. */
@@ -86,18 +77,18 @@ __device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox
     }
 }
 
-/* Of all widths, by how many chunks a stage has then: of up to MOX_SM90_NARROW_COLUMNS more, which are code of its own.
- * MOST: the kernel's widest. */
+/* Of all widths, by how many chunks a stage has: more where the launch's token tiles have up to MOX_SM90_NARROW_COLUMNS, which
+ * are code of its own. MOST: the kernel's widest. */
 template <int ELEMENT, class WIDTHS, int MOST>
 __device__ __forceinline__ void mox_sm90_choose_any(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
                                                     const uint8_t *stages, const mox_sm90_args &args,
                                                     const mox_sm90_piece &piece, int chunks,
                                                     const mox_sm90_place &me, mox_sm90_consumer *c)
 {
-    constexpr int FEW = WIDTHS::last_within(MOX_SM90_NARROW_COLUMNS), LAST = WIDTHS::count - 1;
-    if constexpr (MOST == MOX_SM90_NARROW_CODES)
+    constexpr int LAST = WIDTHS::count - 1;
+    if constexpr (MOST == MOX_SM90_NARROW_CODES && WIDTHS::most <= MOX_SM90_NARROW_COLUMNS)
         if (args.most <= MOX_SM90_NARROW_COLUMNS) {
-            mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0, FEW>(
+            mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0, LAST>(
                 sums, front, stages, args, piece, chunks, me, c);
             return;
         }
@@ -137,20 +128,30 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     }
 }
 
-/* The same, where the first width has code of its own. */
+/* By code of the width's own, from end to end. */
+template <int ELEMENT, class WIDTHS, int MOST>
+__device__ __forceinline__ void mox_sm90_compute_each(const mox_sm90_args &args, uint8_t *shared,
+                                                      const mox_sm90_piece &piece, mox_sm90_consumer *c)
+{
+    if constexpr (WIDTHS::count == 1) {
+        mox_sm90_compute<ELEMENT, WIDTHS, MOST>(args, shared, piece, c);
+    } else {
+        using first = typename mox_sm90_split<WIDTHS>::first;
+        if (piece.columns <= first::most)
+            mox_sm90_compute<ELEMENT, first, MOST>(args, shared, piece, c);
+        else
+            mox_sm90_compute_each<ELEMENT, typename mox_sm90_split<WIDTHS>::rest, MOST>(args, shared, piece, c);
+    }
+}
+
 template <int ELEMENT, class WIDTHS>
 __device__ __forceinline__ void mox_sm90_compute_any(const mox_sm90_args &args, uint8_t *shared,
                                                      const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
-    if constexpr (MOX_SM90_DECODES(ELEMENT) && WIDTHS::narrow) {
-        using first = typename mox_sm90_split<WIDTHS>::first;
-        if (piece.columns <= first::most)
-            mox_sm90_compute<ELEMENT, first, WIDTHS::most>(args, shared, piece, c);
-        else
-            mox_sm90_compute<ELEMENT, typename mox_sm90_split<WIDTHS>::rest, WIDTHS::most>(args, shared, piece, c);
-    } else {
+    if constexpr (MOX_SM90_DECODES(ELEMENT) && WIDTHS::narrow)
+        mox_sm90_compute_each<ELEMENT, WIDTHS, WIDTHS::most>(args, shared, piece, c);
+    else
         mox_sm90_compute<ELEMENT, WIDTHS, WIDTHS::most>(args, shared, piece, c);
-    }
 }
 
 template <int ELEMENT, class WIDTHS>
