@@ -50,13 +50,14 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
     }
 }
 
-/* `total` bytes, in pieces that lie end to end, to places of `room` bytes each. */
+/* `total` bytes, in up to 32 pieces that lie end to end, to places of `room` bytes each; by the first lane alone where those
+ * are one. One lane after the other: copies of one lane take 25 ns each, which made half tiles the last to end. */
 __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t piece,
-                                                  uint32_t room, uint64_t *barrier, uint64_t policy)
+                                                  uint32_t room, uint64_t *barrier, uint64_t policy, int lane)
 {
     const uint32_t each = piece == room ? total : piece;
-    for (uint32_t at = 0; at < total; at += each, to += room)
-        mox_bulk_copy_by(to, from + at, each, barrier, policy);
+    if (lane * each < total)
+        mox_bulk_copy_by(to + lane * room, from + lane * each, each, barrier, policy);
 }
 
 /* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage, where
@@ -66,7 +67,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
-    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles to places of whole ones */
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles come to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, MOX_SM90_DECODES(ELEMENT), lane);
@@ -87,6 +88,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
         const mox_sm90_piece piece = front->queue[i]; /* read back, it is known to be the same for all lanes */
         if (piece.begin == piece.end)
             return;
+        const bool spread = SPREADS && piece.rows < 128;
         const uint32_t chunk = piece.rows * ROW_BYTES, all = args.chunks * chunk;
         const uint32_t block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
@@ -97,16 +99,19 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
             if (k + together >= piece.end)
                 found = mox_sm90_work_at(args, work, n + 1, lane);
             mox_mbarrier_wait(front->empty + at.stage, at.parity);
-            if (lane == 0) {
+            if (lane == 0)
+                mox_mbarrier_arrive_expect(front->full + at.stage, chunks * chunk + blocks * block);
+            if (spread)
+                __syncwarp();
+            if (lane == 0 || spread) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                mox_mbarrier_arrive_expect(full, chunks * chunk + blocks * block);
                 mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk, SPREADS ? 128 * ROW_BYTES : chunk,
-                                  full, policy);
+                                  full, policy, lane);
                 if constexpr (SCALES)
                     mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
-                                      blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy);
+                                      blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy, lane);
             }
             mox_sm90_next(&at, args.stages);
             if constexpr (NARROW)
