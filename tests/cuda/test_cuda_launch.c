@@ -124,7 +124,7 @@ static void tiles_follow_tokens(void **state)
         int64_t tokens;
         int32_t tile, widths, blocks, pairs;
     } known[] = {
-        { 1, 8, 1, 1, 0 },      /* 4 pairs: 90 jobs for 264 blocks */
+        { 1, 8, 1, 1, 0 },      /* 4 pairs: W2 has 92 jobs, so its blocks run beside W13's */
         { 64, 16, 2, 2, 0 },    /* 2 tokens an expert */
         { 512, 32, 4, 2, 0 },   /* 16 */
         { 1024, 64, 8, 2, 0 },  /* 32 */

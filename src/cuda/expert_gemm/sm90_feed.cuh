@@ -67,7 +67,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                                                       int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
-    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles come to places of whole ones */
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, MOX_SM90_DECODES(ELEMENT), lane);
