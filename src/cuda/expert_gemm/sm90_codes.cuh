@@ -207,7 +207,7 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
         if (!product::ALONE)
             leave();
         product::end();
-        mox_sm90_release(args, front, stage, me.lane);
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, front, stage, me.lane);
     }
     if (product::ALONE && left > 0) {
         const view from(args, stage_at(), k, me);
@@ -215,7 +215,7 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
 #pragma unroll 1
         for (int i = 0; i < left; i++)
             mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from.words(i), args, i * step);
-        mox_sm90_release(args, front, at.stage, me.lane);
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, front, at.stage, me.lane);
         mox_sm90_next(&at, args.stages);
     }
     *cursor = at;

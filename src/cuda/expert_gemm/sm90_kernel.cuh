@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(mox_sm90_threads(ELEMENT, WIDTHS::most), mox_s
     } else {
         if constexpr (mox_sm90_deals<ELEMENT, WIDTHS>)
             mox_registers_take<mox_sm90_consumer_registers<ELEMENT, WIDTHS>>();
-        mox_sm90_front_init(front, args);
+        mox_sm90_front_init<ELEMENT>(front, args);
         mox_sm90_front_meet(args);
         mox_sm90_consume<ELEMENT, WIDTHS>(args, shared);
     }

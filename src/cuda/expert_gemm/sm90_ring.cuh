@@ -13,7 +13,7 @@
  * of that is never stored.
  *
  * A stage is full when the bulk copies of its weights and of its tokens have arrived; it is empty when all consumer warps
- * have said so: eight, or in a pair sixteen, since either block fills half of the other's tokens.
+ * have said so, or all their lanes: eight warps, or in a pair sixteen, since either block fills half of the other's tokens.
  */
 #ifndef MOX_CUDA_SM90_RING_CUH
 #define MOX_CUDA_SM90_RING_CUH
@@ -68,6 +68,10 @@ constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(ELEMENT) / 128;
 template <int ELEMENT>
 constexpr int mox_sm90_tokens_at = mox_sm90_tokens_from(ELEMENT);
 
+/* Lanes of a warp that say when a stage is empty: all where they read it themselves, one where the tensor cores do. */
+template <int ELEMENT>
+constexpr int mox_sm90_arrivals = MOX_SM90_DECODES(ELEMENT) ? 32 : 1;
+
 /* A position in the ring, which all warps count through alike. */
 struct mox_sm90_cursor {
     int32_t stage;
@@ -94,6 +98,7 @@ __device__ __forceinline__ int mox_sm90_rank(const mox_sm90_args &args)
 }
 
 /* By all consumers, which then meet the others. */
+template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const mox_sm90_args &args)
 {
     const int lane = (int)threadIdx.x;
@@ -105,7 +110,7 @@ __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const
         front->args = args;
     if (lane < args.stages) {
         mox_mbarrier_init(front->full + lane, 2);
-        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * mox_sm90_blocks_together(args));
+        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * (mox_sm90_arrivals<ELEMENT> + mox_sm90_blocks_together(args) - 1));
     }
     if (lane < MOX_SM90_QUEUE) {
         mox_mbarrier_init(front->queue_full + lane, 1);

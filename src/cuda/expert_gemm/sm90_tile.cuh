@@ -69,13 +69,17 @@ __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front
     mox_wgmma_commit();
 }
 
-/* A stage is no longer read, here and by whoever fetched half of its tokens. */
+/* A stage is no longer read, here and by whoever fetched half of its tokens. Lanes that read it themselves say so each for
+ * itself (mox_sm90_arrivals()), which takes no longer than one word for all. */
+template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_sm90_front *front, int stage, int lane)
 {
-    __syncwarp();
-    if (lane == 0)
+    constexpr bool EACH = mox_sm90_arrivals<ELEMENT> == 32;
+    if (!EACH || args.paired)
+        __syncwarp();
+    if (EACH || lane == 0)
         mox_mbarrier_arrive(front->empty + stage);
-    if (args.paired && lane == 0)
+    if (args.paired && lane == 0) /* of all: that is far */
         mox_cluster_arrive(mox_cluster_address(front->empty + stage, mox_sm90_rank(args) ^ 1));
 }
 
@@ -116,10 +120,10 @@ __device__ __forceinline__ void mox_sm90_loop_wide(float (&acc)[N / 2], mox_sm90
         mox_sm90_next(at, args.stages);
         mox_sm90_issue<ELEMENT, N>(acc, front, mox_sm90_stage_at(args, stages, *at), *at, me.group, 1);
         mox_wgmma_wait<1>();
-        mox_sm90_release(args, front, before, me.lane);
+        mox_sm90_release<ELEMENT>(args, front, before, me.lane);
     }
     mox_wgmma_wait<0>();
-    mox_sm90_release(args, front, at->stage, me.lane);
+    mox_sm90_release<ELEMENT>(args, front, at->stage, me.lane);
     mox_sm90_next(at, args.stages);
 }
 
@@ -136,7 +140,7 @@ __device__ __forceinline__ void mox_sm90_loop_by_one(float (&acc)[N / 2], mox_sm
         mox_sm90_issue<MOX_SM90_E4M3, N>(part, front, stage, *at, me.group, 0);
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part, stage, me);
-        mox_sm90_release(args, front, at->stage, me.lane);
+        mox_sm90_release<MOX_SM90_E4M3>(args, front, at->stage, me.lane);
         mox_sm90_next(at, args.stages);
     }
 }
@@ -160,10 +164,10 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
         mox_sm90_issue<MOX_SM90_E4M3, N>(part[1], front, stage[1], second, me.group, 0);
         mox_wgmma_wait<1>();
         mox_sm90_promote<N>(acc, part[0], stage[0], me);
-        mox_sm90_release(args, front, first.stage, me.lane);
+        mox_sm90_release<MOX_SM90_E4M3>(args, front, first.stage, me.lane);
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part[1], stage[1], me);
-        mox_sm90_release(args, front, second.stage, me.lane);
+        mox_sm90_release<MOX_SM90_E4M3>(args, front, second.stage, me.lane);
     }
     mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks - k, at);
 }
