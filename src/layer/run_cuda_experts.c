@@ -197,8 +197,8 @@ static void locate(const mox_expert_side *side, mox_projection projection, mox_c
     if (mox_hopper_form(side->rows.layout, &side->shape, &form)) {
         args->tiles = tiles_of(first ? &form.w13 : &form.w2);
         args->decoded = side->rows.layout == &mox_layout_hopper_codes;
-        args->any_bytes = !args->decoded &&
-                          (mox_dtype_bits(side->shape.w13.element) == 8 || mox_dtype_bits(side->shape.w2.element) == 8);
+        args->elements[MOX_W13] = side->shape.w13.element;
+        args->elements[MOX_W2] = side->shape.w2.element;
         return;
     }
     mox_rowmajor_places places;

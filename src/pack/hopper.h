@@ -15,18 +15,19 @@
  * numbers, so that one thread of the MMA gets both halves of its activation. Elsewhere product row n is row n. Rows and
  * columns past the last are code 0 with scale 0.
  *
- * "hopper": bf16, f16, f8_e4m3 as shared memory holds an operand. A chunk has 128 bytes of a row: 64 columns or 128.
- * Row n lies at 128 n, and its 16-byte piece q in the place of piece q ^ (n % 8): the 128-byte swizzle of shared memory
- * (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
+ * "hopper": bf16, f16, f8_e4m3, i8 as shared memory holds an operand. A chunk has 128 bytes of a row: 64 columns or
+ * 128. Row n lies at 128 n, and its 16-byte piece q in the place of piece q ^ (n % 8): the 128-byte swizzle of shared
+ * memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
  *
- *     8-bit, 128 rows     0 | row 0: 128 columns, pieces 0 1 2 3 4 5 6 7
+ *     e4m3, 128 rows      0 | row 0: 128 columns, pieces 0 1 2 3 4 5 6 7
  *                       128 | row 1:              pieces 1 0 3 2 5 4 7 6
  *                       ... |
  *                     16384 | the next chunk
  *            16384 * chunks | 16 f32 scales of chunk 0: rows 0-7, 8-15, ...; 16 of chunk 1; ... up to 128 bytes
  *
- * Scales of 8-bit elements lie in the tiles when they are shared by rows in multiples of 8 (or by all) and by columns
- * in multiples of 128 (or by all). Scales of single rows lie behind the tiles, and those in the tiles are then 1.
+ * Scales of e4m3 lie in the tiles when they are shared by rows in multiples of 8 (or by all) and by columns in
+ * multiples of 128 (or by all). Scales of single rows lie behind the tiles, and those in the tiles are then 1. Integers
+ * have theirs there always, one a row, and none in the tiles.
  *
  * "hopper_codes": codes of 4, 6 or 8 bits as the registers of the MMA's operand A want them (PTX ISA, "Register
  * Fragments for wgmma.mma_async.m64nNk16"). A chunk has 64 columns, and for every 16 rows, those of a warp, planes of

@@ -17,11 +17,12 @@ enum { BLOCK = MOX_TILE_ROWS, WIDTH = MOX_HOPPER_CHUNK_WIDTH, GROUP = MOX_HOPPER
 
 typedef mox_hopper_product product;
 
-/* Scales that belong to rows, not to blocks of chunks. */
+/* Scales that belong to rows, not to blocks of chunks: those of integers do, whatever they are shared by. */
 static bool has_row_scales(const product *p)
 {
-    return p->quant->scale != MOXIE_DTYPE_NONE && mox_group_rows(p->quant, p->rows) % GROUP != 0 &&
-           mox_scale_rows(p->quant, p->rows) > 1;
+    return p->quant->scale != MOXIE_DTYPE_NONE &&
+           (p->quant->element == MOXIE_I8 ||
+            (mox_group_rows(p->quant, p->rows) % GROUP != 0 && mox_scale_rows(p->quant, p->rows) > 1));
 }
 
 static void measure(const product *p, mox_hopper_matrix *m)
@@ -29,7 +30,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
     const int32_t bits = mox_dtype_bits(p->quant->element);
     m->chunk_cols = WIDTH * 8 / bits;
     m->chunk_row_bytes = WIDTH;
-    m->scale_bytes = bits == 8 ? MOX_HOPPER_TILE_ROWS / GROUP * (int32_t)sizeof(float) : 0;
+    m->scale_bytes = p->quant->element == MOXIE_F8_E4M3 ? MOX_HOPPER_TILE_ROWS / GROUP * (int32_t)sizeof(float) : 0;
 }
 
 static const char *refuse_product(const product *p, const char *name, char *buffer, size_t size)
@@ -38,8 +39,8 @@ static const char *refuse_product(const product *p, const char *name, char *buff
     const char *element = mox_quant_dtype_name(q->element);
     const int64_t group = mox_group_cols(q, p->cols);
     const bool wide = q->element == MOXIE_BF16 || q->element == MOXIE_F16;
-    if (!wide && q->element != MOXIE_F8_E4M3) {
-        snprintf(buffer, size, "%s has elements of %s, chunks hold bf16, f16 and f8_e4m3", name, element);
+    if (!wide && q->element != MOXIE_F8_E4M3 && q->element != MOXIE_I8) {
+        snprintf(buffer, size, "%s has elements of %s, chunks hold bf16, f16, f8_e4m3 and i8", name, element);
         return buffer;
     }
     if ((wide && q->scale != MOXIE_DTYPE_NONE) || q->has_zero || q->global != MOXIE_GLOBAL_NONE) {

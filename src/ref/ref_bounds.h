@@ -49,10 +49,10 @@ static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
 /* Of a chain over all of K on tensor cores, whose instructions align what they add to the greatest of it and keep
  * `bits` behind. With 23 bits that is a rounding an instruction of 16 columns. With 13, of 32 columns, `aligned` is the
  * sum over instructions of the greatest magnitude that one adds, its sum so far included; every 128 columns begin from
- * zero and are added in fp32. */
+ * zero and are added in fp32. With 31 the sum is of integers, and exact: only what follows it rounds. */
 static inline double mox_bound_mma(int64_t n, int32_t bits, double magnitude, double aligned)
 {
-    const double steps = (double)(bits < 23 ? n / 128 : n / 16) + 8.0;
+    const double steps = (double)(bits < 23 ? n / 128 : bits < 31 ? n / 16 : 0) + 8.0;
     return steps * 0x1p-23 * magnitude + (bits < 23 ? 33.0 * 0x1p-13 * aligned : 0.0) + ((double)n + 6.0) * 0x1p-149;
 }
 

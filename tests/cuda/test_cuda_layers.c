@@ -158,24 +158,25 @@ static void make_sized(test_layer *layer, const test_layer_limits *limits, uint6
     }
 }
 
-/* How often rows of a layout were chosen. */
-static int times_of(const char *layout)
+/* How often rows for Hopper were chosen. */
+static int times_of_hopper(void)
 {
     int times = 0;
     for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
-        if (strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.layout, layout) == 0)
+        if (mox_cuda_expert_gemm_at(r)->cuda.needs == MOX_CUDA_HOPPER)
             times += times_chosen[r];
     return times;
 }
 
-/* The layer is right; rows that decode do both products if they are `wanted`. */
+/* The layer is right; rows for Hopper, which decode but for integers by integers, do both products if they are
+ * `wanted`. */
 static void check_decoded(test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
 {
     moxie_error error = { 0 };
     memset(times_chosen, 0, sizeof times_chosen);
     const char *what = check_layer(layer, mode, &error);
-    if (what != NULL || (times_of("hopper_codes") < 2 && wanted))
-        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "rows that decode are not chosen",
+    if (what != NULL || (times_of_hopper() < 2 && wanted))
+        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "rows for Hopper are not chosen",
                  (unsigned long long)seed);
 }
 

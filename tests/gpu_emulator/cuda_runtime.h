@@ -188,11 +188,23 @@ static inline uint32_t __float_as_uint(float x)
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
+static inline int32_t __float_as_int(float x)
+{
+    return static_cast<int32_t>(__float_as_uint(x));
+}
+static inline float __int2float_rn(int32_t n)
+{
+    return static_cast<float>(n);
+}
 static inline float __uint_as_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+static inline float __int_as_float(int32_t bits)
+{
+    return __uint_as_float(static_cast<uint32_t>(bits));
 }
 static inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t by)
 {

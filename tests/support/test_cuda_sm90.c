@@ -159,7 +159,6 @@ static void gather_acts(const mox_sm90_gather_args *a, int64_t row, const token_
         const uint16_t number = k < a->a_bytes / 2 ? decoded_act(a, row, k) : 0;
         memcpy(a->to + tiled_at(t, a->chunks, in, 2 * k), &number, 2);
     }
-    a->to_factor[t->row + in] = factor_of_row(a, row);
 }
 
 static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
@@ -178,6 +177,8 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
         for (int32_t i = 0; i < octet->columns; i++) {
             const int64_t row = a->a_row != NULL ? a->a_row[octet->pair + i] : octet->pair + i;
             const int64_t in = o * 8 - octet->row + i;
+            if (a->to_factor != NULL)
+                a->to_factor[t.row + in] = factor_of_row(a, row);
             if (a->acts.bits > 0) {
                 gather_acts(a, row, &t, in);
                 continue;
@@ -206,7 +207,7 @@ static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, do
     const double factor = (double)(a->a_factor != NULL ? a->a_factor[t->row + i] : a->a_times);
     for (int64_t k = 0; k < a->chunks * p->per; k++) {
         x[k] = factor * (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, k * p->size));
-        if (p->size == 1)
+        if (mox_sm90_token_scales(p->kind) > 0)
             x[k] *= (double)a->a_scale[scale_at(t, a->chunks, i, k / p->per)];
     }
 }
@@ -218,7 +219,7 @@ static double weight(const gemm_problem *p, const uint8_t *base, int64_t rows, i
     const int64_t chunk = k / p->per, at = k % p->per * p->size;
     const double w =
         (double)mox_load(p->element, base + chunk * rows * 128 + in * 128 + (at / 16 ^ in % 8) * 16 + at % 16);
-    return p->size == 2
+    return a->scale_bytes == 0
                ? w
                : w * (double)mox_load(MOXIE_F32, base + a->chunks * rows * 128 + (chunk * rows / 8 + in / 8) * 4);
 }
@@ -451,7 +452,11 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
     gemm_problem p = { .a = a, .kind = element };
-    p.element = element == MOX_SM90_E4M3 ? MOXIE_F8_E4M3 : f16 ? MOXIE_F16 : MOXIE_BF16;
+    p.element = element == MOX_SM90_E4M3   ? MOXIE_F8_E4M3
+                : element == MOX_SM90_INT8 ? MOXIE_I8
+                : f16                      ? MOXIE_F16
+                                           : MOXIE_BF16;
+    assert_int_equal(mox_dtype_bytes(p.element), mox_sm90_token_bytes(element));
     p.size = mox_dtype_bytes(p.element);
     p.per = 128 / p.size;
     own_list own;

@@ -171,11 +171,18 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
     return method;
 }
 
-/* What tensor cores multiply by numbers of `dtype`, or FP8 by FP8. */
+/* What tensor cores multiply by its like: FP8, and integers. */
+static bool is_of_bytes(const moxie_quant *quant)
+{
+    return quant->element == MOXIE_F8_E4M3 || quant->element == MOXIE_I8;
+}
+
+/* And what they multiply by numbers of `dtype`. */
 static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
 {
-    return quant->element == MOXIE_F8_E4M3 ? quant->group_cols == 128 || quant->group_cols == -1
-                                           : quant->element == dtype;
+    if (!is_of_bytes(quant))
+        return quant->element == dtype;
+    return quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3);
 }
 
 static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
@@ -222,7 +229,7 @@ bool test_layer_decodes_acts(const moxie_quant *act)
 static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits, const test_weight_quant *weight)
 {
     const test_act_quant *act = &test_act_quants[0];
-    const bool bytes = weight->quant.element == MOXIE_F8_E4M3;
+    const bool bytes = is_of_bytes(&weight->quant);
     const bool any = limits->decoded_acts && one_in(rng, 8);
     if (limits->act != NULL)
         return limits->act;
@@ -232,7 +239,8 @@ static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *lim
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
     while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
            (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
-           (limits->mma && (act->quant.scale != MOXIE_F32 || !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
+           (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
+                            !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
     return act;
 }
 

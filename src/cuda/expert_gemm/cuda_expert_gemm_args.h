@@ -62,7 +62,7 @@ typedef struct mox_cuda_expert_gemm_args {
     int64_t slots;
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
     mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
-    int32_t any_bytes;         /* either product of these records multiplies elements of 8 bits */
+    moxie_dtype elements[2];   /* of the weights of both products of these records */
     int32_t decoded;           /* kernels decode these records to 16 bits: hopper_codes */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
 

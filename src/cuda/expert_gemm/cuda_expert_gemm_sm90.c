@@ -5,6 +5,7 @@
  *
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
+ *     sm90_int8        8-bit integers by 8-bit integers, scales of rows on either side: sums are exact
  *     sm90_codes       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
  *                      with one scale a row
  *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
@@ -15,7 +16,8 @@
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
  *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
  *                      power of two for every 32, as a gather would make bf16 of them
- *     ..._acts_act     ..._acts for W13, with the activation, in f32 rows, for whatever else W2's operand may be
+ *     ..._act          sm90_int8 and ..._acts for W13, with the activation, in f32 rows, for whatever else W2's operand
+ * may be
  *
  * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
  * instruction adds, where the contract has fp32: those rows are of class TOL.
@@ -83,6 +85,24 @@ static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why
                           "takes a scale of activations for every 128 columns or for whole rows, those of %s are for "
                           "%lld",
                           name_of(problem), (long long)group);
+    return fits(problem, why);
+}
+
+static bool admit_int8(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    const int64_t cols = cols_of(problem);
+    if (weight->element != MOXIE_I8)
+        return mox_refuse(why, "", "multiplies weights of i8, %s has %s", name_of(problem),
+                          mox_quant_dtype_name(weight->element));
+    if (act->element != MOXIE_I8)
+        return mox_refuse(why, "quantize them to i8", "multiplies by activations of i8, those of %s are %s",
+                          name_of(problem),
+                          mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element));
+    if (mox_group_cols(weight, cols) < cols || mox_act_group_cols(act, cols) < cols)
+        return mox_refuse(why, "quantize rows with one scale each",
+                          "adds up whole rows of integers: takes a scale a row, of %s and of its activations",
+                          name_of(problem));
     return fits(problem, why);
 }
 
@@ -208,6 +228,8 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox
     }
 ADMIT(sm90_wide, admit_wide(problem, why))
 ADMIT(sm90_bytes, admit_bytes(problem, why))
+ADMIT(sm90_int8, admit_int8(problem, why))
+ADMIT(sm90_int8_act, admit_int8(problem, why) && is_first(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
 ADMIT(sm90_ints, admit_decoded(problem, false, why))
 ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
@@ -226,8 +248,8 @@ ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && admit_next(problem,
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs, bool to_bytes)
 {
-    const int32_t scales = mox_sm90_token_scales(mox_sm90_element_of(problem->weight, to_bytes));
-    const int64_t bytes = scales > 0 ? 1 : 2; /* of an element of the tokens */
+    const mox_sm90_element element = mox_sm90_element_of(problem->weight, to_bytes);
+    const int64_t bytes = mox_sm90_token_bytes(element);
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
                   columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */
@@ -237,7 +259,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
                                    .chunks = (int32_t)(mox_sm90_up(cols_of(problem) * bytes, 128) / 128),
-                                   .scales = scales };
+                                   .scales = mox_sm90_token_scales(element) };
     return mox_sm90_lay_out(&sizes).end;
 }
 
@@ -249,6 +271,8 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     }
 SCRATCH_BYTES(sm90_wide, false)
 SCRATCH_BYTES(sm90_bytes, true)
+SCRATCH_BYTES(sm90_int8, true)
+SCRATCH_BYTES(sm90_int8_act, true)
 SCRATCH_BYTES(sm90_wide_glu, false)
 SCRATCH_BYTES(sm90_bytes_glu, true)
 SCRATCH_BYTES(sm90_codes, false)

@@ -39,7 +39,7 @@
 #include <moxie/moxie.h>
 
 #define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
-#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too */
+#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too, and with integers */
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
 #define MOX_SM90_NARROW_COLUMNS     32  /* of token tiles that have a kernel of their own, */
 #define MOX_SM90_NARROW_CODES       64  /* where weights are decoded */
@@ -107,7 +107,7 @@ typedef enum mox_sm90_element {
 MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file, bytes, scales)                                                                    \
+#define MOX_SM90_ELEMENT(name, file, bytes, ...)                                                                       \
     case MOX_SM90_##name:                                                                                              \
         return bytes;
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
@@ -117,10 +117,22 @@ MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
     return 0;
 }
 
+MOX_SM90_FACT mox_sm90_token_bytes(int32_t element)
+{
+    switch (element) {
+#define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
+    case MOX_SM90_##name:                                                                                              \
+        return size;
+#include "cuda/expert_gemm/sm90_elements.def"
+#undef MOX_SM90_ELEMENT
+    }
+    return 0;
+}
+
 MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file, bytes, scales)                                                                    \
+#define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
     case MOX_SM90_##name:                                                                                              \
         return scales;
 #include "cuda/expert_gemm/sm90_elements.def"
@@ -128,6 +140,12 @@ MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
 #undef MOX_SM90_ELEMENT
     }
     return 0;
+}
+
+/* Whose sums the token may have a factor for. */
+MOX_SM90_FACT mox_sm90_has_factors(int32_t element)
+{
+    return MOX_SM90_DECODES(element) || element == MOX_SM90_INT8;
 }
 
 /* What codes of 6 bits are (sm90_decode_mxfp6.cuh). Bits are those of a pair of bf16. */
@@ -188,7 +206,7 @@ typedef struct mox_sm90_list_args {
  * two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
  */
 typedef struct mox_sm90_acts {
-    int32_t bits;  /* of a code; 0: there are none, rows are gathered as they are */
+    int32_t bits;  /* of a code; 0: rows are gathered as they are */
     int32_t shift; /* a code's magnitude turned left by so many is an f32, */
     float up;      /* times this its value, */
     uint32_t most; /* past this it is no number, where there are such codes; */
@@ -219,7 +237,7 @@ typedef struct mox_sm90_gather_args {
     int32_t scales, scale_cols; /* a token's in a chunk, 0 or 1; of a row: one for each chunk, or for all */
     uint8_t *to;
     float *to_scale;
-    float *to_factor; /* of codes that become bf16: [rows of the tiled operand] */
+    float *to_factor; /* of codes that become bf16, and of integers: [rows of the tiled operand] */
     uint64_t *state;
     int64_t state_words; /* even */
 } mox_sm90_gather_args;

@@ -14,8 +14,6 @@
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
 
-#include <type_traits>
-
 #include "cuda/expert_gemm/sm90_decode_bytes.cuh"
 #include "cuda/expert_gemm/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
@@ -232,6 +230,8 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_fron
     if constexpr (MOX_SM90_DECODES(ELEMENT))
         mox_sm90_loop_codes<typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
             acc, front, stages, args, me, piece.begin, chunks, mox_sm90_tile_rows(piece), &c->at);
+    else if constexpr (ELEMENT == MOX_SM90_INT8)
+        mox_sm90_loop_ints<N>(acc, front, stages, args, me, chunks, &c->at);
     else if constexpr (ELEMENT != MOX_SM90_E4M3)
         mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
     else if constexpr (N <= MOX_SM90_BY_TWO)

@@ -101,7 +101,7 @@ __device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(mox_sm90_front *f
     return rows;
 }
 
-/* Factors of a tile's columns, where codes of activations have become bf16: lane l has those of columns l, l + 32, ... */
+/* Factors of a tile's columns, where activations are codes with a scale a row, or have become bf16: lane l has those of columns l, l + 32, ... */
 template <bool HAS, int SUMS> struct mox_sm90_of_columns {
     static constexpr int COUNT = (2 * SUMS + 31) / 32;
     float factor[COUNT];
@@ -181,6 +181,12 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
         const float2 bias = rows.bias;
         mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
     }
+}
+
+/* Sums of integers, which were exact until here. */
+template <int SUMS> __device__ __forceinline__ void mox_sm90_round_ints(float (&sums)[SUMS], int columns)
+{
+    mox_sm90_each(sums, columns, [](float sum, int) { return __int2float_rn(__float_as_int(sum)); });
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */

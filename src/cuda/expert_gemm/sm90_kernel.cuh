@@ -40,6 +40,7 @@ using mox_sm90_widths_narrow_codes = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_CODE
 using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
 using mox_sm90_widths_codes = mox_sm90_widths<MOX_SM90_WIDTHS_CODES>;
 using mox_sm90_widths_bytes = mox_sm90_widths<MOX_SM90_WIDTHS_BYTES>;
+using mox_sm90_widths_int8 = mox_sm90_widths<MOX_SM90_WIDTHS_INT8>;
 
 /* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute
  * what they need before the loop over pieces, and keep it all. So the epilogue reads the kernel's arguments from shared
@@ -100,13 +101,14 @@ template <int ELEMENT, class WIDTHS, int MOST>
 __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint8_t *shared,
                                                  const mox_sm90_piece &piece, mox_sm90_consumer *c)
 {
+    constexpr bool DECODES = MOX_SM90_DECODES(ELEMENT);
     float sums[WIDTHS::sums];
 #pragma unroll
     for (int i = 0; i < WIDTHS::sums; i++)
         sums[i] = 0.0f;
     if (WIDTHS::narrow && piece.give < 0)
         mox_sm90_ask_rows(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
-    mox_sm90_of_columns<MOX_SM90_DECODES(ELEMENT), WIDTHS::sums> columns;
+    mox_sm90_of_columns<mox_sm90_has_factors(ELEMENT) != 0, WIDTHS::sums> columns;
     if constexpr (WIDTHS::narrow) /* there are registers for them, and at the end they would come behind the stream of weights */
         columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
     if (piece.take >= 0)
@@ -123,8 +125,10 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
             mox_sm90_load_rows<WIDTHS::narrow>(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
         if constexpr (!WIDTHS::narrow)
             columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
-        mox_sm90_end<MOX_SM90_DECODES(ELEMENT)>(sums, mox_sm90_find_front(shared), piece, rows, columns,
-                                                mox_sm90_find_place(), &c->rounds);
+        if constexpr (ELEMENT == MOX_SM90_INT8)
+            mox_sm90_round_ints(sums, piece.columns);
+        mox_sm90_end<DECODES>(sums, mox_sm90_find_front(shared), piece, rows, columns,
+                              mox_sm90_find_place(), &c->rounds);
     }
 }
 

@@ -131,8 +131,8 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bo
 {
     switch (weight->element) {
     case MOXIE_F8_E4M3: return bytes ? MOX_SM90_E4M3 : MOX_SM90_BYTES;
+    case MOXIE_I8: return bytes ? MOX_SM90_INT8 : MOX_SM90_BYTES;
     case MOXIE_F8_E5M2:
-    case MOXIE_I8:
     case MOXIE_U8B128: return MOX_SM90_BYTES;
     case MOXIE_F16: return MOX_SM90_F16;
     case MOXIE_F6_E2M3:
@@ -158,6 +158,16 @@ static inline mox_sm90_element mox_sm90_element_for(const mox_cuda_expert_gemm_a
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
+/* What the kernel of a product of these records takes: those of 8 bits that are not decoded meet their like. */
+static inline int32_t mox_sm90_widest_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
+{
+    const moxie_dtype element = a->elements[projection];
+    return mox_sm90_widest(a->decoded                 ? MOX_SM90_FIRST_CODES
+                           : element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3
+                           : element == MOXIE_I8      ? MOX_SM90_INT8
+                                                      : MOX_SM90_BF16);
+}
+
 /* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile,
  * or as many as there are tokens. */
 static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
@@ -165,9 +175,7 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     static const int32_t widths[] = {
         8, 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
     };
-    const int32_t limit = a->any_bytes ? MOX_SM90_MOST_BYTES_COLUMNS
-                          : a->decoded ? MOX_SM90_MOST_CODES_COLUMNS
-                                       : MOX_SM90_MOST_COLUMNS;
+    const int32_t w13 = mox_sm90_widest_for(a, 0), w2 = mox_sm90_widest_for(a, 1), limit = w13 < w2 ? w13 : w2;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -302,8 +310,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
 static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space,
                                         mox_sm90_product *p)
 {
-    const int32_t scales = mox_sm90_token_scales(p->element);
-    const int64_t bytes = scales > 0 ? 1 : 2;
+    const int64_t bytes = mox_sm90_token_bytes(p->element);
     const bool decodes = mox_sm90_decodes_acts(a);
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
@@ -324,7 +331,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->a_row = a->operand_row;
     g->a_scale = a->a.scales;
     g->a_scale_stride = a->a.scale_cols;
-    g->scales = scales;
+    g->scales = mox_sm90_token_scales(p->element);
     g->scale_cols = (int32_t)a->a.scale_cols;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
@@ -332,9 +339,10 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->state_words = g->few.ids != NULL ? p->list.state_words : 0;
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
-    if (!decodes)
+    if (a->act.element == MOXIE_DTYPE_NONE || g->scales > 0)
         return;
     g->acts = mox_sm90_acts_of(&a->act, &a->a);
+    g->acts.bits = decodes ? g->acts.bits : 0;
     g->to_factor = (float *)(void *)(scratch + space->tile_factors);
     p->gemm.a_factor = g->to_factor;
 }

@@ -7,6 +7,7 @@
 #ifndef MOX_CUDA_SM90_SHAPE_H
 #define MOX_CUDA_SM90_SHAPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "cuda/expert_gemm/sm90_args.h"
@@ -24,6 +25,9 @@
         MOX_SM90_MOST_CODES_COLUMNS
 #define MOX_SM90_WIDTHS_BYTES                                                                                          \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, MOX_SM90_MOST_BYTES_COLUMNS
+/* Integers' MMAs have multiples of 16 past 32. */
+#define MOX_SM90_WIDTHS_INT8                                                                                           \
+    8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, MOX_SM90_MOST_CODES_COLUMNS
 
 /* Widths up to which warps multiply by themselves, where weights are decoded. */
 #define MOX_SM90_BY_WARP 16
@@ -31,9 +35,9 @@
 /* The widest that the kernel of an element has. */
 MOX_SM90_FACT mox_sm90_widest(int32_t element)
 {
-    return MOX_SM90_DECODES(element)  ? MOX_SM90_MOST_CODES_COLUMNS
-           : element == MOX_SM90_E4M3 ? MOX_SM90_MOST_BYTES_COLUMNS
-                                      : MOX_SM90_MOST_COLUMNS;
+    return mox_sm90_has_factors(element) ? MOX_SM90_MOST_CODES_COLUMNS
+           : element == MOX_SM90_E4M3    ? MOX_SM90_MOST_BYTES_COLUMNS
+                                         : MOX_SM90_MOST_COLUMNS;
 }
 
 /* The list that holds tiles of `most` columns, the narrow ones in a kernel of their own; *count of its widths. */
@@ -41,20 +45,21 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 {
     static const int32_t narrow[] = { MOX_SM90_WIDTHS_NARROW }, narrow_codes[] = { MOX_SM90_WIDTHS_NARROW_CODES },
                          wide[] = { MOX_SM90_WIDTHS_WIDE }, codes[] = { MOX_SM90_WIDTHS_CODES },
-                         bytes[] = { MOX_SM90_WIDTHS_BYTES };
+                         bytes[] = { MOX_SM90_WIDTHS_BYTES }, int8[] = { MOX_SM90_WIDTHS_INT8 };
     const struct {
         const int32_t *list;
         int32_t count;
-    } lists[] = { { narrow, sizeof narrow / sizeof narrow[0] },
-                  { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
-                  { wide, sizeof wide / sizeof wide[0] },
-                  { codes, sizeof codes / sizeof codes[0] },
-                  { bytes, sizeof bytes / sizeof bytes[0] } };
-    const int32_t narrowest = mox_sm90_narrow(element),
-                  widest = most <= narrowest ? narrowest : mox_sm90_widest(element);
-    int32_t i = 0;
-    while (lists[i].list[lists[i].count - 1] != widest)
-        i++;
+    } lists[] = {
+        { narrow, sizeof narrow / sizeof narrow[0] }, { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
+        { wide, sizeof wide / sizeof wide[0] },       { codes, sizeof codes / sizeof codes[0] },
+        { bytes, sizeof bytes / sizeof bytes[0] },    { int8, sizeof int8 / sizeof int8[0] }
+    };
+    const bool decodes = MOX_SM90_DECODES(element);
+    const int32_t i = most <= mox_sm90_narrow(element) ? (decodes ? 1 : 0)
+                      : decodes                        ? 3
+                      : element == MOX_SM90_E4M3       ? 4
+                      : element == MOX_SM90_INT8       ? 5
+                                                       : 2;
     *count = lists[i].count;
     return lists[i].list;
 }

@@ -3,6 +3,7 @@
  * sm90_tile.cuh - the inner loop of one warpgroup: 64 rows of weights by N tokens, chunk after chunk of the ring.
  *
  *     16-bit elements    acc += chunk                               one chain on the tensor cores
+ *     8-bit integers     the same, in int32: no sum of 2^24 products of 8 bits is beyond 2^31
  *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor cores,
  *                                                                   then one fused multiply-add in fp32
  *
@@ -12,6 +13,8 @@
  */
 #ifndef MOX_CUDA_SM90_TILE_CUH
 #define MOX_CUDA_SM90_TILE_CUH
+
+#include <type_traits>
 
 #include "cuda/expert_gemm/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
@@ -31,10 +34,15 @@ struct mox_sm90_consumer {
 constexpr int MOX_SM90_OWN_BARRIER = 1; /* and the next: the warpgroups' */
 constexpr int MOX_SM90_ALL_BARRIER = 3; /* of all consumers */
 
+/* An accumulator. */
+template <int ELEMENT> using mox_sm90_sum = std::conditional_t<ELEMENT == MOX_SM90_INT8, int32_t, float>;
+
 template <int ELEMENT, int N>
-__device__ __forceinline__ void mox_sm90_mma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep)
+__device__ __forceinline__ void mox_sm90_mma(mox_sm90_sum<ELEMENT> (&d)[N / 2], uint64_t a, uint64_t b, int keep)
 {
-    if constexpr (ELEMENT == MOX_SM90_BF16)
+    if constexpr (ELEMENT == MOX_SM90_INT8)
+        mox_wgmma_s8<N>(d, a, b, keep);
+    else if constexpr (ELEMENT == MOX_SM90_BF16)
         mox_wgmma_bf16<N>(d, a, b, keep);
     else if constexpr (ELEMENT == MOX_SM90_F16)
         mox_wgmma_f16<N>(d, a, b, keep);
@@ -47,9 +55,10 @@ constexpr int MOX_SM90_MMA_COLUMNS = 256;
 
 /* Waits for a stage and begins its product. */
 template <int ELEMENT, int N>
-__device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front *front, const uint8_t *stage,
-                                               const mox_sm90_cursor &at, int group, int keep)
+__device__ __forceinline__ void mox_sm90_issue(mox_sm90_sum<ELEMENT> (&d)[N / 2], mox_sm90_front *front,
+                                               const uint8_t *stage, const mox_sm90_cursor &at, int group, int keep)
 {
+    using half = mox_sm90_sum<ELEMENT>(&)[N / 4];
     const uint32_t a = mox_wgmma_low(mox_shared_address(stage) + group * 64 * 128);
     const uint32_t b = mox_wgmma_low(mox_shared_address(stage) + mox_sm90_tokens_at<ELEMENT>);
     mox_mbarrier_wait(front->full + at.stage, at.parity);
@@ -60,9 +69,9 @@ __device__ __forceinline__ void mox_sm90_issue(float (&d)[N / 2], mox_sm90_front
         if constexpr (N <= MOX_SM90_MMA_COLUMNS) {
             mox_sm90_mma<ELEMENT, N>(d, rows, mox_wgmma_operand(b + 2 * step), step > 0 ? 1 : keep);
         } else {
-            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<float(&)[N / 4]>(d[0]), rows, mox_wgmma_operand(b + 2 * step),
+            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<half>(d[0]), rows, mox_wgmma_operand(b + 2 * step),
                                          step > 0 ? 1 : keep);
-            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<float(&)[N / 4]>(d[N / 4]), rows,
+            mox_sm90_mma<ELEMENT, N / 2>(reinterpret_cast<half>(d[N / 4]), rows,
                                          mox_wgmma_operand(b + 2 * step + N / 2 * 128 / 16), step > 0 ? 1 : keep);
         }
     }
@@ -107,11 +116,11 @@ __device__ __forceinline__ const uint8_t *mox_sm90_stage_at(const mox_sm90_args 
     return stages + (uint64_t)at.stage * args.stage_bytes;
 }
 
-/* `chunks` stages of 16-bit elements. */
+/* `chunks` stages of 16-bit elements, or of integers. */
 template <int ELEMENT, int N>
-__device__ __forceinline__ void mox_sm90_loop_wide(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
-                                                   const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
-                                                   mox_sm90_cursor *at)
+__device__ __forceinline__ void mox_sm90_loop_wide(mox_sm90_sum<ELEMENT> (&acc)[N / 2], mox_sm90_front *front,
+                                                   const uint8_t *stages, const mox_sm90_args &args,
+                                                   const mox_sm90_place &me, int chunks, mox_sm90_cursor *at)
 {
     mox_sm90_issue<ELEMENT, N>(acc, front, mox_sm90_stage_at(args, stages, *at), *at, me.group, 1);
 #pragma unroll 1
@@ -170,6 +179,23 @@ __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm
         mox_sm90_release<MOX_SM90_E4M3>(args, front, second.stage, me.lane);
     }
     mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks - k, at);
+}
+
+/* The same for integers, whose sums are words that look like floats everywhere else: that is what an epilogue has to do
+ * with, and the compiler runs out of registers where it has both. */
+template <int N>
+__device__ __forceinline__ void mox_sm90_loop_ints(float (&sums)[N / 2], mox_sm90_front *front, const uint8_t *stages,
+                                                   const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
+                                                   mox_sm90_cursor *at)
+{
+    int32_t acc[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        acc[i] = __float_as_int(sums[i]);
+    mox_sm90_loop_wide<MOX_SM90_INT8, N>(acc, front, stages, args, me, chunks, at);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        sums[i] = __int_as_float(acc[i]);
 }
 
 /* Widths up to which the registers hold the accumulators of two chunks under way. */

@@ -7,7 +7,9 @@
  *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: what of ptx_wgmma_lists.h goes with it
  *     MOX_WGMMA_STEP    "k16" or "k32": columns of 32 bytes
  *     MOX_WGMMA_TYPES   ".f32.bf16.bf16"
- *     MOX_WGMMA_FLAGS   what follows the predicate: signs, and for 16-bit types which operands are transposed
+ *     MOX_WGMMA_FLAGS   what follows the predicate: signs of floats, and of 16-bit types which operands are transposed
+ *     MOX_WGMMA_SUM     float or int32_t; MOX_WGMMA_D(d): the constraint that binds one
+ *     MOX_WGMMA_HAS(n)  whether there is such an MMA
  *
  *     d[64, N] = keep * d + A[64, 32 bytes] * B[N, 32 bytes]^T
  *
@@ -17,15 +19,15 @@
  * to be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
-    if constexpr (N == n)                                                                                              \
+    if constexpr (N == n && MOX_WGMMA_HAS(n))                                                                          \
         asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_WGMMA_KEEP(n) ", 0; wgmma.mma_async.sync.aligned.m64n" #n    \
-                     MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_WGMMA_AB(n) ", p, " MOX_WGMMA_FLAGS ";}"    \
+                     MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_WGMMA_AB(n) ", p" MOX_WGMMA_FLAGS ";}"      \
                      : MOX_BIND_##n                                                                                    \
                      : MOX_WGMMA_BIND_A, "l"(b), "r"(keep))
 
-template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(float (&d)[N / 2], MOX_WGMMA_A a, uint64_t b, int keep)
+template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(MOX_WGMMA_SUM (&d)[N / 2], MOX_WGMMA_A a, uint64_t b, int keep)
 {
-    static_assert(N % 8 == 0 && N >= 8 && N <= 256, "no such MMA");
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256 && MOX_WGMMA_HAS(N), "no such MMA");
     MOX_WGMMA_CASE(8);
     MOX_WGMMA_CASE(16);
     MOX_WGMMA_CASE(24);

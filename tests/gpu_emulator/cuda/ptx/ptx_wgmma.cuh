@@ -82,6 +82,22 @@ template <int N> static inline void mox_wgmma_e4m3(float (&d)[N / 2], uint64_t a
     emulated_mma_shared<N>(d, MOXIE_F8_E4M3, a, b, keep);
 }
 
+/* The same of integers, 32 columns. */
+template <int N> static inline void mox_wgmma_s8(int32_t (&d)[N / 2], uint64_t a, uint64_t b, int keep)
+{
+    const int thread = static_cast<int>(threadIdx.x % 128);
+    const auto at = [](uint64_t operand, int n, int k) {
+        return static_cast<int32_t>(static_cast<int8_t>(*emulated_operand(operand, n, k)));
+    };
+    for (int i = 0; i < N / 2; i++) {
+        const int row = thread / 32 * 16 + i / 2 % 2 * 8 + thread % 32 / 4, column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+        int32_t sum = keep ? d[i] : 0;
+        for (int k = 0; k < 32; k++)
+            sum += at(a, row, k) * at(b, column, k);
+        d[i] = sum;
+    }
+}
+
 /* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next. */
 template <int N>
 static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, const uint32_t *a, uint64_t b, int keep)
