@@ -119,8 +119,11 @@ template <moxie_dtype DTYPE> __device__ void quantize(const mox_cuda_quant_act_a
         if (at > 0)
             part.load(args, whole, from, first + at);
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
-            mox_quant_store(args, row, first + at + k * set(), codes_of<DTYPE>(args, part.raw[k], step));
+        for (int k = 0; k < TOGETHER; k++) {
+            const int64_t column = first + at + k * set();
+            if (column < args.out.stride)
+                mox_quant_store(args, row, column, codes_of<DTYPE>(args, part.raw[k], step));
+        }
     }
 }
 
