@@ -16,8 +16,8 @@
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
  *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
  *                      power of two for every 32, as a gather would make bf16 of them
- *     ..._act          sm90_int8 and ..._acts for W13, with the activation, in f32 rows, for whatever else W2's operand
- * may be
+ *     ..._act          what multiplies codes, for W13, with the activation, in f32 rows: for whatever else W2's
+ *                      operand may be
  *
  * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
  * instruction adds, where the contract has fp32: those rows are of class TOL.
@@ -228,6 +228,7 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox
     }
 ADMIT(sm90_wide, admit_wide(problem, why))
 ADMIT(sm90_bytes, admit_bytes(problem, why))
+ADMIT(sm90_bytes_act, admit_bytes(problem, why) && is_first(problem, why))
 ADMIT(sm90_int8, admit_int8(problem, why))
 ADMIT(sm90_int8_act, admit_int8(problem, why) && is_first(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
@@ -271,6 +272,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     }
 SCRATCH_BYTES(sm90_wide, false)
 SCRATCH_BYTES(sm90_bytes, true)
+SCRATCH_BYTES(sm90_bytes_act, true)
 SCRATCH_BYTES(sm90_int8, true)
 SCRATCH_BYTES(sm90_int8_act, true)
 SCRATCH_BYTES(sm90_wide_glu, false)
