@@ -508,6 +508,37 @@ static void refusals_say_why(void **state)
     test_layer_free(&layer);
 }
 
+/* The reason why a row refuses the first product, NULL where it is chosen. */
+static const char *reason_of(const moxie_plan *plan, const char *kernel)
+{
+    for (int32_t s = 0;; s++) {
+        const moxie_plan_step *step = moxie_plan_step_at(plan, s);
+        if (!strcmp(step->family, "expert_gemm") && !strcmp(step->kernel, kernel))
+            return step->chosen ? NULL : step->reason;
+    }
+}
+
+/* All integers of the greatest magnitude: one column more, and int32 would not hold their sum. */
+static void sums_of_integers_fit(void **state)
+{
+    (void)state;
+    test_layer layer;
+    make_hopper(&layer, 34000, MOXIE_I8);
+    layer.config.a2 = layer.config.a13 = test_act_quant_named("int8 token away")->quant;
+    for (int64_t over = 0; over < 2; over++) {
+        moxie_plan *plan = NULL;
+        moxie_error error = { 0 };
+        moxie_options options = cuda_options(&layer);
+        options.device = "sm_90";
+        layer.config.hidden = INT32_MAX / (128 * 128) + over;
+        assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
+        const char *reason = reason_of(plan, "sm90_int8_act");
+        assert_true(over == 0 ? reason == NULL : reason != NULL && strstr(reason, "in 31 bits") != NULL);
+        moxie_plan_destroy(plan);
+    }
+    test_layer_free(&layer);
+}
+
 static void failures_come_through(void **state)
 {
     (void)state;
@@ -697,6 +728,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(products_quantize_with_powers_of_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(sums_of_integers_fit, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failures_come_through, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(simulated_choices_agree, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(caller_gives_memory, test_cuda_begin, test_cuda_end),

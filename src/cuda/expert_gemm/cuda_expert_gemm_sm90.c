@@ -103,6 +103,10 @@ static bool admit_int8(const mox_expert_gemm_problem *problem, mox_refusal *why)
         return mox_refuse(why, "quantize rows with one scale each",
                           "adds up whole rows of integers: takes a scale a row, of %s and of its activations",
                           name_of(problem));
+    if (cols > MOX_SM90_MOST_INTS)
+        return mox_refuse(why, "split the expert over ranks",
+                          "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MOST_INTS,
+                          name_of(problem), (long long)cols);
     return fits(problem, why);
 }
 

@@ -24,6 +24,7 @@
 #include "cuda/expert_gemm/sm90_shape.h"
 
 #define MOX_SM90_MOST_SIZE   (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
+#define MOX_SM90_MOST_INTS   ((1 << 17) - 1)    /* products of 8-bit integers, up to 2^14, whose sum fits 31 bits */
 #define MOX_SM90_PAIR_TOKENS 48                 /* a slot on average, from which on blocks work in pairs */
 #define MOX_SM90_AHEAD       4                  /* chunks that L2 is asked for by a product that waits for the other */
 

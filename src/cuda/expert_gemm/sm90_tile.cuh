@@ -3,7 +3,7 @@
  * sm90_tile.cuh - the inner loop of one warpgroup: 64 rows of weights by N tokens, chunk after chunk of the ring.
  *
  *     16-bit elements    acc += chunk                               one chain on the tensor cores
- *     8-bit integers     the same, in int32: no sum of 2^24 products of 8 bits is beyond 2^31
+ *     8-bit integers     the same, in int32, which MOX_SM90_MOST_INTS products fit
  *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor cores,
  *                                                                   then one fused multiply-add in fp32
  *
