@@ -101,7 +101,8 @@ __device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(mox_sm90_front *f
     return rows;
 }
 
-/* Factors of a tile's columns, where activations are codes with a scale a row, or have become bf16: lane l has those of columns l, l + 32, ... */
+/* Factors of a tile's columns, where activations are codes with a scale a row, or have become bf16: lane l has those of
+ * columns l, l + 32, ... */
 template <bool HAS, int SUMS> struct mox_sm90_of_columns {
     static constexpr int COUNT = (2 * SUMS + 31) / 32;
     float factor[COUNT];

@@ -110,7 +110,8 @@ __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const
         front->args = args;
     if (lane < args.stages) {
         mox_mbarrier_init(front->full + lane, 2);
-        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * (mox_sm90_arrivals<ELEMENT> + mox_sm90_blocks_together(args) - 1));
+        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * (mox_sm90_arrivals<ELEMENT> +
+                                                                          mox_sm90_blocks_together(args) - 1));
     }
     if (lane < MOX_SM90_QUEUE) {
         mox_mbarrier_init(front->queue_full + lane, 1);

@@ -46,10 +46,6 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-#define MOX_WGMMA_SUM    float
-#define MOX_WGMMA_D(d)   "+f"(d)
-#define MOX_WGMMA_HAS(n) true
-
 /* ---- A in shared memory ---------------------------------------------------------------------------------------- */
 
 #define MOX_WGMMA_A       uint64_t
@@ -57,58 +53,44 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #define MOX_WGMMA_KEEP(n) MOX_KEEP_##n
 #define MOX_WGMMA_BIND_A  "l"(a)
 
+#define MOX_WGMMA_SUM    int32_t
+#define MOX_WGMMA_D(d)   "+r"(d)
+#define MOX_WGMMA_HAS(n) ((n) <= 32 || (n) % 16 == 0)
+
+#define MOX_WGMMA_NAME  mox_wgmma_s8
+#define MOX_WGMMA_STEP  "k32"
+#define MOX_WGMMA_TYPES ".s32.s8.s8"
+#define MOX_WGMMA_FLAGS ""
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+#undef MOX_WGMMA_SUM
+#undef MOX_WGMMA_D
+#undef MOX_WGMMA_HAS
+
+#define MOX_WGMMA_SUM    float
+#define MOX_WGMMA_D(d)   "+f"(d)
+#define MOX_WGMMA_HAS(n) true
+
 #define MOX_WGMMA_NAME  mox_wgmma_bf16
 #define MOX_WGMMA_STEP  "k16"
 #define MOX_WGMMA_TYPES ".f32.bf16.bf16"
 #define MOX_WGMMA_FLAGS ", 1, 1, 0, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_TYPES
 
 #define MOX_WGMMA_NAME  mox_wgmma_f16
+#define MOX_WGMMA_STEP  "k16"
 #define MOX_WGMMA_TYPES ".f32.f16.f16"
+#define MOX_WGMMA_FLAGS ", 1, 1, 0, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_STEP
-#undef MOX_WGMMA_TYPES
-#undef MOX_WGMMA_FLAGS
 
 #define MOX_WGMMA_NAME  mox_wgmma_e4m3
 #define MOX_WGMMA_STEP  "k32"
 #define MOX_WGMMA_TYPES ".f32.e4m3.e4m3"
 #define MOX_WGMMA_FLAGS ", 1, 1"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_STEP
-#undef MOX_WGMMA_TYPES
-#undef MOX_WGMMA_FLAGS
-#undef MOX_WGMMA_SUM
-#undef MOX_WGMMA_D
-#undef MOX_WGMMA_HAS
-
-#define MOX_WGMMA_NAME   mox_wgmma_s8
-#define MOX_WGMMA_STEP   "k32"
-#define MOX_WGMMA_TYPES  ".s32.s8.s8"
-#define MOX_WGMMA_FLAGS  ""
-#define MOX_WGMMA_SUM    int32_t
-#define MOX_WGMMA_D(d)   "+r"(d)
-#define MOX_WGMMA_HAS(n) ((n) <= 32 || (n) % 16 == 0)
-#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_STEP
-#undef MOX_WGMMA_TYPES
-#undef MOX_WGMMA_FLAGS
-#undef MOX_WGMMA_SUM
-#undef MOX_WGMMA_D
-#undef MOX_WGMMA_HAS
 #undef MOX_WGMMA_A
 #undef MOX_WGMMA_AB
 #undef MOX_WGMMA_KEEP
 #undef MOX_WGMMA_BIND_A
-
-#define MOX_WGMMA_SUM    float
-#define MOX_WGMMA_D(d)   "+f"(d)
-#define MOX_WGMMA_HAS(n) true
 
 /* ---- A in registers: a[0] .. a[3] ------------------------------------------------------------------------------ */
 
@@ -122,16 +104,12 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #define MOX_WGMMA_TYPES ".f32.bf16.bf16"
 #define MOX_WGMMA_FLAGS ", 1, 1, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_TYPES
 
 #define MOX_WGMMA_NAME  mox_wgmma_registers_f16
+#define MOX_WGMMA_STEP  "k16"
 #define MOX_WGMMA_TYPES ".f32.f16.f16"
+#define MOX_WGMMA_FLAGS ", 1, 1, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
-#undef MOX_WGMMA_NAME
-#undef MOX_WGMMA_STEP
-#undef MOX_WGMMA_TYPES
-#undef MOX_WGMMA_FLAGS
 #undef MOX_WGMMA_A
 #undef MOX_WGMMA_AB
 #undef MOX_WGMMA_KEEP

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ptx_wgmma_tmpl.cuh - one warpgroup MMA with its operands in shared memory, or A in registers, for one pair of element
- * types. Included once per pair by ptx_wgmma.cuh with
+ * types. Included once per pair by ptx_wgmma.cuh with these, of which the first four are gone behind it:
  *
  *     MOX_WGMMA_NAME    the function
- *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: what of ptx_wgmma_lists.h goes with it
  *     MOX_WGMMA_STEP    "k16" or "k32": columns of 32 bytes
  *     MOX_WGMMA_TYPES   ".f32.bf16.bf16"
  *     MOX_WGMMA_FLAGS   what follows the predicate: signs of floats, and of 16-bit types which operands are transposed
+ *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: what of ptx_wgmma_lists.h goes with it
  *     MOX_WGMMA_SUM     float or int32_t; MOX_WGMMA_D(d): the constraint that binds one
  *     MOX_WGMMA_HAS(n)  whether there is such an MMA
  *
@@ -19,7 +19,7 @@
  * to be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
-    if constexpr (N == n && MOX_WGMMA_HAS(n))                                                                          \
+    if constexpr (N == n)                                                                                              \
         asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_WGMMA_KEEP(n) ", 0; wgmma.mma_async.sync.aligned.m64n" #n    \
                      MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_WGMMA_AB(n) ", p" MOX_WGMMA_FLAGS ";}"      \
                      : MOX_BIND_##n                                                                                    \
@@ -62,3 +62,7 @@ template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(MOX_WGMMA_SUM (&
     MOX_WGMMA_CASE(256);
 }
 #undef MOX_WGMMA_CASE
+#undef MOX_WGMMA_NAME
+#undef MOX_WGMMA_STEP
+#undef MOX_WGMMA_TYPES
+#undef MOX_WGMMA_FLAGS
