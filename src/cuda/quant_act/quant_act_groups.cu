@@ -23,14 +23,40 @@ struct group_scale {
     float scale, inverse;
 };
 
-/* Largest magnitude of a group, by all lanes. Bits of numbers that are not negative order as the numbers do. */
-template <moxie_dtype DTYPE> __device__ uint32_t largest(const mox_raw_numbers<DTYPE> &raw)
+/* A lane's of one set. Floats whatever x is, so that all but the loads is the same code for every type. */
+struct lane_numbers {
+    float x[MOX_QUANT_EACH];
+};
+
+/* Column `column` of a row that begins at element `from` of x and the next three, and those `step` columns further on, ... */
+template <moxie_dtype DTYPE>
+__device__ void load(const mox_cuda_quant_act_args &args, bool whole, int64_t from, int64_t column, int64_t step,
+                     lane_numbers (&numbers)[TOGETHER])
+{
+    mox_raw_numbers<DTYPE> raw[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; k++)
+        raw[k] = mox_raw_load<DTYPE>(args, whole, from, column + k * step);
+#pragma unroll
+    for (int k = 0; k < TOGETHER; k++)
+#pragma unroll
+        for (int i = 0; i < MOX_QUANT_EACH; i++)
+            numbers[k].x[i] = mox_raw_number<DTYPE>(raw[k], i);
+}
+
+__device__ float larger_of(const lane_numbers &numbers)
 {
     float amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < MOX_QUANT_EACH; i++)
-        amax = mox_act_larger(amax, mox_raw_number<DTYPE>(raw, i));
-    return __reduce_max_sync(ALL, mox_float_bits(amax));
+        amax = mox_act_larger(amax, numbers.x[i]);
+    return amax;
+}
+
+/* Largest magnitude of a group, by all lanes. Bits of numbers that are not negative order as the numbers do. */
+__device__ uint32_t largest(const lane_numbers &numbers)
+{
+    return __reduce_max_sync(ALL, mox_float_bits(larger_of(numbers)));
 }
 
 __device__ group_scale scale_of(int32_t rule, uint32_t amax_bits)
@@ -75,8 +101,7 @@ __device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row
 }
 
 /* Sets of four groups of 32 columns, eight lanes each, or of eight of 16. */
-template <moxie_dtype DTYPE>
-__device__ void quantize_short(const mox_cuda_quant_act_args &args, const mox_raw_numbers<DTYPE> (&raw)[TOGETHER], int64_t row,
+__device__ void quantize_short(const mox_cuda_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
                                int first, int step)
 {
     const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
@@ -84,10 +109,7 @@ __device__ void quantize_short(const mox_cuda_quant_act_args &args, const mox_ra
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++) {
         const int set = first + k * step, group = (set * LANES + lane) / lanes;
-        float amax = 0.0f, x[MOX_QUANT_EACH];
-#pragma unroll
-        for (int i = 0; i < MOX_QUANT_EACH; i++)
-            amax = mox_act_larger(amax, mox_raw_number<DTYPE>(raw[k], i));
+        float amax = larger_of(numbers[k]), x[MOX_QUANT_EACH];
 #pragma unroll
         for (int apart = 1; apart < 8; apart *= 2) {
             const float other = __shfl_xor_sync(ALL, amax, apart);
@@ -98,7 +120,7 @@ __device__ void quantize_short(const mox_cuda_quant_act_args &args, const mox_ra
             args.out.scales[row * groups + group] = by.scale;
 #pragma unroll
         for (int i = 0; i < MOX_QUANT_EACH; i++)
-            x[i] = mox_raw_number<DTYPE>(raw[k], i) * by.by;
+            x[i] = numbers[k].x[i] * by.by;
         const uint32_t codes = args.quant.element == MOXIE_F8_E4M3 ? mox_quant_two(x[0], x[1]) | mox_quant_two(x[2], x[3]) << 16 :
                                                                      mox_quant_four(args.quant.element, x[0], x[1], x[2], x[3]);
         if (set < sets_of(args))
@@ -106,24 +128,15 @@ __device__ void quantize_short(const mox_cuda_quant_act_args &args, const mox_ra
     }
 }
 
-/* Sets first, first + step, ... of a row, up to TOGETHER. */
-template <moxie_dtype DTYPE>
-__device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_t row, int first, int step)
+/* Sets of a group each. */
+__device__ void quantize_long(const mox_cuda_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
+                              int first, int step)
 {
-    const int64_t from = (args.source != nullptr ? args.source[row] : row) * args.cols;
     const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
-    mox_raw_numbers<DTYPE> raw[TOGETHER];
-#pragma unroll
-    for (int k = 0; k < TOGETHER; k++)
-        raw[k] = mox_raw_load<DTYPE>(args, whole, from, static_cast<int64_t>(first + k * step) * GROUP + lane * MOX_QUANT_EACH);
-    if (args.rule != MOX_ACT_FP8_GROUP) {
-        quantize_short<DTYPE>(args, raw, row, first, step);
-        return;
-    }
     uint32_t mine = 0;
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++) {
-        const uint32_t amax = largest<DTYPE>(raw[k]);
+        const uint32_t amax = largest(numbers[k]);
         mine = lane == k ? amax : mine;
     }
     const group_scale own = scale_of(args.quant.rule, mine);
@@ -132,15 +145,34 @@ __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_
 #pragma unroll
     for (int k = 0; k < TOGETHER; k++) {
         const group_scale by = { __shfl_sync(ALL, own.scale, k), __shfl_sync(ALL, own.inverse, k) };
-        const uint32_t low = mox_quant_two(quotient(mox_raw_number<DTYPE>(raw[k], 0), by), quotient(mox_raw_number<DTYPE>(raw[k], 1), by));
-        const uint32_t high = mox_quant_two(quotient(mox_raw_number<DTYPE>(raw[k], 2), by), quotient(mox_raw_number<DTYPE>(raw[k], 3), by));
+        const float *x = numbers[k].x;
+        const uint32_t low = mox_quant_two(quotient(x[0], by), quotient(x[1], by));
+        const uint32_t high = mox_quant_two(quotient(x[2], by), quotient(x[3], by));
         if (first + k * step < groups)
             mox_quant_store(args, row, static_cast<int64_t>(first + k * step) * GROUP + lane * MOX_QUANT_EACH, low | high << 16);
     }
 }
 
+/* Sets first, first + step, ... of a row, up to TOGETHER. */
+__device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_t row, int first, int step)
+{
+    const int64_t from = (args.source != nullptr ? args.source[row] : row) * args.cols;
+    const int64_t column = static_cast<int64_t>(first) * GROUP + threadIdx.x % LANES * MOX_QUANT_EACH;
+    const int64_t apart = static_cast<int64_t>(step) * GROUP;
+    lane_numbers numbers[TOGETHER];
+    if (args.x_dtype == MOXIE_BF16)
+        load<MOXIE_BF16>(args, whole, from, column, apart, numbers);
+    else if (args.x_dtype == MOXIE_F16)
+        load<MOXIE_F16>(args, whole, from, column, apart, numbers);
+    else
+        load<MOXIE_F32>(args, whole, from, column, apart, numbers);
+    if (args.rule == MOX_ACT_FP8_GROUP)
+        quantize_long(args, numbers, row, first, step);
+    else
+        quantize_short(args, numbers, row, first, step);
+}
+
 /* A block some sets of one row; those of the first fill up what a long stride has behind the last. */
-template <moxie_dtype DTYPE>
 __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__ mox_cuda_quant_act_args args, bool whole)
 {
     const int64_t row = blockIdx.x;
@@ -149,7 +181,7 @@ __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__
         mox_grid_wait();
     if (row < (args.rows != nullptr ? *args.rows : args.max_rows)) {
         const int first = static_cast<int>(blockIdx.y) * WARPS + static_cast<int>(threadIdx.x) / LANES;
-        quantize<DTYPE>(args, whole, row, first, static_cast<int>(gridDim.y) * WARPS);
+        quantize(args, whole, row, first, static_cast<int>(gridDim.y) * WARPS);
         if (args.out.global != nullptr && blockIdx.y == 0 && threadIdx.x == 0)
             args.out.global[row] = mox_quant_given(args, row);
         for (int64_t k = sets_of(args) * GROUP + threadIdx.x * MOX_QUANT_EACH; blockIdx.y == 0 && k < args.out.stride;
@@ -170,9 +202,6 @@ moxie_status mox_cuda_quant_act_groups_launch(const mox_cuda_quant_act_args *arg
     const int64_t fewer = (sets + WARPS * TOGETHER - 1) / (WARPS * TOGETHER);
     const dim3 grid(static_cast<unsigned>(args->max_rows),
                     static_cast<unsigned>(args->max_rows * blocks <= FEW_BLOCKS ? blocks : fewer));
-    const auto kernel = args->x_dtype == MOXIE_BF16 ? groups_kernel<MOXIE_BF16> :
-                        args->x_dtype == MOXIE_F16  ? groups_kernel<MOXIE_F16> :
-                                                      groups_kernel<MOXIE_F32>;
-    return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, 0, stream, *args, mox_quant_is_whole(args)),
+    return mox_cuda_status(mox_device_launch_dependent(groups_kernel, grid, THREADS, 0, stream, *args, mox_quant_is_whole(args)),
                            "quant_act groups", error);
 }
