@@ -100,6 +100,11 @@ static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
 
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
 
+static const mox_layout *instead_of(const mox_layout *layout)
+{
+    return layout->instead != NULL ? layout->instead : &mox_layout_rowmajor;
+}
+
 /* Views that are wrong are left to the packer, which says so. */
 static bool takes(const mox_layout *layout, const mox_record_shape *shape, int64_t expert, const moxie_expert *weights)
 {
@@ -107,16 +112,17 @@ static bool takes(const mox_layout *layout, const mox_record_shape *shape, int64
     if (layout->takes == NULL || mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
         layout->takes(shape, weights, reason, sizeof reason))
         return true;
-    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and portable kernels",
-            layout->name, (long long)expert, reason, mox_layout_rowmajor.name);
+    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and %s", layout->name,
+            (long long)expert, reason, instead_of(layout)->name,
+            layout->instead != NULL ? "the kernels that read it" : "portable kernels");
     return false;
 }
 
-static bool takes_all(const moxie_layer *layer, const moxie_weights *weights)
+static bool takes_all(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
 {
     for (int32_t s = 0; s < layer->slots; s++) {
         const int64_t expert = layer->expert_of[s];
-        if (!takes(layer->routed_layout, &layer->routed_shape, expert, &weights->experts[expert]))
+        if (!takes(layout, &layer->routed_shape, expert, &weights->experts[expert]))
             return false;
     }
     return true;
@@ -124,15 +130,15 @@ static bool takes_all(const moxie_layer *layer, const moxie_weights *weights)
 
 moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
 {
-    const bool routed = takes_all(layer, weights);
-    const bool shared = layer->shared_layout == NULL || weights->shared == NULL ||
-                        takes(layer->shared_layout, &layer->shared_shape, -1, weights->shared);
-    if (routed && shared)
+    const mox_layout *routed = layer->routed_layout, *shared = layer->shared_layout;
+    while (!takes_all(layer, routed, weights))
+        routed = instead_of(routed);
+    while (shared != NULL && weights->shared != NULL && !takes(shared, &layer->shared_shape, -1, weights->shared))
+        shared = instead_of(shared);
+    if (routed == layer->routed_layout && shared == layer->shared_layout)
         return MOXIE_OK;
-    if (!routed)
-        layer->routed_layout = &mox_layout_rowmajor;
-    if (!shared)
-        layer->shared_layout = &mox_layout_rowmajor;
+    layer->routed_layout = routed;
+    layer->shared_layout = shared;
     return allocate_slab(layer, error);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper.h - layouts "hopper" and "hopper_codes": weights in the chunks that warpgroup MMAs of Hopper GPUs want, so
- * that a bulk copy of contiguous bytes is all there is between device memory and the tensor cores, or the registers
- * that decode for them.
+ * hopper.h - layouts "hopper", "hopper_codes" and "hopper_fp8": weights in the chunks that warpgroup MMAs of Hopper
+ * GPUs want, so that a bulk copy of contiguous bytes is all there is between device memory and the tensor cores, or the
+ * registers that decode for them.
  *
  *     record | header | W13 tiles | W13 rows | W2 tiles | W2 rows |            every | begins on 128 bytes
  *
@@ -83,6 +83,17 @@
  *               integers, factor 2^6 times the scale
  *
  * p is the least from 0 on that lets every multiplier of the row be finite; of f16 the least of all.
+ *
+ * "hopper_fp8": e2m1 with scales of f8_e8m0 for 32 columns, which kernels look up as e4m3 (operand A of
+ * wgmma.mma_async.m64nNk32). As "hopper_codes", but a chunk has 128 columns, and for every 16 rows two planes, of
+ * columns 0-63 and 64-127. Lane l has in a plane words 0 and 1 of columns 0-31, 2 and 3 of 32-63: of rows r and r + 8,
+ * of columns c = 4 (l % 4), + 1, + 2, + 3 in the low half and + 16, ... + 19 in the high half.
+ *
+ *     code      columns c + i: magnitude in bits 4 i + 2 .. 4 i, sign in bit 8 i + 7
+ *               c + 16 + i:    magnitude in bits 4 i + 18 .. 4 i + 16, sign in bit 8 i + 3
+ *     scale     a byte e of 0 .. 11: the code is the e4m3 of 2^(e - 5) times its value. Four of each row in a chunk
+ *     factor    2^(g - 133) of a row whose greatest scale is 2^(g - 127), g being 7 at least; e is the scale's exponent
+ *               field - g + 11, modulo 256 where it is not of 0 .. 11, which groups of zeros alone may have
  */
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H
@@ -93,6 +104,8 @@
 #define MOX_HOPPER_TILE_ROWS   128
 #define MOX_HOPPER_CHUNK_WIDTH 128 /* bytes of an operand's row in a chunk: weights of "hopper", tokens */
 #define MOX_HOPPER_CODE_COLS   64  /* columns of a chunk of codes */
+#define MOX_HOPPER_FP8_COLS    128 /* where they become e4m3 */
+#define MOX_HOPPER_WINDOW      12  /* powers of two of one row's scales there */
 #define MOX_HOPPER_ONE_BLOCK   31  /* scale_shift where one block has the whole row's scales */
 
 /* One product of a record: where it lies (offsets are bytes from the record's start), and its form. */
@@ -116,7 +129,7 @@ typedef struct mox_hopper_record {
     mox_hopper_matrix w13, w2;
 } mox_hopper_record;
 
-extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes;
+extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_fp8;
 
 /* The form of a record of a shape that `layout`, one of these, accepts. False for every other layout. */
 bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out);

@@ -14,7 +14,7 @@
 #include "pack/grid_tile.h"
 #include "pack/panel_move.h"
 
-enum { COLS = MOX_HOPPER_CODE_COLS };
+enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, FP8_LEAST = 7 }; /* of exponents' fields, where codes become FP8 */
 enum { E4M3_UNIT = 8, MOST_FACTOR = 100 }; /* exponents of factors: what multipliers lack, the limit */
 enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 }; /* a zero point in the unit of f16's codes, to be added */
 enum { E8M0_BIAS = 127, BF16_MOST_FIELD = 254, BF16_LEAST = -133 }; /* exponents; that of the smallest number */
@@ -60,11 +60,16 @@ static bool is_by_row(const product *p)
 
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
 
+static int32_t chunk_cols(const product *p)
+{
+    return p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
+}
+
 /* Groups of a chunk's columns that have a scale of their own. */
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
-    return group > 0 && group < COLS && !is_by_row(p) ? COLS / group : 1;
+    return group > 0 && group < chunk_cols(p) && !is_by_row(p) ? chunk_cols(p) / group : 1;
 }
 
 int64_t mox_hopper_groups(const product *p)
@@ -161,11 +166,39 @@ static bool are_positive(const scale_row *row)
     return all;
 }
 
+/* Whether weights are zero where the scale is more than the window below the greatest. */
+static bool is_zero_below(const product *p, const moxie_matrix *from, const scale_row *scales, int greatest)
+{
+    const int64_t group = p->quant->group_cols, rows = mox_group_rows(p->quant, p->rows);
+    uint32_t some = 0;
+    for (int64_t g = 0; g < scales->grid->cols; g++) {
+        const int64_t end = mox_min_i64((g + 1) * group, p->cols);
+        if ((int)code_at(scales, g) > greatest - WINDOW)
+            continue;
+        for (int64_t r = scales->row * rows; r < mox_min_i64((scales->row + 1) * rows, p->rows); r++)
+            for (int64_t k = g * group; k < end; k++)
+                some |= mox_grid_code(&from->codes, r, k) & 7;
+    }
+    return some == 0;
+}
+
+/* The exponent of a row's greatest scale, or the least that its factor has room for, and whether the others are near
+ * enough. */
+static int row_window(const product *p, const moxie_matrix *from, const scale_row *scales, bool *exact)
+{
+    const extent e = extent_of_bytes(scales);
+    const int greatest = e.most > FP8_LEAST ? e.most : FP8_LEAST;
+    *exact = e.finite && (e.least > greatest - WINDOW || is_zero_below(p, from, scales, greatest));
+    return greatest;
+}
+
 /* A row's p, and whether every multiplier is exact under it, and of floats the product too. */
 static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
 {
     const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
     const wide_form *form = form_of(p->quant);
+    if (p->to_fp8)
+        return row_window(p, from, &scales, exact);
     if (p->quant->scale == MOXIE_F8_E4M3) {
         *exact = are_positive(&scales);
         return 0;
@@ -202,7 +235,7 @@ typedef struct scaling {
 static scaling scaling_of(const product *p, int power)
 {
     const wide_form *form = form_of(p->quant);
-    const int unit = form != NULL ? form->unit : element_of(p)->unit;
+    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : element_of(p)->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
 
@@ -276,7 +309,7 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -lacks));
         return;
     }
-    const scaling by = scaling_of(p, ilogbf(factor));
+    const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
     for (int64_t g = 0; g < to->scale.cols; g++) {
         uint32_t stored = 0;
         memcpy(&stored, from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes, bytes);
@@ -317,7 +350,7 @@ float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_
     }
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
-    return ldexpf(1.0f, row_power(p, from, row, &exact));
+    return ldexpf(1.0f, row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
 }
 
 /* ---- what the layout holds ------------------------------------------------------------------------------------ */
@@ -331,6 +364,9 @@ static bool is_held(const product *p)
 {
     const moxie_quant *q = p->quant;
     const element *codes = element_of(p);
+    if (p->to_fp8)
+        return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
+               !q->has_zero;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
     if (q->has_zero && (q->scale != MOXIE_F16 || is_wide(p)))
@@ -350,8 +386,8 @@ static const char *other_groups(const product *p)
                : is_nvfp4(q)                            ? "16"
                : mox_dtype_bits(q->element) == 8        ? "32 or all"
                                                         : "32";
-    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= COLS);
-    const bool even = q->group_cols == 32 || (group >= COLS && (group & (group - 1)) == 0);
+    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= chunk_cols(p));
+    const bool even = q->group_cols == 32 || (group >= chunk_cols(p) && (group & (group - 1)) == 0);
     return whole || even ? NULL : "32, 64, 128, ... or all";
 }
 
@@ -360,12 +396,17 @@ const char *mox_hopper_codes_refuse(const product *p, const char *name, char *bu
     const moxie_quant *q = p->quant;
     if (!is_held(p)) {
         char text[128];
-        snprintf(
-            buffer, size,
-            "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of f8_e8m0, "
-            "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
-            "integers of 8 bits with one scale a row",
-            name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
+        if (p->to_fp8)
+            snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
+                     mox_quant_describe(q, text, sizeof text));
+        else
+            snprintf(
+                buffer, size,
+                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of "
+                "f8_e8m0, "
+                "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
+                "integers of 8 bits with one scale a row",
+                name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
     const char *others = other_groups(p);
@@ -448,9 +489,13 @@ bool mox_hopper_codes_takes(const product *p, const moxie_matrix *from, const ch
         bool exact;
         (void)row_power(p, from, row, &exact);
         if (!exact) {
-            snprintf(reason, size,
-                     "row %lld of %s has scales that are negative, not finite, or beyond one factor's reach",
-                     (long long)row, name);
+            if (p->to_fp8)
+                snprintf(reason, size, "row %lld of %s has scales that are no numbers, or not within %d powers of two",
+                         (long long)row, name, WINDOW);
+            else
+                snprintf(reason, size,
+                         "row %lld of %s has scales that are negative, not finite, or beyond one factor's reach",
+                         (long long)row, name);
             return false;
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_scales.h - what layout "hopper_codes" (hopper.h) makes of scales: multipliers in blocks, and factors of rows.
+ * hopper_scales.h - what layouts "hopper_codes" and "hopper_fp8" (hopper.h) make of scales: multipliers in blocks, and
+ * factors of rows.
  *
  * In the flow: checkpoint scales -> [multipliers, factors] -> record, and back.
  */

@@ -14,10 +14,13 @@
 
 enum { W13, W2 };
 
-static mox_hopper_product product_of(const mox_record_shape *shape, int which)
+static mox_hopper_product product_of(const mox_hopper_order *order, const mox_record_shape *shape, int which)
 {
-    const mox_hopper_product first = { &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13 };
-    const mox_hopper_product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2 };
+    const bool fp8 = order->to_fp8;
+    const mox_hopper_product first = {
+        &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13, fp8
+    };
+    const mox_hopper_product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2, fp8 };
     return which == W13 ? first : second;
 }
 
@@ -76,7 +79,7 @@ static bool measure(const mox_hopper_order *order, const mox_hopper_product *p, 
 
 bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *shape, mox_hopper_record *out)
 {
-    const mox_hopper_product first = product_of(shape, W13), second = product_of(shape, W2);
+    const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
     return measure(order, &first, sizeof(mox_record_header), &out->w13) &&
            measure(order, &second, out->w13.end, &out->w2);
 }
@@ -85,6 +88,7 @@ bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mo
 {
     const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
                                     : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
+                                    : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8
                                                                          : NULL;
     return order != NULL && mox_hopper_measure(order, shape, out);
 }
@@ -93,7 +97,7 @@ bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mo
 
 const char *mox_hopper_refuse(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)
 {
-    const mox_hopper_product first = product_of(shape, W13), second = product_of(shape, W2);
+    const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
     const char *why = order->refuse(&first, "w13", buffer, size);
     return why != NULL ? why : order->refuse(&second, "w2", buffer, size);
 }
@@ -112,7 +116,7 @@ static bool takes_matrix(const mox_hopper_order *order, const mox_hopper_product
 bool mox_hopper_takes(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
                       char *reason, size_t size)
 {
-    const mox_hopper_product w13 = product_of(shape, W13), w2 = product_of(shape, W2);
+    const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
     return (!shape->gated || takes_matrix(order, &w13, &expert->gate, "gate", reason, size)) &&
            takes_matrix(order, &w13, &expert->up, "up", reason, size) &&
            takes_matrix(order, &w2, &expert->down, "down", reason, size);
@@ -238,7 +242,7 @@ void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape 
     const int which = find_part(&form, part, &index);
     const mox_hopper_matrix *m = matrix_of(&form, which);
     const moxie_matrix *const *from = which == W13 ? from13 : from2;
-    const mox_hopper_product p = product_of(shape, which);
+    const mox_hopper_product p = product_of(order, shape, which);
     const int64_t first = index * tiles_per_part(m), end = mox_min_i64(first + tiles_per_part(m), m->tiles);
     if (part == 0)
         zero_between(record, sizeof(mox_record_header), m->tiles_at);
@@ -263,7 +267,7 @@ static void unpack_matrix(const mox_hopper_order *order, const mox_hopper_matrix
 void mox_hopper_unpack(const mox_hopper_order *order, const mox_record_shape *shape, const uint8_t *record,
                        moxie_expert *out)
 {
-    const mox_hopper_product w13 = product_of(shape, W13), w2 = product_of(shape, W2);
+    const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
     mox_hopper_record form;
     mox_record_header header;
     memcpy(&header, record, sizeof header);

@@ -15,10 +15,12 @@ typedef struct mox_hopper_product {
     const moxie_quant *quant;
     int64_t rows, cols; /* of one matrix */
     bool gated, bias;
+    bool to_fp8; /* codes are decoded to 8 bits, not to 16 */
 } mox_hopper_product;
 
 /* Weights come as from[0] gate or the only matrix, from[1] up. */
 typedef struct mox_hopper_order {
+    bool to_fp8;
     /* Sets what depends on codes and scales: chunk_cols, chunk_row_bytes, scale_*. */
     void (*measure)(const mox_hopper_product *p, mox_hopper_matrix *m);
     bool (*has_row_factors)(const mox_hopper_product *p);
@@ -102,6 +104,6 @@ uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
     .refuse = refuse, .takes = takes, .record_bytes = record_bytes, .parts = parts, .part_at = part_at,                \
     .pack_part = pack_part, .unpack = unpack
 
-extern const mox_hopper_order mox_hopper_swizzled, mox_hopper_fragments;
+extern const mox_hopper_order mox_hopper_swizzled, mox_hopper_fragments, mox_hopper_fragments_fp8;
 
 #endif

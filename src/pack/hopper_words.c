@@ -9,6 +9,7 @@
 #include "pack/hopper.h"
 
 enum { HALF = 8, PLANE_BYTES = 32, WORDS = 4 }; /* bytes of a row that a plane has */
+enum { TO_FP8 = -1 };                           /* beside elements: codes of f4_e2m1 in hopper_fp8 */
 enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows are too many streams to guess */
 
 /* A word of eight codes begins as nibbles: nibble i of each half is register i's code there, which is how integers
@@ -36,6 +37,17 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(26, 0x00100010)                                                                                               \
     MOVE(21, 0x600f600f)
 
+/* Of hopper_fp8: magnitudes stay, signs go where a byte's are, the second register's four bits lower. */
+#define TO_FP8_MOVES(MOVE)                                                                                             \
+    MOVE(0, 0x77777777)                                                                                                \
+    MOVE(4, 0x00000080)                                                                                                \
+    MOVE(8, 0x00008000)                                                                                                \
+    MOVE(12, 0x00800000)                                                                                               \
+    MOVE(16, 0x80000008)                                                                                               \
+    MOVE(20, 0x00000800)                                                                                               \
+    MOVE(24, 0x00080000)                                                                                               \
+    MOVE(28, 0x08000000)
+
 #define TURNED(word, turn) ((word) << (turn) | (word) >> (-(turn)&31))
 
 MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
@@ -43,6 +55,7 @@ MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
     mox_words all = { 0 };
 #define MOVE(turn, mask) all |= TURNED(plain, turn) & (mask);
     switch (element) {
+    case TO_FP8: TO_FP8_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
@@ -58,6 +71,7 @@ static uint32_t moved_back(uint32_t word, int element)
     uint32_t all = 0;
 #define MOVE(turn, mask) all |= TURNED(word & (mask), -(turn)&31);
     switch (element) {
+    case TO_FP8: TO_FP8_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
@@ -74,6 +88,14 @@ MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, int element)
     const mox_v8u16 first = (mox_v8u16)pairs, second = __builtin_shufflevector(first, first, 4, 5, 6, 7, 0, 1, 2, 3);
     const mox_words bytes = (mox_words)__builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
     return moved(mox_part_nibbles(bytes), element);
+}
+
+/* 16 bytes of a row, 32 columns, to a word of each of four lanes: four neighbours, and those 16 columns on. */
+MOX_FLIP_INLINE mox_words fp8_words_of(const uint8_t *from)
+{
+    mox_v8u16 fours;
+    memcpy(&fours, from, sizeof fours);
+    return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), TO_FP8);
 }
 
 /* 16 bytes of rows r and r + 8 in turn: two vectors. */
@@ -94,7 +116,9 @@ MOX_FLIP_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_v16u8 pairs[2];
         interleave(low + 16 * h, high + 16 * h, pairs);
         for (int i = 0; i < 2; i++)
-            v[2 * h + i] = bytes ? moved((mox_words)pairs[i], element) : words_of(pairs[i], element);
+            v[2 * h + i] = element == TO_FP8 ? fp8_words_of((i == 0 ? low : high) + 16 * h)
+                           : bytes           ? moved((mox_words)pairs[i], element)
+                                             : words_of(pairs[i], element);
     }
     mox_flip_words(v);
     for (int q = 0; q < WORDS; q++)
@@ -164,9 +188,19 @@ MOX_FLIP_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t
 
 /* ---- a warp ---------------------------------------------------------------------------------------------------- */
 
-uint32_t mox_hopper_code_of(const moxie_quant *q, const uint8_t *warp, int row, int col)
+static uint32_t fp8_code_of(const uint8_t *warp, int row, int col)
+{
+    const int lane = row % HALF * 4 + col % 16 / 4, number = col % 64 / 32 * 2 + row / HALF;
+    uint32_t word;
+    memcpy(&word, warp + col / 64 * MOX_HOPPER_PLANE + (lane * WORDS + number) * 4, sizeof word);
+    return moved_back(word, TO_FP8) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
+}
+
+uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp, int row, int col)
 {
     const int bits = mox_dtype_bits(q->element);
+    if (fp8)
+        return fp8_code_of(warp, row, col);
     const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
     const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
     uint32_t word;
@@ -200,9 +234,13 @@ MOX_FLIP_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t
     }
 }
 
-void mox_hopper_put_warp(const moxie_quant *q, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+void mox_hopper_put_warp(const moxie_quant *q, bool fp8, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                          int64_t high_stride, const mox_hopper_warp *place)
 {
+    if (fp8) {
+        put_rows(TO_FP8, 8, low, low_stride, high, high_stride, place); /* planes as of 8 bits */
+        return;
+    }
 #define PUT(element, bits)                                                                                             \
     case element: put_rows(element, bits, low, low_stride, high, high_stride, place); break;
     switch (q->element) {

@@ -50,9 +50,11 @@ typedef struct mox_layout {
     /* NULL when the shape can be held, else a sentence saying which limit it breaks (in `buffer`). */
     const char *(*refuse)(const mox_record_shape *shape, char *buffer, size_t size);
     /* False, and `reason` says why, when this expert cannot be held although its shape can: what depends on the
-     * weights (zero points, order of columns), never on the codes, so it is cheap. Views were checked. NULL: takes
-     * every expert. */
+     * weights (zero points, order of columns), on the codes only where it has to, so it is cheap. Views were checked.
+     * NULL: takes every expert. */
     bool (*takes)(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size);
+    /* What holds every shape that this does, and more of their experts; NULL: rowmajor. */
+    const struct mox_layout *instead;
     /* A multiple of MOX_RECORD_ALIGN. False when the size does not fit in 64 bits. */
     bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
     /* `record` has record_bytes, zeroed. Views were checked by mox_matrix_check, and takes() took the expert. Of the

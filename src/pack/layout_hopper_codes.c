@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_hopper_codes.c - layout "hopper_codes": codes in the order of a warpgroup MMA's registers, drawn in hopper.h.
- * Tiles 16 rows of the product at a time, which are one warp's; their words are hopper_words.c's, their scales
- * hopper_scales.c's.
+ * layout_hopper_codes.c - layout "hopper_codes", and what "hopper_fp8" has of it: codes in the order of a warpgroup
+ * MMA's registers, drawn in hopper.h. Tiles 16 rows of the product at a time, which are one warp's; their words are
+ * hopper_words.c's, their scales hopper_scales.c's.
  *
  * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
  */
@@ -14,7 +14,7 @@
 #include "pack/hopper_scales.h"
 #include "pack/hopper_words.h"
 
-enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, COLS = MOX_HOPPER_CODE_COLS };
+enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, MOST_COLS = MOX_HOPPER_FP8_COLS };
 
 typedef mox_hopper_product product;
 
@@ -27,11 +27,12 @@ static bool has_row_factors(const product *p)
 static void measure(const product *p, mox_hopper_matrix *m)
 {
     const int64_t group = mox_group_cols(p->quant, p->cols);
-    m->chunk_cols = COLS;
-    m->chunk_row_bytes = COLS / 8 * mox_dtype_bits(p->quant->element);
+    const int32_t cols = p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
+    m->chunk_cols = cols;
+    m->chunk_row_bytes = cols / 8 * mox_dtype_bits(p->quant->element);
     m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * mox_hopper_groups(p) * (int64_t)mox_hopper_scale_bytes(p));
-    m->scale_shift = group >= p->cols && p->cols > COLS ? MOX_HOPPER_ONE_BLOCK : 0;
-    while (group < p->cols && COLS << m->scale_shift < group)
+    m->scale_shift = group >= p->cols && p->cols > cols ? MOX_HOPPER_ONE_BLOCK : 0;
+    while (group < p->cols && cols << m->scale_shift < group)
         m->scale_shift++;
 }
 
@@ -42,7 +43,8 @@ static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *
                                 int chunks, mox_tile *store, int64_t *stride)
 {
     return row >= m->rows ? NULL
-                          : mox_tile_read(&from->codes, row, chunk * COLS, (int64_t)chunks * COLS, store, stride);
+                          : mox_tile_read(&from->codes, row, chunk * m->chunk_cols, (int64_t)chunks * m->chunk_cols,
+                                          store, stride);
 }
 
 /* Codes of 32 product rows of a gated product from row n of the tile on (two warps), or 16 of another. */
@@ -52,22 +54,24 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
     const moxie_quant *q = p->quant;
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
-    const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q);
+    const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q, p->to_fp8);
+    const int64_t together = MOX_HOPPER_TOGETHER * MOX_HOPPER_CODE_COLS / m->chunk_cols;
     (void)mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
-    for (int64_t c = 0; c < m->chunks; c += MOX_HOPPER_TOGETHER) {
-        const int chunks = (int)mox_min_i64(MOX_HOPPER_TOGETHER, m->chunks - c);
+    for (int64_t c = 0; c < m->chunks; c += together) {
+        const int chunks = (int)mox_min_i64(together, m->chunks - c);
         mox_hopper_warp place = { to + mox_hopper_chunk_at(m, tile, c) + (uint64_t)(n / BLOCK) * warp,
                                   (int64_t)mox_hopper_chunk_at(m, tile, 1), chunks };
         const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
         const uint8_t *second = rows == NULL || row + HALF >= m->rows ? NULL : rows + HALF * stride[0];
         if (!m->gated) {
-            mox_hopper_put_warp(q, rows, stride[0], second, stride[0], &place);
+            mox_hopper_put_warp(q, p->to_fp8, rows, stride[0], second, stride[0], &place);
             continue;
         }
         const uint8_t *ups = read_rows(m, from[1], row, c, chunks, &store[1], &stride[1]);
-        mox_hopper_put_warp(q, rows, stride[0], ups, stride[1], &place);
+        mox_hopper_put_warp(q, p->to_fp8, rows, stride[0], ups, stride[1], &place);
         place.to += warp;
-        mox_hopper_put_warp(q, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1], &place);
+        mox_hopper_put_warp(q, p->to_fp8, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1],
+                            &place);
     }
 }
 
@@ -117,9 +121,10 @@ static void put_bits(uint8_t *row, int col, int bits, uint32_t code)
 static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uint8_t *record, int half,
                          const moxie_grid *to)
 {
-    uint8_t rows[BLOCK * COLS];
+    uint8_t rows[BLOCK * MOST_COLS];
     const moxie_quant *q = p->quant;
-    const int bits = mox_dtype_bits(q->element);
+    const int bits = mox_dtype_bits(q->element), cols = m->chunk_cols;
+    const int64_t warp_bytes = mox_hopper_warp_bytes(q, p->to_fp8);
     for (int64_t row = 0; row < m->rows; row += BLOCK)
         for (int64_t c = 0; c < m->chunks; c++) {
             memset(rows, 0, sizeof rows);
@@ -127,11 +132,12 @@ static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uin
                 int64_t n;
                 const int64_t tile = find_row(m, half, r, &n);
                 const uint8_t *warp = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c) +
-                                      (uint64_t)(n / BLOCK * mox_hopper_warp_bytes(q));
-                for (int col = 0; col < COLS; col++)
-                    put_bits(rows + (r - row) * COLS, col, bits, mox_hopper_code_of(q, warp, (int)(n % BLOCK), col));
+                                      (uint64_t)(n / BLOCK * warp_bytes);
+                for (int col = 0; col < cols; col++)
+                    put_bits(rows + (r - row) * cols, col, bits,
+                             mox_hopper_code_of(q, p->to_fp8, warp, (int)(n % BLOCK), col));
             }
-            mox_tile_write(to, row, c * COLS, COLS, rows, COLS);
+            mox_tile_write(to, row, c * cols, cols, rows, cols);
         }
 }
 
@@ -154,15 +160,13 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 
 /* ---- the layout ---------------------------------------------------------------------------------------------- */
 
-const mox_hopper_order mox_hopper_fragments = {
-    .measure = measure,
-    .has_row_factors = has_row_factors,
-    .refuse = mox_hopper_codes_refuse,
-    .takes = mox_hopper_codes_takes,
-    .pack_tile = pack_tile,
-    .row_factor = mox_hopper_codes_factor,
-    .unpack = unpack_matrix,
-};
+#define FRAGMENTS                                                                                                      \
+    .measure = measure, .has_row_factors = has_row_factors, .refuse = mox_hopper_codes_refuse,                         \
+    .takes = mox_hopper_codes_takes, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                    \
+    .unpack = unpack_matrix
+
+const mox_hopper_order mox_hopper_fragments = { FRAGMENTS };
+const mox_hopper_order mox_hopper_fragments_fp8 = { FRAGMENTS, .to_fp8 = true };
 
 MOX_HOPPER_LAYOUT(mox_hopper_fragments)
 
