@@ -202,14 +202,23 @@ static bool settle_quark(const json_t *quant_config, mox_hf_quant *row)
     return true;
 }
 
+/* FP8 with a given scale beside MXFP4, in Quark's words or Model Optimizer's. */
+static bool says_static_fp8(const json_t *quant_config)
+{
+    const json_t *inputs = json_object_get(json_object_get(quant_config, "global_quant_config"), "input_tensors");
+    return is(text_of(quant_config, "quant_algo"), "W4A8_MXFP4_FP8") ||
+           (quark_element(text_of(inputs, "dtype")) == MOXIE_F8_E4M3 &&
+            extent_of(json_object_get(inputs, "group_size")) != 32);
+}
+
 bool mox_settle_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
+    if (row->weight.element == MOXIE_F4_E2M1 && (row->act.is_static != 0) != says_static_fp8(quant_config))
+        return false;
     if (is_method(quant_config, "compressed-tensors"))
         return mox_settle_ct(quant_config, config, row);
     if (is_method(quant_config, "quark"))
         return settle_quark(quant_config, row);
-    if (is(text_of(quant_config, "quant_algo"), "W4A8_MXFP4_FP8") && row->weight.element == MOXIE_F4_E2M1)
-        row->act = fp8_static;
     /* Without Quark's word nothing says which FP6 the bytes are. */
     return mox_dtype_bits(row->weight.element) != 6;
 }

@@ -149,6 +149,8 @@ static json_t *quark_side(const moxie_quant *quant, int64_t group, bool dynamic)
                         : quant->element == MOXIE_F6_E2M3 ? "fp6_e2m3"
                         : quant->element == MOXIE_U4B8    ? "uint4"
                                                           : NULL;
+    if (quant->element == MOXIE_F8_E4M3 && quant->is_static)
+        return json_pack("{s:s, s:s, s:b}", "dtype", "fp8_e4m3", "qscheme", "per_tensor", "is_dynamic", 0);
     if (!dtype)
         return json_null();
     const bool mx = quant->scale == MOXIE_F8_E8M0;

@@ -36,6 +36,7 @@ static const listing listings[] = {
     { "fp8-channel", { M ".weight F8_E4M3 [128, 256]", M ".weight_scale BF16 [128, 1]" } },
     { "fp8-block-ct", { M ".weight F8_E4M3 [128, 256]", M ".weight_scale F32 [1, 2]" } },
     { "mxfp4-v4", { M ".weight I8 [128, 128]", M ".scale F8_E8M0 [128, 8]" } },
+    { "mxfp4-quark-fp8", { M ".weight U8 [128, 128]", M ".weight_scale U8 [128, 8]", M ".input_scale F32 []" } },
     { "mxfp4-quark", { M ".weight U8 [128, 128]", M ".weight_scale U8 [128, 8]" } },
     { "mxfp6-quark-e3m2", { M ".weight U8 [128, 192]", M ".weight_scale U8 [128, 8]" } },
     { "mxfp6-quark-e2m3", { M ".weight U8 [128, 192]", M ".weight_scale U8 [128, 8]" } },
@@ -204,6 +205,9 @@ typedef struct settle_case {
 #define QUARK(element)                                                                                                 \
     "{\"quant_method\":\"quark\",\"global_quant_config\":{\"weight\":{\"dtype\":\"" element "\",\"group_size\":32},"   \
     "\"input_tensors\":{\"dtype\":\"" element "\",\"group_size\":32,\"is_dynamic\":true}}}"
+#define QUARK_FP8                                                                                                      \
+    "{\"quant_method\":\"quark\",\"global_quant_config\":{\"weight\":{\"dtype\":\"fp4\",\"group_size\":32},"           \
+    "\"input_tensors\":{\"dtype\":\"fp8_e4m3\",\"qscheme\":\"per_tensor\",\"is_dynamic\":false}}}"
 
 /* clang-format off */
 static const settle_case settle_cases[] = {
@@ -238,6 +242,11 @@ static const settle_case settle_cases[] = {
     { QUARK("fp4"), "mxfp4-quark", true,
       { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_rows = 1, .group_cols = 32,
         .rule = MOXIE_RULE_QUARK_EVEN }, 0, 0 },
+    { QUARK("fp4"), "mxfp4-quark-fp8", false, { 0 }, 0, 0 },
+    { QUARK_FP8, "mxfp4-quark-fp8", true, FP8(-1, -1, .is_static = 1), 0, 0 },
+    { QUARK_FP8, "mxfp4-quark", false, { 0 }, 0, 0 },
+    { "{\"quant_algo\":\"W4A8_MXFP4_FP8\"}", "mxfp4-quark-fp8", true, FP8(-1, -1, .is_static = 1), 0, 0 },
+    { "{}", "mxfp4-quark-fp8", false, { 0 }, 0, 0 },
     { QUARK("fp6_e2m3"), "mxfp6-quark-e3m2", false, { 0 }, 0, 0 },
     { QUARK("fp6_e2m3"), "mxfp6-quark-e2m3", true,
       { .element = MOXIE_F6_E2M3, .scale = MOXIE_F8_E8M0, .group_rows = 1, .group_cols = 32 }, 0, 0 },
