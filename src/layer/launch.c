@@ -45,7 +45,7 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
     int32_t count;
     const int32_t *widths = mox_sm90_widths_of(p->element, p->most, &count);
     out->tile_tokens = p->most;
-    out->warp_tokens = MOX_SM90_DECODES(p->element) ? MOX_SM90_BY_WARP : 0;
+    out->warp_tokens = mox_sm90_by_warp_to(p->element);
     for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->most); i++)
         out->widths[out->n_widths++] = widths[i];
     out->blocks = mox_sm90_blocks_of(p->element, &p->gemm);

@@ -308,12 +308,17 @@ static void fast_rows_are_within_bounds(void **state)
     const test_layer_limits acts = { .tokens = -1, .decoded_acts = true };
     const test_layer_limits many_acts = { .tokens = 350, .largest = 400, .decoded_acts = true };
     const test_layer_limits wide_acts = { .tokens = 20, .largest = 2200, .decoded_acts = true };
-    const test_layer_limits *const larger[] = { &many, &wide, &many_decoded, &wide_decoded, &many_acts, &wide_acts };
+    const test_layer_limits fp8 = { .tokens = -1, .to_fp8 = true };
+    const test_layer_limits many_fp8 = { .tokens = 350, .largest = 400, .to_fp8 = true };
+    const test_layer_limits wide_fp8 = { .tokens = 20, .largest = 2200, .to_fp8 = true };
+    const test_layer_limits *const larger[] = { &many,      &wide,      &many_decoded, &wide_decoded,
+                                                &many_acts, &wide_acts, &many_fp8,     &wide_fp8 };
     walk(test_seed(120000), &small, fits, fast_within_bounds);
     walk(test_seed(140000), &decoded, fits, fast_within_bounds);
     walk(test_seed(200000), &acts, fits, fast_within_bounds);
-    for (uint64_t i = 0; i < 32 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 5; i++)
-        check_large(test_seed(160000) + i, larger[i % 6]);
+    walk(test_seed(220000), &fp8, fits, fast_within_bounds);
+    for (uint64_t i = 0; i < 40 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 5; i++)
+        check_large(test_seed(160000) + i, larger[i % 8]);
     assert_ok(mox_cuda_device(table, 0, &device, &error), &error);
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_kernel *row = &mox_cuda_expert_gemm_at(i)->cuda;

@@ -137,6 +137,13 @@ static void random_layers_of_decoded_acts(void **state)
     walk_hopper(&limits, test_seed(29501), MOXIE_MODE_INVARIANT, "hopper_codes", CODES);
 }
 
+static void random_layers_of_fp8(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_fp8 = true };
+    walk_hopper(&limits, test_seed(33501), MOXIE_MODE_THROUGHPUT, "hopper_fp8", CODES);
+}
+
 /* Token tiles of more columns than a lane has a factor for, in pairs of blocks. */
 static void wide_tiles_of_decoded_acts(void **state)
 {
@@ -203,6 +210,37 @@ static void every_decoded_format(void **state)
         check_decoded(&layer, MOXIE_MODE_THROUGHPUT, is_taken, seed);
         test_layer_free(&layer);
     }
+}
+
+/* How often a row was. */
+static int times_of(const char *name)
+{
+    int times = 0;
+    for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
+        times += strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.name, name) == 0 ? times_chosen[r] : 0;
+    return times;
+}
+
+/* One scale of one expert 13 powers of two below its neighbour, and the layout that looks codes up is left for the one
+ * whose kernels decode them, not for rowmajor. */
+static void far_scales_are_decoded(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = {
+        .tokens = 13, .experts = 3, .largest = 130, .plain_routing = true, .no_parallel = true, .to_fp8 = true
+    };
+    uint64_t seed = test_seed(46000);
+    test_layer layer;
+    test_cuda_set_device("sm_90");
+    make_sized(&layer, &limits, &seed);
+    const moxie_grid *scale = &layer.weights.experts[1].down.scale;
+    for (int far = 0; far < 2; far++) {
+        if (far)
+            mox_grid_store(scale, 3, 1, mox_grid_code(scale, 3, 0) - 13);
+        check_decoded(&layer, MOXIE_MODE_THROUGHPUT, true, seed);
+        assert_int_equal(times_of("sm90_codes_acts") > 0, far);
+    }
+    test_layer_free(&layer);
 }
 
 /* Numbers next to the ends of f32's range, in rows of their own and beside others; what follows the first product is
@@ -309,11 +347,15 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits decoded_acts = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .decoded_acts = true
     };
+    const test_layer_limits fp8 = {
+        .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_fp8 = true
+    };
     test_cuda_set_device("sm_90");
     for (uint64_t i = 0; i < 6; i++) {
         prefixes_agree(&undecoded, MOXIE_MODE_THROUGHPUT, test_seed(35000) + i);
         prefixes_agree(&decoded, MOXIE_MODE_THROUGHPUT, test_seed(36000) + i);
         prefixes_agree(&decoded_acts, MOXIE_MODE_INVARIANT, test_seed(38000) + i);
+        prefixes_agree(&fp8, MOXIE_MODE_THROUGHPUT, test_seed(39000) + i);
     }
 }
 
@@ -720,8 +762,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_layers_of_fp8, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),

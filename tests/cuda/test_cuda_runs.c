@@ -56,18 +56,20 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits decoded_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .decoded = true };
     const test_layer_limits acts = { .tokens = 65, .largest = 900, .plain_acts = true, .decoded_acts = true };
     const test_layer_limits acts_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .decoded_acts = true };
-    const test_layer_limits *const kinds[] = { &small, &fast, &decoded, &acts };
-    const test_layer_limits *const large_kinds[] = { &large, &fast_large, &decoded_large, &acts_large };
+    const test_layer_limits fp8 = { .tokens = 65, .largest = 900, .plain_acts = true, .to_fp8 = true };
+    const test_layer_limits fp8_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .to_fp8 = true };
+    const test_layer_limits *const kinds[] = { &small, &fast, &decoded, &acts, &fp8 };
+    const test_layer_limits *const large_kinds[] = { &large, &fast_large, &decoded_large, &acts_large, &fp8_large };
     device_case c;
     for (int i = 0; i < 65; i++)
         every[i] = i + 1;
     for (uint64_t seed = 0; seed < 30; seed++) {
-        device_case_make(&c, table, 300 + seed, kinds[seed % 4]);
+        device_case_make(&c, table, 300 + seed, kinds[seed % 5]);
         prefixes_agree(&c, every, 65);
         device_case_close(&c);
     }
     for (uint64_t seed = 0; seed < 15; seed++) {
-        device_case_make(&c, table, 400 + seed, large_kinds[seed % 4]);
+        device_case_make(&c, table, 400 + seed, large_kinds[seed % 5]);
         prefixes_agree(&c, some, sizeof some / sizeof some[0]);
         device_case_close(&c);
     }
@@ -80,9 +82,10 @@ static void graph_replays(void **state)
     (void)state;
     test_layer_limits limits = { .tokens = 40, .largest = 150, .plain_acts = true };
     for (uint64_t seed = 0; seed < 15; seed++) {
-        limits.mma = seed % 4 == 1;
-        limits.decoded = seed % 4 == 2;
-        limits.decoded_acts = seed % 4 == 3;
+        limits.mma = seed % 5 == 1;
+        limits.decoded = seed % 5 == 2;
+        limits.decoded_acts = seed % 5 == 3;
+        limits.to_fp8 = seed % 5 == 4;
         device_case c;
         device_args d;
         moxie_error error = { 0 };

@@ -270,6 +270,23 @@ static double decoded_six(const gemm_problem *p, const uint8_t *base, int64_t ro
            bf16((uint32_t)scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32] << 7);
 }
 
+/* A weight of layout hopper_fp8, less its row's factor: the e4m3 that a byte permutation finds. */
+static double decoded_fp8(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    static const double magnitudes[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    const mox_sm90_args *a = p->a;
+    const int64_t lane = in % 8 * 4 + k % 16 / 4, number = k % 64 / 32 * 2 + in % 16 / 8, i = k % 4;
+    const bool high = k % 32 >= 16;
+    const uint8_t *scales = base + a->chunks * rows * 64 + k / 128 * rows * 4;
+    uint32_t word;
+    assert_true(a->scale_bytes == 512 && a->scale_shift == 0);
+    memcpy(&word, base + k / 128 * rows * 64 + in / 16 * 1024 + k % 128 / 64 * 512 + lane * 16 + number * 4, 4);
+    const uint32_t magnitude = word >> (4 * i + (high ? 16 : 0)) & 7, sign = word >> (8 * i + (high ? 3 : 7)) & 1;
+    const int scale = scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 4 + k % 128 / 32];
+    assert_true(scale < 12 || magnitude == 0);
+    return ldexp(sign ? -magnitudes[magnitude] : magnitudes[magnitude], scale - 5);
+}
+
 /* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
 static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
@@ -283,6 +300,8 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
     uint32_t word, placed;
+    if (p->kind == MOX_SM90_E2M1)
+        return decoded_fp8(p, base, rows, in, k);
     if (p->kind == MOX_SM90_MXFP6)
         return decoded_six(p, base, rows, in, k);
     if (p->kind == MOX_SM90_BYTES)
@@ -452,10 +471,10 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
     gemm_problem p = { .a = a, .kind = element };
-    p.element = element == MOX_SM90_E4M3   ? MOXIE_F8_E4M3
-                : element == MOX_SM90_INT8 ? MOXIE_I8
-                : f16                      ? MOXIE_F16
-                                           : MOXIE_BF16;
+    p.element = element == MOX_SM90_E4M3 || element == MOX_SM90_E2M1 ? MOXIE_F8_E4M3
+                : element == MOX_SM90_INT8                           ? MOXIE_I8
+                : f16                                                ? MOXIE_F16
+                                                                     : MOXIE_BF16;
     assert_int_equal(mox_dtype_bytes(p.element), mox_sm90_token_bytes(element));
     p.size = mox_dtype_bytes(p.element);
     p.per = 128 / p.size;

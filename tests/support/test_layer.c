@@ -42,7 +42,7 @@ static moxie_dtype any_float(test_rng *rng)
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
-    const bool fast = limits->mma || limits->decoded || limits->decoded_acts;
+    const bool fast = limits->mma || limits->decoded || limits->decoded_acts || limits->to_fp8;
     const bool whole = one_in(rng, 8) || (fast && !one_in(rng, 3));
     const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
     return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
@@ -200,6 +200,16 @@ static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
            (dtype == MOXIE_F16 || !q->has_zero);
 }
 
+static bool is_mxfp4(const moxie_quant *q)
+{
+    return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0;
+}
+
+static bool is_fp8_of_rows(const moxie_quant *q)
+{
+    return q->element == MOXIE_F8_E4M3 && q->scale == MOXIE_F32 && q->group_cols == -1;
+}
+
 bool test_layer_decodes(const moxie_quant *weight)
 {
     return is_decoded(weight, MOXIE_BF16) || is_decoded(weight, MOXIE_F16);
@@ -215,6 +225,7 @@ static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limit
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
            (limits->decoded && !is_decoded(&weight->quant, dtype)) ||
            (limits->decoded_acts && !is_decoded(&weight->quant, MOXIE_BF16)) ||
+           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
@@ -233,12 +244,14 @@ static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *lim
     const bool any = limits->decoded_acts && one_in(rng, 8);
     if (limits->act != NULL)
         return limits->act;
-    if (limits->decoded || (limits->mma ? !bytes : !limits->decoded_acts && one_in(rng, 2)))
+    const bool quantized = limits->decoded_acts || limits->to_fp8;
+    if (limits->decoded || (limits->mma ? !bytes : !quantized && one_in(rng, 2)))
         return act;
     do
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
     while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
            (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
+           (limits->to_fp8 && !is_fp8_of_rows(&act->quant)) ||
            (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
                             !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
     return act;

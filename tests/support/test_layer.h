@@ -23,6 +23,7 @@ typedef struct test_layer_limits {
     bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
     bool decoded;       /* weights of 4, 6 and 8 bits that GPUs decode to 16, and activations of those */
     bool decoded_acts;  /* such weights, and activations that GPUs make 16 bits of too */
+    bool to_fp8;        /* MXFP4 weights, which GPUs make FP8 of by FP8 activations with a scale a row, and those */
     bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     const test_weight_quant *weight; /* of all experts; NULL: any */
     const test_act_quant *act;       /* the same */

@@ -5,6 +5,7 @@
  *
  *     sm90_wide        bf16 by bf16, f16 by f16                 either product
  *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
+ *     sm90_fp8         f4_e2m1 with exponents for scales, looked up as e4m3, by e4m3 with a scale a row
  *     sm90_int8        8-bit integers by 8-bit integers, scales of rows on either side: sums are exact
  *     sm90_codes       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
  *                      with one scale a row
@@ -107,6 +108,23 @@ static bool admit_int8(const mox_expert_gemm_problem *problem, mox_refusal *why)
         return mox_refuse(why, "split the expert over ranks",
                           "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MOST_INTS,
                           name_of(problem), (long long)cols);
+    return fits(problem, why);
+}
+
+/* That its scales are near enough to each other, the layout sees when it takes an expert (hopper_scales.c). */
+static bool admit_fp8(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    const int64_t cols = cols_of(problem);
+    char text[128];
+    if (weight->element != MOXIE_F4_E2M1 || weight->scale != MOXIE_F8_E8M0)
+        return mox_refuse(why, "", "looks up weights of f4_e2m1 with scales of f8_e8m0, %s has %s", name_of(problem),
+                          mox_quant_dtype_name(weight->element));
+    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE || mox_act_group_cols(act, cols) < cols)
+        return mox_refuse(why, "quantize them to f8_e4m3 with one scale a row",
+                          "multiplies by activations of f8_e4m3 with a scale a row, those of %s are %s",
+                          name_of(problem),
+                          mox_quant_is_none(act) ? "unquantized" : mox_quant_describe(act, text, sizeof text));
     return fits(problem, why);
 }
 
@@ -233,6 +251,8 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox
 ADMIT(sm90_wide, admit_wide(problem, why))
 ADMIT(sm90_bytes, admit_bytes(problem, why))
 ADMIT(sm90_bytes_act, admit_bytes(problem, why) && is_first(problem, why))
+ADMIT(sm90_fp8, admit_fp8(problem, why))
+ADMIT(sm90_fp8_act, admit_fp8(problem, why) && is_first(problem, why))
 ADMIT(sm90_int8, admit_int8(problem, why))
 ADMIT(sm90_int8_act, admit_int8(problem, why) && is_first(problem, why))
 ADMIT(sm90_codes, admit_decoded(problem, true, why))
@@ -277,6 +297,8 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
 SCRATCH_BYTES(sm90_wide, false)
 SCRATCH_BYTES(sm90_bytes, true)
 SCRATCH_BYTES(sm90_bytes_act, true)
+SCRATCH_BYTES(sm90_fp8, true)
+SCRATCH_BYTES(sm90_fp8_act, true)
 SCRATCH_BYTES(sm90_int8, true)
 SCRATCH_BYTES(sm90_int8_act, true)
 SCRATCH_BYTES(sm90_wide_glu, false)

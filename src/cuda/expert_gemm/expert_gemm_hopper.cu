@@ -127,6 +127,8 @@ moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stre
 LAUNCH(sm90_wide)
 LAUNCH(sm90_bytes)
 LAUNCH(sm90_bytes_act)
+LAUNCH(sm90_fp8)
+LAUNCH(sm90_fp8_act)
 LAUNCH(sm90_int8)
 LAUNCH(sm90_int8_act)
 LAUNCH(sm90_codes)

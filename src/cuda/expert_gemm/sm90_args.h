@@ -41,8 +41,9 @@
 #define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
 #define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too, and with integers */
 #define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
+#define MOX_SM90_MOST_FP8_COLUMNS   144 /* with codes that become such, which need both */
 #define MOX_SM90_NARROW_COLUMNS     32  /* of token tiles that have a kernel of their own, */
-#define MOX_SM90_NARROW_CODES       64  /* where weights are decoded */
+#define MOX_SM90_NARROW_CODES       64  /* where weights are decoded to 16 bits */
 #define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
 
 #define MOX_SM90_FEW_PAIRS  64   /* whose list every block makes: two a lane */
@@ -95,6 +96,7 @@ typedef enum mox_sm90_element {
 } mox_sm90_element;
 
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
+#define MOX_SM90_TO_FP8(element)  ((element) == MOX_SM90_E2M1)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
@@ -168,7 +170,7 @@ typedef struct mox_sm90_bytes {
 /* Columns of token tiles that have a kernel of their own. */
 MOX_SM90_FACT mox_sm90_narrow(int32_t element)
 {
-    return MOX_SM90_DECODES(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
 }
 
 /* Blocks that fit a multiprocessor. Decoding keeps it busy only with four warps a scheduler, and narrow tiles leave the

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_codes.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared memory to
- * registers, decodes them there to 16 bits, and multiplies them, as operand A, by tokens in shared memory.
+ * registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared memory.
  *
  *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
  *                   columns 32-63                     | decode  | MMA MMA |
  *                   words of the next chunk                     | load    |
  *     warp          the same with MMAs of its own, 8 tokens each, whose operand it brings to registers
  *
- * A product is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add alike, to the bit
- * (measured, docs/kernels-cuda.md).
+ *     to 8 bits     columns 0-31 of a chunk    decode | MMA |                from zero
+ *                   ... columns 96-127                             decode | MMA | added to the sums
+ *
+ * A product of 16 bits is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add alike,
+ * to the bit (measured, docs/kernels-cuda.md).
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
 
 #include "cuda/expert_gemm/sm90_decode_bytes.cuh"
+#include "cuda/expert_gemm/sm90_decode_e2m1.cuh"
 #include "cuda/expert_gemm/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90_decode_mxfp6.cuh"
@@ -140,6 +144,44 @@ template <class DECODER, int N> struct mox_sm90_by_warp {
     }
 };
 
+/* Of codes that become e4m3, by a warpgroup: a chunk from zero, since these tensor cores keep few bits of a sum. */
+template <class DECODER, int N> struct mox_sm90_by_fp8 {
+    static constexpr bool ALONE = true;
+    uint32_t tokens;
+
+    __device__ __forceinline__ mox_sm90_by_fp8(const uint8_t *at, int) : tokens(mox_wgmma_low(mox_shared_address(at)))
+    {
+    }
+
+    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words, int ahead) const
+    {
+        uint32_t a[4][4];
+        float part[N / 2];
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            DECODER::decode(a[t], words.codes, words.scales, t);
+            mox_wgmma_begin();
+            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_operand(tokens + ahead / 16 + 2 * t), t > 0);
+            mox_wgmma_commit();
+        }
+        mox_wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            acc[i] = __fadd_rn(acc[i], part[i]);
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+    }
+};
+
+/* Which of them an element and a width are multiplied by. */
+template <int ELEMENT, class DECODER, int N>
+using mox_sm90_product_by =
+    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_by_fp8<DECODER, N>,
+                       std::conditional_t<N <= mox_sm90_by_warp_to(ELEMENT), mox_sm90_by_warp<DECODER, N>,
+                                          mox_sm90_by_warpgroup<DECODER, N>>>;
+
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* The chunk of a stage whose tokens lie `ahead` bytes on. */
@@ -148,9 +190,13 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
                                                         const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
                                                         int ahead)
 {
-    const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
-    by.half(acc, words.codes, m, 0, ahead);
-    by.half(acc, words.codes, m, 1, ahead);
+    if constexpr (std::is_same_v<PRODUCT, mox_sm90_by_fp8<DECODER, N>>) {
+        by.chunk(acc, words, ahead);
+    } else {
+        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
+        by.half(acc, words.codes, m, 0, ahead);
+        by.half(acc, words.codes, m, 1, ahead);
+    }
 }
 
 /* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is straight
@@ -159,13 +205,12 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
  * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one stage
  * to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of warps, a stage
  * that is not full has a way of its own, so that loads move up in all others. */
-template <class DECODER, int N, int TOGETHER>
+template <int ELEMENT, class DECODER, int N, int TOGETHER>
 __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                     const mox_sm90_args &args, const mox_sm90_place &me, int first,
                                                     int chunks, int width, mox_sm90_cursor *cursor)
 {
-    using product =
-        std::conditional_t<N <= MOX_SM90_BY_WARP, mox_sm90_by_warp<DECODER, N>, mox_sm90_by_warpgroup<DECODER, N>>;
+    using product = mox_sm90_product_by<ELEMENT, DECODER, N>;
     using view = mox_sm90_view<DECODER>;
     constexpr int LEAST = product::ALONE ? TOGETHER : 1;
     const int step = (N <= MOX_SM90_NARROW_CODES ? N : width) * 128; /* of the tokens, from chunk to chunk */
@@ -228,7 +273,7 @@ __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_fron
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
     if constexpr (MOX_SM90_DECODES(ELEMENT))
-        mox_sm90_loop_codes<typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
+        mox_sm90_loop_codes<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
             acc, front, stages, args, me, piece.begin, chunks, mox_sm90_tile_rows(piece), &c->at);
     else if constexpr (ELEMENT == MOX_SM90_INT8)
         mox_sm90_loop_ints<N>(acc, front, stages, args, me, chunks, &c->at);

@@ -40,6 +40,7 @@ using mox_sm90_widths_narrow_codes = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_CODE
 using mox_sm90_widths_wide = mox_sm90_widths<MOX_SM90_WIDTHS_WIDE>;
 using mox_sm90_widths_codes = mox_sm90_widths<MOX_SM90_WIDTHS_CODES>;
 using mox_sm90_widths_bytes = mox_sm90_widths<MOX_SM90_WIDTHS_BYTES>;
+using mox_sm90_widths_fp8 = mox_sm90_widths<MOX_SM90_WIDTHS_FP8>;
 using mox_sm90_widths_int8 = mox_sm90_widths<MOX_SM90_WIDTHS_INT8>;
 
 /* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute

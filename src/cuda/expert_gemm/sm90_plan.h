@@ -138,7 +138,10 @@ static inline mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bo
     case MOXIE_F16: return MOX_SM90_F16;
     case MOXIE_F6_E2M3:
     case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
-    case MOXIE_F4_E2M1: return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
+    case MOXIE_F4_E2M1:
+        if (bytes)
+            return MOX_SM90_E2M1;
+        return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
     case MOXIE_I4:
     case MOXIE_U4B8:
         if (weight->scale == MOXIE_F16)
@@ -159,13 +162,15 @@ static inline mox_sm90_element mox_sm90_element_for(const mox_cuda_expert_gemm_a
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
-/* What the kernel of a product of these records takes: those of 8 bits that are not decoded meet their like. */
+/* What the kernel of a product of these records takes: what is not decoded to 16 bits but has 8 or fewer meets FP8 or
+ * integers of 8. */
 static inline int32_t mox_sm90_widest_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
 {
     const moxie_dtype element = a->elements[projection];
     return mox_sm90_widest(a->decoded                 ? MOX_SM90_FIRST_CODES
                            : element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3
                            : element == MOXIE_I8      ? MOX_SM90_INT8
+                           : element == MOXIE_F4_E2M1 ? MOX_SM90_E2M1
                                                       : MOX_SM90_BF16);
 }
 
@@ -181,7 +186,7 @@ static inline int32_t mox_sm90_most_of(const mox_cuda_expert_gemm_args *a)
     int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
         i++;
-    return widths[i];
+    return widths[i] < limit ? widths[i] : limit;
 }
 
 static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args *a)

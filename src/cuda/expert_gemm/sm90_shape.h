@@ -25,19 +25,27 @@
         MOX_SM90_MOST_CODES_COLUMNS
 #define MOX_SM90_WIDTHS_BYTES                                                                                          \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, MOX_SM90_MOST_BYTES_COLUMNS
+#define MOX_SM90_WIDTHS_FP8                                                                                            \
+    8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, MOX_SM90_MOST_FP8_COLUMNS
 /* Integers' MMAs have multiples of 16 past 32. */
 #define MOX_SM90_WIDTHS_INT8                                                                                           \
     8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, MOX_SM90_MOST_CODES_COLUMNS
 
-/* Widths up to which warps multiply by themselves, where weights are decoded. */
+/* Widths up to which warps multiply by themselves, where weights are decoded to 16 bits. */
 #define MOX_SM90_BY_WARP 16
+
+MOX_SM90_FACT mox_sm90_by_warp_to(int32_t element)
+{
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_BY_WARP : 0;
+}
 
 /* The widest that the kernel of an element has. */
 MOX_SM90_FACT mox_sm90_widest(int32_t element)
 {
-    return mox_sm90_has_factors(element) ? MOX_SM90_MOST_CODES_COLUMNS
-           : element == MOX_SM90_E4M3    ? MOX_SM90_MOST_BYTES_COLUMNS
-                                         : MOX_SM90_MOST_COLUMNS;
+    return MOX_SM90_TO_FP8(element)        ? MOX_SM90_MOST_FP8_COLUMNS
+           : mox_sm90_has_factors(element) ? MOX_SM90_MOST_CODES_COLUMNS
+           : element == MOX_SM90_E4M3      ? MOX_SM90_MOST_BYTES_COLUMNS
+                                           : MOX_SM90_MOST_COLUMNS;
 }
 
 /* The list that holds tiles of `most` columns, the narrow ones in a kernel of their own; *count of its widths. */
@@ -45,18 +53,20 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t most, i
 {
     static const int32_t narrow[] = { MOX_SM90_WIDTHS_NARROW }, narrow_codes[] = { MOX_SM90_WIDTHS_NARROW_CODES },
                          wide[] = { MOX_SM90_WIDTHS_WIDE }, codes[] = { MOX_SM90_WIDTHS_CODES },
-                         bytes[] = { MOX_SM90_WIDTHS_BYTES }, int8[] = { MOX_SM90_WIDTHS_INT8 };
+                         bytes[] = { MOX_SM90_WIDTHS_BYTES }, int8[] = { MOX_SM90_WIDTHS_INT8 },
+                         fp8[] = { MOX_SM90_WIDTHS_FP8 };
     const struct {
         const int32_t *list;
         int32_t count;
     } lists[] = {
         { narrow, sizeof narrow / sizeof narrow[0] }, { narrow_codes, sizeof narrow_codes / sizeof narrow_codes[0] },
         { wide, sizeof wide / sizeof wide[0] },       { codes, sizeof codes / sizeof codes[0] },
-        { bytes, sizeof bytes / sizeof bytes[0] },    { int8, sizeof int8 / sizeof int8[0] }
+        { bytes, sizeof bytes / sizeof bytes[0] },    { int8, sizeof int8 / sizeof int8[0] },
+        { fp8, sizeof fp8 / sizeof fp8[0] }
     };
-    const bool decodes = MOX_SM90_DECODES(element);
-    const int32_t i = most <= mox_sm90_narrow(element) ? (decodes ? 1 : 0)
-                      : decodes                        ? 3
+    const int32_t i = most <= mox_sm90_narrow(element) ? (mox_sm90_narrow(element) == MOX_SM90_NARROW_CODES ? 1 : 0)
+                      : MOX_SM90_TO_FP8(element)       ? 6
+                      : MOX_SM90_DECODES(element)      ? 3
                       : element == MOX_SM90_E4M3       ? 4
                       : element == MOX_SM90_INT8       ? 5
                                                        : 2;

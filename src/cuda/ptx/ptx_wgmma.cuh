@@ -110,6 +110,12 @@ template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 #define MOX_WGMMA_TYPES ".f32.f16.f16"
 #define MOX_WGMMA_FLAGS ", 1, 1, 0"
 #include "cuda/ptx/ptx_wgmma_tmpl.cuh"
+
+#define MOX_WGMMA_NAME  mox_wgmma_registers_e4m3
+#define MOX_WGMMA_STEP  "k32"
+#define MOX_WGMMA_TYPES ".f32.e4m3.e4m3"
+#define MOX_WGMMA_FLAGS ", 1, 1"
+#include "cuda/ptx/ptx_wgmma_tmpl.cuh"
 #undef MOX_WGMMA_A
 #undef MOX_WGMMA_AB
 #undef MOX_WGMMA_KEEP

@@ -15,8 +15,8 @@
  *
  * Asynchronous: d, A and B are not to be touched until mox_wgmma_wait(). Thread t of the warpgroup holds, of the 64 x N
  * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers, of 16 bits:
- * a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next. These are not
- * to be touched meanwhile either.
+ * a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next; of 8 bits
+ * columns 16 i + 4 (t % 4) and the next three. These are not to be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
     if constexpr (N == n)                                                                                              \

@@ -98,21 +98,27 @@ template <int N> static inline void mox_wgmma_s8(int32_t (&d)[N / 2], uint64_t a
     }
 }
 
-/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next. */
+/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next; of 8 bits its 32, columns
+ * 16 i + 4 (lane % 4) and the next three. */
 template <int N>
 static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, const uint32_t *a, uint64_t b, int keep)
 {
-    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4;
+    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4, each = dtype == MOXIE_F8_E4M3 ? 4 : 2, bits = 32 / each;
     float rows[2][32];
     for (int i = 0; i < 2; i++) {
         const emulated_words &words = emulated_exchange(static_cast<uint64_t>(a[2 * i + 1]) << 32 | a[2 * i]);
         for (int lane = 0; lane < 4; lane++)
             for (int h = 0; h < 2; h++)
-                for (int c = 0; c < 2; c++)
-                    rows[h][8 * i + 2 * lane + c] =
-                        mox_device_decode(dtype, words.of[first + lane] >> (32 * h + 16 * c) & 0xffff);
+                for (int c = 0; c < each; c++)
+                    rows[h][each * (4 * i + lane) + c] =
+                        mox_device_decode(dtype, words.of[first + lane] >> (32 * h + bits * c) & ((1u << bits) - 1));
     }
     emulated_mma<N>(d, rows, dtype, b, keep);
+}
+
+template <int N> static inline void mox_wgmma_registers_e4m3(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
+{
+    emulated_mma_registers<N>(d, MOXIE_F8_E4M3, a, b, keep);
 }
 
 template <int N> static inline void mox_wgmma_registers_bf16(float (&d)[N / 2], const uint32_t *a, uint64_t b, int keep)
