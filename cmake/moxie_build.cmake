@@ -76,6 +76,9 @@ function(moxie_isa_flags)
         elseif(source MATCHES "_avx512\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
                 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;${tune}${plain}")
+        elseif(source MATCHES "_avx512_bf16\\.c$") # with VBMI, which such processors have
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512bf16;-mavx512vbmi;${tune}${plain}")
         elseif(source MATCHES "_avx512_([a-z0-9]+)\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
                 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1};${tune}${plain}")

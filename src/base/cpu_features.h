@@ -28,6 +28,7 @@ typedef struct mox_cpu_features {
     mox_isa allowed; /* after MOXIE_MAX_ISA */
     bool avx2, fma, f16c, avx_vnni;
     bool avx512, avx512_vnni, avx512_bf16, avx512_vbmi, avx512_fp16;
+    bool full_rate_bf16; /* avx512_bf16, and VDPBF16PS takes no longer than a multiply-add */
     bool amx_tile, amx_bf16, amx_int8, amx_fp16;
     bool neon, dotprod, sve, neon_bf16, i8mm;
     const char *amx; /* why tiles may or may not be used: "absent", "disabled", "refused", "permitted" */

@@ -107,6 +107,7 @@ static void test_probe(void **state)
     assert_int_equal(f->avx512_vnni, avx512 && __builtin_cpu_supports("avx512vnni"));
     assert_int_equal(f->avx512_vbmi, avx512 && __builtin_cpu_supports("avx512vbmi"));
     assert_int_equal(f->avx512_bf16, avx512 && __builtin_cpu_supports("avx512bf16"));
+    assert_int_equal(f->full_rate_bf16, f->avx512_bf16 && __builtin_cpu_is("amd"));
     assert_int_equal(f->best >= MOX_ISA_AVX2, f->avx2 && f->fma && f->f16c);
     assert_int_equal(f->amx_tile, strcmp(f->amx, "permitted") == 0);
     assert_false(f->neon);

@@ -6,6 +6,8 @@
  *     "fma32"  step = 32 columns (16 under weight groups of 16):
  *                  even = fma(a[0], w[0], 0), fma(a[2], w[2], even), ...     odd likewise     t = even + odd
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
+ *     "dot32"  as "fma32", but the chains are a step's first 16 columns and its last 16, in the order 1, 0, 3, 2, ...;
+ *              a step of 16 columns is one chain
  *     "i32"    segment: C = the exact integer, rounded to f32
  *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
  *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16: E4M3 at 2^-16
@@ -23,12 +25,19 @@
 
 enum { REFEREE_COLS = 2048 }; /* most, padding included */
 
-typedef enum referee_sum { REFEREE_NONE = 0, REFEREE_FMA32, REFEREE_FOLD32, REFEREE_I32, REFEREE_SUMS } referee_sum;
+typedef enum referee_sum {
+    REFEREE_NONE = 0,
+    REFEREE_FMA32,
+    REFEREE_DOT32,
+    REFEREE_FOLD32,
+    REFEREE_I32,
+    REFEREE_SUMS
+} referee_sum;
 
 /* NONE: a sum that this file does not know. */
 static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
 {
-    static const char *const names[REFEREE_SUMS] = { "", "fma32", "fold32", "i32" };
+    static const char *const names[REFEREE_SUMS] = { "", "fma32", "dot32", "fold32", "i32" };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
         if (strcmp(row->sum, names[i]) == 0)
             return (referee_sum)i;
@@ -130,17 +139,35 @@ static inline int64_t referee_segment_end(const referee_row *row, int64_t k)
     return mox_min_i64(row->cols, mox_min_i64(weight, act));
 }
 
-static inline float referee_segment_fma32(const referee_row *row, int64_t first, int64_t last)
+static inline float referee_step_fma32(const referee_row *row, int64_t first, int64_t last)
+{
+    float even = 0.0f, odd = 0.0f;
+    for (int64_t i = first; i < last; i += 2) {
+        even = referee_fma(row->a[i], row->w[i], even);
+        odd = referee_fma(row->a[i + 1], row->w[i + 1], odd);
+    }
+    return referee_flushed(even + odd);
+}
+
+static inline float referee_step_dot32(const referee_row *row, int64_t first, int64_t last)
+{
+    float t[2] = { 0.0f, 0.0f };
+    for (int64_t i = first; i < last; i += 2) {
+        float *chain = &t[(i - first) / 16];
+        *chain = referee_fma(row->a[i + 1], row->w[i + 1], *chain);
+        *chain = referee_fma(row->a[i], row->w[i], *chain);
+    }
+    return last - first == 16 ? t[0] : referee_flushed(t[0] + t[1]);
+}
+
+static inline float referee_segment_f32(referee_sum kind, const referee_row *row, int64_t first, int64_t last)
 {
     const int64_t step = row->weight_cols == 16 && row->cols > 16 ? 16 : 32;
     float c = 0.0f;
     for (int64_t k = first; k < last; k += step) {
-        float even = 0.0f, odd = 0.0f;
-        for (int64_t i = k; i < k + step; i += 2) {
-            even = referee_fma(row->a[i], row->w[i], even);
-            odd = referee_fma(row->a[i + 1], row->w[i + 1], odd);
-        }
-        c = referee_flushed(c + referee_flushed(even + odd));
+        const float t =
+            kind == REFEREE_DOT32 ? referee_step_dot32(row, k, k + step) : referee_step_fma32(row, k, k + step);
+        c = referee_flushed(c + t);
     }
     return c;
 }
@@ -179,7 +206,7 @@ static inline float referee_sum_row(referee_sum kind, const referee_row *row)
         return referee_unclaimed();
     for (int64_t k = 0; k < row->cols;) {
         const int64_t end = referee_segment_end(row, k);
-        float c = kind == REFEREE_I32 ? referee_segment_i32(row, k, end) : referee_segment_fma32(row, k, end);
+        float c = kind == REFEREE_I32 ? referee_segment_i32(row, k, end) : referee_segment_f32(kind, row, k, end);
         if (!row->has_sa && !row->has_sw)
             return row->end == 1.0f ? c : referee_flushed(c * row->end);
         if (row->has_sa)

@@ -114,6 +114,7 @@ static void class_alone(void **state)
         cpu->best = MOX_ISA_AVX512;
     cpu->allowed = cpu->allowed < cpu->best ? cpu->allowed : cpu->best;
     cpu->avx_vnni = cpu->avx512_vnni = cpu->avx512_vbmi = cpu->avx512_bf16 = cpu->avx512_fp16 = false;
+    cpu->full_rate_bf16 = false;
     cpu->amx_tile = cpu->amx_bf16 = cpu->amx_int8 = cpu->amx_fp16 = false;
     const int64_t calls = check_formats(test_seed(31), 1, 8, 4);
     gemm_problem p;

@@ -49,6 +49,12 @@ typedef struct mox_expert_gemm_problem {
     const moxie_quant *next;
 } mox_expert_gemm_problem;
 
+/* K of the product. */
+static inline int64_t mox_expert_gemm_cols(const mox_expert_gemm_problem *problem)
+{
+    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
 /* How a kernel reads its activations; rows of one expert lie together, tiles have min(16, rows left) of them. */
 typedef enum mox_operand_kind {
     MOX_OPERAND_F32 = 0, /* [row][steps * 32] f32, padding zero */

@@ -47,36 +47,6 @@ static const struct {
     { MOXIE_U8B128, false, mox_amx_times_u8b128, NULL, NULL },
 };
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
-static bool is_integer(moxie_dtype element)
-{
-    return mox_format_of(element)->kind == MOX_KIND_INTEGER;
-}
-
-/* Operands must be exact in bf16, and sums of integers in fp32. */
-static bool takes_operand(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    const moxie_quant *act = problem->act, *weight = problem->weight;
-    if (mox_quant_is_none(act) && problem->dtype != MOXIE_BF16)
-        return mox_refuse(why, "run the layer in bf16, or quantize its activations",
-                          "multiplies activations that are exact in bf16, these are %s",
-                          mox_quant_dtype_name(problem->dtype));
-    if (!mox_quant_is_none(act) && mox_dtype_bits(act->element) > 8)
-        return mox_refuse(why, "quantize the activations to 8 bits or fewer",
-                          "multiplies activations that are exact in bf16, these are %s",
-                          mox_quant_dtype_name(act->element));
-    if (!mox_quant_is_none(act) && is_integer(act->element) && is_integer(weight->element) &&
-        mox_dtype_bits(weight->element) > 4)
-        return mox_refuse(why, "leave the activations in 16 bits",
-                          "sums in fp32, products of %s and %s are summed in int32",
-                          mox_quant_dtype_name(weight->element), mox_quant_dtype_name(act->element));
-    return true;
-}
-
 static bool is_by_16(const moxie_quant *weight, int64_t cols)
 {
     return mox_scale_cols(weight, cols) > 1 && mox_group_cols(weight, cols) < MOX_PANEL_STEP;
@@ -96,12 +66,12 @@ static mox_panel_multiply_fn form_of(size_t i, const moxie_quant *weight, int64_
 mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *weight = problem->weight;
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     if (!mox_cpu()->avx512_fp16 || !mox_cpu()->avx512_vnni) {
         mox_refuse(why, "use the avx512 rows", "needs AVX-512 FP16 and VNNI beside AMX");
         return NULL;
     }
-    if (!takes_operand(problem, why))
+    if (!mox_panel_admit_bf16(problem, why))
         return NULL;
     mox_panel_multiply_fn found = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
@@ -116,7 +86,7 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
 
 uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     /* Of the foldings only this one asks for more. */
     const mox_amx_folding fold = is_by_16(problem->weight, cols) ? MOX_AMX_FOLD_E4M3 : MOX_AMX_DRAINED;
     return mox_amx_scratch_bytes(fold, mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(problem->weight, cols));

@@ -237,31 +237,20 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
 mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    const moxie_quant *weight = problem->weight, *act = problem->act;
+    const moxie_quant *weight = problem->weight;
     if (mox_half_way_of(weight->element, weight->has_zero != 0) < 0) {
         mox_refuse(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
                    mox_quant_dtype_name(weight->element));
         return NULL;
     }
-    if (!mox_quant_is_none(act) && mox_format_of(act->element)->kind == MOX_KIND_INTEGER &&
-        mox_panel_order_of(weight->element) == MOX_PANEL_QUADS) {
-        mox_refuse(why, "leave the activations in 16 bits", "sums in fp32, products of %s and %s are summed in int32",
-                   mox_quant_dtype_name(weight->element), mox_quant_dtype_name(act->element));
-        return NULL;
-    }
-    return multiply;
+    return mox_panel_admit_floats(problem, why) ? multiply : NULL;
 }
 
 uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     mox_ymm_job unused;
     scratch sc;
     return lay_out(problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);

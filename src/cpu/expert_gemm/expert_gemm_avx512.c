@@ -31,38 +31,10 @@ uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float 
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
 
-/* Rows [row, row + R) after one more step whose sums are even + odd. */
-MOX_KERNEL_INLINE void add_step(int R, int P, const mox_fma_job *j, const mox_walk_place *at, int64_t row,
-                                __m512 even[MOX_FMA_BLOCK][2], __m512 odd[MOX_FMA_BLOCK][2])
-{
-    /* Read before anything is stored: to the compiler a store may change the job. */
-    float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
-    const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
-    const bool first = mox_walk_is_first(&j->walk, at), last = mox_walk_is_last(at);
-    MOX_UNROLL
-    for (int r = 0; r < R; r++) {
-        MOX_UNROLL
-        for (int p = 0; p < P; p++) {
-            const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(part + (2 * r + p) * MOX_PANEL_ROWS);
-            even[r][p] = _mm512_add_ps(before, _mm512_add_ps(even[r][p], odd[r][p]));
-        }
-    }
-    MOX_UNROLL
-    for (int r = 0; r < R; r++) {
-        MOX_UNROLL
-        for (int p = 0; p < P; p++) {
-            float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
-            if (last)
-                _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, even[r][p], _mm512_load_ps(sum)));
-            else
-                _mm512_store_ps(part + (2 * r + p) * MOX_PANEL_ROWS, even[r][p]);
-        }
-    }
-}
-
 MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t s, int64_t steps, int64_t row)
 {
     const float *a = j->values + row * j->stride + s * 8 * Q, *slab = j->slab;
+    float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
     for (int64_t i = 0; i < steps; i++) {
         __m512 even[MOX_FMA_BLOCK][2], odd[MOX_FMA_BLOCK][2];
         MOX_UNROLL
@@ -85,7 +57,13 @@ MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t 
                 }
             }
         }
-        add_step(R, P, j, &j->places[i], row, even, odd);
+        MOX_UNROLL
+        for (int r = 0; r < R; r++) {
+            MOX_UNROLL
+            for (int p = 0; p < P; p++)
+                even[r][p] = _mm512_add_ps(even[r][p], odd[r][p]);
+        }
+        mox_walk_add(R, P, &j->walk, &j->places[i], row, 0, c, part, even);
     }
 }
 
@@ -167,27 +145,13 @@ static const struct {
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
-static bool is_integer(moxie_dtype element)
-{
-    return mox_format_of(element)->kind == MOX_KIND_INTEGER;
-}
-
 mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    const moxie_quant *weight = problem->weight, *act = problem->act;
-    const int64_t cols = problem_cols(problem);
+    const moxie_quant *weight = problem->weight;
+    const int64_t cols = mox_expert_gemm_cols(problem);
     const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
-    if (!mox_quant_is_none(act) && is_integer(act->element) && is_integer(weight->element) &&
-        mox_dtype_bits(weight->element) > 4) {
-        mox_refuse(why, "leave the activations in 16 bits", "sums in fp32, products of %s and %s are summed in int32",
-                   mox_quant_dtype_name(weight->element), mox_quant_dtype_name(act->element));
+    if (!mox_panel_admit_floats(problem, why))
         return NULL;
-    }
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0) &&
             (!by_16 || forms[i].by_16 != NULL)) {
@@ -203,7 +167,7 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
 {
     mox_fma_job unused;
     float *scale;
-    return mox_fma_lay_out(mox_scale_cols(problem->weight, problem_cols(problem)), NULL, &unused, &scale);
+    return mox_fma_lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused, &scale);
 }
 
 #else

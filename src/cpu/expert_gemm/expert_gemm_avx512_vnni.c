@@ -150,7 +150,7 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
         }
         for (; t < end; t++) {
             for (int p = 0; weigh && p < P; p++)
-                mox_walk_prefetch(&j->walk, p, t * bytes, bytes);
+                mox_walk_prefetch(&j->walk, p, P, t, bytes);
             add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
         }
         end_segment(R, P, j, &at, row, acc, offset);
@@ -232,15 +232,10 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
 mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     if (!mox_cpu()->avx512_vnni) {
         mox_refuse(why, "run on a processor that has it", "needs AVX512-VNNI");
         return NULL;
@@ -267,7 +262,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
 
 uint64_t mox_expert_gemm_avx512_vnni_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     return lay_out(cols, mox_scale_cols(problem->weight, cols), NULL, NULL, NULL);
 }
 

@@ -107,15 +107,10 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
 /* Columns of a segment. */
 static int64_t segment_cols(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem_cols(problem), weight = mox_group_cols(problem->weight, cols);
+    const int64_t cols = mox_expert_gemm_cols(problem), weight = mox_group_cols(problem->weight, cols);
     const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
     return grouped ? mox_min_i64(weight, mox_act_group_cols(problem->act, cols)) : weight;
 }
@@ -144,7 +139,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_probl
 
 uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     scratch unused;
     return lay_out(mox_scale_cols(problem->weight, cols), mox_ceil_div(cols, segment_cols(problem)), NULL, &unused);
 }

@@ -81,7 +81,7 @@ static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     mox_neon_job unused;
-    return mox_neon_lay_out(mox_scale_cols(problem->weight, mox_gemm_problem_cols(problem)), NULL, &unused);
+    return mox_neon_lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused);
 }
 
 #else
@@ -98,11 +98,6 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 
 /* ---- the rows ------------------------------------------------------------------------------------ */
 
-static bool is_integer(moxie_dtype element)
-{
-    return mox_format_of(element)->kind == MOX_KIND_INTEGER;
-}
-
 static bool takes_weights(const moxie_quant *weight, mox_refusal *why)
 {
     const mox_panel_order order = mox_panel_order_of(weight->element);
@@ -116,20 +111,9 @@ static bool takes_weights(const moxie_quant *weight, mox_refusal *why)
     return true;
 }
 
-/* Products of two integers of 8 bits are summed in int32, which is neon_i8's. */
-static bool sums_in_f32(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    const moxie_quant *act = problem->act, *weight = problem->weight;
-    if (mox_quant_is_none(act) || !is_integer(act->element) || mox_panel_order_of(weight->element) != MOX_PANEL_QUADS)
-        return true;
-    return mox_refuse(why, "leave the activations in 16 bits",
-                      "sums in fp32, products of %s and %s are summed in int32", mox_quant_dtype_name(weight->element),
-                      mox_quant_dtype_name(act->element));
-}
-
 mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    return takes_weights(problem->weight, why) && sums_in_f32(problem, why) ? times_f32 : NULL;
+    return takes_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
 }
 
 uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
@@ -139,15 +123,10 @@ uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *p
 
 mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    const moxie_quant *act = problem->act;
-    const moxie_dtype dtype = mox_quant_is_none(act) ? problem->dtype : act->element;
     const mox_panel_multiply_fn form = mox_neon_bf16_form();
     if (form == NULL)
         mox_refuse(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
-    else if (dtype != MOXIE_BF16 && mox_dtype_bits(dtype) > 8)
-        mox_refuse(why, "run the layer in bf16, or quantize its activations to 8 bits",
-                   "multiplies activations that are exact in bf16, these are %s", mox_quant_dtype_name(dtype));
-    else if (takes_weights(problem->weight, why) && sums_in_f32(problem, why))
+    else if (mox_panel_admit_bf16(problem, why) && takes_weights(problem->weight, why))
         return form;
     return NULL;
 }
@@ -160,7 +139,7 @@ uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *
 /* A segment's sum of products, each at most 2^14, must fit int32. */
 static bool fits_int32(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    const int64_t cols = mox_gemm_problem_cols(problem), longest = INT32_MAX >> 14;
+    const int64_t cols = mox_expert_gemm_cols(problem), longest = INT32_MAX >> 14;
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group <= longest)
         return true;

@@ -26,20 +26,15 @@ mox_gemm_extent mox_gemm_extent_of(const moxie_quant *weight, int64_t cols, int6
     return extent;
 }
 
-int64_t mox_gemm_problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
 int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = mox_gemm_problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     return mox_quant_is_none(problem->act) ? mox_max_i64(cols, 1) : mox_act_group_cols(problem->act, cols);
 }
 
 mox_gemm_extent mox_gemm_problem_extent(const mox_expert_gemm_problem *problem, int64_t longest)
 {
-    return mox_gemm_extent_of(problem->weight, mox_gemm_problem_cols(problem), mox_gemm_problem_act_group(problem),
+    return mox_gemm_extent_of(problem->weight, mox_expert_gemm_cols(problem), mox_gemm_problem_act_group(problem),
                               longest);
 }
 

@@ -40,7 +40,6 @@ typedef struct mox_gemm_extent {
 
 mox_gemm_extent mox_gemm_extent_of(const moxie_quant *weight, int64_t cols, int64_t act_group_cols, int64_t longest);
 /* K of the product, and the columns that share an activation scale. */
-int64_t mox_gemm_problem_cols(const mox_expert_gemm_problem *problem);
 int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem);
 
 /* Upper limits for the records that a problem's row will read, for its scratch. */

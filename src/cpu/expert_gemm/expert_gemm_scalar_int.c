@@ -162,7 +162,7 @@ bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mo
         return mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
                           mox_quant_is_none(problem->act) ? "not quantized"
                                                           : mox_quant_dtype_name(problem->act->element));
-    const int64_t cols = mox_gemm_problem_cols(problem);
+    const int64_t cols = mox_expert_gemm_cols(problem);
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group > LONGEST_GROUP)
         return mox_refuse(why, "quantize weights or activations in shorter groups",

@@ -119,10 +119,15 @@ MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 
 /* ---- one order after the other ------------------------------------------------------------------- */
 
-/* Words shifted down. A multiplication has two ports to go to, a shift shares its only one with VPERMW. */
+/* Words shifted down. On processors with tiles a multiplication has two ports to go to, and a shift shares its only one
+ * with VPERMW; on others shifts are cheaper. */
 MOX_KERNEL_INLINE __m512i mox_pairs_down(__m512i words, int bits)
 {
+#ifdef __AMX_TILE__
     return _mm512_mulhi_epu16(words, _mm512_set1_epi16((short)(1 << (16 - bits))));
+#else
+    return _mm512_srli_epi16(words, (unsigned)bits);
+#endif
 }
 
 MOX_KERNEL_INLINE void mox_pairs_nibbles(moxie_dtype element, bool zeros, const mox_pair_tables *tables, __m512i codes,

@@ -113,7 +113,7 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
     for (int64_t s = 0; s < j->walk.steps; s++, mox_walk_advance(&j->walk, &at)) {
         __m512 zero[2];
         for (int i = 0; i < P; i++) {
-            mox_walk_prefetch(&j->walk, p + i, s * bytes, bytes);
+            mox_walk_prefetch(&j->walk, p + i, P, s, bytes);
             mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
             zero[i] = mox_fma_zero(zeros, j, &at, p + i);
         }
@@ -193,7 +193,7 @@ MOX_KERNEL_INLINE void mox_fma_wide(moxie_dtype element, bool zeros, int Q, mox_
         for (int64_t i = 0; i < steps; i++) {
             j->places[i] = at;
             for (int p = 0; p < j->walk.panels; p++) {
-                mox_walk_prefetch(&j->walk, p, (s + i) * bytes, bytes);
+                mox_walk_prefetch(&j->walk, p, j->walk.panels, s + i, bytes);
                 mox_fma_decode(element, zeros, Q, j, p, s + i, mox_fma_zero(zeros, j, &at, p),
                                j->slab + i * 8 * Q * 2 * MOX_PANEL_ROWS);
             }

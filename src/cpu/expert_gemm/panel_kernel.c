@@ -18,11 +18,6 @@ uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols)
     }
 }
 
-static int64_t problem_cols(const mox_expert_gemm_problem *problem)
-{
-    return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-}
-
 mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols)
 {
     if (mox_quant_is_none(act))
@@ -39,7 +34,7 @@ static bool is_multiple(int64_t a, int64_t b)
 
 bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
-    const int64_t cols = problem_cols(problem), weight = mox_group_cols(problem->weight, cols);
+    const int64_t cols = mox_expert_gemm_cols(problem), weight = mox_group_cols(problem->weight, cols);
     const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
     const int64_t act = grouped ? mox_act_group_cols(problem->act, cols) : cols;
     if (weight < cols && weight != 16 && weight % MOX_PANEL_STEP != 0)
@@ -54,6 +49,32 @@ bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal 
                           "needs nested groups, the weights' have %lld columns and the activations' %lld",
                           (long long)weight, (long long)act);
     return true;
+}
+
+static bool is_integer(moxie_dtype element)
+{
+    return mox_format_of(element)->kind == MOX_KIND_INTEGER;
+}
+
+bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *act = problem->act, *weight = problem->weight;
+    if (mox_quant_is_none(act) || !is_integer(act->element) || !is_integer(weight->element) ||
+        mox_dtype_bits(weight->element) <= 4)
+        return true;
+    return mox_refuse(why, "leave the activations in 16 bits",
+                      "sums in fp32, products of %s and %s are summed in int32", mox_quant_dtype_name(weight->element),
+                      mox_quant_dtype_name(act->element));
+}
+
+bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const bool quantized = !mox_quant_is_none(problem->act);
+    const moxie_dtype dtype = quantized ? problem->act->element : problem->dtype;
+    if (dtype == MOXIE_BF16 || (quantized && mox_dtype_bits(dtype) <= 8))
+        return mox_panel_admit_floats(problem, why);
+    return mox_refuse(why, "run the layer in bf16, or quantize its activations to 8 bits or fewer",
+                      "multiplies activations that are exact in bf16, these are %s", mox_quant_dtype_name(dtype));
 }
 
 /* ---- the end of a sum ----------------------------------------------------------------------------- */

@@ -13,9 +13,13 @@
  * and results taken as zero. (That is how TDPBF16PS is defined; other units imitate it.) With int8 activations and
  * int8 weights C is an exact int32, rounded once to fp32.
  *
- * Arithmetic "fold32" differs in one thing: scales that leave every code exact in bf16 (E8M0; E4M3 of f4_e2m1 in
- * groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16 of their
- * value, and the sum ends times 2^16.
+ * Arithmetic "dot32" differs in one thing: the chains are of a step's first 16 columns and of its last 16, of each pair
+ * of columns first the odd one, then the even one; a step of 16 columns is one chain. (That is how VDPBF16PS is
+ * defined.)
+ *
+ * Arithmetic "fold32" differs from "fma32" in one thing: scales that leave every code exact in bf16 (E8M0; E4M3 of
+ * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16
+ * of their value, and the sum ends times 2^16.
  *
  * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
  *
@@ -63,6 +67,11 @@ typedef struct mox_panel_rows {
  * of 16 (without activation scales), multiples of 32, or whole rows; activation groups multiples of 32 or whole
  * rows; one of the two a multiple of the other. */
 bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why);
+
+/* True when sums in fp32 are what the contract wants: products of 8-bit integers are summed in int32. */
+bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_refusal *why);
+/* The same, and the activations are exact in bf16. */
+bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *why);
 
 /* A 4-bit format in integers: value = (counts[code] - offset) * h, where every count is below 25 and every
  * |count - offset| at most `most`. With zero points value = counts[code] - zero, zeros up to 16. */

@@ -53,8 +53,7 @@ uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_exper
     const uint64_t own = row->scratch_bytes(problem);
     if (row->bind == NULL)
         return own;
-    return lay_out(row, problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate, own,
-                   NULL, &measured);
+    return lay_out(row, mox_expert_gemm_cols(problem), own, NULL, &measured);
 }
 
 /* ---- one task ------------------------------------------------------------------------------------ */

@@ -91,7 +91,7 @@ MOX_KERNEL_INLINE mox_walk_ending mox_walk_ending_of(const mox_walk *w, const mo
         .act = act != NULL ? act + row * w->a->scale_stride + at->act_group : NULL,
         .act_stride = w->a->scale_stride,
         .weight = { _mm512_load_ps(w->scale[0] + at->group * MOX_PANEL_ROWS),
-                    _mm512_load_ps(w->scale[w->panels - 1] + at->group * MOX_PANEL_ROWS) },
+                    _mm512_load_ps(w->scale[1] + at->group * MOX_PANEL_ROWS) },
         .scaled = w->scaled,
     };
 }
@@ -106,17 +106,51 @@ MOX_KERNEL_INLINE __m512 mox_walk_ended(const mox_walk_ending *ending, int r, in
     return _mm512_fmadd_ps(part, ending->weight[p], sum);
 }
 
+/* Adds t, the sums of the step at `at`, for R rows from `row` on and P panels from p on, to c [R][2][16], or while the
+ * segment is not finished to `part`, likewise. Both point to the first of them. */
+MOX_KERNEL_INLINE void mox_walk_add(int R, int P, const mox_walk *w, const mox_walk_place *at, int64_t row, int p,
+                                    float *c, float *part, __m512 t[][2])
+{
+    /* Read before anything is stored: to the compiler a store may change the walk. */
+    const mox_walk_ending ending = mox_walk_ending_of(w, at, row);
+    const bool last = mox_walk_is_last(at), first = mox_walk_is_first(w, at);
+    MOX_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_UNROLL
+        for (int i = 0; i < P; i++) {
+            const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(part + (2 * r + i) * MOX_PANEL_ROWS);
+            t[r][i] = _mm512_add_ps(before, t[r][i]);
+        }
+    }
+    MOX_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_UNROLL
+        for (int i = 0; i < P; i++) {
+            float *sum = c + (2 * r + i) * MOX_PANEL_ROWS;
+            if (last)
+                _mm512_store_ps(sum, mox_walk_ended(&ending, r, p + i, t[r][i], _mm512_load_ps(sum)));
+            else
+                _mm512_store_ps(part + (2 * r + i) * MOX_PANEL_ROWS, t[r][i]);
+        }
+    }
+}
+
 /* ---- prefetching --------------------------------------------------------------------------------- */
 
 #define MOX_WALK_AHEAD 2048 /* bytes between the codes that are prefetched and those in use */
 
-/* Brings in `bytes` of codes that lie MOX_WALK_AHEAD behind byte `at` of panel p, past its end those of the next. */
-MOX_KERNEL_INLINE void mox_walk_prefetch(const mox_walk *w, int p, int64_t at, int bytes)
+/* Before step `step` of panel p, of `bytes` bytes, one of P that are multiplied at once: brings in the codes that lie
+ * MOX_WALK_AHEAD behind, past the panel's end those of the one that follows; and by and by the scales of the panel that
+ * the next call begins with in its place. */
+MOX_KERNEL_INLINE void mox_walk_prefetch(const mox_walk *w, int p, int P, int64_t step, int bytes)
 {
-    const int64_t ahead = at + MOX_WALK_AHEAD;
-    const uint8_t *codes = w->codes[p] + ahead + (ahead < w->codes_bytes ? 0 : w->panel_bytes - w->codes_bytes);
+    const int64_t ahead = step * bytes + MOX_WALK_AHEAD, past = P * w->panel_bytes - w->codes_bytes;
+    const uint8_t *codes = w->codes[p] + ahead + (ahead < w->codes_bytes ? 0 : past);
     for (int i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)codes + i, _MM_HINT_T0);
+    const int64_t scales = w->codes_bytes + step * 64;
+    if (scales < w->panel_bytes)
+        _mm_prefetch((const char *)w->codes[p] + w->panels * w->panel_bytes + scales, _MM_HINT_T0);
 }
 
 /* ---- scales -------------------------------------------------------------------------------------- */
@@ -168,7 +202,8 @@ static inline int64_t mox_walk_steps_of(int64_t cols, int64_t step_cols, int64_t
     return mox_min_i64(mox_ceil_div(cols, step_cols), steps);
 }
 
-/* Steps of `step_cols` columns along panels [panel, panel + panels); `scale` [2][groups][16] is filled. */
+/* Steps of `step_cols` columns along panels [panel, panel + panels); `scale` [2][groups][16] is filled. A panel that is
+ * alone stands in both places. */
 static inline void mox_walk_open(mox_walk *w, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
                                  int panels, const mox_panel_rows *a, int64_t step_cols, float *scale)
 {
@@ -188,6 +223,11 @@ static inline void mox_walk_open(mox_walk *w, const mox_panel_matrix *m, const m
         w->scale[p] = to;
         w->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
         w->zero[p] = w->codes[p] + m->zero_at;
+    }
+    if (panels == 1) {
+        w->scale[1] = w->scale[0];
+        w->codes[1] = w->codes[0];
+        w->zero[1] = w->zero[0];
     }
 }
 
