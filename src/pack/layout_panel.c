@@ -180,9 +180,8 @@ static const char *refuse(const mox_record_shape *shape, char *buffer, size_t si
             snprintf(buffer, size, "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits", names[i], name);
             return buffer;
         }
-        if (p.quant->has_zero && (element->kind != MOX_KIND_INTEGER || element->bits != 4)) {
-            snprintf(buffer, size, "%s has zero points with %s, panels hold them with integers of 4 bits", names[i],
-                     name);
+        if (p.quant->has_zero && element->kind != MOX_KIND_INTEGER) {
+            snprintf(buffer, size, "%s has zero points with %s, panels hold them with integers", names[i], name);
             return buffer;
         }
         if (!has_groups(&p, group)) {
@@ -204,9 +203,10 @@ static bool takes_zeros(const moxie_matrix *from, const char *name, char *reason
     for (int64_t r = 0; r < from->zero.rows; r++)
         for (int64_t g = 0; g < from->zero.cols; g++)
             if (!mox_panel_zero_byte(from, r, g, &byte)) {
-                snprintf(reason, size, "%s has zero point %g at (%lld, %lld), panels hold whole numbers from %d to %d",
-                         name, mox_grid_value(&from->zero, r, g) + (double)from->zero_add, (long long)r, (long long)g,
-                         -MOX_PANEL_ZERO_BIAS, MOX_PANEL_ZERO_MOST - MOX_PANEL_ZERO_BIAS);
+                const bool narrow = mox_dtype_bits(from->codes.dtype) == 4;
+                snprintf(reason, size, "%s has zero point %g at (%lld, %lld), panels hold whole numbers from %s", name,
+                         mox_grid_value(&from->zero, r, g) + (double)from->zero_add, (long long)r, (long long)g,
+                         narrow ? "-8 to 8 with integers of 4 bits" : "-128 to 127 with integers of 8 bits");
                 return false;
             }
     return true;

@@ -28,7 +28,8 @@
  *
  * Scales keep the checkpoint's dtype. group g: 16 of them, one a panel row, or a single one when scale_lanes is 1
  * (the checkpoint's row groups are multiples of 16, so all rows of a panel share it). Zero points: u8, 16 a group,
- * counted from the element's least value as unsigned codes are: zero + 8 for 4-bit integers, 0 to 16.
+ * counted from the element's least value as unsigned codes are: zero + 8 for 4-bit integers, 0 to 16; zero + 128 for
+ * 8-bit ones, 0 to 255.
  *
  * Sources: the operand order of TDPBF16PS and TDPBSSD, Intel 64 and IA-32 Architectures Software Developer's Manual.
  */

@@ -219,13 +219,19 @@ static void unpack_scales(const mox_panel_matrix *m, const moxie_quant *q, const
 
 /* ---- zero points -------------------------------------------------------------------------------------------- */
 
+static int32_t zero_bias(moxie_dtype element)
+{
+    return mox_dtype_bits(element) == 4 ? MOX_PANEL_ZERO_BIAS : MOX_PANEL_ZERO_BIAS_8;
+}
+
 bool mox_panel_zero_byte(const moxie_matrix *from, int64_t r, int64_t g, uint8_t *out)
 {
-    const float value =
-        mox_pack_plus(mox_pack_get_float(&from->zero, r, g), from->zero_add) + (float)MOX_PANEL_ZERO_BIAS;
-    if (!(value >= 0 && value <= MOX_PANEL_ZERO_MOST) || value != (float)(int32_t)value)
+    const float bias = (float)zero_bias(from->codes.dtype);
+    const float most = bias == MOX_PANEL_ZERO_BIAS ? MOX_PANEL_ZERO_MOST : MOX_PANEL_ZERO_MOST_8;
+    const float value = mox_pack_plus(mox_pack_get_float(&from->zero, r, g), from->zero_add) + bias;
+    if (!(value >= 0 && value <= most) || value != (float)(int32_t)value)
         return false;
-    const float back = mox_pack_plus(value - (float)MOX_PANEL_ZERO_BIAS, -from->zero_add);
+    const float back = mox_pack_plus(value - bias, -from->zero_add);
     *out = (uint8_t)value;
     return mox_format_of(from->zero.dtype)->encode(back) == mox_grid_code(&from->zero, r, g);
 }
@@ -288,7 +294,7 @@ static void unpack_zeros(const mox_panel_matrix *m, const moxie_quant *q, const 
     const uint8_t *from = panel + m->zero_at;
     for (int64_t n = 0; n < ROWS && row + n < m->rows; n++)
         for (int64_t g = 0; g < m->groups && (row + n) % group_rows == 0; g++) {
-            const float value = (float)(from[g * ROWS + n] - MOX_PANEL_ZERO_BIAS);
+            const float value = (float)(from[g * ROWS + n] - zero_bias(q->element));
             mox_pack_put_float(&to->zero, (row + n) / group_rows, g, mox_pack_plus(value, -to->zero_add));
         }
 }

@@ -10,9 +10,11 @@
 
 #include "pack/panel.h"
 
-/* What a zero point counts from, and the most that it may count. */
-#define MOX_PANEL_ZERO_BIAS 8
-#define MOX_PANEL_ZERO_MOST 16
+/* What a zero point counts from, below 0, and the most that it may count: of 4-bit integers, and of 8-bit ones. */
+#define MOX_PANEL_ZERO_BIAS   8
+#define MOX_PANEL_ZERO_MOST   16
+#define MOX_PANEL_ZERO_BIAS_8 128
+#define MOX_PANEL_ZERO_MOST_8 255
 
 /* The zero point at (r, g) as a panel keeps it; false when unpacking that would not give the same code. */
 bool mox_panel_zero_byte(const moxie_matrix *from, int64_t r, int64_t g, uint8_t *out);

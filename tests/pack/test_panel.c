@@ -74,8 +74,8 @@ static uint8_t *expect_product(uint8_t *to, const moxie_quant *q, const moxie_ma
                 put(to + scale_at, 8 * scale_size * (g * lanes + n), 8 * (int)scale_size,
                     mox_grid_code(&m->scale, (row + n) / gr, g));
             for (int64_t g = 0; g < groups && q->has_zero; g++)
-                to[zero_at + g * 16 + n] =
-                    (uint8_t)(mox_grid_value(&m->zero, (row + n) / gr, g) + (double)m->zero_add + 8.0);
+                to[zero_at + g * 16 + n] = (uint8_t)(mox_grid_value(&m->zero, (row + n) / gr, g) + (double)m->zero_add +
+                                                     (mox_dtype_bits(q->element) == 4 ? 8.0 : 128.0));
             float f = 0;
             if (q->global != MOXIE_GLOBAL_NONE) {
                 f = (float)mox_grid_value(&m->global, m->global.rows == 1 ? 0 : row + n, 0);
@@ -205,7 +205,8 @@ static void check_packings(test_rng *rng, const moxie_quant *quant, int64_t turn
         test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
         if (!can_pack(quant->element, packing) || (turn + packing) % step != 0)
             continue;
-        if (quant->has_zero)
+        /* One more than the largest of 8 bits would not fit. */
+        if (quant->has_zero && mox_dtype_bits(quant->element) == 4)
             which.zero_add = PICK(rng, to_add);
         snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
         check_quant(rng, &which);
@@ -238,7 +239,7 @@ static void every_quant(void **state)
                     continue;
                 check_packings(&rng, &quant, turn++, step);
                 quant.group_rows = 1;
-                quant.has_zero = integer && narrow;
+                quant.has_zero = integer;
                 check_packings(&rng, &quant, turn++, step);
             }
 }
@@ -313,7 +314,7 @@ static void shapes_are_refused(void **state)
 {
     (void)state;
     refuses(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
-    refuses(&(moxie_quant) { .element = MOXIE_U8B128, .scale = MOXIE_F16, .has_zero = 1 }, "zero points");
+    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F16, .has_zero = 1 }, "zero points");
     refuses(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 24 }, "24 columns");
     refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 16 }, "16 columns");
     refuses(&(moxie_quant) { .element = MOXIE_F6_E2M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "16 columns");
@@ -333,18 +334,18 @@ static void shapes_are_refused(void **state)
     assert_int_equal(bytes, 77);
 }
 
-/* A u4b8 matrix with one group a row and f32 zero points, so that any number can be one. */
-static void float_zero(float zero, float add, bool taken)
+/* A matrix of integers with one group a row and f32 zero points, so that any number can be one. */
+static void float_zero(moxie_dtype element, float zero, float add, bool taken)
 {
-    const moxie_quant quant = { .element = MOXIE_U4B8, .scale = MOXIE_F32, .has_zero = 1 };
+    const moxie_quant quant = { .element = element, .scale = MOXIE_F32, .has_zero = 1 };
     const mox_record_shape shape = { .hidden = 3, .intermediate = 2, .w13 = quant, .w2 = quant };
     const uint8_t codes[6] = { 1, 2, 3, 4, 5, 6 };
     const float scales[3] = { 1, 1, 1 }, up_zero[2] = { 0.0f - add, zero }, down_zero[3] = { 0, 1, 2 };
-    const moxie_expert expert = { .up = { .codes = mox_grid_dense(codes, MOXIE_U4B8, 2, 3),
+    const moxie_expert expert = { .up = { .codes = mox_grid_dense(codes, element, 2, 3),
                                           .scale = mox_grid_dense(scales, MOXIE_F32, 2, 1),
                                           .zero = mox_grid_dense(up_zero, MOXIE_F32, 2, 1),
                                           .zero_add = add },
-                                  .down = { .codes = mox_grid_dense(codes, MOXIE_U4B8, 3, 2),
+                                  .down = { .codes = mox_grid_dense(codes, element, 3, 2),
                                             .scale = mox_grid_dense(scales, MOXIE_F32, 3, 1),
                                             .zero = mox_grid_dense(down_zero, MOXIE_F32, 3, 1) } };
     uint64_t bytes = 0;
@@ -365,7 +366,7 @@ static void float_zero(float zero, float add, bool taken)
         moxie_expert back = expert;
         mox_panel_record open;
         mox_panel_open(&shape, record, &open);
-        assert_int_equal(open.w13.panels[open.w13.zero_at + 1], (int)(zero + add) + 8);
+        assert_int_equal(open.w13.panels[open.w13.zero_at + 1], (int)(zero + add) + (element == MOXIE_U4B8 ? 8 : 128));
         back.up.zero.data = zeros;
         back.down.zero.data = zeros + 2;
         back.up.codes.data = back.down.codes.data = room;
@@ -380,19 +381,25 @@ static void float_zero(float zero, float add, bool taken)
 static void float_zeros(void **state)
 {
     (void)state;
-    float_zero(0.0f, 0.0f, true);
-    float_zero(-8.0f, 0.0f, true);
-    float_zero(8.0f, 0.0f, true);
-    float_zero(7.0f, 1.0f, true);
-    float_zero(-9.0f, 1.0f, true);
-    float_zero(2.5f, 0.5f, true);
-    float_zero(8.0f, 1.0f, false);
-    float_zero(-9.0f, 0.0f, false);
-    float_zero(7.5f, 0.0f, false);
-    float_zero(-0.0f, 0.0f, false); /* its sign would be lost */
-    float_zero(1e30f, 0.0f, false);
-    float_zero(INFINITY, 0.0f, false);
-    float_zero(NAN, 0.0f, false);
+    float_zero(MOXIE_U4B8, 0.0f, 0.0f, true);
+    float_zero(MOXIE_U4B8, -8.0f, 0.0f, true);
+    float_zero(MOXIE_U4B8, 8.0f, 0.0f, true);
+    float_zero(MOXIE_U4B8, 7.0f, 1.0f, true);
+    float_zero(MOXIE_U4B8, -9.0f, 1.0f, true);
+    float_zero(MOXIE_U4B8, 2.5f, 0.5f, true);
+    float_zero(MOXIE_U4B8, 8.0f, 1.0f, false);
+    float_zero(MOXIE_U4B8, -9.0f, 0.0f, false);
+    float_zero(MOXIE_U4B8, 7.5f, 0.0f, false);
+    float_zero(MOXIE_U4B8, -0.0f, 0.0f, false); /* its sign would be lost */
+    float_zero(MOXIE_U4B8, 1e30f, 0.0f, false);
+    float_zero(MOXIE_U4B8, INFINITY, 0.0f, false);
+    float_zero(MOXIE_U4B8, NAN, 0.0f, false);
+    float_zero(MOXIE_I8, -128.0f, 0.0f, true);
+    float_zero(MOXIE_U8B128, 127.0f, 0.0f, true);
+    float_zero(MOXIE_U8B128, 126.0f, 1.0f, true);
+    float_zero(MOXIE_U8B128, 127.0f, 1.0f, false);
+    float_zero(MOXIE_I8, -129.0f, 0.0f, false);
+    float_zero(MOXIE_I8, 0.5f, 0.0f, false);
 }
 
 static void order_of_columns(void **state)

@@ -80,6 +80,9 @@ const test_weight_quant test_weight_quants[] = {
     { "int8 g32 bf16", INT(MOXIE_I8, MOXIE_BF16, .group_cols = 32), .packing = TEST_DENSE },
     { "int8 words g128", INT(MOXIE_U8B128, MOXIE_BF16, .group_cols = 128), .packing = TEST_WORDS },
     { "int8 words channel", INT(MOXIE_U8B128, MOXIE_BF16, .group_cols = -1), .packing = TEST_WORDS },
+    { "gptq 8 bit zero", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 32, .has_zero = 1), .packing = TEST_GPTQ },
+    { "int8 channel zero", INT(MOXIE_I8, MOXIE_F32, .group_rows = 1, .group_cols = -1, .has_zero = 1),
+      .packing = TEST_DENSE },
 };
 const int test_weight_quant_count = sizeof test_weight_quants / sizeof test_weight_quants[0];
 

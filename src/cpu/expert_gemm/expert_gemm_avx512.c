@@ -117,9 +117,9 @@ FORM(times_nibbles_by_16, MOXIE_F4_E2M1, false, 2)
 FORM(times_nibbles_zeros, MOXIE_I4, true, 4)
 FORM(times_nibbles_zeros_by_16, MOXIE_I4, true, 2)
 FORM(times_i8, MOXIE_I8, false, 4)
-FORM(times_i8_by_16, MOXIE_I8, false, 2)
+FORM(times_i8_zeros, MOXIE_I8, true, 4)
 FORM(times_u8b128, MOXIE_U8B128, false, 4)
-FORM(times_u8b128_by_16, MOXIE_U8B128, false, 2)
+FORM(times_u8b128_zeros, MOXIE_U8B128, true, 4)
 #undef FORM
 
 /* by_16: for groups of 16 columns, NULL where there are none. */
@@ -139,8 +139,10 @@ static const struct {
     { MOXIE_U4B8, false, times_nibbles, times_nibbles_by_16 },
     { MOXIE_I4, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
     { MOXIE_U4B8, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
-    { MOXIE_I8, false, times_i8, times_i8_by_16 },
-    { MOXIE_U8B128, false, times_u8b128, times_u8b128_by_16 },
+    { MOXIE_I8, false, times_i8, NULL },
+    { MOXIE_I8, true, times_i8_zeros, NULL },
+    { MOXIE_U8B128, false, times_u8b128, NULL },
+    { MOXIE_U8B128, true, times_u8b128_zeros, NULL },
 };
 
 /* ---- the row ------------------------------------------------------------------------------------- */

@@ -159,9 +159,9 @@ BLOCKS(i4_zeros_by_16, MOXIE_I4, true, true, 2)
 BLOCKS(u4b8_zeros, MOXIE_U4B8, true, true, 4)
 BLOCKS(u4b8_zeros_by_16, MOXIE_U4B8, true, true, 2)
 BLOCKS(i8, MOXIE_I8, false, true, 4)
-BLOCKS(i8_by_16, MOXIE_I8, false, true, 2)
+BLOCKS(i8_zeros, MOXIE_I8, true, true, 4)
 BLOCKS(u8b128, MOXIE_U8B128, false, true, 4)
-BLOCKS(u8b128_by_16, MOXIE_U8B128, false, true, 2)
+BLOCKS(u8b128_zeros, MOXIE_U8B128, true, true, 4)
 
 /* by_16: for groups of 16 columns, NULL where there are none. */
 static const struct {
@@ -179,8 +179,10 @@ static const struct {
     { MOXIE_U4B8, false, nibbles, nibbles_by_16 },
     { MOXIE_I4, true, i4_zeros, i4_zeros_by_16 },
     { MOXIE_U4B8, true, u4b8_zeros, u4b8_zeros_by_16 },
-    { MOXIE_I8, false, i8, i8_by_16 },
-    { MOXIE_U8B128, false, u8b128, u8b128_by_16 },
+    { MOXIE_I8, false, i8, NULL },
+    { MOXIE_I8, true, i8_zeros, NULL },
+    { MOXIE_U8B128, false, u8b128, NULL },
+    { MOXIE_U8B128, true, u8b128_zeros, NULL },
 };
 
 static const block_fn *blocks_of(const moxie_quant *weight, bool by_16)

@@ -6,7 +6,8 @@
  *
  * One of its operands is unsigned: activations become a + 128, and 128 times the sum of the weights is subtracted when
  * a segment ends. That sum does not depend on the activations: the first block of rows makes it, others read it. All
- * in int32 modulo 2^32, which is exact when C itself fits: |C| <= 128 * 128 * columns, so for segments of up to 131071.
+ * in int32 modulo 2^32, which is exact when C itself fits: |C| <= 128 * 128 * columns, so for segments of up to 131071;
+ * with zero points half of that.
  *
  *     segment   8 columns at a time: two lines of QUADS, or one of NIBBLES
  *     block     up to BLOCK rows of activations by the panels there are: 2 x BLOCK sums in registers
@@ -14,7 +15,8 @@
  *               mask and a shift deliver columns: 0 4 1 5 2 6 3 7
  *
  * Weights are signed bytes: i8 as it is, u8b128 with its upper bit turned over, 4 bits minus their zero point (8 when
- * there is none, for both formats count from -8).
+ * there is none, for both formats count from -8). Eight bits minus a zero point are nine: C is then what it is without,
+ * less zero times the sum of the activations.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -30,6 +32,7 @@ typedef struct job {
     int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
     int64_t row_bytes;              /* of the operand and of the copy */
     uint8_t *copy;                  /* [BLOCK][row_bytes] */
+    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations; where zero points want them */
     int32_t *offsets;               /* [panel][segment][16]: 128 times the sum of the weights */
     float *c;                       /* [rows][2][16] */
     __m512i flip; /* what of codes is turned over: NIBBLES then count from the least value, QUADS are signed */
@@ -38,20 +41,22 @@ typedef struct job {
 static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
 {
     const uint64_t row_bytes = mox_operand_row_bytes(MOX_OPERAND_I8, cols);
-    const uint64_t counts[3] = { mox_walk_scale_count(groups) * sizeof **scale,
-                                 /* segments are at least 32 columns, or groups of 16 */
-                                 2 * (uint64_t)mox_ceil_div(cols, 16) * MOX_PANEL_ROWS * sizeof(int32_t),
-                                 BLOCK * row_bytes };
-    uint64_t at[4] = { 0 };
-    for (int i = 0; i < 3; i++)
+    const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
+    const uint64_t counts[] = { mox_walk_scale_count(groups) * sizeof **scale,
+                                /* segments are at least 32 columns, or groups of 16 */
+                                2 * segments * MOX_PANEL_ROWS * sizeof(int32_t), BLOCK * row_bytes,
+                                BLOCK * segments * sizeof(int32_t) };
+    uint64_t at[5] = { 0 };
+    for (int i = 0; i < 4; i++)
         at[i + 1] = (at[i] + counts[i] + 63) & ~UINT64_C(63);
     if (base != NULL) {
         *scale = (float *)(void *)(base + at[0]);
         j->offsets = (int32_t *)(void *)(base + at[1]);
         j->copy = base + at[2];
+        j->sums = (int32_t *)(void *)(base + at[3]);
         j->row_bytes = (int64_t)row_bytes;
     }
-    return at[3];
+    return at[4];
 }
 
 /* Rows [row, row + rows) of activations to the block's copy. Column by column: neighbouring rows of a tile are
@@ -72,6 +77,30 @@ static void copy_rows(bool nibbles, const job *j, int64_t row, int64_t rows)
             const __m512i counted = _mm512_xor_si512(_mm512_load_si512(from[r] + k * stride[r]), turn);
             _mm512_store_si512(j->copy + r * j->row_bytes + k, nibbles ? _mm512_shuffle_epi8(counted, order) : counted);
         }
+}
+
+/* True when the weights are bytes with zero points. */
+static bool wants_sums(bool nibbles, const job *j)
+{
+    return j->zeros && !nibbles;
+}
+
+/* Sums of the copy's rows over segments. What fills up a row is zero. */
+static void sum_rows(const job *j, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const uint8_t *a = j->copy + r * j->row_bytes;
+        for (int64_t s = 0; s < j->walk.steps; s++) {
+            const int64_t first = s * j->segment_slices * SLICE;
+            const int64_t last = s == j->walk.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
+            __m128i total = _mm_setzero_si128();
+            for (int64_t k = first; k < last; k += 16)
+                total = _mm_add_epi64(
+                    total, _mm_sad_epu8(_mm_load_si128((const __m128i *)(const void *)(a + k)), _mm_setzero_si128()));
+            total = _mm_add_epi64(total, _mm_unpackhi_epi64(total, total));
+            j->sums[r * j->walk.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
+        }
+    }
 }
 
 /* ---- one block ----------------------------------------------------------------------------------- */
@@ -113,9 +142,18 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
     }
 }
 
-/* The segment's sums to c. */
-MOX_KERNEL_INLINE void end_segment(int R, int P, const job *j, const mox_walk_place *at, int64_t row,
-                                   __m512i acc[BLOCK][2], const __m512i offset[2])
+/* zero * sum of row r's activations over segment `segment`, whose weights are in group `group`. Zeros count from -128.
+ */
+MOX_KERNEL_INLINE __m512i zero_part(const job *j, int p, int64_t group, int r, int64_t segment)
+{
+    const __m128i *counts = (const __m128i *)(const void *)(j->walk.zero[p] + group * MOX_PANEL_ROWS);
+    const __m512i zero = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(counts)), _mm512_set1_epi32(128));
+    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->walk.steps + segment]));
+}
+
+/* The sums of segment `segment` to c. */
+MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_walk_place *at, int64_t segment,
+                                   int64_t row, __m512i acc[BLOCK][2], const __m512i offset[2])
 {
     const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
     float *c = j->c + row * 2 * MOX_PANEL_ROWS;
@@ -124,7 +162,10 @@ MOX_KERNEL_INLINE void end_segment(int R, int P, const job *j, const mox_walk_pl
         MOX_UNROLL
         for (int p = 0; p < P; p++) {
             float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
-            const __m512 part = _mm512_cvtepi32_ps(_mm512_sub_epi32(acc[r][p], offset[p]));
+            __m512i total = _mm512_sub_epi32(acc[r][p], offset[p]);
+            if (wants_sums(nibbles, j))
+                total = _mm512_sub_epi32(total, zero_part(j, p, at->group, r, segment));
+            const __m512 part = _mm512_cvtepi32_ps(total);
             _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, part, _mm512_load_ps(sum)));
         }
     }
@@ -142,8 +183,8 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
         for (int p = 0; p < P; p++) {
             const int32_t *kept = j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS;
             offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
-            zero[p] = j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
-                               : _mm512_set1_epi8(8);
+            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
+                                          : _mm512_set1_epi8(8);
             MOX_UNROLL
             for (int r = 0; r < R; r++)
                 acc[r][p] = _mm512_setzero_si512();
@@ -153,7 +194,7 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
                 mox_walk_prefetch(&j->walk, p, P, t, bytes);
             add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
         }
-        end_segment(R, P, j, &at, row, acc, offset);
+        end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
         for (int p = 0; weigh && p < P; p++)
             _mm512_store_si512(j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS, offset[p]);
     }
@@ -225,6 +266,8 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     for (int64_t b = 0, row = 0, rows; b < count; b++, row += rows) {
         rows = mox_ceil_div(a->rows - row, count - b);
         copy_rows(nibbles, &j, row, rows);
+        if (wants_sums(nibbles, &j))
+            sum_rows(&j, rows);
         blocks[nibbles][b == 0][panels - 1][rows - 1](&j, row);
     }
     _mm_setcsr(mxcsr);
@@ -251,9 +294,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
         return NULL;
     }
     const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
-    if (segment > LONGEST_SEGMENT) {
+    const int64_t longest = weight->has_zero ? LONGEST_SEGMENT / 2 : LONGEST_SEGMENT;
+    if (segment > longest) {
         mox_refuse(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %d columns exactly in int32, these have %lld", LONGEST_SEGMENT,
+                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
                    (long long)segment);
         return NULL;
     }

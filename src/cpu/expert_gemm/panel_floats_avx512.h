@@ -32,9 +32,11 @@ MOX_KERNEL_INLINE void mox_floats_tables(moxie_dtype element, mox_float_tables *
         tables->floats = _mm512_loadu_ps(mox_format_table(element));
 }
 
-/* The 16 zero points of a group, of 4-bit integers. */
-MOX_KERNEL_INLINE __m512 mox_floats_zeros(const uint8_t *zero)
+/* The 16 zero points of a group as mox_floats_quarter() subtracts them. */
+MOX_KERNEL_INLINE __m512 mox_floats_zeros(moxie_dtype element, const uint8_t *zero)
 {
+    if (mox_pairs_order(element) == MOX_PANEL_QUADS)
+        return _mm512_castsi512_ps(mox_pairs_zeros(element, zero));
     const __m512i counted = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero));
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(counted, _mm512_set1_epi32(8)));
 }
@@ -62,9 +64,9 @@ MOX_KERNEL_INLINE void mox_floats_nibbles(bool zeros, const mox_float_tables *ta
     }
 }
 
-MOX_KERNEL_INLINE void mox_floats_quads(moxie_dtype element, const uint8_t *line, __m512 even[2], __m512 odd[2])
+MOX_KERNEL_INLINE void mox_floats_quads(moxie_dtype element, const uint8_t *line, __m512i zero, __m512 even[2],
+                                        __m512 odd[2])
 {
-    const __m512i zero = mox_pairs_no_zeros(element);
     for (int i = 0; i < 2; i++) {
         even[i] = _mm512_castsi512_ps(mox_pairs_byte(element, _mm512_loadu_si512(line + 2 * i), zero, 0));
         odd[i] = _mm512_castsi512_ps(mox_pairs_byte(element, _mm512_loadu_si512(line + 2 * i + 1), zero, 0));
@@ -79,7 +81,9 @@ MOX_KERNEL_INLINE void mox_floats_quarter(moxie_dtype element, bool zeros, const
     case MOX_PANEL_NIBBLES: mox_floats_nibbles(zeros, tables, step + 64 * q, zero, even, odd); break;
     case MOX_PANEL_QUADS:
         for (int i = 0; i < 2; i++)
-            mox_floats_quads(element, step + 64 * (2 * q + i), even + 2 * i, odd + 2 * i);
+            mox_floats_quads(element, step + 64 * (2 * q + i),
+                             zeros ? _mm512_castps_si512(zero) : mox_pairs_no_zeros(element), even + 2 * i,
+                             odd + 2 * i);
         break;
     case MOX_PANEL_HALVES:
         for (int i = 0; i < 4; i++) {

@@ -18,8 +18,8 @@
  *
  * Parameters of the always-inline functions are constants where they are called:
  *     element   one format of an order stands for all whose tables alone differ
- *     zeros     with zero points (NIBBLES)
- *     Q         quarters (8 columns) of a step: 4, or 2 (no PLANES)
+ *     zeros     with zero points (NIBBLES, QUADS)
+ *     Q         quarters (8 columns) of a step: 4, or 2 (NIBBLES)
  *     R, P      rows of activations, panels
  */
 #ifndef MOX_CPU_PANEL_FMA_AVX512_H
@@ -66,9 +66,10 @@ MOX_KERNEL_INLINE int mox_fma_step_bytes(moxie_dtype element, int Q)
     }
 }
 
-MOX_KERNEL_INLINE __m512 mox_fma_zero(bool zeros, const mox_fma_job *j, const mox_walk_place *at, int p)
+MOX_KERNEL_INLINE __m512 mox_fma_zero(moxie_dtype element, bool zeros, const mox_fma_job *j, const mox_walk_place *at,
+                                      int p)
 {
-    return zeros ? mox_floats_zeros(j->walk.zero[p] + at->group * MOX_PANEL_ROWS) : _mm512_setzero_ps();
+    return zeros ? mox_floats_zeros(element, j->walk.zero[p] + at->group * MOX_PANEL_ROWS) : _mm512_setzero_ps();
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
@@ -115,7 +116,7 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
         for (int i = 0; i < P; i++) {
             mox_walk_prefetch(&j->walk, p + i, P, s, bytes);
             mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
-            zero[i] = mox_fma_zero(zeros, j, &at, p + i);
+            zero[i] = mox_fma_zero(element, zeros, j, &at, p + i);
         }
         MOX_UNROLL
         for (int q = 0; q < Q; q++)
@@ -194,7 +195,7 @@ MOX_KERNEL_INLINE void mox_fma_wide(moxie_dtype element, bool zeros, int Q, mox_
             j->places[i] = at;
             for (int p = 0; p < j->walk.panels; p++) {
                 mox_walk_prefetch(&j->walk, p, j->walk.panels, s + i, bytes);
-                mox_fma_decode(element, zeros, Q, j, p, s + i, mox_fma_zero(zeros, j, &at, p),
+                mox_fma_decode(element, zeros, Q, j, p, s + i, mox_fma_zero(element, zeros, j, &at, p),
                                j->slab + i * 8 * Q * 2 * MOX_PANEL_ROWS);
             }
             mox_walk_advance(&j->walk, &at);
