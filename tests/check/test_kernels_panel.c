@@ -236,6 +236,12 @@ static void every_kind_of_step(void **state)
         skip();
 }
 
+#ifdef EMULATED_TILES_H
+#define RELEASE_TILES() _tile_release()
+#else
+#define RELEASE_TILES() __asm__ volatile("tilerelease" ::: "memory")
+#endif
+
 /* The check of the tile unit would see tiles that are left. */
 static void tiles_can_be_seen(void **state)
 {
@@ -247,7 +253,7 @@ static void tiles_can_be_seen(void **state)
 #if defined(__x86_64__)
     mox_amx_configure(1, 1);
     const uint32_t configured = test_cpu_state_now().tiles;
-    __asm__ volatile("tilerelease" ::: "memory");
+    RELEASE_TILES();
     assert_int_equal(configured & 1, 1);
     assert_int_equal(test_cpu_state_now().tiles, 0);
 #endif

@@ -21,6 +21,20 @@ typedef struct test_cpu_state {
 #include <cpuid.h>
 #include <xmmintrin.h>
 
+#ifdef EMULATED_TILES_H
+
+static inline bool test_cpu_knows_tiles(void)
+{
+    return true;
+}
+
+static inline uint32_t test_cpu_tiles(void)
+{
+    return emulated_tiles_in_use();
+}
+
+#else
+
 /* XGETBV(1) exists, and there are tiles to ask for. */
 static inline bool test_cpu_knows_tiles(void)
 {
@@ -32,15 +46,19 @@ static inline bool test_cpu_knows_tiles(void)
     return __get_cpuid_count(0xd, 1, &a, &b, &c, &d) && (a >> 2 & 1);
 }
 
+static inline uint32_t test_cpu_tiles(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+    return low >> 17 & 3;
+}
+
+#endif
+
 static inline test_cpu_state test_cpu_state_now(void)
 {
-    test_cpu_state state = { .control = _mm_getcsr() & ~0x3fu };
-    if (test_cpu_knows_tiles()) {
-        uint32_t low, high;
-        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
-        state.tiles = low >> 17 & 3;
-    }
-    return state;
+    return (test_cpu_state) { .control = _mm_getcsr() & ~0x3fu,
+                              .tiles = test_cpu_knows_tiles() ? test_cpu_tiles() : 0 };
 }
 
 #else

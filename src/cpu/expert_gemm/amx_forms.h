@@ -26,8 +26,12 @@ void mox_amx_times_nibbles_e4m3(const mox_panel_matrix *m, const moxie_quant *we
                                 const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                       const mox_panel_rows *a, float *c, void *scratch);
+void mox_amx_times_i8_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                            const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_u8b128(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                           const mox_panel_rows *a, float *c, void *scratch);
+void mox_amx_times_u8b128_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                                const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i4_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                             const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_u4b8_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,

@@ -23,6 +23,11 @@
 /* Tile loads and stores are no memory operands to the compiler. */
 #define MOX_FENCE() __asm__ volatile("" ::: "memory")
 
+/* Tests emulate tiles (tests/tile_emulator). */
+#ifndef MOX_TILE_CONFIGURE
+#define MOX_TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" ::"m"(config))
+#endif
+
 /* Stores a C tile, a constant, and zeroes it for the next sum, as the configuration left it. */
 #define MOX_TILE_STORE(tile, to)                                                                                       \
     do {                                                                                                               \
@@ -43,7 +48,7 @@ static inline void mox_amx_configure(int rows, int low)
         config.bytes[tile] = 64;
         config.rows[tile] = (uint8_t)(tile == 5 ? 16 : tile == 2 || tile == 3 || tile == 7 ? low : rows);
     }
-    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+    MOX_TILE_CONFIGURE(config);
 }
 
 #endif

@@ -44,7 +44,9 @@ static const struct {
     { MOXIE_I4, true, mox_amx_times_i4_zeros, NULL, NULL },
     { MOXIE_U4B8, true, mox_amx_times_u4b8_zeros, NULL, NULL },
     { MOXIE_I8, false, mox_amx_times_i8, NULL, NULL },
+    { MOXIE_I8, true, mox_amx_times_i8_zeros, NULL, NULL },
     { MOXIE_U8B128, false, mox_amx_times_u8b128, NULL, NULL },
+    { MOXIE_U8B128, true, mox_amx_times_u8b128_zeros, NULL, NULL },
 };
 
 static bool is_by_16(const moxie_quant *weight, int64_t cols)
