@@ -7,8 +7,8 @@
  *               16 or 32 columns, or the whole segment
  *     end       sum = fma(C * sa, sw, sum), a missing factor left out
  *
- * Scales become floats before the product begins, [panel][group][16]; before subnormals are switched off, because a
- * scale of 2^-127 and the subnormals of f16 are read as they are.
+ * Scales become floats before the product begins, [panel][group][16]; before subnormals are switched off, because the
+ * subnormals of f16 are read as they are.
  */
 #ifndef MOX_CPU_PANEL_WALK_AVX512_H
 #define MOX_CPU_PANEL_WALK_AVX512_H
@@ -137,7 +137,11 @@ MOX_KERNEL_INLINE void mox_walk_add(int R, int P, const mox_walk *w, const mox_w
 
 /* ---- prefetching --------------------------------------------------------------------------------- */
 
-#define MOX_WALK_AHEAD 2048 /* bytes between the codes that are prefetched and those in use */
+/* Bytes between the codes that are prefetched and those in use, and the cache that they are brought into. */
+#ifndef MOX_WALK_AHEAD
+#define MOX_WALK_AHEAD 2048
+#define MOX_WALK_CACHE _MM_HINT_T0
+#endif
 
 /* Before step `step` of panel p, of `bytes` bytes, one of P that are multiplied at once: brings in the codes that lie
  * MOX_WALK_AHEAD behind, past the panel's end those of the one that follows; and by and by the scales of the panel that
@@ -147,21 +151,31 @@ MOX_KERNEL_INLINE void mox_walk_prefetch(const mox_walk *w, int p, int P, int64_
     const int64_t ahead = step * bytes + MOX_WALK_AHEAD, past = P * w->panel_bytes - w->codes_bytes;
     const uint8_t *codes = w->codes[p] + ahead + (ahead < w->codes_bytes ? 0 : past);
     for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)codes + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)codes + i, MOX_WALK_CACHE);
     const int64_t scales = w->codes_bytes + step * 64;
     if (scales < w->panel_bytes)
-        _mm_prefetch((const char *)w->codes[p] + w->panels * w->panel_bytes + scales, _MM_HINT_T0);
+        _mm_prefetch((const char *)w->codes[p] + w->panels * w->panel_bytes + scales, MOX_WALK_CACHE);
 }
 
 /* ---- scales -------------------------------------------------------------------------------------- */
 
-/* 2^-127 is half the smallest normal number, and NaN has a bit more than infinity. */
-MOX_KERNEL_INLINE __m512 mox_walk_e8m0(__m128i codes)
+/* Codes are exponents. Code 0, 2^-127, becomes zero, as what multiplies by scales takes subnormals. */
+MOX_KERNEL_INLINE __m512 mox_walk_powers(__m128i codes)
 {
-    const __m512i infinity = _mm512_set1_epi32(0x7f800000), bits = _mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23);
-    const __m512i least = _mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000));
-    return _mm512_castsi512_ps(
-        _mm512_mask_mov_epi32(least, _mm512_cmpeq_epi32_mask(bits, infinity), _mm512_set1_epi32(0x7fc00000)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23));
+}
+
+/* `count` of them, a multiple of 16; code 255 is NaN. */
+MOX_KERNEL_INLINE void mox_walk_e8m0(const uint8_t *codes, int64_t count, float *out)
+{
+    const __m128i highest = _mm_set1_epi8(-1);
+    for (int64_t i = 0; i < count; i += MOX_PANEL_ROWS) {
+        const __m128i group = _mm_loadu_si128((const __m128i *)(const void *)(codes + i));
+        const __mmask16 nan = _mm_cmpeq_epi8_mask(group, highest);
+        _mm512_store_ps(out + i, mox_walk_powers(group));
+        if (__builtin_expect(nan != 0, 0))
+            _mm512_mask_store_ps(out + i, nan, _mm512_set1_ps(__builtin_nanf("")));
+    }
 }
 
 /* The fields moved to those of f16, whose bias is 8 more. */
@@ -183,10 +197,13 @@ static inline void mox_walk_scales(const mox_panel_matrix *matrix, moxie_dtype d
         mox_panel_scales(matrix, dtype, panel, out);
         return;
     }
-    for (int64_t i = 0; i < matrix->groups * MOX_PANEL_ROWS; i += MOX_PANEL_ROWS) {
-        const __m128i group = _mm_loadu_si128((const __m128i *)(const void *)(codes + i));
-        _mm512_store_ps(out + i, dtype == MOXIE_F8_E8M0 ? mox_walk_e8m0(group) : mox_walk_e4m3(group));
+    const int64_t count = matrix->groups * MOX_PANEL_ROWS;
+    if (dtype == MOXIE_F8_E8M0) {
+        mox_walk_e8m0(codes, count, out);
+        return;
     }
+    for (int64_t i = 0; i < count; i += MOX_PANEL_ROWS)
+        _mm512_store_ps(out + i, mox_walk_e4m3(_mm_loadu_si128((const __m128i *)(const void *)(codes + i))));
 }
 
 /* ---- preparation --------------------------------------------------------------------------------- */
