@@ -42,9 +42,9 @@ typedef struct job {
     mox_pair_tables tables;
 } job;
 
-/* Rows of activations times steps of panel p. */
+/* Rows of activations times steps of panel p, or of both panels (panels_at_once()). */
 typedef struct block {
-    const uint8_t *a; /* of the first row at the first step; rows are a line apart */
+    const uint8_t *a; /* of the first row at step 0; rows are a line apart */
     int64_t stride;   /* bytes from a step of 32 columns to the next */
     int64_t row;      /* the first one, of c */
     int p;
@@ -135,10 +135,15 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
     }
 }
 
+MOX_KERNEL_INLINE int panels_at_once(bool decode, int R)
+{
+    return decode && R <= PAIRED ? 2 : 1;
+}
+
 #define MULTIPLY(name, element, zeros, decode, Q, R)                                                                   \
     static void name##_##R(const job *j, const block *b)                                                               \
     {                                                                                                                  \
-        multiply_block(element, zeros, decode, Q, R, decode &&R <= PAIRED ? 2 : 1, j, b);                              \
+        multiply_block(element, zeros, decode, Q, R, panels_at_once(decode, R), j, b);                                 \
     }
 #define BLOCKS(name, element, zeros, decode, Q)                                                                        \
     MULTIPLY(name, element, zeros, decode, Q, 1)                                                                       \
