@@ -182,7 +182,8 @@ static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
 {
     if (!is_of_bytes(quant))
         return quant->element == dtype;
-    return quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3);
+    return !quant->has_zero &&
+           (quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3));
 }
 
 static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
@@ -193,7 +194,7 @@ static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
     if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
         return dtype == MOXIE_BF16 && (by_row || mx);
     if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
-        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16);
+        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
     if (q->element == MOXIE_F4_E2M1)
         return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
     return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype &&

@@ -124,10 +124,10 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
             }
         }
         MOX_UNROLL
-        for (int r = 0; r < R && Q == 4; r++) {
+        for (int r = 0; r < R; r++) {
             MOX_UNROLL
             for (int i = 0; i < P; i++)
-                t[0][r][i] = _mm512_add_ps(t[0][r][i], t[1][r][i]);
+                t[0][r][i] = Q == 4 ? _mm512_add_ps(t[0][r][i], t[1][r][i]) : t[0][r][i];
         }
         mox_walk_add(R, P, &j->walk, &at, b->row, b->p, c, part, t[0]);
         if (keep != NULL)
