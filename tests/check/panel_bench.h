@@ -96,10 +96,11 @@ static inline mox_panel_rows arrange(const bench *b, mox_operand_kind kind, int6
     const gemm_problem *p = &b->problem;
     const mox_operand *a = &p->operand;
     const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, p->cols);
-    uint8_t *data = check_buffer(buffers, bytes);
+    uint8_t *data = check_buffer(buffers, bytes + MOX_PANEL_BEYOND);
     float *values = check_buffer(buffers, (size_t)p->cols * sizeof *values);
     mox_panel_rows out = { .rows = rows, .data = data };
     memset(data, 0, bytes);
+    memset(data + bytes, 0xff, MOX_PANEL_BEYOND);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t k = 0; k < p->cols; k++)
             values[k] = value_at(p, gemm_operand_row(p, b->first + r), k);

@@ -160,7 +160,7 @@ static void run_chain(const fused_problem *f, result *r)
 
 static mox_fused_operand fused_operand(const mox_fused_product *product, int64_t pairs, check_buffers *buffers)
 {
-    mox_fused_operand a = { .data = check_buffer(buffers, (size_t)pairs * product->row_bytes) };
+    mox_fused_operand a = { .data = check_buffer(buffers, (size_t)pairs * product->row_bytes + MOX_PANEL_BEYOND) };
     if (product->scaling == MOX_ACT_GROUPED)
         a.scales = check_buffer(buffers, (size_t)(pairs * product->groups) * sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)

@@ -31,16 +31,18 @@ uint32_t emulated_tiles_in_use(void);
 
 #define MOX_TILE_CONFIGURE(config) emulated_tile_configure(&(config))
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
 #undef _tile_dpbssd
-#define _tile_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
-#define _tile_stored(tile, to, stride)  emulated_tile_store(tile, to, stride)
-#define _tile_zero(tile)                emulated_tile_zero(tile)
-#define _tile_release()                 emulated_tile_release()
-#define _tile_dpbf16ps(c, a, b)         emulated_tile_bf16(c, a, b)
-#define _tile_dpbssd(c, a, b)           emulated_tile_i8(c, a, b)
+#define _tile_loadd(tile, from, stride)        emulated_tile_load(tile, from, stride)
+#define _tile_stream_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
+#define _tile_stored(tile, to, stride)         emulated_tile_store(tile, to, stride)
+#define _tile_zero(tile)                       emulated_tile_zero(tile)
+#define _tile_release()                        emulated_tile_release()
+#define _tile_dpbf16ps(c, a, b)                emulated_tile_bf16(c, a, b)
+#define _tile_dpbssd(c, a, b)                  emulated_tile_i8(c, a, b)
 
 #ifdef __AVX512FP16__
 static inline __m256i emulated_half(__m256i a, __m256i b)

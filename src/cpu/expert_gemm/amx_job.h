@@ -21,7 +21,9 @@ enum {
     MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
     MOX_AMX_LEAD = 2,          /* steps between decoding and product */
     MOX_AMX_RING = 4,          /* steps of lines that are kept when a panel is decoded as it goes by */
+    MOX_AMX_SPAN = 8,          /* steps that one pair of row tiles after the other is multiplied with */
     MOX_AMX_CHUNK = 4,         /* steps that are decoded together where rows are many and segments short */
+    MOX_AMX_TOP = 124,         /* 2^TOP times the largest code of 4 bits is still a number */
     MOX_AMX_TILE = 256,        /* numbers of a C tile */
     MOX_AMX_NARROW = 8,        /* rows of the narrow way */
     MOX_AMX_SQUARE_STEPS = 4,  /* of a segment that the square way is worth while for */
@@ -91,6 +93,8 @@ typedef struct mox_amx_job {
     int panels;
     int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
     int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
+    int64_t slots;                          /* ... and in the square way at lines + s % slots * LINES */
+    int64_t lead, block;                    /* square: steps between decoding and product; steps of a pass */
     int64_t segment_steps, segments;        /* of what is drained */
     int64_t groups;                         /* of weights */
     int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
@@ -98,7 +102,7 @@ typedef struct mox_amx_job {
     bool scaled;                            /* segments have scales of weights */
     mox_amx_way way;
     bool kept;     /* all lines are decoded before the product begins */
-    float *buffer; /* [4][16][16] */
+    float *buffer; /* [BLOCK / 32][4][16][16] */
     float *c;      /* [rows][32] */
     mox_amx_digits digits;
     mox_amx_raised raised;

@@ -30,11 +30,11 @@ static uint64_t lay_out(mox_amx_folding fold, int64_t steps, int64_t groups, uin
                         scale_space space[2])
 {
     uint64_t at = 0;
-    j->buffer = carve(base, &at, 4 * MOX_AMX_TILE * sizeof(float));
+    j->buffer = carve(base, &at, MOX_PANEL_BLOCK / 32 * 4 * MOX_AMX_TILE * sizeof(float));
     for (int p = 0; p < 2; p++) {
         space[p].scale = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
         space[p].codes = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS);
-        j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, 2 * MOX_AMX_CHUNK) * MOX_AMX_LINES);
+        j->panel[p].lines = carve(base, &at, (uint64_t)mox_max_i64(steps, MOX_AMX_SPAN + 1) * MOX_AMX_LINES);
     }
     j->digits.digits = carve(base, &at, (uint64_t)steps * MOX_AMX_DIGITS * MOX_AMX_DIGITS_BYTES);
     j->digits.kinds = carve(base, &at, (uint64_t)steps);
@@ -145,11 +145,24 @@ static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j)
     return j->rows <= MOX_AMX_NARROW ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
 }
 
-/* Where codes are dear to decode, further pairs of row tiles take the lines of the first. */
-static bool all_lines_stay(const moxie_quant *weight, const mox_amx_job *j)
+/* Several pairs of row tiles share the lines of a block, which are decoded while the block before is multiplied; for a
+ * single one two steps ahead are enough. `direct`: the lines are the record's own. */
+static void place_lines(mox_amx_job *j, bool direct)
 {
-    return j->kept || weight->element == MOXIE_BF16 ||
-           (j->way == MOX_AMX_WAY_SQUARE && j->segments == 1 && j->rows > 32 && mox_dtype_bits(weight->element) > 4);
+    const bool several = j->rows > 32, all = j->kept || direct, square = j->way == MOX_AMX_WAY_SQUARE;
+    j->lead = several ? MOX_AMX_SPAN : MOX_AMX_LEAD;
+    j->block = several ? MOX_AMX_SPAN : j->steps;
+    j->slots = all ? INT64_MAX : several ? MOX_AMX_SPAN + 1 : MOX_AMX_RING;
+    /* In the square way only the first `lead` steps are found by it. */
+    const int64_t ring = j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK : MOX_AMX_RING;
+    j->lines_mask = all || (square && several) ? -1 : ring - 1;
+}
+
+/* Codes of 4 bits as mox_amx_fold_e8m0() takes them: 2^TOP times their value, and no zero with a sign. */
+static __m512i raised_table(__m512i table)
+{
+    const __mmask32 numbers = _mm512_test_epi16_mask(table, _mm512_set1_epi16(0x7fff));
+    return _mm512_maskz_add_epi16(numbers, table, _mm512_set1_epi16(MOX_AMX_TOP << 7));
 }
 
 void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
@@ -181,10 +194,11 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
     j->kept = fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide));
     if (fold == MOX_AMX_FOLD_E4M3)
         j->halves = halves_of_e2m1();
+    if (fold == MOX_AMX_FOLD_E8M0 && !j->kept && mox_pairs_order(weight->element) == MOX_PANEL_NIBBLES)
+        j->tables.t[0] = raised_table(j->tables.t[0]);
     if (fold == MOX_AMX_FOLD_E4M3 && !a->again)
         *j->raised.state = MOX_AMX_NOT_RAISED;
-    const int64_t ring = j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK : MOX_AMX_RING;
-    j->lines_mask = all_lines_stay(weight, j) ? -1 : ring - 1;
+    place_lines(j, direct);
     for (int p = 0; direct && p < panels; p++)
         j->panel[p].lines = (uint8_t *)(uintptr_t)j->panel[p].codes;
     if (panels == 1)
@@ -215,7 +229,7 @@ void mox_amx_raise(mox_amx_job *j)
     }
     j->kept = *j->raised.state == MOX_AMX_TOO_LARGE;
     if (j->kept)
-        j->lines_mask = -1;
+        place_lines(j, false);
     else
         j->a = j->raised.rows;
 }

@@ -29,15 +29,21 @@ MOX_KERNEL_INLINE __m512i mox_amx_twice(const uint8_t *code, bool upper)
                                _mm512_or_si512(upper ? _mm512_slli_epi16(words, 8) : words, none));
 }
 
-/* (exponent - 127) in the exponent field of both halves of each lane. */
-MOX_KERNEL_INLINE __m512i mox_amx_exponents(const uint8_t *code)
+/* Codes of 4 bits come from a table of 2^TOP times their value, and what that is too much is subtracted from the
+ * exponent: with saturation, so that zero, a plain 0 in the table, stays zero. Other codes add (exponent - 127). */
+MOX_KERNEL_INLINE __m512i mox_amx_exponents(moxie_dtype like, const uint8_t *code)
 {
-    return _mm512_sub_epi16(_mm512_slli_epi16(mox_amx_twice(code, false), 7), _mm512_set1_epi16(127 << 7));
+    const __m512i field = _mm512_slli_epi16(mox_amx_twice(code, false), 7);
+    if (mox_pairs_order(like) == MOX_PANEL_NIBBLES)
+        return _mm512_sub_epi16(_mm512_set1_epi16((127 + MOX_AMX_TOP) << 7), field);
+    return _mm512_sub_epi16(field, _mm512_set1_epi16(127 << 7));
 }
 
-/* Powers of two are added to the exponents of what is not zero, and of f8 not infinite or NaN. */
+/* Powers of two on the exponents of what is not zero, and of f8 not infinite or NaN. */
 MOX_KERNEL_INLINE __m512i mox_amx_fold_e8m0(moxie_dtype like, __m512i pairs, __m512i exponent)
 {
+    if (mox_pairs_order(like) == MOX_PANEL_NIBBLES)
+        return _mm512_subs_epu16(pairs, exponent);
     __mmask32 numbers = _mm512_test_epi16_mask(pairs, _mm512_set1_epi16(0x7fff));
     if (mox_pairs_order(like) == MOX_PANEL_ZIPPED)
         numbers =
@@ -87,7 +93,7 @@ MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job
         return _mm512_setzero_si512();
     if (f.fold == MOX_AMX_FOLD_E4M3)
         return mox_amx_half_scales(from->folded + (2 * s + q / 2) * MOX_PANEL_ROWS);
-    return mox_amx_exponents(from->folded + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
+    return mox_amx_exponents(f.like, from->folded + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
 }
 
 /* What the quarters of one step of a panel have in common. */

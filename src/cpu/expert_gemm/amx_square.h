@@ -6,10 +6,17 @@
  *     A 0 (4) |  C 0    |  C 1   |
  *     A 1 (7) |  C 2    |  C 3   |
  *
- * Both panels are decoded LEAD steps ahead, a part of a step after each product: a tile product is one long operation,
- * and what fits between two of them overlaps with it. Every pair of row tiles decodes anew where codes have 4 bits, or
- * segments end often: lines kept for the next pair go through the second-level cache, which brings the activations
- * already, and that takes longer than decoding. For the same reason the ring of lines is as short as it can be.
+ * A pass is a pair of row tiles. A single one goes along the panel, and both panels are decoded LEAD steps ahead, a
+ * part of a step after each product: a tile product is one long operation, and what fits between two of them overlaps
+ * with it. Several passes take blocks of SPAN steps in turn, there and back, so that a block's last pass is the next
+ * one's first and keeps C. That last pass decodes the block that follows, into the slots it has just done with, and all
+ * lines are made once.
+ *
+ *     block      0                 1                2
+ *     pass       0  1  2(decodes)  2  1  0(decodes)  0  1  2 ...     C of the others waits in `buffer`
+ *
+ * Slots stay in the first-level cache because there are few, and because activations are loaded with a hint that does
+ * not displace them (31 cycles a product instead of 54 where nothing else is done).
  *
  * Sums of several segments lie in c.
  */
@@ -21,19 +28,22 @@
 /* Where a step's operands lie. */
 typedef struct mox_amx_tiles {
     const uint8_t *a0, *a1; /* a1 is for two tiles of rows */
-    const uint8_t *b0, *b1;
+    const uint8_t *b[2];
+    uint8_t *to[2]; /* where the lines go that are decoded */
 } mox_amx_tiles;
 
 /* Quarter q of step s of panel p; of bf16, which needs no decoding, what is to come is fetched. */
-MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int p, int q, int64_t s, mox_amx_feed *feed)
+MOX_KERNEL_INLINE void mox_amx_share(mox_amx_form f, const mox_amx_job *j, int p, int q, int64_t s, uint8_t *to,
+                                     mox_amx_feed *feed)
 {
     if (q == 0)
         mox_amx_prefetch(f, j, p, s);
     if (mox_amx_is_direct(f))
         return;
-    if (q == 0)
+    if (q == 0) {
         *feed = mox_amx_feed_of(f, j, &j->panel[p], s);
-    else if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
+        feed->to = to;
+    } else if (f.fold == MOX_AMX_FOLD_E4M3 && q == 2)
         feed->scale = mox_amx_folded_scale(f, j, &j->panel[p], s, q);
     mox_amx_decode_quarter(f, j, feed, q);
 }
@@ -50,21 +60,21 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, c
         MOX_FENCE();
         switch (product) {
         case 0:
-            _tile_loadd(4, t.a0, 64);
-            _tile_loadd(5, t.b0, 64);
+            _tile_stream_loadd(4, t.a0, 64);
+            _tile_loadd(5, t.b[0], 64);
             _tile_dpbf16ps(0, 4, 5);
             break;
         case 1:
-            _tile_loadd(5, t.b1, 64);
+            _tile_loadd(5, t.b[1], 64);
             _tile_dpbf16ps(1, 4, 5);
             _tile_zero(4);
             break;
         case 2:
-            _tile_loadd(7, t.a1, 64);
+            _tile_stream_loadd(7, t.a1, 64);
             _tile_dpbf16ps(3, 7, 5);
             break;
         default:
-            _tile_loadd(5, t.b0, 64);
+            _tile_loadd(5, t.b[0], 64);
             _tile_dpbf16ps(2, 7, 5);
             _tile_zero(7);
         }
@@ -73,7 +83,7 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_form f, int R, bool decode, c
         MOX_FENCE();
         MOX_KERNEL_UNROLL
         for (int at = product * each; at < (product + 1) * each; at++)
-            mox_amx_share(f, j, at / 4, at % 4, ahead, &feed);
+            mox_amx_share(f, j, at / 4, at % 4, ahead, t.to[at / 4], &feed);
     }
     MOX_FENCE();
 }
@@ -99,25 +109,49 @@ MOX_KERNEL_INLINE mox_amx_job mox_amx_part_of(const mox_amx_job *from)
                            .steps = from->steps,
                            .step_bytes = from->step_bytes,
                            .scale_lines = from->scale_lines,
-                           .lines_mask = from->lines_mask,
+                           .lead = from->lead,
+                           .slots = from->slots,
                            .group_inverse = from->group_inverse };
 }
 
-/* Steps [s, last), from row `row` on: `high` rows in the first tile, `low` in the second. */
-MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
-                                            const uint8_t *a, int64_t row, int64_t high, int64_t low, int64_t s,
-                                            int64_t last)
+/* A pair of row tiles: `high` rows in the first, `low` in the second, 0 for none. Of several passes all tiles have 16
+ * rows, since a new configuration takes as long as eight products: those beyond the last row of activations are
+ * whatever lies there, and nobody looks at their sums. */
+typedef struct mox_amx_pass {
+    int64_t row, high, low;
+    float *buffer; /* [4][16][16] its C tiles, while others have the tile unit */
+} mox_amx_pass;
+
+/* Lines go around in `slots` places. */
+MOX_KERNEL_INLINE uint8_t *mox_amx_slot(const mox_amx_job *part, int p, int64_t slot)
 {
-    mox_amx_tiles t = { .a0 = a + (row * part->steps + s * high) * 64 };
-    t.a1 = a + ((row + high) * part->steps + s * low) * 64;
-    const int64_t decoding = decode ? mox_min_i64(last, part->steps - MOX_AMX_LEAD) : s;
-    for (; s < last; s++, t.a0 += high * 64, t.a1 += low * 64) {
-        t.b0 = mox_amx_lines_of(part, 0, s);
-        t.b1 = mox_amx_lines_of(part, 1, s);
+    return part->panel[p].lines + slot * MOX_AMX_LINES;
+}
+
+MOX_KERNEL_INLINE int64_t mox_amx_slot_after(const mox_amx_job *part, int64_t slot)
+{
+    return slot + 1 == part->slots ? 0 : slot + 1;
+}
+
+/* Steps [s, last) into C. `decode`: of both panels those that are `lead` steps on. */
+MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
+                                            const uint8_t *a, const mox_amx_pass *pass, int64_t s, int64_t last)
+{
+    mox_amx_tiles t = { .a0 = a + (pass->row * part->steps + s * pass->high) * 64 };
+    t.a1 = a + ((pass->row + pass->high) * part->steps + s * pass->low) * 64;
+    const int64_t lead = part->lead, decoding = decode ? mox_min_i64(last, part->steps - lead) : s;
+    int64_t slot = s % part->slots, ahead = (s + lead) % part->slots;
+    for (; s < last; s++, t.a0 += pass->high * 64, t.a1 += pass->low * 64) {
+        for (int p = 0; p < 2; p++) {
+            t.b[p] = mox_amx_slot(part, p, slot);
+            t.to[p] = mox_amx_slot(part, p, ahead);
+        }
         if (s < decoding)
-            mox_amx_square_step(f, R, decode, part, t, s + MOX_AMX_LEAD);
+            mox_amx_square_step(f, R, decode, part, t, s + lead);
         else
             mox_amx_square_step(f, R, false, part, t, 0);
+        slot = mox_amx_slot_after(part, slot);
+        ahead = mox_amx_slot_after(part, ahead);
     }
 }
 
@@ -142,52 +176,93 @@ MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t r
         mox_amx_square_add(false, j, p, row, rows, tile, segment, end);
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, int64_t row, int64_t high, int64_t low,
-                                            int64_t segment)
+MOX_KERNEL_INLINE void mox_amx_square_store(const mox_amx_pass *pass)
 {
-    float *buffer = j->buffer;
     MOX_FENCE();
-    MOX_TILE_STORE(0, buffer);
-    MOX_TILE_STORE(1, buffer + MOX_AMX_TILE);
-    if (low > 0) {
-        MOX_TILE_STORE(2, buffer + 2 * MOX_AMX_TILE);
-        MOX_TILE_STORE(3, buffer + 3 * MOX_AMX_TILE);
+    MOX_TILE_STORE(0, pass->buffer);
+    MOX_TILE_STORE(1, pass->buffer + MOX_AMX_TILE);
+    if (pass->low > 0) {
+        MOX_TILE_STORE(2, pass->buffer + 2 * MOX_AMX_TILE);
+        MOX_TILE_STORE(3, pass->buffer + 3 * MOX_AMX_TILE);
     }
     MOX_FENCE();
+}
+
+MOX_KERNEL_INLINE void mox_amx_square_load(const mox_amx_pass *pass)
+{
+    MOX_FENCE();
+    _tile_loadd(0, pass->buffer, 64);
+    _tile_loadd(1, pass->buffer + MOX_AMX_TILE, 64);
+    if (pass->low > 0) {
+        _tile_loadd(2, pass->buffer + 2 * MOX_AMX_TILE, 64);
+        _tile_loadd(3, pass->buffer + 3 * MOX_AMX_TILE, 64);
+    }
+    MOX_FENCE();
+}
+
+MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, const mox_amx_pass *pass, int64_t segment)
+{
+    mox_amx_square_store(pass);
     for (int p = 0; p < j->panels; p++) {
-        mox_amx_square_end(j, p, row, high, buffer + p * MOX_AMX_TILE, segment);
-        mox_amx_square_end(j, p, row + high, low, buffer + (2 + p) * MOX_AMX_TILE, segment);
+        mox_amx_square_end(j, p, pass->row, pass->high, pass->buffer + p * MOX_AMX_TILE, segment);
+        mox_amx_square_end(j, p, pass->row + pass->high, pass->low, pass->buffer + (2 + p) * MOX_AMX_TILE, segment);
     }
 }
 
-/* One pair of row tiles along all segments. The last panel of an odd number is multiplied twice. */
-MOX_KERNEL_INLINE void mox_amx_square(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
-                                      int64_t row, int64_t high, int64_t low)
+/* Steps [first, last) of one pair of row tiles. False when they end amid a segment, whose sums C holds. */
+MOX_KERNEL_INLINE bool mox_amx_square_block(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
+                                            const mox_amx_pass *pass, int64_t first, int64_t last)
 {
-    for (int64_t s = 0; decode && s < MOX_AMX_LEAD; s++)
-        for (int p = 0; p < 2; p++)
-            mox_amx_decode_step(f, j, p, s);
-    for (int64_t segment = 0; segment < j->segments; segment++) {
-        const int64_t s = segment * j->segment_steps, last = mox_min_i64(s + j->segment_steps, j->steps);
-        if (low > 0)
-            mox_amx_square_steps(f, 2, decode, part, j->a, row, high, low, s, last);
+    int64_t s = first;
+    for (int64_t segment = s / j->segment_steps; s < last; segment++) {
+        const int64_t end = mox_min_i64((segment + 1) * j->segment_steps, j->steps), to = mox_min_i64(end, last);
+        if (pass->low > 0)
+            mox_amx_square_steps(f, 2, decode, part, j->a, pass, s, to);
         else
-            mox_amx_square_steps(f, 1, decode, part, j->a, row, high, low, s, last);
-        mox_amx_square_drain(j, row, high, low, segment);
+            mox_amx_square_steps(f, 1, decode, part, j->a, pass, s, to);
+        if (to < end)
+            return false;
+        mox_amx_square_drain(j, pass, segment);
+        s = to;
     }
+    return true;
 }
 
-/* `decode`: lines are made as the product goes, or fetched; once where all of them stay. */
+/* The i-th pass of a block: the first and the last, which decode, are full ones. */
+MOX_KERNEL_INLINE mox_amx_pass mox_amx_pass_of(const mox_amx_job *j, int64_t passes, int64_t i)
+{
+    const int64_t at = passes > 2 && i >= passes - 2 ? 2 * passes - 3 - i : i, left = j->rows - 32 * at;
+    const int64_t high = mox_min_i64(16, left);
+    return (mox_amx_pass) { 32 * at, high, mox_min_i64(16, left - high), j->buffer + 4 * MOX_AMX_TILE * at };
+}
+
+/* `decode`: lines are made as the product goes, or fetched. The last panel of an odd number is multiplied twice. */
 MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, const mox_amx_job *j)
 {
     const mox_amx_job part = mox_amx_part_of(j);
-    for (int64_t row = 0; row < j->rows; row += 32) {
-        const int64_t high = mox_min_i64(16, j->rows - row), low = mox_min_i64(16, j->rows - row - high);
-        mox_amx_configure((int)high, low > 0 ? (int)low : 1);
-        if (j->lines_mask < 0 && row > 0)
-            mox_amx_square(f, false, j, &part, row, high, low);
+    const int64_t passes = mox_ceil_div(j->rows, 32), count = mox_ceil_div(j->steps, j->block);
+    bool whole = true; /* no segment is open */
+    const int64_t low = j->rows - 16;
+    mox_amx_configure(j->rows < 16 ? (int)j->rows : 16, low > 16 ? 16 : low > 0 ? (int)low : 1);
+    for (int64_t s = 0; decode && s < j->lead; s++)
+        for (int p = 0; p < 2; p++)
+            mox_amx_decode_step(f, j, p, s);
+    mox_amx_pass pass = { .row = -1 };
+    for (int64_t turn = 0; turn < count * passes; turn++) {
+        const int64_t block = turn / passes, i = turn % passes, s = block * j->block;
+        const int64_t last = mox_min_i64(s + j->block, j->steps);
+        const mox_amx_pass before = pass;
+        pass = mox_amx_pass_of(j, passes, block % 2 == 0 ? i : passes - 1 - i);
+        if (pass.row != before.row) {
+            if (!whole)
+                mox_amx_square_store(&before);
+            if (s % j->segment_steps != 0)
+                mox_amx_square_load(&pass);
+        }
+        if (decode && i == passes - 1)
+            whole = mox_amx_square_block(f, true, j, &part, &pass, s, last);
         else
-            mox_amx_square(f, decode, j, &part, row, high, low);
+            whole = mox_amx_square_block(f, false, j, &part, &pass, s, last);
     }
 }
 

@@ -49,9 +49,12 @@
 /* Bytes of one row of an operand with `cols` columns: f32 and bf16 in whole steps of 32, i8 of 64. */
 uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols);
 
+/* What may be read behind the last row: tile units take 16 rows at a time, whatever the last of them hold. */
+#define MOX_PANEL_BEYOND 960
+
 typedef struct mox_panel_rows {
     int64_t rows;        /* 1 .. MOX_PANEL_BLOCK; starts at a tile */
-    const void *data;    /* 64-byte aligned */
+    const void *data;    /* 64-byte aligned, and PANEL_BEYOND more bytes of any contents */
     const float *scales; /* [rows, scale_stride], one a group of group_cols columns; NULL: none */
     int64_t scale_stride;
     int64_t group_cols; /* a multiple of 32 */

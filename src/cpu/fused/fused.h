@@ -41,7 +41,7 @@ bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_ro
 
 /* An operand's arrays, one entry a pair, pairs grouped by slot. */
 typedef struct mox_fused_operand {
-    void *data;       /* [pairs] of row_bytes */
+    void *data;       /* [pairs] of row_bytes, and MOX_PANEL_BEYOND more */
     float *scales;    /* [pairs, groups] GROUPED */
     float *row_scale; /* [pairs] BY_ROW */
     float *global;    /* [pairs] when the quantizer has one */
