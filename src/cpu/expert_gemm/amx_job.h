@@ -93,8 +93,7 @@ typedef struct mox_amx_job {
     int panels;
     int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
     int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
-    int64_t slots;                          /* ... and in the square way at lines + s % slots * LINES */
-    int64_t lead, block;                    /* square: steps between decoding and product; steps of a pass */
+    int64_t slots, block;                   /* square: ... at lines + s % slots * LINES; steps that passes share */
     int64_t segment_steps, segments;        /* of what is drained */
     int64_t groups;                         /* of weights */
     int64_t group_steps, act_steps;         /* of a weight group and of an activation group */

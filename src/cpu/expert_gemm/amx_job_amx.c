@@ -52,26 +52,42 @@ static int64_t steps_of(int64_t cols, int64_t steps)
     return mox_min_i64(mox_ceil_div(cols, MOX_PANEL_STEP), steps);
 }
 
-/* The least and the greatest of codes of scales, without signs where there are any. */
-static void find_range(mox_amx_folding fold, int64_t count, mox_amx_stream *out)
+/* The least and the greatest of bytes. */
+static void byte_range(__m512i least, __m512i greatest, mox_amx_stream *out)
 {
-    const __m512i magnitude = _mm512_set1_epi8(fold == MOX_AMX_FOLD_E4M3 ? 0x7f : -1);
-    __m512i low = _mm512_set1_epi8(-1), high = _mm512_setzero_si512();
-    for (int64_t i = 0; i < count; i += 64) {
-        const __mmask64 there = count - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (count - i)) - 1;
-        const __m512i code = _mm512_and_si512(_mm512_maskz_loadu_epi8(there, out->folded + i), magnitude);
-        low = _mm512_mask_min_epu8(low, there, low, code);
-        high = _mm512_max_epu8(high, code);
-    }
-    uint8_t lows[64], highs[64];
-    _mm512_storeu_si512(lows, low);
-    _mm512_storeu_si512(highs, high);
+    const __m256i low = _mm256_min_epu8(_mm512_castsi512_si256(least), _mm512_extracti64x4_epi64(least, 1));
+    const __m256i high = _mm256_max_epu8(_mm512_castsi512_si256(greatest), _mm512_extracti64x4_epi64(greatest, 1));
+    uint8_t lows[32], highs[32];
+    _mm256_storeu_si256((__m256i *)(void *)lows, low);
+    _mm256_storeu_si256((__m256i *)(void *)highs, high);
     out->least = UINT8_MAX;
     out->most = 0;
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 32; i++) {
         out->least = lows[i] < out->least ? lows[i] : out->least;
         out->most = highs[i] > out->most ? highs[i] : out->most;
     }
+}
+
+/* Of codes of scales, without signs where there are any. Two chains, because a run reads all scales once for this. */
+static void find_range(mox_amx_folding fold, int64_t count, mox_amx_stream *out)
+{
+    const __m512i magnitude = _mm512_set1_epi8(fold == MOX_AMX_FOLD_E4M3 ? 0x7f : -1);
+    __m512i low[2] = { _mm512_set1_epi8(-1), _mm512_set1_epi8(-1) };
+    __m512i high[2] = { _mm512_setzero_si512(), _mm512_setzero_si512() };
+    int64_t at = 0;
+    for (; at + 128 <= count; at += 128)
+        for (int i = 0; i < 2; i++) {
+            const __m512i code = _mm512_and_si512(_mm512_loadu_si512(out->folded + at + 64 * i), magnitude);
+            low[i] = _mm512_min_epu8(low[i], code);
+            high[i] = _mm512_max_epu8(high[i], code);
+        }
+    for (; at < count; at += MOX_PANEL_ROWS) {
+        const __m512i code = _mm512_and_si512(
+            _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(out->folded + at))), magnitude);
+        low[0] = _mm512_min_epu8(low[0], code);
+        high[0] = _mm512_max_epu8(high[0], code);
+    }
+    byte_range(_mm512_min_epu8(low[0], low[1]), _mm512_max_epu8(high[0], high[1]), out);
 }
 
 /* True when a folded scale is NaN, or brings a code below or above normal numbers. Powers of two: the smallest code
@@ -145,17 +161,14 @@ static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j)
     return j->rows <= MOX_AMX_NARROW ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
 }
 
-/* Several pairs of row tiles share the lines of a block, which are decoded while the block before is multiplied; for a
- * single one two steps ahead are enough. `direct`: the lines are the record's own. */
+/* Several pairs of row tiles share the lines of a block, and those of the next one are made meanwhile; a single pair
+ * goes through one block, with a ring of its own. `direct`: the lines are the record's. */
 static void place_lines(mox_amx_job *j, bool direct)
 {
-    const bool several = j->rows > 32, all = j->kept || direct, square = j->way == MOX_AMX_WAY_SQUARE;
-    j->lead = several ? MOX_AMX_SPAN : MOX_AMX_LEAD;
+    const bool several = j->rows > 32, all = j->kept || direct;
     j->block = several ? MOX_AMX_SPAN : j->steps;
     j->slots = all ? INT64_MAX : several ? MOX_AMX_SPAN + 1 : MOX_AMX_RING;
-    /* In the square way only the first `lead` steps are found by it. */
-    const int64_t ring = j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK : MOX_AMX_RING;
-    j->lines_mask = all || (square && several) ? -1 : ring - 1;
+    j->lines_mask = all ? -1 : j->way == MOX_AMX_WAY_TALL ? 2 * MOX_AMX_CHUNK - 1 : MOX_AMX_RING - 1;
 }
 
 /* Codes of 4 bits as mox_amx_fold_e8m0() takes them: 2^TOP times their value, and no zero with a sign. */

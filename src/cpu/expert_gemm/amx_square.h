@@ -109,7 +109,6 @@ MOX_KERNEL_INLINE mox_amx_job mox_amx_part_of(const mox_amx_job *from)
                            .steps = from->steps,
                            .step_bytes = from->step_bytes,
                            .scale_lines = from->scale_lines,
-                           .lead = from->lead,
                            .slots = from->slots,
                            .group_inverse = from->group_inverse };
 }
@@ -122,37 +121,40 @@ typedef struct mox_amx_pass {
     float *buffer; /* [4][16][16] its C tiles, while others have the tile unit */
 } mox_amx_pass;
 
+/* What a turn of the loop over blocks and passes multiplies, and what it decodes: steps [first, last), and from each
+ * one `lead` on, if that is before `until`. Step `first` has its lines in slot `slot`, and is in segment `segment`. */
+typedef struct mox_amx_turn {
+    int64_t first, last, slot, segment, lead, until;
+} mox_amx_turn;
+
 /* Lines go around in `slots` places. */
-MOX_KERNEL_INLINE uint8_t *mox_amx_slot(const mox_amx_job *part, int p, int64_t slot)
+MOX_KERNEL_INLINE int64_t mox_amx_slot(const mox_amx_job *part, int64_t slot)
 {
-    return part->panel[p].lines + slot * MOX_AMX_LINES;
+    return slot >= part->slots ? slot - part->slots : slot;
 }
 
-MOX_KERNEL_INLINE int64_t mox_amx_slot_after(const mox_amx_job *part, int64_t slot)
-{
-    return slot + 1 == part->slots ? 0 : slot + 1;
-}
-
-/* Steps [s, last) into C. `decode`: of both panels those that are `lead` steps on. */
-MOX_KERNEL_INLINE void mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
-                                            const uint8_t *a, const mox_amx_pass *pass, int64_t s, int64_t last)
+/* Steps [s, last) of a turn into C; `slot` is that of step s. Returns that of step `last`. */
+MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
+                                               const uint8_t *a, const mox_amx_pass *pass, const mox_amx_turn *turn,
+                                               int64_t slot, int64_t s, int64_t last)
 {
     mox_amx_tiles t = { .a0 = a + (pass->row * part->steps + s * pass->high) * 64 };
     t.a1 = a + ((pass->row + pass->high) * part->steps + s * pass->low) * 64;
-    const int64_t lead = part->lead, decoding = decode ? mox_min_i64(last, part->steps - lead) : s;
-    int64_t slot = s % part->slots, ahead = (s + lead) % part->slots;
+    const int64_t lead = turn->lead, decoding = decode ? mox_min_i64(last, turn->until - lead) : s;
+    int64_t ahead = mox_amx_slot(part, slot + lead);
     for (; s < last; s++, t.a0 += pass->high * 64, t.a1 += pass->low * 64) {
         for (int p = 0; p < 2; p++) {
-            t.b[p] = mox_amx_slot(part, p, slot);
-            t.to[p] = mox_amx_slot(part, p, ahead);
+            t.b[p] = part->panel[p].lines + slot * MOX_AMX_LINES;
+            t.to[p] = part->panel[p].lines + ahead * MOX_AMX_LINES;
         }
         if (s < decoding)
             mox_amx_square_step(f, R, decode, part, t, s + lead);
         else
             mox_amx_square_step(f, R, false, part, t, 0);
-        slot = mox_amx_slot_after(part, slot);
-        ahead = mox_amx_slot_after(part, ahead);
+        slot = mox_amx_slot(part, slot + 1);
+        ahead = mox_amx_slot(part, ahead + 1);
     }
+    return slot;
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, const mox_amx_job *j, int p, int64_t row, int64_t rows,
@@ -209,17 +211,17 @@ MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, const mox_amx_
     }
 }
 
-/* Steps [first, last) of one pair of row tiles. False when they end amid a segment, whose sums C holds. */
-MOX_KERNEL_INLINE bool mox_amx_square_block(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
-                                            const mox_amx_pass *pass, int64_t first, int64_t last)
+/* One turn. False when it ends amid a segment, whose sums C holds. */
+MOX_KERNEL_INLINE bool mox_amx_square_turn(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
+                                           const mox_amx_pass *pass, const mox_amx_turn *turn)
 {
-    int64_t s = first;
-    for (int64_t segment = s / j->segment_steps; s < last; segment++) {
-        const int64_t end = mox_min_i64((segment + 1) * j->segment_steps, j->steps), to = mox_min_i64(end, last);
+    int64_t s = turn->first, slot = turn->slot;
+    for (int64_t segment = turn->segment; s < turn->last; segment++) {
+        const int64_t end = mox_min_i64((segment + 1) * j->segment_steps, j->steps), to = mox_min_i64(end, turn->last);
         if (pass->low > 0)
-            mox_amx_square_steps(f, 2, decode, part, j->a, pass, s, to);
+            slot = mox_amx_square_steps(f, 2, decode, part, j->a, pass, turn, slot, s, to);
         else
-            mox_amx_square_steps(f, 1, decode, part, j->a, pass, s, to);
+            slot = mox_amx_square_steps(f, 1, decode, part, j->a, pass, turn, slot, s, to);
         if (to < end)
             return false;
         mox_amx_square_drain(j, pass, segment);
@@ -236,34 +238,54 @@ MOX_KERNEL_INLINE mox_amx_pass mox_amx_pass_of(const mox_amx_job *j, int64_t pas
     return (mox_amx_pass) { 32 * at, high, mox_min_i64(16, left - high), j->buffer + 4 * MOX_AMX_TILE * at };
 }
 
+/* The tile unit goes from one pass to another. `open`: amid a segment. */
+MOX_KERNEL_INLINE void mox_amx_square_change(const mox_amx_pass *before, bool was_open, const mox_amx_pass *pass,
+                                             bool open)
+{
+    if (pass->row == before->row)
+        return;
+    if (was_open)
+        mox_amx_square_store(before);
+    if (open)
+        mox_amx_square_load(pass);
+}
+
+/* The first block decodes itself, as it goes; others are decoded by the last pass of the one before. */
+MOX_KERNEL_INLINE void mox_amx_square_blocks(mox_amx_form f, bool decode, const mox_amx_job *j, int64_t passes)
+{
+    const mox_amx_job part = mox_amx_part_of(j);
+    mox_amx_turn turn = { .first = 0 };
+    mox_amx_pass pass = { .row = -1 };
+    for (bool there = true, open = false; turn.first < j->steps; turn.first = turn.last, there = !there) {
+        turn.last = mox_min_i64(turn.first + j->block, j->steps);
+        while ((turn.segment + 1) * j->segment_steps <= turn.first)
+            turn.segment++;
+        const bool amid = turn.first > turn.segment * j->segment_steps;
+        for (int64_t i = 0; i < passes; i++) {
+            const mox_amx_pass before = pass;
+            pass = mox_amx_pass_of(j, passes, there ? i : passes - 1 - i);
+            mox_amx_square_change(&before, open, &pass, amid);
+            const bool starts = turn.first == 0 && i == 0;
+            turn.lead = starts ? MOX_AMX_LEAD : j->block;
+            turn.until = starts ? turn.last : j->steps;
+            if (decode && (starts || i == passes - 1))
+                open = !mox_amx_square_turn(f, true, j, &part, &pass, &turn);
+            else
+                open = !mox_amx_square_turn(f, false, j, &part, &pass, &turn);
+        }
+        turn.slot = mox_amx_slot(&part, turn.slot + j->block);
+    }
+}
+
 /* `decode`: lines are made as the product goes, or fetched. The last panel of an odd number is multiplied twice. */
 MOX_KERNEL_INLINE void mox_amx_all_square(mox_amx_form f, bool decode, const mox_amx_job *j)
 {
-    const mox_amx_job part = mox_amx_part_of(j);
-    const int64_t passes = mox_ceil_div(j->rows, 32), count = mox_ceil_div(j->steps, j->block);
-    bool whole = true; /* no segment is open */
     const int64_t low = j->rows - 16;
     mox_amx_configure(j->rows < 16 ? (int)j->rows : 16, low > 16 ? 16 : low > 0 ? (int)low : 1);
-    for (int64_t s = 0; decode && s < j->lead; s++)
+    for (int64_t s = 0; decode && s < MOX_AMX_LEAD; s++)
         for (int p = 0; p < 2; p++)
             mox_amx_decode_step(f, j, p, s);
-    mox_amx_pass pass = { .row = -1 };
-    for (int64_t turn = 0; turn < count * passes; turn++) {
-        const int64_t block = turn / passes, i = turn % passes, s = block * j->block;
-        const int64_t last = mox_min_i64(s + j->block, j->steps);
-        const mox_amx_pass before = pass;
-        pass = mox_amx_pass_of(j, passes, block % 2 == 0 ? i : passes - 1 - i);
-        if (pass.row != before.row) {
-            if (!whole)
-                mox_amx_square_store(&before);
-            if (s % j->segment_steps != 0)
-                mox_amx_square_load(&pass);
-        }
-        if (decode && i == passes - 1)
-            whole = mox_amx_square_block(f, true, j, &part, &pass, s, last);
-        else
-            whole = mox_amx_square_block(f, false, j, &part, &pass, s, last);
-    }
+    mox_amx_square_blocks(f, decode, j, mox_ceil_div(j->rows, 32));
 }
 
 /* All rows, from lines that are decoded, of any format. */
