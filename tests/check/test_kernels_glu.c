@@ -5,10 +5,12 @@
  *     against the scalar row     the same bytes, where the row says EXACT
  *     against known values       gpt-oss's activation at four points
  *     by tile and by row         the same bytes
+ *     with biases, in bf16       what a tile does at once, against one step after the other
  */
 #include "check_support.h"
 
 #include "cpu/glu/glu.h"
+#include "format/format.h"
 #include "ref/ref.h"
 
 static const int32_t kinds[] = { MOXIE_ACT_SILU,
@@ -181,6 +183,55 @@ static void tiles_are_rows(void **state)
                 check_tile(mox_glu_at(i), &rng, kinds[k]);
 }
 
+/* Biases and rounding in the tile against sums made, and activations rounded, outside of it. */
+static void check_at_once(const mox_glu_row *row, test_rng *rng, int32_t kind)
+{
+    enum { MOST = 5, APART = 19 };
+    float arrays[3][GLU_EXPERTS], side[MOST * 32], sums[MOST * 32], bias[32], apart[MOST * 16], want[MOST * 16];
+    uint16_t halves[MOST * APART], wanted[MOST * 16];
+    const moxie_activation activation = random_activation(rng, kind, arrays);
+    const int64_t rows = test_range(rng, 1, MOST);
+    for (int i = 0; i < 32; i++)
+        bias[i] = test_normal(rng);
+    for (int i = 0; i < MOST * 32; i++) {
+        side[i] = test_below(rng, 8) == 0 ? special(rng) : 3.0f * test_normal(rng);
+        sums[i] = side[i] + bias[i % 32];
+    }
+    mox_glu_tile tile = { .kind = kind,
+                          .parameters = mox_glu_resolve(&activation, 3),
+                          .rows = rows,
+                          .gate = sums,
+                          .up = sums + 16,
+                          .stride = 32,
+                          .out = want,
+                          .out_stride = 16 };
+    row->tile(&tile);
+    mox_narrow(MOXIE_BF16, want, wanted, rows * 16);
+    memset(halves, 0xff, sizeof halves);
+    tile.gate = side, tile.up = side + 16, tile.gate_bias = bias, tile.up_bias = bias + 16;
+    tile.out = apart, tile.narrow = halves, tile.narrow_stride = APART;
+    row->tile(&tile);
+    for (int64_t r = 0; r < rows; r++) {
+        assert_memory_equal(apart + 16 * r, want + 16 * r, 16 * sizeof(float));
+        assert_memory_equal(halves + APART * r, wanted + 16 * r, 16 * sizeof *halves);
+        assert_int_equal(halves[APART * r + 16], 0xffff); /* untouched */
+    }
+    tile.out = NULL;
+    memset(halves, 0xff, sizeof halves);
+    row->tile(&tile);
+    assert_memory_equal(halves, wanted, 16 * sizeof *halves);
+}
+
+static void tiles_at_once(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(36) };
+    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+            for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
+                check_at_once(mox_glu_at(i), &rng, kinds[k]);
+}
+
 /* gpt-oss's swigluoai, alpha 1.702, beta 1, limits 7, at four points computed beforehand. */
 static void known_swiglu(void **state)
 {
@@ -216,10 +267,8 @@ static void unknown_activation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_glu_row),
-        cmocka_unit_test(tiles_are_rows),
-        cmocka_unit_test(known_swiglu),
-        cmocka_unit_test(unknown_activation),
+        cmocka_unit_test(every_glu_row), cmocka_unit_test(tiles_are_rows),     cmocka_unit_test(tiles_at_once),
+        cmocka_unit_test(known_swiglu),  cmocka_unit_test(unknown_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

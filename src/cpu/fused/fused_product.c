@@ -24,12 +24,18 @@ static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_
     };
 }
 
-/* Most formats leave nothing to do but this. */
-static void add_bias(const float *bias, int64_t count, int64_t rows, float *c)
+/* Sums that lack nothing but their biases. */
+static bool is_plain(const mox_fused_product *product, const mox_fused_operand *operand, const mox_panel_matrix *m)
+{
+    return product->scaling != MOX_ACT_BY_ROW && operand->global == NULL && m->global == NULL;
+}
+
+/* Sums c [rows, 32] of `count` columns with their biases to rows of `to`, `stride` numbers apart; `to` may be c. */
+static void add_bias(const float *bias, int64_t count, int64_t rows, const float *c, float *to, int64_t stride)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t n = 0; n < count; n++)
-            c[r * WIDTH + n] += bias[n];
+            to[r * stride + n] = c[r * WIDTH + n] + bias[n];
 }
 
 /* Ends the sums c [rows, 32] of `panels` panels in place. */
@@ -37,9 +43,9 @@ static void finish(const mox_fused_product *product, const mox_fused_operand *op
                    int64_t panel, int panels, int64_t first, int64_t rows, float *c)
 {
     const bool by_row = product->scaling == MOX_ACT_BY_ROW;
-    if (!by_row && operand->global == NULL && m->global == NULL) {
+    if (is_plain(product, operand, m)) {
         if (m->bias != NULL)
-            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c);
+            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c, c, WIDTH);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -107,8 +113,32 @@ static void pad(const mox_fused_side *side, const mox_fused_item *item, int64_t 
         memset(mox_operand_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
 }
 
+/* A tile of activations to the operand of the second product, or to where it is quantized. */
+static void activate_tile(const mox_fused_side *side, const mox_fused_item *item, mox_glu_tile tile, int64_t row,
+                          int64_t column, int64_t count, const mox_fused_scratch_view *sc)
+{
+    const mox_fused_product *next = side->second;
+    const int64_t rows = tile.rows;
+    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->kind == MOX_OPERAND_BF16;
+    if (!at_once || count < MOX_PANEL_ROWS) {
+        tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
+        side->glu->tile(&tile);
+        store(side, item, row, rows, column, count, sc->tile);
+        return;
+    }
+    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    tile.narrow_stride = MOX_PANEL_STEP;
+    /* Sixteen rows of a step lie together. */
+    for (int64_t r = 0; r < rows; r += 16, tile.gate += 16 * WIDTH, tile.up += 16 * WIDTH) {
+        tile.rows = mox_min_i64(16, rows - r);
+        tile.narrow = mox_operand_at(next->kind, data, item->rows, next->cols, row + r, column);
+        side->glu->tile(&tile);
+    }
+}
+
+/* `bias`: of the first panel, where sums still lack it. */
 static void activate(const mox_fused_side *side, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
-                     int panels, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
+                     int panels, const float *bias, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
 {
     const int64_t expert = side->expert_of != NULL ? side->expert_of[item->slot] : -1;
     for (int j = 0; j < (m->gated ? 1 : panels); j++) {
@@ -120,10 +150,9 @@ static void activate(const mox_fused_side *side, const mox_fused_item *item, con
                                     .gate = sc->c + j * MOX_PANEL_ROWS,
                                     .up = sc->c + MOX_PANEL_ROWS,
                                     .stride = WIDTH,
-                                    .out = sc->tile,
-                                    .out_stride = MOX_PANEL_ROWS };
-        side->glu->tile(&tile);
-        store(side, item, row, rows, column, count, sc->tile);
+                                    .gate_bias = bias != NULL ? bias + j * MOX_PANEL_ROWS : NULL,
+                                    .up_bias = bias != NULL ? bias + MOX_PANEL_ROWS : NULL };
+        activate_tile(side, item, tile, row, column, count, sc);
     }
 }
 
@@ -134,6 +163,8 @@ void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int
     mox_panel_record record;
     mox_panel_open(side->shape, side->records[item->slot], &record);
     const mox_panel_matrix *m = &record.w13;
+    /* Nobody looks at the sums: their biases can be added as they are read. */
+    const bool late = side->h == NULL && is_plain(product, &side->a13, m);
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
         mox_panel_rows a = rows_of(product, &side->a13, item, row, rows);
@@ -141,10 +172,12 @@ void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int
             const int panels = panel + 1 < m->count ? 2 : 1;
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
-            finish(product, &side->a13, m, panel, panels, item->first + row, rows, sc->c);
+            if (!late)
+                finish(product, &side->a13, m, panel, panels, item->first + row, rows, sc->c);
             if (side->h != NULL)
                 keep_h(side, m, panel, panels, item->first + row, rows, sc->c);
-            activate(side, item, m, panel, panels, row, rows, sc);
+            const float *bias = late && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
+            activate(side, item, m, panel, panels, bias, row, rows, sc);
         }
         if (2 * last >= m->count)
             pad(side, item, row, rows);
@@ -168,10 +201,14 @@ void mox_fused_second(const mox_fused_side *side, const mox_fused_item *item, in
             const int64_t column = panel * MOX_PANEL_ROWS, count = mox_min_i64(WIDTH, m->rows - column);
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
+            float *y = side->y + (item->first + row) * m->rows + column;
+            if (m->bias != NULL && is_plain(product, &side->a2, m)) {
+                add_bias(m->bias + column, count, rows, sc->c, y, m->rows);
+                continue;
+            }
             finish(product, &side->a2, m, panel, panels, item->first + row, rows, sc->c);
             for (int64_t r = 0; r < rows; r++)
-                memcpy(side->y + (item->first + row + r) * m->rows + column, sc->c + r * WIDTH,
-                       (size_t)count * sizeof(float));
+                memcpy(y + r * m->rows, sc->c + r * WIDTH, (size_t)count * sizeof(float));
         }
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_avx2.c - family glu, 256 bits at a time: what the compiler makes of glu_lanes.h with this file's flags.
+ * glu_avx2.c - family glu, 256 bits at a time: what the compiler makes of glu_lanes_tile.h with this file's flags.
  */
 #include "cpu/glu/glu.h"
-#include "cpu/glu/glu_lanes.h"
+#include "cpu/glu/glu_lanes_tile.h"
 
 void mox_glu_avx2_tile(const mox_glu_tile *tile)
 {

@@ -252,46 +252,4 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_activate(int32_t kind, const mox_glu_param
     }
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
-
-MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
-{
-    const mox_glu_tile t = *tile;
-    const bool gated = mox_glu_is_gated(kind);
-    for (int64_t at = 0; at < t.rows * MOX_GLU_TILE; at += MOX_GLU_PACK * MOX_GLU_LANES) {
-        mox_lane_pack g, u = { 0 };
-        mox_lanes_anywhere *out[MOX_GLU_PACK];
-        for (int i = 0; i < MOX_GLU_PACK; i++) {
-            /* An odd last row is computed twice. */
-            const int64_t place = at + i * MOX_GLU_LANES, column = place % MOX_GLU_TILE;
-            const int64_t row = place / MOX_GLU_TILE < t.rows ? place / MOX_GLU_TILE : t.rows - 1;
-            g.v[i] = *(const mox_lanes_anywhere *)(t.gate + row * t.stride + column);
-            if (gated)
-                u.v[i] = *(const mox_lanes_anywhere *)(t.up + row * t.stride + column);
-            out[i] = (mox_lanes_anywhere *)(t.out + row * t.out_stride + column);
-        }
-        g = mox_lane_activate(kind, &t.parameters, g, u);
-        for (int i = 0; i < MOX_GLU_PACK; i++)
-            *out[i] = g.v[i];
-    }
-}
-
-MOX_GLU_INLINE void mox_glu_lanes(const mox_glu_tile *tile)
-{
-    switch (tile->kind) {
-    case MOXIE_ACT_SILU: mox_glu_lanes_of(MOXIE_ACT_SILU, tile); break;
-    case MOXIE_ACT_GELU_ERF: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF, tile); break;
-    case MOXIE_ACT_GELU_TANH: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH, tile); break;
-    case MOXIE_ACT_SWIGLU_STEP: mox_glu_lanes_of(MOXIE_ACT_SWIGLU_STEP, tile); break;
-    case MOXIE_ACT_SITU: mox_glu_lanes_of(MOXIE_ACT_SITU, tile); break;
-    case MOXIE_ACT_RELU2: mox_glu_lanes_of(MOXIE_ACT_RELU2, tile); break;
-    case MOXIE_ACT_SILU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_SILU_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_ERF_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_TANH_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU2_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU2_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU_NO_MUL, tile); break;
-    default: mox_glu_lanes_of(MOXIE_ACT_IDENTITY_NO_MUL, tile); break;
-    }
-}
-
 #endif

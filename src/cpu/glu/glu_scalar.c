@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_scalar.c - family glu, in the baseline's vectors: what the compiler makes of glu_lanes.h with this file's flags.
+ * glu_scalar.c - family glu, in the baseline's vectors: what the compiler makes of glu_lanes_tile.h with this file's
+ * flags.
  */
 #include "cpu/glu/glu.h"
-#include "cpu/glu/glu_lanes.h"
+#include "cpu/glu/glu_lanes_tile.h"
 
 void mox_glu_scalar_tile(const mox_glu_tile *tile)
 {

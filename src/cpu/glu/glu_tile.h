@@ -48,16 +48,20 @@ MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t
 
 #define MOX_GLU_TILE 16
 
-/* out[r][i] = act(gate[r][i], up[r][i]), i < 16; rows lie `stride` and `out_stride` floats apart. Any alignment; out
- * may not overlap the others. `up` is not read when `kind` is ungated. */
+/* out[r][i] = act(gate[r][i] + gate_bias[i], up[r][i] + up_bias[i]), i < 16, and the same in bf16, rounded to nearest
+ * even, to `narrow`; rows lie `stride`, `out_stride` and `narrow_stride` numbers apart. Any alignment; results may not
+ * overlap the others. `up` is not read when `kind` is ungated. NULL: no bias; not wanted. */
 typedef struct mox_glu_tile {
     int32_t kind; /* moxie_act_kind that admit() took */
     mox_glu_parameters parameters;
     int64_t rows;
     const float *gate, *up;
     int64_t stride;
+    const float *gate_bias, *up_bias;
     float *out;
     int64_t out_stride;
+    uint16_t *narrow;
+    int64_t narrow_stride;
 } mox_glu_tile;
 typedef void (*mox_glu_tile_fn)(const mox_glu_tile *tile);
 
