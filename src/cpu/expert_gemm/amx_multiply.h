@@ -38,7 +38,8 @@ MOX_KERNEL_INLINE void mox_amx_all_narrow(mox_amx_form f, const mox_amx_job *j)
 MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, const mox_amx_job *j)
 {
     const int64_t chunk = mox_amx_chunk(j);
-    mox_amx_configure(16, (int)mox_max_i64(1, j->rows % 16));
+    const int rows = (int)mox_min_i64(16, j->rows);
+    mox_amx_configure(rows, rows);
     for (int p = 0; p < j->panels && !j->kept; p++)
         for (int64_t s = 0; s < chunk * j->segment_steps; s++)
             mox_amx_decode_step(f, j, p, s);

@@ -6,7 +6,7 @@
  *     narrow    up to 8 rows: both panels at once, 2 x rows sums
  *     tall      more rows: CHUNK steps at a time, decoded once for all tiles of rows; 16 sums, between chunks in c
  *
- * C tiles alternate between two pairs, because a tile that is being stored holds up the next that is zeroed.
+ * C tiles take turns, because one that is being stored holds up its next product.
  */
 #ifndef MOX_CPU_AMX_SEGMENTS_H
 #define MOX_CPU_AMX_SEGMENTS_H
@@ -163,26 +163,21 @@ MOX_KERNEL_INLINE int64_t mox_amx_chunk(const mox_amx_job *j)
     return mox_max_i64(1, MOX_AMX_CHUNK / j->segment_steps);
 }
 
-/* C tiles 0, 1 are of full tiles of rows, 2, 3 of the last one; their numbers are constants. */
+/* C tiles take turns; their numbers are constants. Of several tiles of rows all have 16: what lies behind the last row
+ * of activations is multiplied, too (amx_square.h). */
 
 MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const uint8_t *lines)
 {
     MOX_FENCE();
-    if (tile < 2)
-        _tile_loadd(4, rows, 64);
-    else
-        _tile_loadd(7, rows, 64);
+    _tile_stream_loadd(4, rows, 64);
     _tile_loadd(5, lines, 64);
     switch (tile) {
     case 0: _tile_dpbf16ps(0, 4, 5); break;
     case 1: _tile_dpbf16ps(1, 4, 5); break;
-    case 2: _tile_dpbf16ps(2, 7, 5); break;
-    default: _tile_dpbf16ps(3, 7, 5); break;
+    case 2: _tile_dpbf16ps(2, 4, 5); break;
+    default: _tile_dpbf16ps(3, 4, 5); break;
     }
-    if (tile < 2)
-        _tile_zero(4);
-    else
-        _tile_zero(7);
+    _tile_zero(4);
     _tile_zero(5);
     MOX_FENCE();
 }
@@ -223,7 +218,7 @@ MOX_KERNEL_INLINE void mox_amx_tall_stage(mox_amx_form f, bool decode, int tile,
     if (segment < last)
         mox_amx_tall_multiply(f, decode, tile, j, p, j->a + row * j->steps * MOX_AMX_LINE, tile_rows, segment);
     if (segment > first && segment <= last)
-        mox_amx_tall_store(tile ^ 1, mox_amx_tall_buffer(j, segment - 1));
+        mox_amx_tall_store((tile + 3) % 4, mox_amx_tall_buffer(j, segment - 1));
     if (segment <= first + 1)
         return;
     const float *c = mox_amx_tall_buffer(j, segment - 2);
@@ -242,10 +237,11 @@ MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_form f, bool decode, bool full,
     MOX_KERNEL_UNROLL
     for (int r = 0; r < 16; r++)
         sum[r] = first > 0 && (full || r < tile_rows) ? _mm512_load_ps(c + r * 32) : _mm512_setzero_ps();
-    for (int64_t segment = first; segment < last + 2; segment += 2) {
-        mox_amx_tall_stage(f, decode, full ? 0 : 2, j, p, row, tile_rows, segment, first, last, sum);
-        if (segment < last + 1)
-            mox_amx_tall_stage(f, decode, full ? 1 : 3, j, p, row, tile_rows, segment + 1, first, last, sum);
+    for (int64_t segment = first; segment < last + 2; segment += 4) {
+        MOX_KERNEL_UNROLL
+        for (int tile = 0; tile < 4; tile++)
+            if (segment + tile < last + 2)
+                mox_amx_tall_stage(f, decode, tile, j, p, row, tile_rows, segment + tile, first, last, sum);
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < 16; r++)
