@@ -23,14 +23,20 @@ typedef struct mox_amx_end {
     const float *acts; /* of row 0 */
 } mox_amx_end;
 
+/* The group of `steps` steps that a segment lies in, mostly the segment itself: divisions are dear here. */
+MOX_KERNEL_INLINE int64_t mox_amx_group_of_segment(const mox_amx_job *j, int64_t segment, int64_t steps)
+{
+    return steps == j->segment_steps ? segment : segment * j->segment_steps / steps;
+}
+
 /* Without scales of activations a segment is a group of weights. */
 MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx_stream *from, int64_t segment)
 {
     mox_amx_end end = { _mm512_loadu_ps(from->end), NULL };
     int64_t group = segment;
     if (j->a_scales != NULL) {
-        end.acts = j->a_scales + segment * j->segment_steps / j->act_steps;
-        group = segment * j->segment_steps / j->group_steps;
+        end.acts = j->a_scales + mox_amx_group_of_segment(j, segment, j->act_steps);
+        group = mox_amx_group_of_segment(j, segment, j->group_steps);
     }
     if (j->scaled)
         end.scale = _mm512_load_ps(from->scale + group * MOX_PANEL_ROWS);

@@ -157,13 +157,20 @@ MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_form f, int R, bool decod
     return slot;
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, const mox_amx_job *j, int p, int64_t row, int64_t rows,
-                                          const float *tile, int64_t segment, mox_amx_end end)
+/* Rows of a C tile to the sums in c. `first`: there are none yet. */
+MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, bool first, const mox_amx_job *j, int p, int64_t row, int64_t rows,
+                                          const float *tile, mox_amx_end end)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        float *c = j->c + (row + r) * 32 + p * 16;
-        const __m512 before = segment == 0 ? mox_amx_nothing(j) : _mm512_load_ps(c);
-        _mm512_store_ps(c, mox_amx_drained(acts, j, tile + r * 16, end, row + r, before));
+    float *c = j->c + row * 32 + p * 16;
+    const float *act = acts ? end.acts + row * j->a_scale_stride : NULL;
+    const __m512 nothing = mox_amx_nothing(j);
+    for (int64_t r = 0; r < rows; r++, c += 32, tile += 16) {
+        __m512 part = _mm512_load_ps(tile);
+        if (acts) {
+            part = _mm512_mul_ps(part, _mm512_set1_ps(*act));
+            act += j->a_scale_stride;
+        }
+        _mm512_store_ps(c, _mm512_fmadd_ps(part, end.scale, first ? nothing : _mm512_load_ps(c)));
     }
 }
 
@@ -172,10 +179,14 @@ MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t r
                                           int64_t segment)
 {
     const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment);
-    if (end.acts != NULL)
-        mox_amx_square_add(true, j, p, row, rows, tile, segment, end);
+    if (end.acts != NULL && segment > 0)
+        mox_amx_square_add(true, false, j, p, row, rows, tile, end);
+    else if (end.acts != NULL)
+        mox_amx_square_add(true, true, j, p, row, rows, tile, end);
+    else if (segment > 0)
+        mox_amx_square_add(false, false, j, p, row, rows, tile, end);
     else
-        mox_amx_square_add(false, j, p, row, rows, tile, segment, end);
+        mox_amx_square_add(false, true, j, p, row, rows, tile, end);
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_store(const mox_amx_pass *pass)
