@@ -134,6 +134,16 @@ static void every_glu_row(void **state)
     mox_executor_destroy(pool);
 }
 
+/* Ten checks of each row and kind. */
+static void every_tile(uint64_t seed, void (*check)(const mox_glu_row *row, test_rng *rng, int32_t kind))
+{
+    test_rng rng = { test_seed(seed) };
+    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+            for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
+                check(mox_glu_at(i), &rng, kinds[k]);
+}
+
 /* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
 static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
 {
@@ -176,11 +186,7 @@ static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
 static void tiles_are_rows(void **state)
 {
     (void)state;
-    test_rng rng = { test_seed(35) };
-    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-            for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
-                check_tile(mox_glu_at(i), &rng, kinds[k]);
+    every_tile(35, check_tile);
 }
 
 /* Biases and rounding in the tile against sums made, and activations rounded, outside of it. */
@@ -228,11 +234,7 @@ static void check_at_once(const mox_glu_row *row, test_rng *rng, int32_t kind)
 static void tiles_at_once(void **state)
 {
     (void)state;
-    test_rng rng = { test_seed(36) };
-    for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-            for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
-                check_at_once(mox_glu_at(i), &rng, kinds[k]);
+    every_tile(36, check_at_once);
 }
 
 /* gpt-oss's swigluoai, alpha 1.702, beta 1, limits 7, at four points computed beforehand. */

@@ -44,22 +44,23 @@ MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx
 }
 
 /* sum = fma(C * sa, sw, sum). `acts` is a constant: every operation counts where segments are short. */
-MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end, int64_t row,
-                                         __m512 sum)
+MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const float *c, const float *act, __m512 scale, __m512 sum)
 {
     __m512 part = _mm512_load_ps(c);
     if (acts)
-        part = _mm512_mul_ps(part, _mm512_set1_ps(end.acts[mox_min_i64(row, j->rows - 1) * j->a_scale_stride]));
-    return _mm512_fmadd_ps(part, end.scale, sum);
+        part = _mm512_mul_ps(part, _mm512_set1_ps(*act));
+    return _mm512_fmadd_ps(part, scale, sum);
 }
 
-/* `rows` of them, in registers. */
+/* `rows` of them, in registers; those past the last row have its scale. */
 MOX_KERNEL_INLINE void mox_amx_drain_rows(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end, int64_t row,
                                           int rows, __m512 *sum)
 {
     MOX_KERNEL_UNROLL
-    for (int r = 0; r < rows; r++)
-        sum[r] = mox_amx_drained(acts, j, c + r * 16, end, row + r, sum[r]);
+    for (int r = 0; r < rows; r++) {
+        const float *act = acts ? end.acts + mox_min_i64(row + r, j->rows - 1) * j->a_scale_stride : NULL;
+        sum[r] = mox_amx_drained(acts, c + r * 16, act, end.scale, sum[r]);
+    }
 }
 
 /* What the first segment is added to. A row of weights without scales, or with folded ones, ends as C itself: adding it

@@ -165,12 +165,8 @@ MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, bool first, const mox_amx_j
     const float *act = acts ? end.acts + row * j->a_scale_stride : NULL;
     const __m512 nothing = mox_amx_nothing(j);
     for (int64_t r = 0; r < rows; r++, c += 32, tile += 16) {
-        __m512 part = _mm512_load_ps(tile);
-        if (acts) {
-            part = _mm512_mul_ps(part, _mm512_set1_ps(*act));
-            act += j->a_scale_stride;
-        }
-        _mm512_store_ps(c, _mm512_fmadd_ps(part, end.scale, first ? nothing : _mm512_load_ps(c)));
+        _mm512_store_ps(c, mox_amx_drained(acts, tile, act, end.scale, first ? nothing : _mm512_load_ps(c)));
+        act = acts ? act + j->a_scale_stride : NULL;
     }
 }
 
@@ -179,14 +175,10 @@ MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t r
                                           int64_t segment)
 {
     const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment);
-    if (end.acts != NULL && segment > 0)
-        mox_amx_square_add(true, false, j, p, row, rows, tile, end);
-    else if (end.acts != NULL)
-        mox_amx_square_add(true, true, j, p, row, rows, tile, end);
-    else if (segment > 0)
-        mox_amx_square_add(false, false, j, p, row, rows, tile, end);
+    if (end.acts != NULL)
+        mox_amx_square_add(true, segment == 0, j, p, row, rows, tile, end);
     else
-        mox_amx_square_add(false, true, j, p, row, rows, tile, end);
+        mox_amx_square_add(false, segment == 0, j, p, row, rows, tile, end);
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_store(const mox_amx_pass *pass)
