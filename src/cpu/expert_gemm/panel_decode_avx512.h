@@ -119,8 +119,8 @@ MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 
 /* ---- one order after the other ------------------------------------------------------------------- */
 
-/* Words shifted down. On processors with tiles a multiplication is faster, 8 % of a run with few rows, though beside tile
- * products it has no more ports than a shift; on others shifts are cheaper. */
+/* Words shifted down. On processors with tiles a multiplication is faster, 8 % of a run with few rows, though beside
+ * tile products it has no more ports than a shift; on others shifts are cheaper. */
 MOX_KERNEL_INLINE __m512i mox_pairs_down(__m512i words, int bits)
 {
 #ifdef __AMX_TILE__
