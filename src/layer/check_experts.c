@@ -209,6 +209,22 @@ static double aligned_sum(const mox_operand *a, int64_t r, const double *w)
     return total * fabs(act_global(a, r));
 }
 
+/* What a kernel may lose that rounds the activations of every `step` columns to bytes. */
+static double bytes_bound(int64_t step, const mox_operand *a, int64_t r, const double *w)
+{
+    double steps = 0;
+    for (int64_t first = 0; step > 0 && first < a->cols; first += step) {
+        double most = 0, weights = 0;
+        for (int64_t k = first; k < mox_min_i64(first + step, a->cols); k++) {
+            const float scale = a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1;
+            most = fmax(most, fabs((double)a->values[r * a->stride + k] * scale));
+            weights += fabs(w[k]);
+        }
+        steps += isfinite(most) ? most * weights : 0;
+    }
+    return mox_bound_bytes(steps * fabs(act_global(a, r)));
+}
+
 /* What the row's class may lose on each weight, beyond the exact product. */
 static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
@@ -257,6 +273,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const double rounding = weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
     const bool flushes = kernel != NULL ? mox_expert_gemm_flushes(kernel) : mma_bits > 0; /* lanes keep subnormals */
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
+    const int64_t byte_cols = kernel != NULL ? mox_expert_gemm_byte_cols(kernel, c->quant, a->cols) : 0;
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
     const double weights = sum_of_magnitudes(own->w, a->cols);
@@ -268,7 +285,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         if (mma_bits > 0)
             bound =
                 mox_bound_mma(a->cols, mma_bits, magnitude + fabs(bias), mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
-        bound += rounding * magnitude;
+        bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
         if (flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),

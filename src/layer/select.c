@@ -217,13 +217,13 @@ static void find_pair(const selector *s, gemm_choice *c)
     }
 }
 
-/* Why this row, where modes differ: on a GPU. A pair that throughput mode takes without class TOL is the best of
+/* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of
  * invariant mode's, too, which are some of its own. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c)
 {
     const bool rounds = row_at(s, &gemm_family, c->row[MOX_W13])->exactness == MOX_TOL ||
                         row_at(s, &gemm_family, c->row[MOX_W2])->exactness == MOX_TOL;
-    if (s->cuda == NULL || s->mode != MOXIE_MODE_THROUGHPUT)
+    if (s->mode != MOXIE_MODE_THROUGHPUT)
         return "";
     return rounds ? "throughput mode: the best pair of rows in list order, which may be of class TOL"
                   : "as in invariant mode: no better row of class TOL takes this layer";

@@ -65,6 +65,13 @@ static inline double mox_bound_flush(int64_t n, double weights, double acts, dou
     return 0x1p-110 * ((double)n * (1.0 + fabs(global)) + weights + acts);
 }
 
+/* What is lost when the activations of a step are rounded to multiples of m / 127, m being the greatest of their
+ * magnitudes: half of one each, and a little in dividing. `steps` is the sum of m * sum |w| over all steps. */
+static inline double mox_bound_bytes(double steps)
+{
+    return 0.501 / 127.0 * steps;
+}
+
 /* Of an activation evaluated in fp32; `sensitivity` from mox_ref_activate(). */
 static inline double mox_bound_act(double sensitivity)
 {

@@ -8,6 +8,8 @@
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
  *     "dot32"  as "fma32", but the chains are a step's first 16 columns and its last 16, in the order 1, 0, 3, 2, ...;
  *              a step of 16 columns is one chain
+ *     "bytes32" as "fma32", but of a step whose greatest |a| is m, 2^-60 <= m <= 2^60, or 0:
+ *                  t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127))
  *     "i32"    segment: C = the exact integer, rounded to f32
  *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
  *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16: E4M3 at 2^-16
@@ -30,6 +32,7 @@ typedef enum referee_sum {
     REFEREE_FMA32,
     REFEREE_DOT32,
     REFEREE_FOLD32,
+    REFEREE_BYTES32,
     REFEREE_I32,
     REFEREE_SUMS
 } referee_sum;
@@ -37,7 +40,7 @@ typedef enum referee_sum {
 /* NONE: a sum that this file does not know. */
 static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
 {
-    static const char *const names[REFEREE_SUMS] = { "", "fma32", "dot32", "fold32", "i32" };
+    static const char *const names[REFEREE_SUMS] = { "", "fma32", "dot32", "fold32", "bytes32", "i32" };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
         if (strcmp(row->sum, names[i]) == 0)
             return (referee_sum)i;
@@ -160,15 +163,37 @@ static inline float referee_step_dot32(const referee_row *row, int64_t first, in
     return last - first == 16 ? t[0] : referee_flushed(t[0] + t[1]);
 }
 
+static inline float referee_step_bytes32(const referee_row *row, int64_t first, int64_t last)
+{
+    float most = 0.0f;
+    double sum = 0.0;
+    for (int64_t k = first; k < last; k++) {
+        if (isnan(row->a[k]))
+            return referee_step_fma32(row, first, last);
+        most = fmaxf(most, fabsf(referee_flushed(row->a[k])));
+    }
+    if (most != 0.0f && !(most >= 0x1p-60f && most <= 0x1p60f))
+        return referee_step_fma32(row, first, last);
+    for (int64_t k = first; k < last && most != 0.0f; k++)
+        sum += (double)rintf(referee_flushed(row->a[k]) * (127.0f / most)) * (double)row->w[k];
+    return (float)sum * (most * (1.0f / 127.0f));
+}
+
+static inline float referee_step(referee_sum kind, const referee_row *row, int64_t first, int64_t last)
+{
+    switch (kind) {
+    case REFEREE_DOT32: return referee_step_dot32(row, first, last);
+    case REFEREE_BYTES32: return referee_step_bytes32(row, first, last);
+    default: return referee_step_fma32(row, first, last);
+    }
+}
+
 static inline float referee_segment_f32(referee_sum kind, const referee_row *row, int64_t first, int64_t last)
 {
     const int64_t step = row->weight_cols == 16 && row->cols > 16 ? 16 : 32;
     float c = 0.0f;
-    for (int64_t k = first; k < last; k += step) {
-        const float t =
-            kind == REFEREE_DOT32 ? referee_step_dot32(row, k, k + step) : referee_step_fma32(row, k, k + step);
-        c = referee_flushed(c + t);
-    }
+    for (int64_t k = first; k < last; k += step)
+        c = referee_flushed(c + referee_step(kind, row, k, k + step));
     return c;
 }
 

@@ -79,6 +79,22 @@ static double globals_of(const gemm_problem *p, const moxie_matrix *matrix, int6
     return with_global(act, kind, (float)mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0));
 }
 
+/* What rows that round activations to bytes may lose, of row r by the weights at hand. */
+static double bytes_bound(const gemm_problem *p, const operand_view *view, int64_t r)
+{
+    const int64_t step = mox_group_cols(p->asked.weight, p->cols) == 16 && p->cols > 16 ? 16 : 32;
+    double steps = 0.0;
+    for (int64_t first = 0; first < p->cols; first += step) {
+        double most = 0.0, weights = 0.0;
+        for (int64_t k = first; k < mox_min_i64(first + step, p->cols); k++) {
+            most = fmax(most, fabs(view->x[r * p->cols + k]));
+            weights += fabs(view->weight[k]);
+        }
+        steps += isfinite(most) ? most * weights : 0.0;
+    }
+    return mox_bound_bytes(steps);
+}
+
 static void compare_element(const mox_expert_gemm_row *row, const gemm_problem *p, const operand_view *view,
                             const moxie_matrix *matrix, int64_t n, double weights, int64_t pair, int64_t column,
                             const float *out)
@@ -97,6 +113,8 @@ static void compare_element(const mox_expert_gemm_row *row, const gemm_problem *
     double bound = mox_bound_dot(p->cols, depth, magnitude);
     if (mox_expert_gemm_flushes(row))
         bound += mox_bound_flush(p->cols, weights, view->sum[r], globals_of(p, matrix, n, r));
+    if (referee_sum_of(row) == REFEREE_BYTES32)
+        bound += bytes_bound(p, view, r);
     if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
         return;
     char text[128];

@@ -15,19 +15,6 @@ enum { LEAST_CODE = 64, MOST_CODE = 188 };
 
 _Static_assert((int)MOX_AMX_DIGITS_BYTES == (int)MOX_ZMM_STEP, "as amx_job.h lays them out");
 
-static mox_zmm_rule rule_of(const mox_panel_counts *format, bool zeros)
-{
-    const __m128i counts = _mm_loadu_si128((const __m128i *)(const void *)format->counts);
-    const __m512 from_offset =
-        _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(counts), _mm512_set1_epi32(format->offset)));
-    return (mox_zmm_rule) { .counts = _mm512_broadcast_i32x4(counts),
-                            .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
-                            .h = format->h,
-                            .most = format->most,
-                            .offset = zeros ? 1 : format->offset,
-                            .zeros = zeros };
-}
-
 /* Digits of all rows. */
 static void derive(const mox_amx_job *j, const mox_zmm_rule *rule)
 {
@@ -36,7 +23,9 @@ static void derive(const mox_amx_job *j, const mox_zmm_rule *rule)
     for (int64_t s = 0; s < j->steps; s++) {
         int kind = MOX_ZMM_TWO;
         for (int64_t r = s * j->rows; r < (s + 1) * j->rows; r++) {
-            const int of_row = mox_zmm_of(rule, j->a + r * 64, d->digits + r * MOX_ZMM_STEP);
+            __m512 even, odd;
+            mox_zmm_floats_of_bf16(j->a + r * 64, &even, &odd);
+            const int of_row = mox_zmm_of(rule, even, odd, d->digits + r * MOX_ZMM_STEP);
             kind = of_row > kind ? of_row : kind;
         }
         d->kinds[s] = (uint8_t)kind;
@@ -44,7 +33,9 @@ static void derive(const mox_amx_job *j, const mox_zmm_rule *rule)
         if (kind != MOX_ZMM_FLOATS)
             continue;
         for (int64_t r = s * j->rows; r < (s + 1) * j->rows; r++) {
-            mox_zmm_put_floats(j->a + r * 64, d->digits + r * MOX_ZMM_STEP);
+            __m512 even, odd;
+            mox_zmm_floats_of_bf16(j->a + r * 64, &even, &odd);
+            mox_zmm_put_floats(even, odd, d->digits + r * MOX_ZMM_STEP);
             d->found->in_range &= mox_zmm_in_range(j->a + r * 64);
         }
     }
@@ -63,37 +54,33 @@ MOX_KERNEL_INLINE __m512 powers_of(const uint8_t *codes)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 23));
 }
 
-MOX_KERNEL_INLINE __m512 floats_of(const uint8_t *counts)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)counts)));
-}
-
 /* C += t of step s, of D digits, or with D = 0 in floats. */
 MOX_KERNEL_INLINE void add_step(mox_amx_form f, int R, int D, const mox_amx_job *j, const mox_zmm_rule *rule, int64_t s,
                                 sums *c)
 {
     const int64_t group = f.fold != MOX_AMX_DRAINED || f.zeros ? mox_amx_group_of(j, s) * MOX_PANEL_ROWS : 0;
-    const uint8_t *codes[2], *digits = j->digits.digits + s * R * MOX_ZMM_STEP;
+    const uint8_t *digits = j->digits.digits + s * R * MOX_ZMM_STEP;
+    mox_zmm_source source = { .table = rule->counts };
     const __m512 one = _mm512_set1_ps(1.0f);
     __m512i zeros[2];
     __m512 points[2], scale[2] = { one, one }, t[MOX_AMX_DIGITS][2];
     for (int p = 0; p < 2; p++) {
         const mox_amx_stream *from = &j->panel[p];
-        codes[p] = from->codes + s * 256;
+        source.codes[p] = from->codes + s * 256;
         if (f.zeros && D > 0)
             zeros[p] = mox_zmm_zeros(from->zero + group);
         else if (f.zeros)
-            points[p] = floats_of(from->zero + group);
+            points[p] = mox_zmm_floats_of_counts(from->zero + group);
         if (f.fold == MOX_AMX_FOLD_E8M0)
             scale[p] = powers_of(from->folded + group);
     }
     if (D > 0)
-        mox_zmm_multiply(f.zeros, R, D, rule->counts, codes, zeros, digits, t);
+        mox_zmm_multiply(true, f.zeros, 4, R, D, &source, zeros, digits, t);
     else
-        mox_zmm_floats(f.zeros, R, rule->values, points, codes, digits, t);
+        mox_zmm_floats(f.zeros, R, rule->values, points, source.codes, digits, t);
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const __m512 unit = D > 0 ? mox_zmm_unit(digits + r * MOX_ZMM_STEP) : one;
+        const __m512 unit = D > 0 ? mox_zmm_unit(D, mox_zmm_row(D, digits, r)) : one;
         for (int p = 0; p < 2; p++)
             c->of[r][p] = _mm512_fmadd_ps(t[r][p],
                                           f.fold == MOX_AMX_DRAINED ? unit
@@ -167,7 +154,7 @@ bool mox_amx_times_digits(mox_amx_form form, const mox_amx_job *j, const mox_pan
     mox_panel_counts format;
     if (!mox_panel_count(weight->element, form.zeros, &format))
         return false;
-    const mox_zmm_rule rule = rule_of(&format, form.zeros);
+    const mox_zmm_rule rule = mox_zmm_rule_of(&format, form.zeros);
     if (!a->again)
         derive(j, &rule);
     if (!j->digits.found->in_range || !is_faster(j->digits.found, j->rows, j->steps))

@@ -90,6 +90,9 @@ static inline bool mox_expert_gemm_flushes(const mox_expert_gemm_row *row)
     return row->bind != NULL;
 }
 
+/* Columns of a step whose activations the row rounds to bytes (mox_bound_bytes); 0: it rounds none. */
+int64_t mox_expert_gemm_byte_cols(const mox_expert_gemm_row *row, const moxie_quant *weight, int64_t cols);
+
 /* Scratch of one worker for mox_expert_gemm_run(), whatever the sort; a multiple of 64. */
 uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem);
 /* One product by itself, whatever the sort. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_avx2.c - row avx2_fma: panels of any format decoded to fp32 and multiplied by fused multiply-adds
- * (panel_fma_avx2.h). Here are the forms that are made of it, and what a call begins with.
+ * (panel_fma_avx2.h); and row avx2_bytes, which rounds activations to bytes (panel_digits_avx2.h). Here are the forms
+ * that are made of it, and what a call begins with.
  *
  * With one row of activations decoding is what costs: 4-bit codes take 19 operations of the three vector ports for 8
  * multiply-adds. With many rows it is the multiply-adds.
@@ -124,10 +125,10 @@ static mox_digits_fn digits_products(void)
     return mox_cpu()->avx_vnni && mox_digits_avxvnni != NULL ? mox_digits_avxvnni : mox_digits_avx2;
 }
 
-/* Most rows that are faster so: without AVX-VNNI those that would be multiplied while they are decoded. */
-static int64_t digits_rows(void)
+/* Most rows that are faster so: of digits without AVX-VNNI those that would be multiplied while they are decoded. */
+static int64_t digits_rows(bool bytes)
 {
-    return digits_products() == mox_digits_avx2 ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
+    return digits_products() == mox_digits_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
 }
 
 /* Most steps of a row; 0 for formats that are never multiplied so. */
@@ -136,12 +137,12 @@ static int64_t digits_steps(moxie_dtype element, int64_t cols)
     return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
-/* False when the rows are better multiplied in floats: nearly all of their steps are. */
+/* False when the rows are better multiplied in floats: nearly all of their steps are. Never of bytes. */
 static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
 {
     const int64_t rows = j->a->rows;
     mox_panel_counts format;
-    if (rows > digits_rows() || !mox_panel_count(element, j->zeros, &format))
+    if (rows > digits_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
     j->counts = mox_half_both(format.counts);
     const mox_digits_rule rule = { .h = format.h,
@@ -149,7 +150,7 @@ static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head
                                    .offset = j->zeros ? 1 : format.offset };
     if (!j->a->again)
         head->floats = mox_digits_prepare(j, &rule);
-    if (rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
+    if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
         return false;
     digits_products()(j);
     return true;
@@ -170,14 +171,15 @@ static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
     return *at;
 }
 
-static uint64_t lay_out(moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j, scratch *sc)
+static uint64_t lay_out(bool bytes, moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j,
+                        scratch *sc)
 {
     const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
     const int64_t steps = (digits_steps(element, cols) + 1) / 2 * 2; /* whole ones of 32 columns */
     uint64_t at = 0;
     carve(base, &at, sizeof *sc->head, &sc->head);
-    carve(base, &at, (uint64_t)(digits_rows() * steps * 2 * MOX_DIGITS_LINE), &j->digits);
-    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows())), &j->order);
+    carve(base, &at, (uint64_t)(digits_rows(bytes) * steps * 2 * MOX_DIGITS_LINE), &j->digits);
+    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows(bytes))), &j->order);
     carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
     carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
     carve(base, &at, floats, &sc->scale);
@@ -217,12 +219,12 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
         memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
 
-static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *base)
+static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                         const mox_panel_rows *a, float *c, void *base)
 {
-    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .mxcsr = _mm_getcsr() };
+    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
     scratch sc;
-    lay_out(weight->element, m->cols, m->groups, base, &j, &sc);
+    lay_out(bytes, weight->element, m->cols, m->groups, base, &j, &sc);
     prepare(&j, m, weight, panel, &sc);
     const mox_half_way way = (mox_half_way)mox_half_way_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
@@ -235,7 +237,19 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(j.mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *base)
+{
+    multiply_any(false, m, weight, panel, panels, a, c, base);
+}
+
+static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                           const mox_panel_rows *a, float *c, void *base)
+{
+    multiply_any(true, m, weight, panel, panels, a, c, base);
+}
+
+/* ---- the rows ------------------------------------------------------------------------------------ */
 
 mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
@@ -248,24 +262,56 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_proble
     return mox_panel_admit_floats(problem, why) ? multiply : NULL;
 }
 
-uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    return mox_panel_admit_bytes(problem, why) ? multiply_bytes : NULL;
+}
+
+static uint64_t bytes_of_scratch(bool bytes, const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
     mox_ymm_job unused;
     scratch sc;
-    return lay_out(problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);
+    return lay_out(bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);
+}
+
+uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(false, problem);
+}
+
+uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(true, problem);
 }
 
 #else
 
-mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static mox_panel_multiply_fn not_here(mox_refusal *why)
 {
-    (void)problem;
     mox_refuse(why, "compile for x86-64 with AVX2, FMA and F16C", "is not in this build");
     return NULL;
 }
 
+mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    (void)problem;
+    return not_here(why);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    (void)problem;
+    return not_here(why);
+}
+
 uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
+uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     (void)problem;
     return 0;

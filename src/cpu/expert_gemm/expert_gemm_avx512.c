@@ -147,17 +147,28 @@ static const struct {
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
+static bool is_by_16(const mox_expert_gemm_problem *problem)
+{
+    return mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem)) < MOX_PANEL_STEP;
+}
+
+/* What the processor at hand has beyond the flags of this file. */
+static mox_panel_multiply_fn better_form(const moxie_quant *weight)
+{
+    const mox_panel_multiply_fn digits = mox_fma_digits_form(weight->element, weight->has_zero != 0);
+    return digits != NULL ? digits : mox_fma_vbmi_form(weight->element);
+}
+
 mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     const moxie_quant *weight = problem->weight;
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
+    const bool by_16 = is_by_16(problem);
     if (!mox_panel_admit_floats(problem, why))
         return NULL;
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0) &&
             (!by_16 || forms[i].by_16 != NULL)) {
-            const mox_panel_multiply_fn better = by_16 ? NULL : mox_fma_vbmi_form(weight->element);
+            const mox_panel_multiply_fn better = by_16 ? NULL : better_form(weight);
             return better != NULL ? better : by_16 ? forms[i].by_16 : forms[i].multiply;
         }
     mox_refuse(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
@@ -167,9 +178,12 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_prob
 
 uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
+    const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
     mox_fma_job unused;
     float *scale;
-    return mox_fma_lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused, &scale);
+    if (!is_by_16(problem) && mox_fma_digits_form(problem->weight->element, problem->weight->has_zero != 0) != NULL)
+        return mox_fma_digits_scratch_bytes(cols, groups);
+    return mox_fma_lay_out(groups, NULL, &unused, &scale);
 }
 
 #else

@@ -33,6 +33,13 @@ static inline int32_t least_of(__m256i x)
     return _mm_cvtsi128_si32(_mm_min_epi32(least, _mm_shuffle_epi32(least, 0xb1)));
 }
 
+static inline int32_t most_of(__m256i x)
+{
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1)));
+}
+
 static inline float largest_of(__m256 x)
 {
     __m128 largest = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -98,6 +105,14 @@ static inline __m256i put_line(const float *a, __m256 per_unit, int8_t *out)
     return whole;
 }
 
+/* What a step has beside its digits: `unit` is u h. */
+static inline void put_ends(float unit, int32_t start, int8_t digits, int8_t *out)
+{
+    memcpy(out + 12, &unit, sizeof unit);
+    memcpy(out + 28, &start, sizeof start);
+    out[MOX_DIGITS_LINE + 12] = digits;
+}
+
 /* True when both sums, times `factor`, are at most 2^24. Rounding cannot hide that one is not: up to 2^24 units the sum
  * is exact, and larger ones are never rounded below that; times `most`, a multiple of 4, it is a multiple of 4, and
  * exact up to 2^26. NaN compares false: it must be asked of both, a maximum of the two would lose it. */
@@ -122,10 +137,30 @@ static bool put_step(const float *a, int64_t lines, const mox_digits_rule *rule,
     __m256i sum = _mm256_setzero_si256();
     for (int64_t l = 0; l < lines; l++)
         sum = _mm256_add_epi32(sum, put_line(a + 8 * l, _mm256_set1_ps(per_unit), out + l * MOX_DIGITS_LINE));
-    const int32_t start = -rule->offset * sum_of(sum);
-    memcpy(out + 12, &unit, sizeof unit);
-    memcpy(out + 28, &start, sizeof start);
-    out[MOX_DIGITS_LINE + 12] = x.largest * per_unit <= (float)TWO_DIGITS ? 2 : 3;
+    put_ends(unit, -rule->offset * sum_of(sum), x.largest * per_unit <= (float)TWO_DIGITS ? 2 : 3, out);
+    return true;
+}
+
+/* True when the step is one for bytes, as sum "bytes32" says; then they are in `out`, as two digits whose second is 0.
+ * Magnitudes order as their bits do, NaN above infinity. */
+static bool put_bytes(const float *a, int64_t lines, const mox_digits_rule *rule, int8_t *out)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i largest = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
+    for (int64_t l = 0; l < lines; l++)
+        largest =
+            _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(_mm256_load_ps(a + 8 * l)), magnitude));
+    const int32_t bits = most_of(largest);
+    const bool none = bits < 1 << 23;
+    float most;
+    memcpy(&most, &bits, sizeof most);
+    out[MOX_DIGITS_LINE + 12] = 0;
+    if (!none && (bits < (127 - 60) << 23 || bits > (127 + 60) << 23))
+        return false;
+    const __m256 per_unit = _mm256_set1_ps(none ? 0.0f : 127.0f / most);
+    for (int64_t l = 0; l < lines; l++)
+        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, per_unit, out + l * MOX_DIGITS_LINE));
+    put_ends(none ? 0.0f : most * (1.0f / 127.0f) * rule->h, -rule->offset * sum_of(sum), 2, out);
     return true;
 }
 
@@ -151,7 +186,8 @@ int64_t mox_digits_prepare(const mox_ymm_job *job, const mox_digits_rule *rule)
         const float *a = (const float *)job->a->data + s * job->quarters * 8;
         int8_t *out = job->digits + s * rows * step_bytes;
         for (int64_t row = 0; row < rows; row++)
-            floats += !put_step(a + row * job->stride, job->quarters, rule, out + row * step_bytes);
+            floats += !(job->bytes ? put_bytes : put_step)(a + row * job->stride, job->quarters, rule,
+                                                           out + row * step_bytes);
         put_order(rows, step_bytes, out, job->order + s * mox_digits_order_bytes(rows));
     }
     return floats;

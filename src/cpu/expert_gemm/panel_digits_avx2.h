@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_digits_avx2.h - the sums of row avx2_fma over 4-bit codes, in integers wherever no sum can round.
+ * panel_digits_avx2.h - the sums of rows avx2_fma and avx2_bytes over 4-bit codes, in integers: wherever no sum can
+ * round, or of activations that are rounded.
  *
  * In one step (32 columns, or 16) let every activation be an integer A[k] times a unit u, a power of two, and every
  * weight an integer W[k] times h (e2m1: 1/2; integers: 1), |W| <= most. A chain of multiply-adds over the even columns,
@@ -17,10 +18,13 @@
  * Steps that fail the test are multiplied in floats (panel_fma_avx2.h). Results are the same bits either way; with
  * one row of activations, where decoding to floats is what costs, this one costs half.
  *
+ * Row avx2_bytes, of class TOL, takes any activations as bytes: d0 alone, and a unit that is no power of two (sum
+ * "bytes32", panel_kernel.h).
+ *
  *     digits    [step][row] lines of 8 columns, 32 bytes:
  *                   | d0 d1 d2 x of columns 0 4 1 5 | d0 d1 d2 x of columns 2 6 3 7 |      each d four bytes
  *                   x in the first line: u h as a float, less offset sum A (with zero points: less sum A);
- *                   in the second: how many digits, 0 for floats
+ *                   in the second: how many digits, 0 for floats; 2 for bytes, too
  *     order     [step] rows by number of digits: how many have two, how many two or three, the rows; a byte each
  *     counts    [line][columns 0 4 1 5, columns 2 6 3 7][half][row] four bytes: W + offset, of one step
  *
@@ -172,8 +176,10 @@ MOX_KERNEL_INLINE void mox_digits_step(bool look_up, int H, int D, const mox_ymm
     }
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
-        __m256i all = _mm256_add_epi32(sum[0][h], _mm256_slli_epi32(sum[1][h], 8));
-        if (D == 3)
+        __m256i all = sum[0][h];
+        if (D > 1)
+            all = _mm256_add_epi32(all, _mm256_slli_epi32(sum[1][h], 8));
+        if (D > 2)
             all = _mm256_add_epi32(all, _mm256_slli_epi32(sum[2][h], 16));
         total[0][h] = _mm256_mul_ps(_mm256_cvtepi32_ps(all), unit);
     }
@@ -183,10 +189,10 @@ MOX_KERNEL_INLINE void mox_digits_step(bool look_up, int H, int D, const mox_ymm
 /* All rows of the step that are multiplied in integers; after those, in `order`, come those that are not. Rows with as
  * many digits follow each other, or the processor would guess wrong every other time. Three digits of both panels at
  * once would not fit the registers. What rows share is copied, so that no store makes it be loaded again. */
-MOX_KERNEL_INLINE void mox_digits_rows(bool look_up, int panels, const mox_ymm_job *j, const mox_digits_place *place,
-                                       const uint8_t *order)
+MOX_KERNEL_INLINE void mox_digits_rows(bool look_up, bool bytes, int panels, const mox_ymm_job *j,
+                                       const mox_digits_place *place, const uint8_t *order)
 {
-    const int64_t row_bytes = j->quarters * MOX_DIGITS_LINE, two = order[0], three = order[1];
+    const int64_t row_bytes = j->quarters * MOX_DIGITS_LINE, two = order[0], three = bytes ? two : order[1];
     const int8_t *digits = j->digits + place->at.step * j->a->rows * row_bytes;
     const __m256i *points = j->zeros ? place->points : NULL;
     const mox_digits_source from = place->from;
@@ -194,7 +200,8 @@ MOX_KERNEL_INLINE void mox_digits_rows(bool look_up, int panels, const mox_ymm_j
     for (int64_t i = 0; i < two; i++) {
         const int64_t row = order[2 + i];
         const mox_ymm_sink sink = mox_digits_sink(&first, row);
-        mox_digits_step(look_up, 2 * panels, 2, j, from, points, 0, digits + row * row_bytes, row_bytes, &sink);
+        mox_digits_step(look_up, 2 * panels, bytes ? 1 : 2, j, from, points, 0, digits + row * row_bytes, row_bytes,
+                        &sink);
     }
     for (int64_t i = two; i < three; i++) {
         const int64_t row = order[2 + i];
@@ -332,7 +339,7 @@ MOX_KERNEL_INLINE void mox_digits_enter(int panels, const mox_ymm_job *j, mox_di
     mox_digits_prefetch(panels, j, place);
 }
 
-MOX_KERNEL_INLINE void mox_digits_panels(bool look_up, int panels, const mox_ymm_job *j)
+MOX_KERNEL_INLINE void mox_digits_panels(bool look_up, bool bytes, int panels, const mox_ymm_job *j)
 {
     const int64_t all = j->steps * j->quarters * 64, rows = look_up ? 1 : j->a->rows;
     const uint8_t *order = j->order;
@@ -343,18 +350,26 @@ MOX_KERNEL_INLINE void mox_digits_panels(bool look_up, int panels, const mox_ymm
         mox_digits_enter(panels, j, &place);
         if (!look_up)
             mox_digits_expand(panels, j, &place.from);
-        mox_digits_rows(look_up, panels, j, &place, order);
+        mox_digits_rows(look_up, bytes, panels, j, &place, order);
         if (order[1] < rows)
             (j->zeros ? digits_floats_zeros : digits_floats)(j, &place, order + 2 + order[1], rows - order[1]);
     }
 }
 
-static inline void mox_digits_all(const mox_ymm_job *j)
+MOX_KERNEL_INLINE void mox_digits_of(bool bytes, const mox_ymm_job *j)
 {
     if (j->a->rows > 1)
-        j->panels == 2 ? mox_digits_panels(false, 2, j) : mox_digits_panels(false, 1, j);
+        j->panels == 2 ? mox_digits_panels(false, bytes, 2, j) : mox_digits_panels(false, bytes, 1, j);
     else
-        j->panels == 2 ? mox_digits_panels(true, 2, j) : mox_digits_panels(true, 1, j);
+        j->panels == 2 ? mox_digits_panels(true, bytes, 2, j) : mox_digits_panels(true, bytes, 1, j);
+}
+
+static inline void mox_digits_all(const mox_ymm_job *j)
+{
+    if (j->bytes)
+        mox_digits_of(true, j);
+    else
+        mox_digits_of(false, j);
 }
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_digits_avx512.h - one step (32 columns) of bf16 activations times 4-bit codes, in integers where no sum can
- * round.
+ * panel_digits_avx512.h - one step (32 columns) of activations times 4-bit codes, in integers where no sum can round.
  *
  * Let every activation of the step be an integer A[k] times a unit u, a power of two, and every weight an integer W[k]
  * times h (e2m1: 1/2; integers: 1), |W| <= most. The chain of multiply-adds over the even columns, or the odd ones,
  * holds multiples of u h only. While  most * sum |A[k]| <= 2^24  over the chain these are floats, and nothing is
  * rounded: t = even + odd is the float nearest to u h sum A W, and so is that integer converted, times u h. (A unit is
  * within 2^-60 .. 2^30, so that nothing is subnormal or infinite. A chain begins at +0, and no exact sum is -0.)
- * So a byte product takes the place of multiply-adds, and one VPERMB decodes 64 weights:
+ * So a byte product takes the place of multiply-adds, and one look-up decodes 64 weights:
  *
  *     W + offset  0 .. 24, a look-up of the nibble      sum A W = sum A (W + offset) - offset sum A
  *     A           d0 + 2^8 d1 + 2^16 d2, each -128 .. 127; the last is left out where it is zero
@@ -20,7 +19,10 @@
  *
  * UNIT is u h as a float; START is -offset sum A, or with zero points -sum A as two words b, c:  b + 256 c.
  *
- * For files compiled with AVX-512 F, BW, DQ, VL, VNNI and VBMI.
+ * Rows of class TOL take any activations as bytes, d0 alone and a unit that is no power of two (sum "bytes32",
+ * panel_kernel.h): 64 bytes, START and UNIT where the first d1 would be.
+ *
+ * For files compiled with AVX-512 F, BW, DQ, VL and VNNI; with VBMI a look-up is one operation, not two.
  */
 #ifndef MOX_CPU_PANEL_DIGITS_AVX512_H
 #define MOX_CPU_PANEL_DIGITS_AVX512_H
@@ -30,9 +32,10 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 enum { MOX_ZMM_ROWS = 3, MOX_ZMM_STEP = 128, MOX_ZMM_START = 72, MOX_ZMM_UNIT = 76 };
+enum { MOX_ZMM_BYTES_STEP = 64, MOX_ZMM_BYTES_START = 8, MOX_ZMM_BYTES_UNIT = 12 };
 
 /* What a step, of however many rows, is multiplied as. */
-enum { MOX_ZMM_TWO = 0, MOX_ZMM_THREE = 1, MOX_ZMM_FLOATS = 2 };
+enum { MOX_ZMM_TWO = 0, MOX_ZMM_BYTES = 0, MOX_ZMM_THREE = 1, MOX_ZMM_FLOATS = 2 };
 
 /* A 4-bit format in integers. */
 typedef struct mox_zmm_rule {
@@ -42,6 +45,19 @@ typedef struct mox_zmm_rule {
     int32_t offset; /* with zero points: 1 */
     bool zeros;
 } mox_zmm_rule;
+
+MOX_KERNEL_INLINE mox_zmm_rule mox_zmm_rule_of(const mox_panel_counts *format, bool zeros)
+{
+    const __m128i counts = _mm_loadu_si128((const __m128i *)(const void *)format->counts);
+    const __m512 from_offset =
+        _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(counts), _mm512_set1_epi32(format->offset)));
+    return (mox_zmm_rule) { .counts = _mm512_broadcast_i32x4(counts),
+                            .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
+                            .h = format->h,
+                            .most = format->most,
+                            .offset = zeros ? 1 : format->offset,
+                            .zeros = zeros };
+}
 
 /* ---- digits -------------------------------------------------------------------------------------- */
 
@@ -83,31 +99,63 @@ MOX_KERNEL_INLINE bool mox_zmm_are_two(__m512i x, __m512i y)
             _mm512_cmpge_epu32_mask(_mm512_add_epi32(y, half), most)) == 0;
 }
 
-/* The digits of A, even and odd columns, beside what else the step needs. */
-MOX_KERNEL_INLINE void mox_zmm_put(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512i unit, uint8_t *out)
+/* Of 4 columns' A: d0 of the first and third, of the others; d1; d2. */
+MOX_KERNEL_INLINE __m512i mox_zmm_by_digit(__m512i a)
 {
-    /* Of 4 columns' bytes: d0 of the first and third, of the others; d1; d2. */
     const __m512i by_digit =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15));
     /* A + 0x808080 has the bytes d + 128. */
     const __m512i carry = _mm512_set1_epi32(0x00808080);
-    const __m512i even_digits = _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(even, carry), carry), by_digit);
-    const __m512i odd_digits = _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(odd, carry), carry), by_digit);
-    const __m512i start = mox_zmm_start(rule, mox_zmm_total(_mm512_add_epi32(even, odd)));
+    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(a, carry), carry), by_digit);
+}
+
+MOX_KERNEL_INLINE __m512i mox_zmm_start_of(const mox_zmm_rule *rule, __m512i even, __m512i odd)
+{
+    return mox_zmm_start(rule, mox_zmm_total(_mm512_add_epi32(even, odd)));
+}
+
+/* The digits of A, even and odd columns, beside what else the step needs. */
+MOX_KERNEL_INLINE void mox_zmm_put(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512i unit, uint8_t *out)
+{
+    const __m512i even_digits = mox_zmm_by_digit(even), odd_digits = mox_zmm_by_digit(odd);
     __m512i last = _mm512_unpackhi_epi16(even_digits, odd_digits);
-    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_START - 64) / 4, start);
+    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_START - 64) / 4, mox_zmm_start_of(rule, even, odd));
     last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_UNIT - 64) / 4, unit);
     _mm512_store_si512(out, _mm512_unpacklo_epi16(even_digits, odd_digits));
     _mm512_store_si512(out + 64, last);
 }
 
-/* Digits of the 32 columns at `line`, subnormals being zero (MXCSR). The unit is the least that the sums allow; all
- * activations must be multiples of it. Where they are multiples of 8 units more, and small, two digits do. */
-MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, const uint8_t *line, uint8_t *out)
+/* The same of bytes. */
+MOX_KERNEL_INLINE void mox_zmm_put_bytes(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512 unit, uint8_t *out)
 {
-    const __m512i bits = _mm512_load_si512(line), sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+    __m512i digits = _mm512_unpacklo_epi16(mox_zmm_by_digit(even), mox_zmm_by_digit(odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_START / 4, mox_zmm_start_of(rule, even, odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_UNIT / 4, _mm512_castps_si512(unit));
+    _mm512_store_si512(out, digits);
+}
+
+/* A step of bf16 activations: even columns in the lower halves of its lanes, odd ones in the upper. */
+MOX_KERNEL_INLINE void mox_zmm_floats_of_bf16(const uint8_t *line, __m512 *even, __m512 *odd)
+{
+    const __m512i bits = _mm512_load_si512(line);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* A step of `cols` fp32 activations, 32 or 16; of 16 the rest is zero. */
+MOX_KERNEL_INLINE void mox_zmm_floats_of_f32(const float *a, int cols, __m512 *even, __m512 *odd)
+{
+    const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512 low = _mm512_load_ps(a), high = cols == 32 ? _mm512_load_ps(a + 16) : _mm512_setzero_ps();
+    *even = _mm512_permutex2var_ps(low, evens, high);
+    *odd = _mm512_permutex2var_ps(low, _mm512_or_si512(evens, _mm512_set1_epi32(1)), high);
+}
+
+/* Digits of a step's columns, subnormals being zero (MXCSR). The unit is the least that the sums allow; all activations
+ * must be multiples of it. Where they are multiples of 8 units more, and small, two digits do. */
+MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+{
+    const __m512i sign = _mm512_set1_epi32((int)0x80000000);
     const __m512 longest = mox_zmm_longer(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
                                           _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
     /* 2^23 <= most * longest / u < 2^24. A sum that could have been rounded on the way has terms which are no
@@ -134,6 +182,26 @@ MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, const uint8_t *line, 
     return MOX_ZMM_THREE;
 }
 
+/* Bytes of a step's columns. Where the greatest magnitude is not between 2^-60 and 2^60, and none of it is zero, they
+ * are for floats. */
+MOX_KERNEL_INLINE int mox_zmm_bytes_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i a = _mm512_and_si512(_mm512_castps_si512(even), magnitude);
+    const __m512i b = _mm512_and_si512(_mm512_castps_si512(odd), magnitude);
+    /* Magnitudes order as their bits do, NaN above infinity. */
+    const uint32_t most = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+    const __m512 largest = _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)most));
+    if (most >= 1u << 23 && (most < (127u - 60) << 23 || most > (127u + 60) << 23))
+        return MOX_ZMM_FLOATS;
+    const __m512 per_unit = most < 1u << 23 ? _mm512_setzero_ps() : _mm512_div_ps(_mm512_set1_ps(127.0f), largest);
+    const __m512 unit = _mm512_mul_ps(largest, _mm512_set1_ps(1.0f / 127.0f));
+    mox_zmm_put_bytes(rule, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
+                      _mm512_cvtps_epi32(_mm512_mul_ps(odd, per_unit)), _mm512_mul_ps(unit, _mm512_set1_ps(rule->h)),
+                      out);
+    return MOX_ZMM_BYTES;
+}
+
 /* ---- products ------------------------------------------------------------------------------------ */
 
 /* Counts of the columns that digit group i belongs to: the low nibbles of line i / 2, or the high ones. VPERMB does not
@@ -141,7 +209,12 @@ MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, const uint8_t *line, 
 MOX_KERNEL_INLINE __m512i mox_zmm_counts(__m512i table, const uint8_t *codes, int i)
 {
     const __m512i line = _mm512_loadu_si512(codes + 64 * (i / 2));
-    return _mm512_permutexvar_epi8(i % 2 == 0 ? line : _mm512_srli_epi16(line, 4), table);
+    const __m512i moved = i % 2 == 0 ? line : _mm512_srli_epi16(line, 4);
+#ifdef __AVX512VBMI__
+    return _mm512_permutexvar_epi8(moved, table);
+#else
+    return _mm512_shuffle_epi8(table, _mm512_and_si512(moved, _mm512_set1_epi8(0x0f)));
+#endif
 }
 
 /* z in the first word of each lane and 256 z in the second. */
@@ -160,6 +233,25 @@ MOX_KERNEL_INLINE __m512i mox_zmm_spread(const uint8_t *four)
     return _mm512_set1_epi32(bits);
 }
 
+/* Counts of two panels' step: to be looked up, or found in registers. */
+typedef struct mox_zmm_source {
+    __m512i table;
+    const uint8_t *codes[2];
+    __m512i found[8][2]; /* [digit group][panel] */
+} mox_zmm_source;
+
+/* Where a step's row of D digits has what it needs. */
+MOX_KERNEL_INLINE const uint8_t *mox_zmm_row(int D, const uint8_t *digits, int64_t row)
+{
+    return digits + row * (D == 1 ? MOX_ZMM_BYTES_STEP : MOX_ZMM_STEP);
+}
+
+/* The unit of a row's step, in all lanes. */
+MOX_KERNEL_INLINE __m512 mox_zmm_unit(int D, const uint8_t *row)
+{
+    return _mm512_castsi512_ps(mox_zmm_spread(row + (D == 1 ? MOX_ZMM_BYTES_UNIT : MOX_ZMM_UNIT)));
+}
+
 /* The sums of a step by digit; those of one row, too few to hide how long a byte product takes, in two halves. */
 typedef struct mox_zmm_sums {
     __m512i of[2][MOX_ZMM_ROWS][2][3]; /* [half][row][panel][digit] */
@@ -170,7 +262,8 @@ MOX_KERNEL_INLINE void mox_zmm_clear(bool has_zeros, int R, int D, const __m512i
 {
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const __m512i start = mox_zmm_spread(digits + r * MOX_ZMM_STEP + MOX_ZMM_START);
+        const int at = D == 1 ? MOX_ZMM_BYTES_START : MOX_ZMM_START;
+        const __m512i start = mox_zmm_spread(mox_zmm_row(D, digits, r) + at);
         MOX_KERNEL_UNROLL
         for (int p = 0; p < 2; p++) {
             MOX_KERNEL_UNROLL
@@ -181,20 +274,23 @@ MOX_KERNEL_INLINE void mox_zmm_clear(bool has_zeros, int R, int D, const __m512i
     }
 }
 
-/* t / (u h) of two panels' codes times R rows, of D digits. `zeros`: mox_zmm_zeros(), where the format has zero
- * points. */
-MOX_KERNEL_INLINE void mox_zmm_multiply(bool has_zeros, int R, int D, __m512i table, const uint8_t *const codes[2],
+/* t / (u h) of two panels' codes, Q quarters (8 columns) of a step, times R rows of D digits. `zeros`:
+ * mox_zmm_zeros(), where the format has zero points. */
+MOX_KERNEL_INLINE void mox_zmm_multiply(bool look_up, bool has_zeros, int Q, int R, int D, const mox_zmm_source *from,
                                         const __m512i zeros[2], const uint8_t *digits, __m512 t[][2])
 {
-    const int halves = R == 1 ? 2 : 1;
+    const int halves = look_up && R == 1 ? 2 : 1;
     mox_zmm_sums sums;
     mox_zmm_clear(has_zeros, R, D, zeros, digits, &sums);
     MOX_KERNEL_UNROLL
-    for (int i = 0; i < 8; i++) {
-        const __m512i counts[2] = { mox_zmm_counts(table, codes[0], i), mox_zmm_counts(table, codes[1], i) };
+    for (int i = 0; i < 2 * Q; i++) {
+        __m512i counts[2];
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++)
+            counts[p] = look_up ? mox_zmm_counts(from->table, from->codes[p], i) : from->found[i][p];
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            const uint8_t *group = digits + r * MOX_ZMM_STEP + i / 2 * 16 + i % 2 * 4;
+            const uint8_t *group = mox_zmm_row(D, digits, r) + i / 2 * 16 + i % 2 * 4;
             MOX_KERNEL_UNROLL
             for (int d = 0; d < D; d++) {
                 const __m512i four = mox_zmm_spread(group + d / 2 * 64 + d % 2 * 8);
@@ -214,28 +310,23 @@ MOX_KERNEL_INLINE void mox_zmm_multiply(bool has_zeros, int R, int D, __m512i ta
             MOX_KERNEL_UNROLL
             for (int d = 0; d < D; d++)
                 low[d] = halves == 2 ? _mm512_add_epi32(low[d], high[d]) : low[d];
-            __m512i sum = _mm512_add_epi32(low[0], _mm512_slli_epi32(low[1], 8));
-            if (D == 3)
+            __m512i sum = low[0];
+            if (D > 1)
+                sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[1], 8));
+            if (D > 2)
                 sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[2], 16));
             t[r][p] = _mm512_cvtepi32_ps(sum);
         }
     }
 }
 
-/* The unit of a step, in all lanes. */
-MOX_KERNEL_INLINE __m512 mox_zmm_unit(const uint8_t *digits)
-{
-    return _mm512_castsi512_ps(mox_zmm_spread(digits + MOX_ZMM_UNIT));
-}
-
 /* ---- floats -------------------------------------------------------------------------------------- */
 
 /* Activations of a step as floats in the place of digits: even columns, then odd ones. */
-MOX_KERNEL_INLINE void mox_zmm_put_floats(const uint8_t *line, uint8_t *out)
+MOX_KERNEL_INLINE void mox_zmm_put_floats(__m512 even, __m512 odd, uint8_t *out)
 {
-    const __m512i bits = _mm512_load_si512(line);
-    _mm512_store_si512(out, _mm512_slli_epi32(bits, 16));
-    _mm512_store_si512(out + 64, _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+    _mm512_store_ps(out, even);
+    _mm512_store_ps(out + 64, odd);
 }
 
 /* True when the step's activations are so far from infinite and from subnormal that a power of two between 2^-63 and
@@ -255,6 +346,12 @@ MOX_KERNEL_INLINE __m512 mox_zmm_weights(bool has_zeros, __m512 values, __m512 z
     const __m512i codes = _mm512_loadu_si512(line);
     const __m512 weights = _mm512_permutexvar_ps(bit == 0 ? codes : _mm512_srli_epi32(codes, (unsigned)bit), values);
     return has_zeros ? _mm512_sub_ps(weights, zeros) : weights;
+}
+
+/* Zero points, or other counts, as floats. */
+MOX_KERNEL_INLINE __m512 mox_zmm_floats_of_counts(const uint8_t *counts)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)counts)));
 }
 
 /* t of two panels and R rows by multiply-adds. `values`: weights by code; `zeros`: as floats, subtracted. */

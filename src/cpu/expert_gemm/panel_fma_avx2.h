@@ -46,6 +46,7 @@ typedef struct mox_ymm_job {
     const float *scale, *zero; /* [panels][groups][16] */
     int64_t panel_floats;      /* groups * 16 */
     bool scaled, zeros;        /* weights have scales, zero points */
+    bool bytes;                /* activations are rounded: row avx2_bytes */
     int64_t steps, quarters;   /* steps of 4 quarters, or of 2 */
     int64_t group_steps, act_steps, segment_steps;
     float *c;    /* [rows][32] */

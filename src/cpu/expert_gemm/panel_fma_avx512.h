@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * panel_fma_avx512.h - fp32 multiply-adds over layout panel16, 16 rows of a panel in a register: what the files share
- * that instantiate row avx512_fma (expert_gemm_avx512.c, and expert_gemm_avx512_vbmi.c for what wants VBMI).
+ * that instantiate row avx512_fma: expert_gemm_avx512.c; expert_gemm_avx512_vbmi.c for what wants VBMI, and
+ * expert_gemm_digits_avx512_vnni.c for what wants VNNI.
  *
  *     step      32 columns, or 16 when the weights' groups are: even[r] and odd[r], a chain of multiply-adds each for
  *               every row r of activations
@@ -51,6 +52,9 @@ mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters);
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale);
 /* The form of a format that is better with VBMI, where the processor has it; else NULL. */
 mox_panel_multiply_fn mox_fma_vbmi_form(moxie_dtype element);
+/* The same with VNNI, not for groups of 16 columns; and its scratch. */
+mox_panel_multiply_fn mox_fma_digits_form(moxie_dtype element, bool zeros);
+uint64_t mox_fma_digits_scratch_bytes(int64_t cols, int64_t groups);
 
 /* ---- decoding ------------------------------------------------------------------------------------ */
 

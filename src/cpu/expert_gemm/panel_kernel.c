@@ -77,6 +77,26 @@ bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *w
                       "multiplies activations that are exact in bf16, these are %s", mox_quant_dtype_name(dtype));
 }
 
+int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols)
+{
+    const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
+    return by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
+}
+
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *act = problem->act, *weight = problem->weight;
+    mox_panel_counts unused;
+    if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused))
+        return mox_refuse(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
+                          mox_quant_dtype_name(weight->element));
+    if (!mox_quant_is_none(act) && (is_integer(act->element) || mox_dtype_bits(act->element) < 8))
+        return mox_refuse(why, "leave the activations in 16 bits, or quantize them to FP8",
+                          "rounds activations to bytes, which would lose what %s keeps exactly",
+                          mox_quant_dtype_name(act->element));
+    return true;
+}
+
 /* ---- the end of a sum ----------------------------------------------------------------------------- */
 
 static void apply_global(float *out, int32_t kind, const float *global, int64_t step)

@@ -21,6 +21,11 @@
  * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16
  * of their value, and the sum ends times 2^16.
  *
+ * Arithmetic "bytes32", of class TOL, differs from "fma32" in one thing: a step's activations a[k] are rounded to
+ * bytes. With m the greatest |a[k]| they are d[k] = the integer nearest to a[k] * (127 / m), and the step is t = (sum
+ * of d[k] w[k], which is exact) * (m * (1/127)). Steps of zeros end at +0; those whose m is below 2^-60 or above 2^60,
+ * or that hold NaN, are as they are in "fma32".
+ *
  * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
  *
  * In the flow: [operand] x [panel] -> c -> global, bias -> activation or y, by whoever calls (panel_run.c, fused.c).
@@ -76,6 +81,9 @@ bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_refusal 
 /* The same, and the activations are exact in bf16. */
 bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *why);
 
+/* Columns of a step: 16 or 32. */
+int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols);
+
 /* A 4-bit format in integers: value = (counts[code] - offset) * h, where every count is below 25 and every
  * |count - offset| at most `most`. With zero points value = counts[code] - zero, zeros up to 16. */
 typedef struct mox_panel_counts {
@@ -85,6 +93,9 @@ typedef struct mox_panel_counts {
 } mox_panel_counts;
 /* False for formats whose values are no such multiples. */
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
+
+/* For sum "bytes32": weights are such a format, activations are not quantized, or to 8-bit floats. */
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why);
 
 /* Where the scales of quantized activations go. E8M0 scales, and E4M3 scales of f4_e2m1, are folded: code times scale
  * is exact in bf16, so the operand holds the product. One scale a row multiplies the finished sum. The rest, f32 scales
