@@ -442,6 +442,8 @@ typedef enum moxie_backend {
     MOXIE_BACKEND_CPU = 2,
     MOXIE_BACKEND_CUDA = 3
 } moxie_backend;
+/* THROUGHPUT lets a plan take kernels of class TOL as well, which are faster and round more, each with its bound
+ * (docs/accuracy.md); a token's bits may then depend on its neighbours. */
 typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } moxie_mode;
 
 typedef struct moxie_layer moxie_layer;

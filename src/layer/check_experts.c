@@ -226,11 +226,11 @@ static double bytes_bound(int64_t step, const mox_operand *a, int64_t r, const d
 }
 
 /* What the row's class may lose on each weight, beyond the exact product. */
-static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
+static double weight_rounding(const mox_expert_gemm_row *row, const mox_kernel *kernel, const moxie_quant *weight)
 {
-    if (kernel->exactness != MOX_W16)
-        return 0;
-    return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
+    if (kernel->exactness == MOX_W16)
+        return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
+    return row != NULL ? mox_expert_gemm_folding_loss(row) : 0;
 }
 
 /* What the kernel may lose by flushing subnormal numbers. */
@@ -270,7 +270,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
     const mox_cuda_expert_gemm_row *on_device = c->second ? cuda->gemm2 : cuda->gemm13;
     const int32_t mma_bits = kernel != NULL ? 0 : on_device->mma_bits;
-    const double rounding = weight_rounding(kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
+    const double rounding = weight_rounding(kernel, kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
     const bool flushes = kernel != NULL ? mox_expert_gemm_flushes(kernel) : mma_bits > 0; /* lanes keep subnormals */
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t byte_cols = kernel != NULL ? mox_expert_gemm_byte_cols(kernel, c->quant, a->cols) : 0;

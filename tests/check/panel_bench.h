@@ -160,9 +160,38 @@ static inline void forget(bench *b)
     }
 }
 
+/* True when "folded" can fold the scales of the panels and raise `rows` rows of activations by 2^96. */
+static inline bool folds(const bench *b, int64_t rows)
+{
+    const gemm_problem *p = &b->problem;
+    bool possible = true;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < p->cols; k++) {
+            const float value = fabsf(value_at(p, gemm_operand_row(p, b->first + r), k));
+            possible &= !(value >= 0x1p32f) || isinf(value);
+        }
+    referee_row *row = malloc(sizeof *row);
+    for (int j = 0; j < b->panels; j++) {
+        int64_t start;
+        const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
+        for (int64_t n = start; n < mox_min_i64(start + LANES, matrix->codes.rows); n++) {
+            referee_codes(p, matrix, n, row);
+            possible &= referee_fold_power(row) != 0.0f;
+        }
+    }
+    free(row);
+    return possible;
+}
+
+static inline referee_sum sum_of_call(const mox_expert_gemm_row *row, const bench *b, int64_t rows)
+{
+    const referee_sum sum = referee_sum_of(row);
+    return sum == REFEREE_FOLDED && (rows <= 8 || !folds(b, rows)) ? REFEREE_FOLD32 : sum;
+}
+
 static inline void compare_sums(const mox_expert_gemm_row *row, bench *b, const float *c, int64_t rows)
 {
-    const float *want = wanted(b, referee_sum_of(row));
+    const float *want = wanted(b, sum_of_call(row, b, rows));
     for (int j = 0; j < b->panels; j++) {
         int64_t start;
         const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_forms.h - the products of row amx_bf16, one for each form of decoding, spread over files that compile side by
- * side. All are what mox_panel_multiply_fn says (panel_kernel.h).
+ * amx_forms.h - the products of rows amx_bf16 and amx_folded, one for each form of decoding, spread over files that
+ * compile side by side. All are what mox_panel_multiply_fn says (panel_kernel.h).
  */
 #ifndef MOX_CPU_AMX_FORMS_H
 #define MOX_CPU_AMX_FORMS_H
@@ -24,6 +24,8 @@ void mox_amx_times_nibbles_e8m0(const mox_panel_matrix *m, const moxie_quant *we
                                 const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_nibbles_e4m3(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                                 const mox_panel_rows *a, float *c, void *scratch);
+void mox_amx_times_ints_folded(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                               const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                       const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i8_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,

@@ -34,14 +34,27 @@ enum {
 /* Ways through a panel pair (amx_multiply.h). */
 typedef enum mox_amx_way { MOX_AMX_WAY_NARROW, MOX_AMX_WAY_TALL, MOX_AMX_WAY_SQUARE } mox_amx_way;
 
-/* What becomes of a scale: it ends a segment, or is folded into lines. */
-typedef enum mox_amx_folding { MOX_AMX_DRAINED, MOX_AMX_FOLD_E8M0, MOX_AMX_FOLD_E4M3 } mox_amx_folding;
+/* What becomes of a scale: it ends a segment, or is folded into lines; of 4-bit integers that rounds (row amx_folded).
+ */
+typedef enum mox_amx_folding {
+    MOX_AMX_DRAINED,
+    MOX_AMX_FOLD_E8M0,
+    MOX_AMX_FOLD_E4M3,
+    MOX_AMX_FOLD_INTS
+} mox_amx_folding;
 
 /* f4_e2m1 times E4M3 is exact in f16 and has at most 6 significant bits, 2^-10 to 2688. Moved to where bf16 has them,
  * its exponent as it is, that is 2^-112 of the value, and zero stays zero. Activations are raised by 2^RAISE for it, if
  * all of them stay finite; products are then 2^-16 of what they should be. */
 enum { MOX_AMX_RAISE = 96 };
-#define MOX_AMX_E4M3_END 0x1p16f
+#define MOX_AMX_HALF_END 0x1p16f
+
+/* Integers times any scales go the same way: the scales of a row, times a power of two, are f16 of at most 2^11, the
+ * products are rounded to the 8 significant bits of bf16, and the power ends the sum. */
+MOX_KERNEL_INLINE bool mox_amx_is_half(mox_amx_folding fold)
+{
+    return fold == MOX_AMX_FOLD_E4M3 || fold == MOX_AMX_FOLD_INTS;
+}
 
 /* Formats of one order differ in their tables only; `like` stands for all of them in the code. */
 typedef struct mox_amx_form {
@@ -56,7 +69,7 @@ typedef struct mox_amx_stream {
                                     this one's steps from `steps` on */
     const uint8_t *next_scales;  /* of that panel */
     const uint8_t *zero;         /* [groups][16] or NULL */
-    const uint8_t *folded;       /* [groups][16] codes of scales that are folded */
+    const uint8_t *folded;       /* [groups][16] codes of scales that are folded; of integers f16 */
     const float *scale;          /* [groups][16] those that are not */
     uint8_t *lines;              /* [steps], or the ring; bf16: in the record */
     uint8_t least, most;         /* codes of folded scales, without their signs */
@@ -88,7 +101,7 @@ typedef struct mox_amx_job {
     const float *a_scales; /* NULL: none */
     int64_t rows, a_scale_stride;
     mox_pair_tables tables;
-    __m512i halves; /* upper bytes of f4_e2m1 as f16, four times over; the lower ones are zero */
+    __m512i halves; /* upper bytes of codes of 4 bits as f16, four times over; the lower ones are zero */
     mox_amx_stream panel[2];
     int panels;
     int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
@@ -113,8 +126,8 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
 /* Of a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
 uint64_t mox_amx_scratch_bytes(mox_amx_folding fold, int64_t steps, int64_t groups);
 
-/* FOLD_E4M3: exchanges the rows for raised ones. Where some would become infinite, all lines are to be made beforehand,
- * at 2^-16 of their value, for rows as they are. */
+/* Of folds that are half: exchanges the rows for raised ones. Where some would become infinite, all lines are to be
+ * made beforehand, at 2^-16 of their value, for rows as they are. */
 void mox_amx_raise(mox_amx_job *j);
 
 /* Lines of step s of panel p, its folded scales outside what the fast way can add to exponents. */

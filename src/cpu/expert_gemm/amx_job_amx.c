@@ -39,7 +39,7 @@ static uint64_t lay_out(mox_amx_folding fold, int64_t steps, int64_t groups, uin
     j->digits.digits = carve(base, &at, (uint64_t)steps * MOX_AMX_DIGITS * MOX_AMX_DIGITS_BYTES);
     j->digits.kinds = carve(base, &at, (uint64_t)steps);
     j->digits.found = carve(base, &at, sizeof *j->digits.found);
-    if (fold == MOX_AMX_FOLD_E4M3) {
+    if (mox_amx_is_half(fold)) {
         j->raised.state = carve(base, &at, sizeof *j->raised.state);
         j->raised.rows = carve(base, &at, (uint64_t)steps * MOX_PANEL_BLOCK * MOX_AMX_LINE);
     }
@@ -111,6 +111,33 @@ static void lower_rows(mox_amx_stream *out, int64_t groups)
     }
 }
 
+/* Scales [groups][16] to f16 in their place, each row's times a power of two that makes its largest 2^10 to 2^11, and
+ * what ends its sums. `wide`: something is not finite, or too small beside the largest to be normal then. */
+static void halve_scales(float *scale, int64_t groups, mox_amx_stream *out)
+{
+    __m512 most = _mm512_setzero_ps(), least = _mm512_set1_ps(INFINITY);
+    for (int64_t g = 0; g < groups; g++) {
+        const __m512 x = _mm512_abs_ps(_mm512_load_ps(scale + g * MOX_PANEL_ROWS));
+        /* NaN is passed on by the second operand. */
+        most = _mm512_max_ps(most, x);
+        most = _mm512_mask_mov_ps(most, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_ps(INFINITY));
+        least = _mm512_mask_min_ps(least, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), least, x);
+    }
+    const __mmask16 any = _mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    const __m512 power = _mm512_maskz_getexp_ps(any, most);
+    const __m512 down = _mm512_scalef_ps(_mm512_set1_ps(0x1p10f), _mm512_sub_ps(_mm512_setzero_ps(), power));
+    out->wide = (any & (_mm512_cmp_ps_mask(most, _mm512_set1_ps(0x1p-100f), _CMP_NGE_UQ) |
+                        _mm512_cmp_ps_mask(most, _mm512_set1_ps(0x1p100f), _CMP_NLE_UQ) |
+                        _mm512_cmp_ps_mask(_mm512_mul_ps(least, down), _mm512_set1_ps(0x1p-14f), _CMP_NGE_UQ))) != 0;
+    _mm512_storeu_ps(out->end, _mm512_scalef_ps(_mm512_set1_ps(MOX_AMX_HALF_END * 0x1p-10f), power));
+    out->folded = (const uint8_t *)scale;
+    for (int64_t g = 0; g < groups && !out->wide; g++) {
+        const __m512 x = _mm512_mul_ps(_mm512_load_ps(scale + g * MOX_PANEL_ROWS), down);
+        _mm256_store_si256((__m256i *)(void *)((uint8_t *)scale + g * 2 * MOX_PANEL_ROWS),
+                           _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+
 /* Codes of folded scales, one for every row. */
 static const uint8_t *spread(const mox_panel_matrix *m, const uint8_t *codes, uint8_t *out)
 {
@@ -131,9 +158,11 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
     out->next_scales = next + m->scale_at;
     out->zero = m->zero_at != 0 ? codes + m->zero_at : NULL;
     out->scale = space->scale;
-    mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == MOX_AMX_FOLD_E4M3 ? MOX_AMX_E4M3_END : 1.0f);
-    if (fold == MOX_AMX_DRAINED) {
+    mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == MOX_AMX_FOLD_E4M3 ? MOX_AMX_HALF_END : 1.0f);
+    if (fold == MOX_AMX_DRAINED || fold == MOX_AMX_FOLD_INTS) {
         mox_panel_scales(m, weight->scale, panel, space->scale);
+        if (fold == MOX_AMX_FOLD_INTS)
+            halve_scales(space->scale, m->groups, out);
         return;
     }
     out->folded = spread(m, codes + m->scale_at, space->codes);
@@ -144,9 +173,10 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
 }
 
 /* E4M3 in the fields of f16 is 2^-8 of its value, which the codes make up for. */
-static __m512i halves_of_e2m1(void)
+static __m512i halves_of(moxie_dtype element, mox_amx_folding fold)
 {
-    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(mox_format_table(MOXIE_F4_E2M1)), _mm512_set1_ps(256.0f));
+    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(mox_format_table(element)),
+                                        _mm512_set1_ps(fold == MOX_AMX_FOLD_E4M3 ? 256.0f : 1.0f));
     const __m256i half = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
     return _mm512_broadcast_i32x4(_mm256_cvtepi16_epi8(_mm256_srli_epi16(half, 8)));
 }
@@ -205,11 +235,11 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
     const bool direct = weight->element == MOXIE_BF16;
     j->way = way_of(fold, j);
     j->kept = fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide));
-    if (fold == MOX_AMX_FOLD_E4M3)
-        j->halves = halves_of_e2m1();
+    if (mox_amx_is_half(fold))
+        j->halves = halves_of(weight->element, fold);
     if (fold == MOX_AMX_FOLD_E8M0 && !j->kept && mox_pairs_order(weight->element) == MOX_PANEL_NIBBLES)
         j->tables.t[0] = raised_table(j->tables.t[0]);
-    if (fold == MOX_AMX_FOLD_E4M3 && !a->again)
+    if (mox_amx_is_half(fold) && !a->again)
         *j->raised.state = MOX_AMX_NOT_RAISED;
     place_lines(j, direct);
     for (int p = 0; direct && p < panels; p++)

@@ -5,7 +5,8 @@
  *     codes -> mox_pairs_quarter() -> four lines of bf16 -> scale -> the ring or the kept lines -> tile
  *
  * Scales that leave codes exact in bf16 are folded: E8M0 by adding to exponents, E4M3 (of f4_e2m1) by an exact product
- * in f16 (amx_job.h). bf16 weights are lines already, and tiles load them from the record.
+ * in f16 (amx_job.h); row amx_folded folds those of 4-bit integers, too, by one that is rounded. bf16 weights are lines
+ * already, and tiles load them from the record.
  *
  * VPERMW is two operations here and VPSRLW shares a port with one of them, VPMULHUW does not: see docs/kernels-cpu.md
  * for the count.
@@ -57,9 +58,18 @@ MOX_KERNEL_INLINE __m512i mox_amx_half_scales(const uint8_t *code)
     return _mm512_and_si512(_mm512_srai_epi16(mox_amx_twice(code, true), 1), _mm512_set1_epi16((short)0xbfff));
 }
 
-/* Four lines of f4_e2m1 times E4M3, at 2^-112 of the value: f16 is moved down 3 bits, so that its exponent ends bf16's.
- * VPERMB sees the low 6 bits of a byte, so codes need no mask. */
-MOX_KERNEL_INLINE void mox_amx_halved_quarter(__m512i halves, const uint8_t *codes, __m512i scale, __m512i pairs[4])
+/* The 16 scales of a group, f16, one in both halves of each lane. */
+MOX_KERNEL_INLINE __m512i mox_amx_halves_twice(const uint8_t *scales)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)scales));
+    return _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
+}
+
+/* Four lines of 4-bit codes times f16, at 2^-112 of the value: f16 is moved down 3 bits, so that its exponent ends
+ * bf16's. `round`: those bits hold something; a half goes up. VPERMB sees the low 6 bits of a byte, so codes need no
+ * mask. */
+MOX_KERNEL_INLINE void mox_amx_halved_quarter(bool round, __m512i halves, const uint8_t *codes, __m512i scale,
+                                              __m512i pairs[4])
 {
     const __m512i words = _mm512_loadu_si512(codes);
     const __m512i upper = _mm512_set1_epi16((short)0xff00), sign_and_rest = _mm512_set1_epi16((short)0x8fff);
@@ -68,8 +78,10 @@ MOX_KERNEL_INLINE void mox_amx_halved_quarter(__m512i halves, const uint8_t *cod
     const __m512i code[4] = { _mm512_slli_epi16(even, 8), _mm512_slli_epi16(odd, 8), _mm512_and_si512(even, upper),
                               _mm512_and_si512(odd, upper) };
     for (int i = 0; i < 4; i++) {
-        const __m512h product = _mm512_mul_ph(_mm512_castsi512_ph(code[i]), _mm512_castsi512_ph(scale));
-        pairs[i] = _mm512_and_si512(_mm512_srai_epi16(_mm512_castph_si512(product), 3), sign_and_rest);
+        __m512i product = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(code[i]), _mm512_castsi512_ph(scale)));
+        if (round)
+            product = _mm512_add_epi16(product, _mm512_set1_epi16(4));
+        pairs[i] = _mm512_and_si512(_mm512_srai_epi16(product, 3), sign_and_rest);
     }
 }
 
@@ -93,6 +105,8 @@ MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job
         return _mm512_setzero_si512();
     if (f.fold == MOX_AMX_FOLD_E4M3)
         return mox_amx_half_scales(from->folded + (2 * s + q / 2) * MOX_PANEL_ROWS);
+    if (f.fold == MOX_AMX_FOLD_INTS)
+        return mox_amx_halves_twice(from->folded + mox_amx_group_of(j, s) * 2 * MOX_PANEL_ROWS);
     return mox_amx_exponents(f.like, from->folded + mox_amx_group_of(j, s) * MOX_PANEL_ROWS);
 }
 
@@ -116,8 +130,8 @@ MOX_KERNEL_INLINE mox_amx_feed mox_amx_feed_of(mox_amx_form f, const mox_amx_job
 MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_amx_job *j, const mox_amx_feed *feed, int q)
 {
     __m512i pairs[4];
-    if (f.fold == MOX_AMX_FOLD_E4M3)
-        mox_amx_halved_quarter(j->halves, feed->codes + q * 64, feed->scale, pairs);
+    if (mox_amx_is_half(f.fold))
+        mox_amx_halved_quarter(f.fold == MOX_AMX_FOLD_INTS, j->halves, feed->codes + q * 64, feed->scale, pairs);
     else
         mox_pairs_quarter(f.like, f.zeros, &j->tables, feed->codes, q, feed->zero, pairs);
     for (int i = 0; i < 4; i++) {

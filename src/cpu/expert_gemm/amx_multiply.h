@@ -78,6 +78,25 @@ MOX_KERNEL_INLINE void mox_amx_compute(mox_amx_form f, const mox_amx_job *from)
         mox_amx_all_tall(f, &j);
 }
 
+/* False, and nothing is done, when scales or activations are out of the range of what folds. */
+MOX_KERNEL_INLINE bool mox_amx_multiply_folded(mox_amx_form f, const mox_panel_matrix *m, const moxie_quant *weight,
+                                               int64_t panel, int panels, const mox_panel_rows *a, float *c,
+                                               void *scratch)
+{
+    mox_amx_job j;
+    mox_amx_prepare(&j, f.fold, m, weight, panel, panels, a, c, scratch);
+    if (!j.kept)
+        mox_amx_raise(&j);
+    if (j.kept)
+        return false;
+    const unsigned mxcsr = _mm_getcsr();
+    _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
+    mox_amx_all_square(f, true, &j);
+    _tile_release();
+    _mm_setcsr(mxcsr);
+    return true;
+}
+
 /* `digits`: few rows in integers. */
 MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, bool digits, const mox_panel_matrix *m,
                                         const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a,

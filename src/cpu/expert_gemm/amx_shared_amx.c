@@ -47,7 +47,7 @@ MOX_KERNEL_INLINE void mox_amx_decode_wide(mox_amx_form f, const mox_amx_job *j,
         __m512 scale;
         if (f.fold == MOX_AMX_FOLD_E4M3)
             scale = _mm512_mul_ps(mox_amx_e4m3_row(from->folded + group * MOX_PANEL_ROWS),
-                                  _mm512_set1_ps(1 / MOX_AMX_E4M3_END));
+                                  _mm512_set1_ps(1 / MOX_AMX_HALF_END));
         else
             scale = _mm512_div_ps(mox_amx_e8m0_row(from->folded + group * MOX_PANEL_ROWS), _mm512_loadu_ps(from->end));
         mox_pairs_quarter(f.like, false, &j->tables, from->codes + s * j->step_bytes, q, mox_pairs_no_zeros(f.like),

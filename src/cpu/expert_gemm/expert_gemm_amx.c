@@ -17,8 +17,11 @@
  *     amx_digits.h    few rows times 4 bits, in integers
  *     amx_multiply.h  a format's product                amx_*_amx.c     its instances
  *
+ * Row amx_folded is the same, but in throughput mode folds scales of 4-bit integers, too, which rounds
+ * (amx_ints_amx.c).
+ *
  * Tile loads and stores are inline assembly to the compiler without memory operands: fences keep its order. Every way
- * through a panel pair is the same arithmetic (fold32, panel_kernel.h). Here is what the row can multiply.
+ * through a panel pair is the same arithmetic (fold32, panel_kernel.h). Here is what the rows can multiply.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -86,6 +89,28 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
     return found;
 }
 
+mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight;
+    const bool ints = weight->element == MOXIE_I4 || weight->element == MOXIE_U4B8;
+    if (mox_expert_gemm_amx_bf16_bind(problem, why) == NULL)
+        return NULL;
+    if (!ints || weight->has_zero || weight->scale == MOXIE_F8_E8M0 ||
+        mox_scale_cols(weight, mox_expert_gemm_cols(problem)) < 2) {
+        mox_refuse(why, "nothing is to be gained: amx_bf16 folds these scales exactly, or needs to fold none",
+                   "folds scales of 4-bit integers without zero points, in groups of columns");
+        return NULL;
+    }
+    return mox_amx_times_ints_folded;
+}
+
+uint64_t mox_expert_gemm_amx_folded_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    return mox_amx_scratch_bytes(MOX_AMX_FOLD_INTS, mox_ceil_div(cols, MOX_PANEL_STEP),
+                                 mox_scale_cols(problem->weight, cols));
+}
+
 uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
@@ -96,11 +121,28 @@ uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *p
 
 #else
 
+static mox_panel_multiply_fn not_here(mox_refusal *why)
+{
+    mox_refuse(why, "compile for x86-64 with AMX", "is not in this build");
+    return NULL;
+}
+
 mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
 {
     (void)problem;
-    mox_refuse(why, "compile for x86-64 with AMX", "is not in this build");
-    return NULL;
+    return not_here(why);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    (void)problem;
+    return not_here(why);
+}
+
+uint64_t mox_expert_gemm_amx_folded_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    (void)problem;
+    return 0;
 }
 
 uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)

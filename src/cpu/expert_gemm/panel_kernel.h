@@ -21,6 +21,10 @@
  * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16
  * of their value, and the sum ends times 2^16.
  *
+ * Arithmetic "folded", of class TOL, is "fold32" for up to 8 rows. For more, scales of 4-bit integers are folded, too,
+ * and the product is rounded to bf16's 8 significant bits, half up (amx_job.h). So a row's bits depend on how many
+ * there are.
+ *
  * Arithmetic "bytes32", of class TOL, differs from "fma32" in one thing: a step's activations a[k] are rounded to
  * bytes. With m the greatest |a[k]| they are d[k] = the integer nearest to a[k] * (127 / m), and the step is t = (sum
  * of d[k] w[k], which is exact) * (m * (1/127)). Steps of zeros end at +0; those whose m is below 2^-60 or above 2^60,
