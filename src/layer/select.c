@@ -217,8 +217,8 @@ static void find_pair(const selector *s, gemm_choice *c)
     }
 }
 
-/* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of
- * invariant mode's, too, which are some of its own. */
+/* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of invariant
+ * mode's, too, which are some of its own. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c)
 {
     const bool rounds = row_at(s, &gemm_family, c->row[MOX_W13])->exactness == MOX_TOL ||

@@ -118,7 +118,7 @@ static void halve_scales(float *scale, int64_t groups, mox_amx_stream *out)
     __m512 most = _mm512_setzero_ps(), least = _mm512_set1_ps(INFINITY);
     for (int64_t g = 0; g < groups; g++) {
         const __m512 x = _mm512_abs_ps(_mm512_load_ps(scale + g * MOX_PANEL_ROWS));
-        /* NaN is passed on by the second operand. */
+        /* NaN counts as infinite. */
         most = _mm512_max_ps(most, x);
         most = _mm512_mask_mov_ps(most, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_ps(INFINITY));
         least = _mm512_mask_min_ps(least, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), least, x);

@@ -121,34 +121,7 @@ uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *p
 
 #else
 
-static mox_panel_multiply_fn not_here(mox_refusal *why)
-{
-    mox_refuse(why, "compile for x86-64 with AMX", "is not in this build");
-    return NULL;
-}
-
-mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    return not_here(why);
-}
-
-mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    return not_here(why);
-}
-
-uint64_t mox_expert_gemm_amx_folded_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
-
-uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(amx_bf16, "x86-64 with AMX")
+MOX_PANEL_GEMM_ABSENT(amx_folded, "x86-64 with AMX")
 
 #endif

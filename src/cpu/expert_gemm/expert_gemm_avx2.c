@@ -287,34 +287,7 @@ uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem 
 
 #else
 
-static mox_panel_multiply_fn not_here(mox_refusal *why)
-{
-    mox_refuse(why, "compile for x86-64 with AVX2, FMA and F16C", "is not in this build");
-    return NULL;
-}
-
-mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    return not_here(why);
-}
-
-mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    return not_here(why);
-}
-
-uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
-
-uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(avx2_fma, "x86-64 with AVX2, FMA and F16C")
+MOX_PANEL_GEMM_ABSENT(avx2_bytes, "x86-64 with AVX2, FMA and F16C")
 
 #endif

@@ -188,17 +188,6 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
 
 #else
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    mox_refuse(why, "compile for x86-64 with AVX-512", "is not in this build");
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(avx512_fma, "x86-64 with AVX-512")
 
 #endif

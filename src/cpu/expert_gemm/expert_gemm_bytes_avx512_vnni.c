@@ -46,17 +46,6 @@ uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_proble
 
 #else
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    mox_refuse(why, "compile for x86-64 with AVX512-VNNI", "is not in this build");
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(avx512_bytes, "x86-64 with AVX512-VNNI")
 
 #endif

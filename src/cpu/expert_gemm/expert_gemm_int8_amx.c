@@ -207,17 +207,6 @@ uint64_t mox_expert_gemm_amx_int8_scratch_bytes(const mox_expert_gemm_problem *p
 
 #else
 
-mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    mox_refuse(why, "compile for x86-64 with AMX", "is not in this build");
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_amx_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(amx_int8, "x86-64 with AMX")
 
 #endif

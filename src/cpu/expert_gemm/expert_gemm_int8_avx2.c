@@ -146,17 +146,6 @@ uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *
 
 #else
 
-mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem;
-    mox_refuse(why, "compile for x86-64 with AVX2 and FMA", "is not in this build");
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+MOX_PANEL_GEMM_ABSENT(avx2_int8, "x86-64 with AVX2 and FMA")
 
 #endif

@@ -5,19 +5,20 @@
  * any number nearly everywhere (expert_gemm_bytes_avx512_vnni.c). Digits and bytes are panel_digits_avx512.h's; steps
  * that cannot be either are multiplied in floats (panel_fma_avx512.h).
  *
- *     few     up to ZMM_ROWS rows: codes are looked up on the way. Bytes, or a step as its row with the most digits
- * needs many    bytes: the counts of a step, of both panels, stay in 16 registers, while row after row is multiplied by
- *             them; then rows in floats
+ *     few     up to ZMM_ROWS rows, codes looked up on the way: bytes; or digits, a step as its longest row needs
+ *     many    bytes: the counts of a step, of both panels, stay in 16 registers, while row after row is multiplied
+ *             by them; then rows in floats
  *
  *     digits  [step][row] 128 bytes, or 64
- *     order   [step] rows by kind (panel_digits_avx512.h): how many are of the first, of the first two, the rows; a
- * byte each
+ *     order   [step] rows by kind (panel_digits_avx512.h): how many are of the first, of the first two, the rows;
+ *             a byte each
  *
  * For files compiled with AVX-512 F, BW, DQ, VL and VNNI.
  */
 #ifndef MOX_CPU_PANEL_COUNTS_AVX512_H
 #define MOX_CPU_PANEL_COUNTS_AVX512_H
 
+#include "cpu/expert_gemm/expert_gemm_panel.h"
 #include "cpu/expert_gemm/panel_digits_avx512.h"
 #include "cpu/expert_gemm/panel_fma_avx512.h"
 
@@ -45,22 +46,15 @@ MOX_KERNEL_INLINE int64_t mox_count_step_bytes(mox_count_form f)
     return f.bytes ? MOX_ZMM_BYTES_STEP : MOX_ZMM_STEP;
 }
 
-static inline void *mox_count_carve(uint8_t *base, uint64_t *at, uint64_t bytes)
-{
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return here;
-}
-
 /* Bytes of scratch; with `base` its parts go to `job`, `scale` becomes [2][groups][16]. */
 static inline uint64_t mox_count_lay_out(mox_count_form f, int64_t cols, int64_t groups, uint8_t *base,
                                          mox_count_job *job, float **scale)
 {
     const int64_t steps = mox_ceil_div(cols, 8 * f.Q), rows = f.bytes ? MOX_PANEL_BLOCK : MOX_ZMM_ROWS;
     uint64_t at = mox_fma_lay_out(groups, base, &job->fma, scale);
-    job->digits = mox_count_carve(base, &at, (uint64_t)(steps * rows * mox_count_step_bytes(f)));
-    job->order = mox_count_carve(base, &at, (uint64_t)(steps * mox_count_order_bytes(rows)));
-    job->floats = mox_count_carve(base, &at, sizeof *job->floats);
+    job->digits = mox_gemm_carve(base, &at, (uint64_t)(steps * rows), (uint64_t)mox_count_step_bytes(f));
+    job->order = mox_gemm_carve(base, &at, (uint64_t)steps, (uint64_t)mox_count_order_bytes(rows));
+    job->floats = mox_gemm_carve(base, &at, 1, sizeof *job->floats);
     return at;
 }
 
@@ -140,8 +134,7 @@ MOX_KERNEL_INLINE mox_count_step mox_count_step_of(mox_count_form f, const mox_c
     return step;
 }
 
-/* Adds t of a step to the sums of row `row`. No t is -0, so that the first of a segment needs no zero to be added to.
- */
+/* Adds t of a step to the sums of row `row`. No t is -0, so that a segment's first needs no zero to be added to. */
 MOX_KERNEL_INLINE void mox_count_add(const mox_fma_job *j, const mox_count_step *step, int64_t row, __m512 t[2])
 {
     float *c = j->c + row * 2 * MOX_PANEL_ROWS, *part = j->part + row * 2 * MOX_PANEL_ROWS;
