@@ -219,12 +219,14 @@ static void find_pair(const selector *s, gemm_choice *c)
 
 /* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of invariant
  * mode's, too, which are some of its own. */
-static const char *gemm_remark(const selector *s, const gemm_choice *c)
+static const char *gemm_remark(const selector *s, const gemm_choice *c, const mox_kernel *chosen)
 {
     const bool rounds = row_at(s, &gemm_family, c->row[MOX_W13])->exactness == MOX_TOL ||
                         row_at(s, &gemm_family, c->row[MOX_W2])->exactness == MOX_TOL;
     if (s->mode != MOXIE_MODE_THROUGHPUT)
         return "";
+    if (s->cuda == NULL && mox_expert_gemm_by_batch((const mox_expert_gemm_row *)chosen))
+        return "throughput mode: class TOL, and a token's bits depend on how many tokens its expert has";
     return rounds ? "throughput mode: the best pair of rows in list order, which may be of class TOL"
                   : "as in invariant mode: no better row of class TOL takes this layer";
 }
@@ -242,7 +244,7 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
         MOX_TRY(add_step(s, row, c->role[p], &why, ""));
     }
     *out = chosen;
-    return add_step(s, chosen, c->role[p], NULL, gemm_remark(s, c));
+    return add_step(s, chosen, c->role[p], NULL, gemm_remark(s, c, chosen));
 }
 
 static moxie_status fail_gemm(const selector *s, const gemm_choice *c)

@@ -10,6 +10,7 @@
 
 #include "base/sizes.h"
 #include "cpu/combine/combine.h"
+#include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
 #include "ref/ref.h"
@@ -34,6 +35,9 @@ static void lists_are_sound(void **state)
     assert_true(count >= 7 && has_gemm);
     assert_null(mox_cpu_kernel_at(-1));
     assert_null(mox_cpu_kernel_at(count + 1));
+    for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
+        assert_true(!mox_expert_gemm_by_batch(mox_expert_gemm_at(i)) ||
+                    mox_expert_gemm_at(i)->base.exactness == MOX_TOL);
     for (int32_t i = 0; i < count; i++) /* a portable row everywhere: nothing is refused for want of an ISA */
         if (mox_cpu_kernel_at(i)->isa == MOX_ISA_SCALAR)
             assert_true(check_machine_has(mox_cpu_kernel_at(i)));

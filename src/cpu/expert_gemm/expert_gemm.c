@@ -53,6 +53,11 @@ double mox_expert_gemm_folding_loss(const mox_expert_gemm_row *row)
     return sums_as(row, "folded") ? 0x1p-8 + 1.1 * 0x1p-11 : 0;
 }
 
+bool mox_expert_gemm_by_batch(const mox_expert_gemm_row *row)
+{
+    return sums_as(row, "folded");
+}
+
 int64_t mox_expert_gemm_byte_cols(const mox_expert_gemm_row *row, const moxie_quant *weight, int64_t cols)
 {
     return sums_as(row, "bytes32") ? mox_panel_step_cols(weight, cols) : 0;

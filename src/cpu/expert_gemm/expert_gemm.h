@@ -92,6 +92,8 @@ static inline bool mox_expert_gemm_flushes(const mox_expert_gemm_row *row)
 
 /* What a row of class TOL may lose of each weight, as a part of it, by folding the scale into the code. */
 double mox_expert_gemm_folding_loss(const mox_expert_gemm_row *row);
+/* True when a token's bits depend on how many tokens its expert has; class TOL alone may do that. */
+bool mox_expert_gemm_by_batch(const mox_expert_gemm_row *row);
 /* Columns of a step whose activations the row rounds to bytes (mox_bound_bytes); 0: it rounds none. */
 int64_t mox_expert_gemm_byte_cols(const mox_expert_gemm_row *row, const moxie_quant *weight, int64_t cols);
 
