@@ -10,7 +10,7 @@
  * (-ffp-contract=off), no library function. The transcendental ones:
  *
  *     exp      x = n ln 2 + r, e^r by a polynomial of degree 6 (its own error 0.2 u, u = 2^-24; in all below 2 u),
- *              2^n in two factors, so that overflow gives infinity and underflow rounds once
+ *              2^n so that overflow gives infinity and underflow rounds once: in two factors, or by VSCALEFPS
  *     sigmoid  1 / (1 + exp(-x))
  *     tanh     below 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e), e = exp(-2 |x|)
  *     normal   the distribution (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), degree 11 (0.1 u of erfc(t)
@@ -29,11 +29,19 @@
 #ifndef MOX_GLU_LANES /* CUDA brings its own, of one lane */
 #define MOX_GLU_INLINE static inline __attribute__((always_inline))
 
-/* As many neighbours as one register of this file's instruction set holds. */
+/* As many neighbours as one register of this file's instruction set holds, and what has an instruction there: the
+ * lesser and the greater, of NaN the second operand, and x 2^n, rounded once. */
 #if defined(__AVX512F__)
-#define MOX_GLU_LANES 16
+#include <immintrin.h>
+#define MOX_GLU_LANES         16
+#define MOX_GLU_LESSER(a, b)  ((mox_lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
+#define MOX_GLU_GREATER(a, b) ((mox_lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define MOX_GLU_SCALED(x, n)  ((mox_lanes)_mm512_scalef_ps((__m512)(x), (__m512)(n)))
 #elif defined(__AVX2__)
-#define MOX_GLU_LANES 8
+#include <immintrin.h>
+#define MOX_GLU_LANES         8
+#define MOX_GLU_LESSER(a, b)  ((mox_lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
+#define MOX_GLU_GREATER(a, b) ((mox_lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #else
 #define MOX_GLU_LANES 4
 #endif
@@ -41,6 +49,16 @@ typedef float mox_lanes __attribute__((vector_size(4 * MOX_GLU_LANES)));
 /* The same at any address. (A memcpy goes through two halves and waits for them.) */
 typedef float mox_lanes_anywhere __attribute__((vector_size(4 * MOX_GLU_LANES), aligned(4), may_alias));
 typedef int32_t mox_lane_ints __attribute__((vector_size(4 * MOX_GLU_LANES)));
+#endif
+
+/* Registers that the long functions take at once: a chain of 30 dependent operations fills the scheduler long before it
+ * fills the arithmetic units, so the steps of all stand side by side. */
+#ifndef MOX_GLU_PACK
+#if defined(__AVX512F__)
+#define MOX_GLU_PACK 4
+#else
+#define MOX_GLU_PACK 2
+#endif
 #endif
 
 /* ---- functions ----------------------------------------------------------------------------------- */
@@ -57,15 +75,26 @@ MOX_GLU_INLINE mox_lanes mox_lane_where(mox_lane_ints mask, mox_lanes yes, mox_l
     return (mox_lanes)((mask & (mox_lane_ints)yes) | (~mask & (mox_lane_ints)no));
 }
 
+#ifndef MOX_GLU_LESSER
+#define MOX_GLU_LESSER(a, b)  mox_lane_where((a) < (b), a, b)
+#define MOX_GLU_GREATER(a, b) mox_lane_where((a) > (b), a, b)
+#endif
+
 MOX_GLU_INLINE mox_lanes mox_lane_at_most(mox_lanes x, float limit)
 {
-    return mox_lane_where(x > limit, mox_lane_all(limit), x);
+    const mox_lanes limits = mox_lane_all(limit);
+    return MOX_GLU_LESSER(limits, x);
+}
+
+MOX_GLU_INLINE mox_lanes mox_lane_at_least(mox_lanes x, float limit)
+{
+    const mox_lanes limits = mox_lane_all(limit);
+    return MOX_GLU_GREATER(limits, x);
 }
 
 MOX_GLU_INLINE mox_lanes mox_lane_within(mox_lanes x, float limit)
 {
-    const mox_lanes high = mox_lane_at_most(x, limit);
-    return mox_lane_where(high < -limit, mox_lane_all(-limit), high);
+    return mox_lane_at_least(mox_lane_at_most(x, limit), -limit);
 }
 
 MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
@@ -73,26 +102,33 @@ MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
     return (mox_lanes)((mox_lane_ints)x & 0x7fffffff);
 }
 
-/* A chain of 30 dependent operations fills the scheduler long before it fills the arithmetic units, so the long
- * functions take several registers at once and the steps of all stand side by side. */
-#ifndef MOX_GLU_PACK
-#define MOX_GLU_PACK 2
-#endif
 typedef struct mox_lane_pack {
     mox_lanes v[MOX_GLU_PACK];
 } mox_lane_pack;
 
+/* Adding it rounds to an integer, which is then in the low 9 bits. NaN makes harmless ones of them. */
+#define MOX_GLU_UNITS 0x1.8p23f
+
+/* x 2^n of n + UNITS. */
+MOX_GLU_INLINE mox_lanes mox_lane_times_power(mox_lanes x, mox_lanes sum)
+{
+#ifdef MOX_GLU_SCALED
+    return MOX_GLU_SCALED(x, sum - MOX_GLU_UNITS);
+#else
+    const mox_lane_ints n = (((mox_lane_ints)sum & 0x1ff) ^ 0x100) - 0x100, half = n >> 1;
+    const mox_lane_ints first = (half + 127) << 23, second = (n - half + 127) << 23;
+    return x * (mox_lanes)first * (mox_lanes)second;
+#endif
+}
+
 MOX_GLU_INLINE mox_lane_pack mox_lane_exp(mox_lane_pack x)
 {
-    /* Beyond these the result is infinity, or rounds to zero. */
-    const mox_lanes least = mox_lane_all(-104.0f), units = mox_lane_all(0x1.8p23f);
-    mox_lane_pack r, power, tail;
-    mox_lane_ints n[MOX_GLU_PACK];
+    mox_lane_pack sum, r, power, tail;
     for (int i = 0; i < MOX_GLU_PACK; i++) {
-        const mox_lanes high = mox_lane_at_most(x.v[i], 100.0f), at = mox_lane_where(high < least, least, high);
-        /* Adding 1.5 * 2^23 rounds to an integer, which is then in the low 9 bits. NaN makes harmless ones of them. */
-        const mox_lanes sum = at * 1.44269504f + units, whole = sum - units;
-        n[i] = (((mox_lane_ints)sum & 0x1ff) ^ 0x100) - 0x100;
+        /* Beyond these the result is infinity, or rounds to zero. */
+        const mox_lanes at = mox_lane_at_least(mox_lane_at_most(x.v[i], 100.0f), -104.0f);
+        sum.v[i] = at * 1.44269504f + MOX_GLU_UNITS;
+        const mox_lanes whole = sum.v[i] - MOX_GLU_UNITS;
         /* ln 2 in two parts; the first has 9 bits, so its product with n is exact. */
         r.v[i] = (at - whole * 0x1.63p-1f) + whole * 0x1.bd0106p-13f;
         tail.v[i] = mox_lane_all(0.00139413234f);
@@ -101,11 +137,9 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_exp(mox_lane_pack x)
     for (int c = 0; c < 4; c++)
         for (int i = 0; i < MOX_GLU_PACK; i++)
             tail.v[i] = coefficients[c] + r.v[i] * tail.v[i];
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        power.v[i] = 1.0f + (r.v[i] + r.v[i] * r.v[i] * tail.v[i]);
     for (int i = 0; i < MOX_GLU_PACK; i++) {
-        const mox_lane_ints half = n[i] >> 1, first = (half + 127) << 23, second = (n[i] - half + 127) << 23;
-        power.v[i] = power.v[i] * (mox_lanes)first * (mox_lanes)second;
+        power.v[i] = 1.0f + (r.v[i] + r.v[i] * r.v[i] * tail.v[i]);
+        power.v[i] = mox_lane_times_power(power.v[i], sum.v[i]);
     }
     return power;
 }
@@ -181,7 +215,7 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_scaled(mox_lane_pack a, float factor)
 MOX_GLU_INLINE mox_lane_pack mox_lane_relu(mox_lane_pack g)
 {
     for (int i = 0; i < MOX_GLU_PACK; i++)
-        g.v[i] = mox_lane_where(g.v[i] < 0.0f, mox_lane_all(0.0f), g.v[i]);
+        g.v[i] = mox_lane_at_least(g.v[i], 0.0f);
     return g;
 }
 
