@@ -6,14 +6,14 @@
 
 #include "base/cpu_features.h"
 
-const mox_act_loops mox_act_loops_any = { mox_act_amax_of, mox_act_codes_of, mox_act_values_of };
+const mox_act_loops mox_act_loops_any = { mox_act_amax_of, mox_act_row_of, mox_act_values_of };
 
 const mox_act_loops *mox_act_loops_best(void)
 {
     const mox_isa allowed = mox_cpu()->allowed;
-    if (allowed >= MOX_ISA_AVX512 && mox_act_loops_avx512.codes != NULL)
+    if (allowed >= MOX_ISA_AVX512 && mox_act_loops_avx512.row != NULL)
         return &mox_act_loops_avx512;
-    if (allowed >= MOX_ISA_AVX2 && mox_act_loops_avx2.codes != NULL)
+    if (allowed >= MOX_ISA_AVX2 && mox_act_loops_avx2.row != NULL)
         return &mox_act_loops_avx2;
     return &mox_act_loops_any;
 }

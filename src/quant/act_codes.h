@@ -2,8 +2,8 @@
  *
  * act_codes.h - the loops over the numbers of a group, for compilers to make vectors of.
  *
- *     x [count] -> largest magnitude            (act_rules.h makes a step of it)
- *     x [count], step -> codes [count]
+ *     x [count] -> largest magnitude
+ *     x [cols]  -> codes [cols], scales [groups]      (act_rules.h makes a step of a group's largest magnitude)
  *     codes [count] -> what they stand for, scales left out
  *
  * act_codes.c, _avx2.c and _avx512.c compile the same lines for their instructions; no operation of act_rules.h is
@@ -15,12 +15,20 @@
 #include "format/format.h"
 #include "quant/act_rules.h"
 
+/* What the groups of a row have in common. */
+typedef struct mox_act_groups {
+    mox_act_rule rule;
+    mox_act_input input; /* amax: of no group yet */
+    bool whole;          /* the scale is that of more than the row: no group's amax is asked for */
+    moxie_dtype element; /* one that act_quant.c's list has */
+    int32_t rounding;    /* of I8 */
+    int64_t cols, group; /* columns of a row, of a group */
+} mox_act_groups;
+
 typedef struct mox_act_loops {
     /* mox_act_larger() over x, then mox_act_finite(). */
     float (*amax)(const float *x, int64_t count);
-    /* `rounding` is for I8. `element` is one that act_quant.c's list has. */
-    void (*codes)(moxie_dtype element, int32_t rounding, mox_act_step step, const float *x, int64_t count,
-                  uint8_t *codes);
+    void (*row)(const mox_act_groups *groups, const float *x, uint8_t *codes, float *scales);
     void (*values)(moxie_dtype element, const uint8_t *codes, int64_t count, float *values);
 } mox_act_loops;
 
@@ -30,7 +38,7 @@ extern const mox_act_loops mox_act_loops_any, mox_act_loops_avx2, mox_act_loops_
 const mox_act_loops *mox_act_loops_best(void);
 
 /* Magnitudes order as their bits do, NaN above infinity. */
-static inline float mox_act_amax_of(const float *x, int64_t count)
+static inline __attribute__((always_inline)) float mox_act_amax_of(const float *x, int64_t count)
 {
     int32_t most = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -61,10 +69,10 @@ static inline __attribute__((always_inline)) void mox_act_encode_any(uint32_t (*
         mox_act_encode(encode, false, limit, step.by, x, count, codes);
 }
 
-static inline void mox_act_codes_of(moxie_dtype element, int32_t rounding, mox_act_step step, const float *x,
-                                    int64_t count, uint8_t *codes)
+static inline __attribute__((always_inline)) void mox_act_codes_of(moxie_dtype element, int32_t rounding, float limit,
+                                                                   mox_act_step step, const float *x, int64_t count,
+                                                                   uint8_t *codes)
 {
-    const float limit = mox_format_of(element)->max;
     switch (element) {
     case MOXIE_F8_E4M3: mox_act_encode_any(mox_f8_e4m3_encode, limit, step, x, count, codes); break;
     case MOXIE_F8_E5M2: mox_act_encode_any(mox_f8_e5m2_encode, limit, step, x, count, codes); break;
@@ -76,6 +84,57 @@ static inline void mox_act_codes_of(moxie_dtype element, int32_t rounding, mox_a
             mox_act_encode_any(mox_i8_encode, INFINITY, step, x, count, codes);
         for (int64_t i = 0; rounding != MOXIE_ROUND_EVEN && i < count; i++)
             codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), rounding);
+    }
+}
+
+/* Groups that are taken together. */
+enum { MOX_ACT_CHUNK = 64 };
+
+/* From amax [count] to scales and what divides or multiplies the numbers of a group; returns which of the two. */
+static inline __attribute__((always_inline)) bool mox_act_steps(mox_act_rule rule, const mox_act_input *of,
+                                                                const float *restrict amax, int64_t count,
+                                                                float *restrict scales, float *restrict by)
+{
+    bool divide = false;
+    for (int64_t g = 0; g < count; g++) {
+        mox_act_input input = *of;
+        input.amax = amax[g];
+        const mox_act_step step = mox_act_step_of(rule, &input);
+        scales[g] = step.scale;
+        by[g] = step.by;
+        divide = step.divide;
+    }
+    return divide;
+}
+
+/* A chunk of groups, one loop after the other: what many short groups take one by one is mostly waiting. `rule` and
+ * `element` may be constants. */
+static inline __attribute__((always_inline)) void mox_act_chunk_of(const mox_act_groups *groups, mox_act_rule rule,
+                                                                   moxie_dtype element, const float *x, int64_t cols,
+                                                                   uint8_t *codes, float *scales)
+{
+    const int64_t group = groups->group, count = (cols + group - 1) / group;
+    float amax[MOX_ACT_CHUNK] = { 0 }, by[MOX_ACT_CHUNK];
+    for (int64_t g = 0; g < count && !groups->whole; g++)
+        amax[g] = mox_act_amax_of(x + g * group, (g + 1) * group <= cols ? group : cols - g * group);
+    mox_act_step step = { .divide = mox_act_steps(rule, &groups->input, amax, count, scales, by) };
+    for (int64_t g = 0; g < count; g++) {
+        const int64_t at = g * group;
+        step.by = by[g];
+        mox_act_codes_of(element, groups->rounding, groups->input.largest, step, x + at,
+                         at + group <= cols ? group : cols - at, codes + at);
+    }
+}
+
+static inline void mox_act_row_of(const mox_act_groups *groups, const float *x, uint8_t *codes, float *scales)
+{
+    const int64_t chunk = groups->group * MOX_ACT_CHUNK;
+    for (int64_t k = 0; k < groups->cols; k += chunk, scales += MOX_ACT_CHUNK) {
+        const int64_t left = groups->cols - k, cols = left < chunk ? left : chunk;
+        if (groups->rule == MOX_ACT_NVFP4_GROUP)
+            mox_act_chunk_of(groups, MOX_ACT_NVFP4_GROUP, MOXIE_F4_E2M1, x + k, cols, codes + k, scales);
+        else
+            mox_act_chunk_of(groups, groups->rule, groups->element, x + k, cols, codes + k, scales);
     }
 }
 

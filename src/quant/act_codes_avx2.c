@@ -5,7 +5,7 @@
 #include "quant/act_codes.h"
 
 #ifdef __AVX2__
-const mox_act_loops mox_act_loops_avx2 = { mox_act_amax_of, mox_act_codes_of, mox_act_values_of };
+const mox_act_loops mox_act_loops_avx2 = { mox_act_amax_of, mox_act_row_of, mox_act_values_of };
 #else
 const mox_act_loops mox_act_loops_avx2 = { NULL, NULL, NULL };
 #endif

@@ -30,24 +30,6 @@ float mox_amax(const float *x, int64_t count)
     return mox_act_loops_best()->amax(x, count);
 }
 
-/* One group: codes [count]; returns the scale. */
-static float quantize_group(mox_act_rule rule, const mox_act_quantizer *quantizer, const float *x, int64_t count,
-                            uint8_t *codes)
-{
-    const moxie_quant *quant = quantizer->quant;
-    const mox_format *element = mox_format_of(quant->element);
-    const bool whole = granularity_of(quant) == PER_TENSOR;
-    const mox_act_input input = { .scale_rule = quant->rule,
-                                  .global = quant->global,
-                                  .largest = element->max,
-                                  .given = quantizer->given,
-                                  .batch_amax = quantizer->amax,
-                                  .amax = whole ? 0 : mox_amax(x, count) };
-    const mox_act_step step = mox_act_step_of(rule, &input);
-    mox_act_loops_best()->codes(quant->element, quant->rounding, step, x, count, codes);
-    return step.scale;
-}
-
 /* ---- the list ---------------------------------------------------------------------------------------- */
 
 #define BIT(i)       (1u << (i))
@@ -134,11 +116,18 @@ int64_t mox_act_group_cols(const moxie_quant *quant, int64_t cols)
 void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64_t cols, uint8_t *codes, float *scales)
 {
     const moxie_quant *quant = quantizer->quant;
-    const quantizer_row *row = find_row(quant);
-    const int64_t step = mox_act_group_cols(quant, cols);
-    for (int64_t k = 0; k < cols; k += step) {
-        scales[k / step] = quantize_group(row->rule, quantizer, x + k, mox_min_i64(step, cols - k), codes + k);
-    }
+    const mox_act_groups groups = { .rule = find_row(quant)->rule,
+                                    .input = { .scale_rule = quant->rule,
+                                               .global = quant->global,
+                                               .largest = mox_format_of(quant->element)->max,
+                                               .given = quantizer->given,
+                                               .batch_amax = quantizer->amax },
+                                    .whole = granularity_of(quant) == PER_TENSOR,
+                                    .element = quant->element,
+                                    .rounding = quant->rounding,
+                                    .cols = cols,
+                                    .group = mox_act_group_cols(quant, cols) };
+    mox_act_loops_best()->row(&groups, x, codes, scales);
 }
 
 void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_t cols, float *values)

@@ -19,21 +19,21 @@ static float float_of(uint16_t half)
     return value;
 }
 
-/* `count` values, then zeros up to the end of the run. */
+/* `count` values, then zeros up to the end of the run. One loop a kind, so that each becomes vectors. */
 static void put_run(mox_operand_kind kind, void *at, const float *values, int64_t count, int64_t run)
 {
     float *f32 = at;
     uint16_t *bf16 = at;
     int8_t *i8 = at;
-    for (int64_t k = 0; k < run; k++) {
-        const float value = k < count ? values[k] : 0.0f;
-        if (kind == MOX_OPERAND_F32)
-            f32[k] = value;
-        else if (kind == MOX_OPERAND_BF16)
-            bf16[k] = bf16_of(value);
-        else
-            i8[k] = (int8_t)value;
-    }
+    const int64_t bytes = kind == MOX_OPERAND_F32 ? 4 : kind == MOX_OPERAND_BF16 ? 2 : 1;
+    if (kind == MOX_OPERAND_F32)
+        memcpy(f32, values, (size_t)count * sizeof *f32);
+    for (int64_t k = 0; kind == MOX_OPERAND_BF16 && k < count; k++)
+        bf16[k] = bf16_of(values[k]);
+    for (int64_t k = 0; kind == MOX_OPERAND_I8 && k < count; k++)
+        i8[k] = (int8_t)values[k];
+    if (count < run)
+        memset((uint8_t *)at + count * bytes, 0, (size_t)((run - count) * bytes));
 }
 
 void mox_operand_put(mox_operand_kind kind, void *data, int64_t rows, int64_t cols, int64_t row, const float *values)

@@ -84,8 +84,12 @@ static void store(const mox_fused_side *side, const mox_fused_item *item, int64_
     const bool plain = mox_quant_is_none(&next->act);
     for (int64_t r = 0; r < rows; r++) {
         float *from = values + r * MOX_PANEL_ROWS;
-        if (side->act != NULL)
-            memcpy(side->act + (item->first + row + r) * next->cols + column, from, (size_t)count * sizeof *from);
+        float *act = side->act != NULL ? side->act + (item->first + row + r) * next->cols + column : NULL;
+        /* A constant size, because a call would cost as much as the copy. */
+        if (act != NULL && count == MOX_PANEL_ROWS)
+            memcpy(act, from, MOX_PANEL_ROWS * sizeof *from);
+        else if (act != NULL)
+            memcpy(act, from, (size_t)count * sizeof *from);
         if (!plain)
             continue;
         /* What lies beyond the last column of the operand is read as zeros. */
