@@ -115,6 +115,7 @@ typedef struct mox_amx_job {
     mox_amx_way way;
     bool kept;     /* all lines are decoded before the product begins */
     float *buffer; /* [BLOCK / 32][4][16][16] */
+    float *owed;   /* [4][16][16] (amx_square.h) */
     float *c;      /* [rows][32] */
     mox_amx_digits digits;
     mox_amx_raised raised;

@@ -31,6 +31,7 @@ static uint64_t lay_out(mox_amx_folding fold, int64_t steps, int64_t groups, uin
 {
     uint64_t at = 0;
     j->buffer = carve(base, &at, MOX_PANEL_BLOCK / 32 * 4 * MOX_AMX_TILE * sizeof(float));
+    j->owed = carve(base, &at, 4 * MOX_AMX_TILE * sizeof(float));
     for (int p = 0; p < 2; p++) {
         space[p].scale = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
         space[p].codes = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS);

@@ -127,36 +127,6 @@ typedef struct mox_amx_turn {
     int64_t first, last, slot, segment, lead, until;
 } mox_amx_turn;
 
-/* Lines go around in `slots` places. */
-MOX_KERNEL_INLINE int64_t mox_amx_slot(const mox_amx_job *part, int64_t slot)
-{
-    return slot >= part->slots ? slot - part->slots : slot;
-}
-
-/* Steps [s, last) of a turn into C; `slot` is that of step s. Returns that of step `last`. */
-MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *part,
-                                               const uint8_t *a, const mox_amx_pass *pass, const mox_amx_turn *turn,
-                                               int64_t slot, int64_t s, int64_t last)
-{
-    mox_amx_tiles t = { .a0 = a + (pass->row * part->steps + s * pass->high) * 64 };
-    t.a1 = a + ((pass->row + pass->high) * part->steps + s * pass->low) * 64;
-    const int64_t lead = turn->lead, decoding = decode ? mox_min_i64(last, turn->until - lead) : s;
-    int64_t ahead = mox_amx_slot(part, slot + lead);
-    for (; s < last; s++, t.a0 += pass->high * 64, t.a1 += pass->low * 64) {
-        for (int p = 0; p < 2; p++) {
-            t.b[p] = part->panel[p].lines + slot * MOX_AMX_LINES;
-            t.to[p] = part->panel[p].lines + ahead * MOX_AMX_LINES;
-        }
-        if (s < decoding)
-            mox_amx_square_step(f, R, decode, part, t, s + lead);
-        else
-            mox_amx_square_step(f, R, false, part, t, 0);
-        slot = mox_amx_slot(part, slot + 1);
-        ahead = mox_amx_slot(part, ahead + 1);
-    }
-    return slot;
-}
-
 /* Rows of a C tile to the sums in c. `first`: there are none yet. */
 MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, bool first, const mox_amx_job *j, int p, int64_t row, int64_t rows,
                                           const float *tile, mox_amx_end end)
@@ -181,14 +151,70 @@ MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t r
         mox_amx_square_add(false, segment == 0, j, p, row, rows, tile, end);
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_store(const mox_amx_pass *pass)
+/* A segment's C tiles, stored: each is added to c after a step of the products that follow, so that these need not wait
+ * for it. */
+typedef struct mox_amx_owed {
+    int64_t row, high, low, segment;
+    int tile; /* the next one; 4: none */
+} mox_amx_owed;
+
+MOX_KERNEL_INLINE void mox_amx_square_pay(const mox_amx_job *j, mox_amx_owed *owed)
+{
+    const int tile = owed->tile++, p = tile % 2;
+    if (p < j->panels && tile < 2)
+        mox_amx_square_end(j, p, owed->row, owed->high, j->owed + tile * MOX_AMX_TILE, owed->segment);
+    else if (p < j->panels)
+        mox_amx_square_end(j, p, owed->row + owed->high, owed->low, j->owed + tile * MOX_AMX_TILE, owed->segment);
+}
+
+MOX_KERNEL_INLINE void mox_amx_square_pay_all(const mox_amx_job *j, mox_amx_owed *owed)
+{
+    while (owed->tile < 4)
+        mox_amx_square_pay(j, owed);
+}
+
+/* Lines go around in `slots` places. */
+MOX_KERNEL_INLINE int64_t mox_amx_slot(const mox_amx_job *part, int64_t slot)
+{
+    return slot >= part->slots ? slot - part->slots : slot;
+}
+
+/* Steps [s, last) of a turn into C; `slot` is that of step s. Returns that of step `last`. */
+MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_form f, int R, bool decode, const mox_amx_job *j,
+                                               const mox_amx_job *part, const mox_amx_pass *pass,
+                                               const mox_amx_turn *turn, mox_amx_owed *owed, int64_t slot, int64_t s,
+                                               int64_t last)
+{
+    const uint8_t *a = j->a;
+    mox_amx_tiles t = { .a0 = a + (pass->row * part->steps + s * pass->high) * 64 };
+    t.a1 = a + ((pass->row + pass->high) * part->steps + s * pass->low) * 64;
+    const int64_t lead = turn->lead, decoding = decode ? mox_min_i64(last, turn->until - lead) : s;
+    int64_t ahead = mox_amx_slot(part, slot + lead);
+    for (; s < last; s++, t.a0 += pass->high * 64, t.a1 += pass->low * 64) {
+        for (int p = 0; p < 2; p++) {
+            t.b[p] = part->panel[p].lines + slot * MOX_AMX_LINES;
+            t.to[p] = part->panel[p].lines + ahead * MOX_AMX_LINES;
+        }
+        if (s < decoding)
+            mox_amx_square_step(f, R, decode, part, t, s + lead);
+        else
+            mox_amx_square_step(f, R, false, part, t, 0);
+        if (owed->tile < 4)
+            mox_amx_square_pay(j, owed);
+        slot = mox_amx_slot(part, slot + 1);
+        ahead = mox_amx_slot(part, ahead + 1);
+    }
+    return slot;
+}
+
+MOX_KERNEL_INLINE void mox_amx_square_store(const mox_amx_pass *pass, float *to)
 {
     MOX_FENCE();
-    MOX_TILE_STORE(0, pass->buffer);
-    MOX_TILE_STORE(1, pass->buffer + MOX_AMX_TILE);
+    MOX_TILE_STORE(0, to);
+    MOX_TILE_STORE(1, to + MOX_AMX_TILE);
     if (pass->low > 0) {
-        MOX_TILE_STORE(2, pass->buffer + 2 * MOX_AMX_TILE);
-        MOX_TILE_STORE(3, pass->buffer + 3 * MOX_AMX_TILE);
+        MOX_TILE_STORE(2, to + 2 * MOX_AMX_TILE);
+        MOX_TILE_STORE(3, to + 3 * MOX_AMX_TILE);
     }
     MOX_FENCE();
 }
@@ -205,29 +231,28 @@ MOX_KERNEL_INLINE void mox_amx_square_load(const mox_amx_pass *pass)
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, const mox_amx_pass *pass, int64_t segment)
+MOX_KERNEL_INLINE void mox_amx_square_drain(const mox_amx_job *j, const mox_amx_pass *pass, int64_t segment,
+                                            mox_amx_owed *owed)
 {
-    mox_amx_square_store(pass);
-    for (int p = 0; p < j->panels; p++) {
-        mox_amx_square_end(j, p, pass->row, pass->high, pass->buffer + p * MOX_AMX_TILE, segment);
-        mox_amx_square_end(j, p, pass->row + pass->high, pass->low, pass->buffer + (2 + p) * MOX_AMX_TILE, segment);
-    }
+    mox_amx_square_pay_all(j, owed);
+    mox_amx_square_store(pass, j->owed);
+    *owed = (mox_amx_owed) { pass->row, pass->high, pass->low, segment, 0 };
 }
 
 /* One turn. False when it ends amid a segment, whose sums C holds. */
 MOX_KERNEL_INLINE bool mox_amx_square_turn(mox_amx_form f, bool decode, const mox_amx_job *j, const mox_amx_job *part,
-                                           const mox_amx_pass *pass, const mox_amx_turn *turn)
+                                           const mox_amx_pass *pass, const mox_amx_turn *turn, mox_amx_owed *owed)
 {
     int64_t s = turn->first, slot = turn->slot;
     for (int64_t segment = turn->segment; s < turn->last; segment++) {
         const int64_t end = mox_min_i64((segment + 1) * j->segment_steps, j->steps), to = mox_min_i64(end, turn->last);
         if (pass->low > 0)
-            slot = mox_amx_square_steps(f, 2, decode, part, j->a, pass, turn, slot, s, to);
+            slot = mox_amx_square_steps(f, 2, decode, j, part, pass, turn, owed, slot, s, to);
         else
-            slot = mox_amx_square_steps(f, 1, decode, part, j->a, pass, turn, slot, s, to);
+            slot = mox_amx_square_steps(f, 1, decode, j, part, pass, turn, owed, slot, s, to);
         if (to < end)
             return false;
-        mox_amx_square_drain(j, pass, segment);
+        mox_amx_square_drain(j, pass, segment, owed);
         s = to;
     }
     return true;
@@ -248,7 +273,7 @@ MOX_KERNEL_INLINE void mox_amx_square_change(const mox_amx_pass *before, bool wa
     if (pass->row == before->row)
         return;
     if (was_open)
-        mox_amx_square_store(before);
+        mox_amx_square_store(before, before->buffer);
     if (open)
         mox_amx_square_load(pass);
 }
@@ -259,6 +284,7 @@ MOX_KERNEL_INLINE void mox_amx_square_blocks(mox_amx_form f, bool decode, const 
     const mox_amx_job part = mox_amx_part_of(j);
     mox_amx_turn turn = { .first = 0 };
     mox_amx_pass pass = { .row = -1 };
+    mox_amx_owed owed = { .tile = 4 };
     for (bool there = true, open = false; turn.first < j->steps; turn.first = turn.last, there = !there) {
         turn.last = mox_min_i64(turn.first + j->block, j->steps);
         while ((turn.segment + 1) * j->segment_steps <= turn.first)
@@ -272,12 +298,13 @@ MOX_KERNEL_INLINE void mox_amx_square_blocks(mox_amx_form f, bool decode, const 
             turn.lead = starts ? MOX_AMX_LEAD : j->block;
             turn.until = starts ? turn.last : j->steps;
             if (decode && (starts || i == passes - 1))
-                open = !mox_amx_square_turn(f, true, j, &part, &pass, &turn);
+                open = !mox_amx_square_turn(f, true, j, &part, &pass, &turn, &owed);
             else
-                open = !mox_amx_square_turn(f, false, j, &part, &pass, &turn);
+                open = !mox_amx_square_turn(f, false, j, &part, &pass, &turn, &owed);
         }
         turn.slot = mox_amx_slot(&part, turn.slot + j->block);
     }
+    mox_amx_square_pay_all(j, &owed);
 }
 
 /* `decode`: lines are made as the product goes, or fetched. The last panel of an odd number is multiplied twice. */
