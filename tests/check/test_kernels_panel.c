@@ -133,11 +133,11 @@ static void class_alone(void **state)
     assert_true(calls > 0);
 }
 
-/* ---- 4 bits times few rows --------------------------------------------------------------------------------- */
+/* ---- weights whose way depends on the activations --------------------------------------------------------- */
 
-/* What a step's activations are. Kernels may multiply integers while sums of 24 bits hold every bit of them; here are
- * steps far from that limit, below it and above it by one bit, such as cannot be integers at all, and such as leave the
- * normal numbers. */
+/* What a step's activations are. Kernels may multiply integers while sums of 24 bits hold every bit of them, and raise
+ * activations by as much as they lower weights while these stay finite; here are steps far from those limits, below
+ * the first and above it by one bit, such as cannot be integers at all, and such as leave the normal numbers. */
 typedef enum step_kind { SMALL, LONG, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
 
 static float edge(test_rng *rng, int64_t k)
@@ -220,6 +220,12 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
     return calls;
 }
 
+static bool depends_on_activations(const test_weight_quant *weight)
+{
+    const moxie_dtype element = weight->quant.element;
+    return mox_dtype_bits(element) == 4 || mox_format_of(element)->kind == MOX_KIND_INTEGER;
+}
+
 static void every_kind_of_step(void **state)
 {
     (void)state;
@@ -229,7 +235,7 @@ static void every_kind_of_step(void **state)
     int64_t calls = 0;
     for (int w = 0; w < test_weight_quant_count; w++)
         for (int kind = SMALL; kind < STEP_KINDS; kind++)
-            if (mox_dtype_bits(test_weight_quants[w].quant.element) == 4)
+            if (depends_on_activations(&test_weight_quants[w]))
                 calls += check_kind(&rng, &test_weight_quants[w], (step_kind)kind);
     print_message("%lld calls\n", (long long)calls);
     if (calls == 0)

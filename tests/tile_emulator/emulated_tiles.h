@@ -5,8 +5,11 @@
  * and BF16. Such a machine then tests every way through those rows, their results bit by bit; not their speed.
  *
  *     LDTILECFG       palette 1, as amx_tiles.h fills it      TILELOADD, TILESTORED, TILEZERO, TILERELEASE
- *     TDPBF16PS       even and odd columns are two chains of multiply-adds from zero, subnormals zero; then C + (even +
- * odd) TDPBSSD         int32 VMULPH          AVX-512 FP16: the product rounded once
+ *     TDPBF16PS       even and odd columns are two chains of multiply-adds from zero, subnormals zero;
+ *                     then C + (even + odd)
+ *     TDPBSSD         int32
+ *     VMULPH          AVX-512 FP16: the product rounded once
+ *     VCVTW2PH        AVX-512 FP16: the integer rounded once
  *
  * Shapes that an instruction would fault on end the program with a sentence. A tile belongs to its thread.
  *
@@ -58,7 +61,21 @@ static inline __m512h emulated_mul_ph(__m512h x, __m512h y)
     const __m256i high = emulated_half(_mm512_extracti64x4_epi64(a, 1), _mm512_extracti64x4_epi64(b, 1));
     return _mm512_castsi512_ph(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
 }
-#define _mm512_mul_ph(a, b) emulated_mul_ph(a, b)
+
+/* Integers of 16 bits are exact in f32. */
+static inline __m256i emulated_half_of(__m256i words)
+{
+    return _mm512_cvtps_ph(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(words)), _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline __m512h emulated_cvtepi16_ph(__m512i words)
+{
+    const __m256i low = emulated_half_of(_mm512_castsi512_si256(words));
+    const __m256i high = emulated_half_of(_mm512_extracti64x4_epi64(words, 1));
+    return _mm512_castsi512_ph(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+}
+#define _mm512_mul_ph(a, b)   emulated_mul_ph(a, b)
+#define _mm512_cvtepi16_ph(a) emulated_cvtepi16_ph(a)
 #endif
 
 #endif

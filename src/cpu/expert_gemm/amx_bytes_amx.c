@@ -7,9 +7,9 @@
 #include "cpu/expert_gemm/amx_multiply.h"
 
 MOX_AMX_FORM(mox_amx_times_pairs, MOXIE_BF16, false, MOX_AMX_DRAINED)
-MOX_AMX_FORM(mox_amx_times_i8, MOXIE_I8, false, MOX_AMX_DRAINED)
+MOX_AMX_FORM(mox_amx_times_i8, MOXIE_I8, false, MOX_AMX_DRAINED_HALF)
 MOX_AMX_FORM(mox_amx_times_i8_zeros, MOXIE_I8, true, MOX_AMX_DRAINED)
-MOX_AMX_FORM(mox_amx_times_u8b128, MOXIE_U8B128, false, MOX_AMX_DRAINED)
+MOX_AMX_FORM(mox_amx_times_u8b128, MOXIE_U8B128, false, MOX_AMX_DRAINED_HALF)
 MOX_AMX_FORM(mox_amx_times_u8b128_zeros, MOXIE_U8B128, true, MOX_AMX_DRAINED)
 
 #endif

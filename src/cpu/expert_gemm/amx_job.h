@@ -38,10 +38,16 @@ typedef enum mox_amx_way { MOX_AMX_WAY_NARROW, MOX_AMX_WAY_TALL, MOX_AMX_WAY_SQU
  */
 typedef enum mox_amx_folding {
     MOX_AMX_DRAINED,
+    MOX_AMX_DRAINED_HALF, /* codes of 8-bit integers become bf16 by way of f16 */
     MOX_AMX_FOLD_E8M0,
     MOX_AMX_FOLD_E4M3,
     MOX_AMX_FOLD_INTS
 } mox_amx_folding;
+
+MOX_KERNEL_INLINE bool mox_amx_is_drained(mox_amx_folding fold)
+{
+    return fold == MOX_AMX_DRAINED || fold == MOX_AMX_DRAINED_HALF;
+}
 
 /* f4_e2m1 times E4M3 is exact in f16 and has at most 6 significant bits, 2^-10 to 2688. Moved to where bf16 has them,
  * its exponent as it is, that is 2^-112 of the value, and zero stays zero. Activations are raised by 2^RAISE for it, if
@@ -54,6 +60,16 @@ enum { MOX_AMX_RAISE = 96 };
 MOX_KERNEL_INLINE bool mox_amx_is_half(mox_amx_folding fold)
 {
     return fold == MOX_AMX_FOLD_E4M3 || fold == MOX_AMX_FOLD_INTS;
+}
+
+/* Integers of 8 bits are 2^8 times their value in f16, so this much makes up for 2^-112, and sums are as they are
+ * without. */
+enum { MOX_AMX_RAISE_BYTES = 104 };
+
+/* Exponents that activations are raised by; 0: they are not. */
+MOX_KERNEL_INLINE int mox_amx_raise_of(mox_amx_folding fold)
+{
+    return mox_amx_is_half(fold) ? MOX_AMX_RAISE : fold == MOX_AMX_DRAINED_HALF ? MOX_AMX_RAISE_BYTES : 0;
 }
 
 /* Formats of one order differ in their tables only; `like` stands for all of them in the code. */
@@ -89,7 +105,7 @@ typedef struct mox_amx_digits {
     mox_amx_found *found;
 } mox_amx_digits;
 
-/* Rows times 2^RAISE, in scratch: as the activations lie. */
+/* Rows times a power of two, in scratch: as the activations lie. */
 typedef enum mox_amx_raising { MOX_AMX_NOT_RAISED, MOX_AMX_RAISED, MOX_AMX_TOO_LARGE } mox_amx_raising;
 typedef struct mox_amx_raised {
     uint8_t *rows;
@@ -127,9 +143,9 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
 /* Of a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
 uint64_t mox_amx_scratch_bytes(mox_amx_folding fold, int64_t steps, int64_t groups);
 
-/* Of folds that are half: exchanges the rows for raised ones. Where some would become infinite, all lines are to be
- * made beforehand, at 2^-16 of their value, for rows as they are. */
-void mox_amx_raise(mox_amx_job *j);
+/* Exchanges the rows for ones that are raised as `fold` has it. Where some would become infinite, all lines are to be
+ * made beforehand, at what they lack then, for rows as they are. */
+void mox_amx_raise(mox_amx_job *j, mox_amx_folding fold);
 
 /* Lines of step s of panel p, its folded scales outside what the fast way can add to exponents. */
 void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_amx_folding fold, int64_t s,

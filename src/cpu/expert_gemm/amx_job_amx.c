@@ -40,7 +40,7 @@ static uint64_t lay_out(mox_amx_folding fold, int64_t steps, int64_t groups, uin
     j->digits.digits = carve(base, &at, (uint64_t)steps * MOX_AMX_DIGITS * MOX_AMX_DIGITS_BYTES);
     j->digits.kinds = carve(base, &at, (uint64_t)steps);
     j->digits.found = carve(base, &at, sizeof *j->digits.found);
-    if (mox_amx_is_half(fold)) {
+    if (mox_amx_raise_of(fold) > 0) {
         j->raised.state = carve(base, &at, sizeof *j->raised.state);
         j->raised.rows = carve(base, &at, (uint64_t)steps * MOX_PANEL_BLOCK * MOX_AMX_LINE);
     }
@@ -160,7 +160,7 @@ static void open_stream(mox_amx_stream *out, mox_amx_folding fold, const mox_pan
     out->zero = m->zero_at != 0 ? codes + m->zero_at : NULL;
     out->scale = space->scale;
     mox_scales_fill(out->end, MOX_PANEL_ROWS, fold == MOX_AMX_FOLD_E4M3 ? MOX_AMX_HALF_END : 1.0f);
-    if (fold == MOX_AMX_DRAINED || fold == MOX_AMX_FOLD_INTS) {
+    if (mox_amx_is_drained(fold) || fold == MOX_AMX_FOLD_INTS) {
         mox_panel_scales(m, weight->scale, panel, space->scale);
         if (fold == MOX_AMX_FOLD_INTS)
             halve_scales(space->scale, m->groups, out);
@@ -186,7 +186,7 @@ static __m512i halves_of(moxie_dtype element, mox_amx_folding fold)
 static mox_amx_way way_of(mox_amx_folding fold, const mox_amx_job *j)
 {
     const bool one = j->segments == 1, large = j->segment_steps >= MOX_AMX_SQUARE_STEPS;
-    const bool folded = fold != MOX_AMX_DRAINED && j->a_scales == NULL;
+    const bool folded = !mox_amx_is_drained(fold) && j->a_scales == NULL;
     if (folded || one || (large && j->rows > MOX_AMX_NARROW))
         return MOX_AMX_WAY_SQUARE;
     return j->rows <= MOX_AMX_NARROW ? MOX_AMX_WAY_NARROW : MOX_AMX_WAY_TALL;
@@ -222,25 +222,25 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
                          .groups = m->groups,
                          .step_bytes = (int64_t)m->step_bytes,
                          .scale_lines = (int64_t)(m->panel_bytes - m->scale_at) / 64,
-                         .scaled = fold == MOX_AMX_DRAINED && m->scale_lanes > 0 };
+                         .scaled = mox_amx_is_drained(fold) && m->scale_lanes > 0 };
     lay_out(fold, m->steps, m->groups, scratch, j, space);
     j->c = c;
     j->group_steps = steps_of(m->group_cols, m->steps);
     j->group_inverse = ((UINT64_C(1) << 40) + (uint64_t)j->group_steps - 1) / (uint64_t)j->group_steps;
     j->act_steps = a->scales != NULL ? steps_of(a->group_cols, m->steps) : m->steps;
-    j->segment_steps = fold == MOX_AMX_DRAINED ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
+    j->segment_steps = mox_amx_is_drained(fold) ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
     j->segments = mox_ceil_div(m->steps, j->segment_steps);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j->tables);
     for (int p = 0; p < panels; p++)
         open_stream(&j->panel[p], fold, m, weight, panel + p, panels, &space[p]);
     const bool direct = weight->element == MOXIE_BF16;
     j->way = way_of(fold, j);
-    j->kept = fold != MOX_AMX_DRAINED && (j->panel[0].wide || (panels == 2 && j->panel[1].wide));
+    j->kept = !mox_amx_is_drained(fold) && (j->panel[0].wide || (panels == 2 && j->panel[1].wide));
     if (mox_amx_is_half(fold))
         j->halves = halves_of(weight->element, fold);
     if (fold == MOX_AMX_FOLD_E8M0 && !j->kept && mox_pairs_order(weight->element) == MOX_PANEL_NIBBLES)
         j->tables.t[0] = raised_table(j->tables.t[0]);
-    if (mox_amx_is_half(fold) && !a->again)
+    if (mox_amx_raise_of(fold) > 0 && !a->again)
         *j->raised.state = MOX_AMX_NOT_RAISED;
     place_lines(j, direct);
     for (int p = 0; direct && p < panels; p++)
@@ -249,13 +249,13 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matri
         j->panel[1] = j->panel[0];
 }
 
-/* Numbers times 2^RAISE; subnormal ones as zero, as tiles take them. False when one of them does not stay finite. */
-static bool raise_line(const uint8_t *from, uint8_t *to)
+/* Numbers times 2^raise; subnormal ones as zero, as tiles take them. False when one of them does not stay finite. */
+static bool raise_line(int raise, const uint8_t *from, uint8_t *to)
 {
-    const __m512i exponent = _mm512_set1_epi16(0x7f80), lost = _mm512_set1_epi16((short)((255 - MOX_AMX_RAISE) << 7));
+    const __m512i exponent = _mm512_set1_epi16(0x7f80), lost = _mm512_set1_epi16((short)((255 - raise) << 7));
     const __m512i x = _mm512_load_si512(from), of_x = _mm512_and_si512(x, exponent);
     const __mmask32 normal = _mm512_test_epi16_mask(x, exponent), special = _mm512_cmpeq_epi16_mask(of_x, exponent);
-    const __m512i raised = _mm512_add_epi16(x, _mm512_set1_epi16(MOX_AMX_RAISE << 7));
+    const __m512i raised = _mm512_add_epi16(x, _mm512_set1_epi16((short)(raise << 7)));
     const __m512i kept = _mm512_mask_mov_epi16(raised, special, x);
     /* Zeros keep their sign. */
     _mm512_store_si512(to,
@@ -263,12 +263,12 @@ static bool raise_line(const uint8_t *from, uint8_t *to)
     return (_mm512_cmpge_epu16_mask(of_x, lost) & ~special) == 0;
 }
 
-void mox_amx_raise(mox_amx_job *j)
+void mox_amx_raise(mox_amx_job *j, mox_amx_folding fold)
 {
     if (*j->raised.state == MOX_AMX_NOT_RAISED) {
         bool fit = true;
         for (int64_t i = 0; i < j->rows * j->steps; i++)
-            fit &= raise_line(j->a + i * MOX_AMX_LINE, j->raised.rows + i * MOX_AMX_LINE);
+            fit &= raise_line(mox_amx_raise_of(fold), j->a + i * MOX_AMX_LINE, j->raised.rows + i * MOX_AMX_LINE);
         *j->raised.state = fit ? MOX_AMX_RAISED : MOX_AMX_TOO_LARGE;
     }
     j->kept = *j->raised.state == MOX_AMX_TOO_LARGE;

@@ -85,6 +85,30 @@ MOX_KERNEL_INLINE void mox_amx_halved_quarter(bool round, __m512i halves, const 
     }
 }
 
+/* Shuffles bytes 2 pair and 2 pair + 1 of each lane to the upper bytes of its words. */
+MOX_KERNEL_INLINE __m512i mox_amx_upper_bytes(int pair)
+{
+    const int first = 0x01800080 + pair * 0x02000200;
+    return _mm512_broadcast_i32x4(
+        _mm_add_epi32(_mm_set1_epi32(first), _mm_set_epi32(0x0c000c00, 0x08000800, 0x04000400, 0)));
+}
+
+/* Four lines of 8-bit integers at 2^-104 of the value: 2^8 times it is a word, then f16, then moved like the above. */
+MOX_KERNEL_INLINE void mox_amx_bytes_quarter(moxie_dtype like, const uint8_t *codes, __m512i pairs[4])
+{
+    const __m512i sign_and_rest = _mm512_set1_epi16((short)0x8fff);
+    for (int i = 0; i < 2; i++) {
+        __m512i bytes = _mm512_loadu_si512(codes + 64 * i);
+        if (like == MOXIE_U8B128)
+            bytes = _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
+        for (int pair = 0; pair < 2; pair++) {
+            const __m512i words = _mm512_shuffle_epi8(bytes, mox_amx_upper_bytes(pair));
+            const __m512i half = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
+            pairs[2 * i + pair] = _mm512_and_si512(_mm512_srai_epi16(half, 3), sign_and_rest);
+        }
+    }
+}
+
 /* s / group_steps, for up to 2^20 steps: a division would cost as much as a tile product. */
 MOX_KERNEL_INLINE int64_t mox_amx_group_of(const mox_amx_job *j, int64_t s)
 {
@@ -101,7 +125,7 @@ MOX_KERNEL_INLINE __m512i mox_amx_zeros_of(mox_amx_form f, const mox_amx_job *j,
 MOX_KERNEL_INLINE __m512i mox_amx_folded_scale(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from,
                                                int64_t s, int q)
 {
-    if (f.fold == MOX_AMX_DRAINED)
+    if (mox_amx_is_drained(f.fold))
         return _mm512_setzero_si512();
     if (f.fold == MOX_AMX_FOLD_E4M3)
         return mox_amx_half_scales(from->folded + (2 * s + q / 2) * MOX_PANEL_ROWS);
@@ -132,6 +156,8 @@ MOX_KERNEL_INLINE void mox_amx_decode_quarter(mox_amx_form f, const mox_amx_job 
     __m512i pairs[4];
     if (mox_amx_is_half(f.fold))
         mox_amx_halved_quarter(f.fold == MOX_AMX_FOLD_INTS, j->halves, feed->codes + q * 64, feed->scale, pairs);
+    else if (f.fold == MOX_AMX_DRAINED_HALF)
+        mox_amx_bytes_quarter(f.like, feed->codes + q * 128, pairs);
     else
         mox_pairs_quarter(f.like, f.zeros, &j->tables, feed->codes, q, feed->zero, pairs);
     for (int i = 0; i < 4; i++) {

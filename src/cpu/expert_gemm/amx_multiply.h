@@ -51,9 +51,11 @@ MOX_KERNEL_INLINE void mox_amx_all_tall(mox_amx_form f, const mox_amx_job *j)
     }
 }
 
-/* Lines of all steps, for where they cannot be made as the product goes. */
+/* Lines of all steps, for where they cannot be made as the product goes, or for rows that could not be raised. */
 MOX_KERNEL_INLINE void mox_amx_decode_all(mox_amx_form f, const mox_amx_job *j)
 {
+    if (f.fold == MOX_AMX_DRAINED_HALF)
+        f.fold = MOX_AMX_DRAINED;
     for (int p = 0; p < j->panels; p++)
         for (int64_t s = 0; s < j->steps; s++) {
             if (f.fold != MOX_AMX_DRAINED)
@@ -86,7 +88,7 @@ MOX_KERNEL_INLINE bool mox_amx_multiply_folded(mox_amx_form f, const mox_panel_m
     mox_amx_job j;
     mox_amx_prepare(&j, f.fold, m, weight, panel, panels, a, c, scratch);
     if (!j.kept)
-        mox_amx_raise(&j);
+        mox_amx_raise(&j, f.fold);
     if (j.kept)
         return false;
     const unsigned mxcsr = _mm_getcsr();
@@ -107,8 +109,8 @@ MOX_KERNEL_INLINE void mox_amx_multiply(mox_amx_form f, bool digits, const mox_p
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
     if (!digits || !mox_amx_times_digits(f, &j, a, weight)) {
-        if (f.fold == MOX_AMX_FOLD_E4M3 && !j.kept)
-            mox_amx_raise(&j);
+        if (mox_amx_raise_of(f.fold) > 0 && !j.kept)
+            mox_amx_raise(&j, f.fold);
         mox_amx_compute(f, &j);
     }
     _tile_release();

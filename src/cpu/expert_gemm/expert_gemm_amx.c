@@ -113,10 +113,14 @@ uint64_t mox_expert_gemm_amx_folded_scratch_bytes(const mox_expert_gemm_problem 
 
 uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
+    const moxie_quant *weight = problem->weight;
     const int64_t cols = mox_expert_gemm_cols(problem);
-    /* Of the foldings only this one asks for more. */
-    const mox_amx_folding fold = is_by_16(problem->weight, cols) ? MOX_AMX_FOLD_E4M3 : MOX_AMX_DRAINED;
-    return mox_amx_scratch_bytes(fold, mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(problem->weight, cols));
+    const bool bytes = weight->element == MOXIE_I8 || weight->element == MOXIE_U8B128;
+    /* Of the foldings those ask for more that raise activations. */
+    const mox_amx_folding fold = is_by_16(weight, cols)       ? MOX_AMX_FOLD_E4M3
+                                 : bytes && !weight->has_zero ? MOX_AMX_DRAINED_HALF
+                                                              : MOX_AMX_DRAINED;
+    return mox_amx_scratch_bytes(fold, mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(weight, cols));
 }
 
 #else
