@@ -5,8 +5,8 @@
  *     phase 1 | gather: runs of GATHER_TOKENS tokens | first: (expert, run of blocks) ... |
  *     phase 2 | second: (expert, run of blocks) ...  | combine: runs of COMBINE_TOKENS tokens |
  *
- * Runs of blocks are sized for TASKS_EACH tasks a worker, but so that an expert with many rows keeps a run's weights
- * in the second-level cache while its rows go by.
+ * Runs of blocks are sized for TASKS_EACH tasks a worker, in the last quarter FINER, so that nobody waits long for the
+ * last one; but so that an expert with many rows keeps a run's weights in the second-level cache while its rows go by.
  */
 #include "cpu/fused/fused.h"
 
@@ -14,12 +14,12 @@
 
 #include "base/sizes.h"
 
-enum { TASKS_EACH = 8, LEAST_BLOCKS = 4, MOST_BLOCKS_REREAD = 12, GATHER_TOKENS = 8, COMBINE_TOKENS = 8 };
+enum { TASKS_EACH = 8, FINER = 4, LEAST_BLOCKS = 4, MOST_BLOCKS_REREAD = 12, GATHER_TOKENS = 8, COMBINE_TOKENS = 8 };
 
 typedef struct phase {
     const mox_fused_args *args;
     bool second;
-    int64_t n_items, run;         /* blocks a task */
+    int64_t n_items;
     int64_t head, products, tail; /* tasks before, of and behind the products */
     int64_t next, done;           /* atomic: the next task to take; finished tasks that the last part waits for */
 } phase;
@@ -135,26 +135,26 @@ static int64_t list_items(const mox_fused_args *args)
     return n;
 }
 
-static int64_t tasks_of(const phase *p, const mox_fused_item *item)
-{
-    const int64_t run = item->rows > MOX_PANEL_BLOCK ? mox_min_i64(p->run, MOST_BLOCKS_REREAD) : p->run;
-    return mox_ceil_div(blocks_of(p->args, item, p->second), run);
-}
-
 /* Cuts the products of a phase into tasks. */
 static void cut(phase *p, int32_t workers)
 {
-    int64_t blocks = 0;
+    int64_t blocks = 0, before = 0;
     for (int64_t i = 0; i < p->n_items; i++)
         blocks += blocks_of(p->args, &p->args->items[i], p->second);
-    p->run = mox_max_i64(LEAST_BLOCKS, blocks / ((int64_t)workers * TASKS_EACH));
+    const int64_t run = blocks / ((int64_t)workers * TASKS_EACH);
     p->products = 0;
     for (int64_t i = 0; i < p->n_items; i++) {
         mox_fused_item *item = &p->args->items[i];
-        const int64_t tasks = tasks_of(p, item);
+        const int64_t own = blocks_of(p->args, item, p->second);
+        int64_t most = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? FINER : 1);
+        if (item->rows > MOX_PANEL_BLOCK)
+            most = mox_min_i64(most, MOST_BLOCKS_REREAD);
+        const int64_t tasks = mox_ceil_div(own, mox_max_i64(most, LEAST_BLOCKS));
         item->task = p->products;
+        item->run = mox_ceil_div(own, tasks);
         item->left = tasks;
         p->products += tasks;
+        before += own;
     }
 }
 
@@ -200,8 +200,8 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
 {
     mox_fused_item *item = item_of(p, task);
     const mox_fused_side *side = &p->args->sides[item->side];
-    const int64_t blocks = blocks_of(p->args, item, p->second), run = mox_ceil_div(blocks, tasks_of(p, item));
-    const int64_t first = (task - item->task) * run, last = mox_min_i64(first + run, blocks);
+    const int64_t blocks = blocks_of(p->args, item, p->second);
+    const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
     if (p->second) {
         if (first < last)
             mox_fused_second(side, item, first, last, sc);

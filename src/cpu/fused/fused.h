@@ -75,7 +75,7 @@ typedef struct mox_fused_side {
 /* An expert with work to do. */
 typedef struct mox_fused_item {
     int64_t side, slot, first, rows; /* pairs [first, first + rows) */
-    int64_t task;                    /* its first task of the phase at hand */
+    int64_t task, run;               /* its first task of the phase at hand; blocks of a task */
     int64_t left;                    /* tasks of phase 1 that are not done; atomic */
 } mox_fused_item;
 
