@@ -53,8 +53,8 @@ beyond() {
     generic64:cpu_features) echo +xsave ;;
     generic64:limits_avx2) echo +avx_vnni ;;
     generic64:limits_avx512) echo +avx512_vnni+avx512_bf16 ;;
-    generic64:amx_digits_amx | generic64:amx_job_amx | generic64:amx_nibbles_amx) echo +avx512_vnni+avx512_fp16 ;;
-    generic64:amx_bytes_amx | generic64:amx_ints_amx) echo +avx512_vnni+avx512_fp16 ;;
+    generic64:amx_bytes_amx | generic64:amx_digits_amx | generic64:amx_ints_amx | generic64:amx_job_amx | \
+        generic64:amx_nibbles_amx) echo +avx512_vnni+avx512_fp16 ;;
     esac
 }
 

@@ -65,14 +65,19 @@ MOX_KERNEL_INLINE __m512i mox_amx_halves_twice(const uint8_t *scales)
     return _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
 }
 
-/* Four lines of 4-bit codes times f16, at 2^-112 of the value: f16 is moved down 3 bits, so that its exponent ends
- * bf16's. `round`: those bits hold something; a half goes up. VPERMB sees the low 6 bits of a byte, so codes need no
- * mask. */
+/* f16 to bf16 at 2^-112 of the value: moved down 3 bits, so that its exponent ends bf16's. */
+MOX_KERNEL_INLINE __m512i mox_amx_from_half(__m512i half)
+{
+    return _mm512_and_si512(_mm512_srai_epi16(half, 3), _mm512_set1_epi16((short)0x8fff));
+}
+
+/* Four lines of 4-bit codes times f16. `round`: the bits that are cut off hold something; a half goes up. VPERMB sees
+ * the low 6 bits of a byte, so codes need no mask. */
 MOX_KERNEL_INLINE void mox_amx_halved_quarter(bool round, __m512i halves, const uint8_t *codes, __m512i scale,
                                               __m512i pairs[4])
 {
     const __m512i words = _mm512_loadu_si512(codes);
-    const __m512i upper = _mm512_set1_epi16((short)0xff00), sign_and_rest = _mm512_set1_epi16((short)0x8fff);
+    const __m512i upper = _mm512_set1_epi16((short)0xff00);
     const __m512i even = _mm512_permutexvar_epi8(words, halves);
     const __m512i odd = _mm512_permutexvar_epi8(_mm512_srli_epi16(words, 4), halves);
     const __m512i code[4] = { _mm512_slli_epi16(even, 8), _mm512_slli_epi16(odd, 8), _mm512_and_si512(even, upper),
@@ -81,7 +86,7 @@ MOX_KERNEL_INLINE void mox_amx_halved_quarter(bool round, __m512i halves, const 
         __m512i product = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(code[i]), _mm512_castsi512_ph(scale)));
         if (round)
             product = _mm512_add_epi16(product, _mm512_set1_epi16(4));
-        pairs[i] = _mm512_and_si512(_mm512_srai_epi16(product, 3), sign_and_rest);
+        pairs[i] = mox_amx_from_half(product);
     }
 }
 
@@ -93,18 +98,16 @@ MOX_KERNEL_INLINE __m512i mox_amx_upper_bytes(int pair)
         _mm_add_epi32(_mm_set1_epi32(first), _mm_set_epi32(0x0c000c00, 0x08000800, 0x04000400, 0)));
 }
 
-/* Four lines of 8-bit integers at 2^-104 of the value: 2^8 times it is a word, then f16, then moved like the above. */
+/* Four lines of 8-bit integers at 2^-104 of the value: 2^8 times it is a word, then f16. */
 MOX_KERNEL_INLINE void mox_amx_bytes_quarter(moxie_dtype like, const uint8_t *codes, __m512i pairs[4])
 {
-    const __m512i sign_and_rest = _mm512_set1_epi16((short)0x8fff);
     for (int i = 0; i < 2; i++) {
         __m512i bytes = _mm512_loadu_si512(codes + 64 * i);
         if (like == MOXIE_U8B128)
             bytes = _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
         for (int pair = 0; pair < 2; pair++) {
             const __m512i words = _mm512_shuffle_epi8(bytes, mox_amx_upper_bytes(pair));
-            const __m512i half = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
-            pairs[2 * i + pair] = _mm512_and_si512(_mm512_srai_epi16(half, 3), sign_and_rest);
+            pairs[2 * i + pair] = mox_amx_from_half(_mm512_castph_si512(_mm512_cvtepi16_ph(words)));
         }
     }
 }

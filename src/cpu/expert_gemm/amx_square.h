@@ -161,10 +161,10 @@ typedef struct mox_amx_owed {
 MOX_KERNEL_INLINE void mox_amx_square_pay(const mox_amx_job *j, mox_amx_owed *owed)
 {
     const int tile = owed->tile++, p = tile % 2;
-    if (p < j->panels && tile < 2)
-        mox_amx_square_end(j, p, owed->row, owed->high, j->owed + tile * MOX_AMX_TILE, owed->segment);
-    else if (p < j->panels)
-        mox_amx_square_end(j, p, owed->row + owed->high, owed->low, j->owed + tile * MOX_AMX_TILE, owed->segment);
+    const bool second = tile >= 2;
+    if (p < j->panels)
+        mox_amx_square_end(j, p, second ? owed->row + owed->high : owed->row, second ? owed->low : owed->high,
+                           j->owed + tile * MOX_AMX_TILE, owed->segment);
 }
 
 MOX_KERNEL_INLINE void mox_amx_square_pay_all(const mox_amx_job *j, mox_amx_owed *owed)

@@ -31,26 +31,39 @@
 #include "cpu/expert_gemm/amx_forms.h"
 #include "cpu/expert_gemm/amx_job.h"
 
-static const struct {
+/* What becomes of the scale chooses the product; NULL: no such form. `drain`: how segments that end are decoded. */
+typedef struct amx_format {
     moxie_dtype element;
     bool zeros;
-    mox_panel_multiply_fn drained, e8m0, e4m3; /* by what becomes of the scale; NULL: no such form */
-} formats[] = {
-    { MOXIE_BF16, false, mox_amx_times_pairs, NULL, NULL },
-    { MOXIE_F8_E4M3, false, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
-    { MOXIE_F8_E5M2, false, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
-    { MOXIE_F6_E3M2, false, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
-    { MOXIE_F6_E2M3, false, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
-    { MOXIE_F4_E2M1, false, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, mox_amx_times_nibbles_e4m3 },
-    { MOXIE_I4, false, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
-    { MOXIE_U4B8, false, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
-    { MOXIE_I4, true, mox_amx_times_i4_zeros, NULL, NULL },
-    { MOXIE_U4B8, true, mox_amx_times_u4b8_zeros, NULL, NULL },
-    { MOXIE_I8, false, mox_amx_times_i8, NULL, NULL },
-    { MOXIE_I8, true, mox_amx_times_i8_zeros, NULL, NULL },
-    { MOXIE_U8B128, false, mox_amx_times_u8b128, NULL, NULL },
-    { MOXIE_U8B128, true, mox_amx_times_u8b128_zeros, NULL, NULL },
+    mox_amx_folding drain;
+    mox_panel_multiply_fn drained, e8m0, e4m3;
+} amx_format;
+
+static const amx_format formats[] = {
+    { MOXIE_BF16, false, MOX_AMX_DRAINED, mox_amx_times_pairs, NULL, NULL },
+    { MOXIE_F8_E4M3, false, MOX_AMX_DRAINED, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
+    { MOXIE_F8_E5M2, false, MOX_AMX_DRAINED, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
+    { MOXIE_F6_E3M2, false, MOX_AMX_DRAINED, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
+    { MOXIE_F6_E2M3, false, MOX_AMX_DRAINED, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
+    { MOXIE_F4_E2M1, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0,
+      mox_amx_times_nibbles_e4m3 },
+    { MOXIE_I4, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
+    { MOXIE_U4B8, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
+    { MOXIE_I4, true, MOX_AMX_DRAINED, mox_amx_times_i4_zeros, NULL, NULL },
+    { MOXIE_U4B8, true, MOX_AMX_DRAINED, mox_amx_times_u4b8_zeros, NULL, NULL },
+    { MOXIE_I8, false, MOX_AMX_DRAINED_HALF, mox_amx_times_i8, NULL, NULL },
+    { MOXIE_I8, true, MOX_AMX_DRAINED, mox_amx_times_i8_zeros, NULL, NULL },
+    { MOXIE_U8B128, false, MOX_AMX_DRAINED_HALF, mox_amx_times_u8b128, NULL, NULL },
+    { MOXIE_U8B128, true, MOX_AMX_DRAINED, mox_amx_times_u8b128_zeros, NULL, NULL },
 };
+
+static const amx_format *format_of(const moxie_quant *weight)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (formats[i].element == weight->element && formats[i].zeros == (weight->has_zero != 0))
+            return &formats[i];
+    return NULL;
+}
 
 static bool is_by_16(const moxie_quant *weight, int64_t cols)
 {
@@ -58,14 +71,14 @@ static bool is_by_16(const moxie_quant *weight, int64_t cols)
 }
 
 /* What the row does with the scales of a problem. */
-static mox_panel_multiply_fn form_of(size_t i, const moxie_quant *weight, int64_t cols)
+static mox_panel_multiply_fn form_of(const amx_format *format, const moxie_quant *weight, int64_t cols)
 {
     const bool by_16 = is_by_16(weight, cols);
-    if (weight->scale == MOXIE_F8_E8M0 && formats[i].e8m0 != NULL)
-        return by_16 ? NULL : formats[i].e8m0;
+    if (weight->scale == MOXIE_F8_E8M0 && format->e8m0 != NULL)
+        return by_16 ? NULL : format->e8m0;
     if (weight->scale == MOXIE_F8_E4M3 && by_16)
-        return formats[i].e4m3;
-    return by_16 ? NULL : formats[i].drained;
+        return format->e4m3;
+    return by_16 ? NULL : format->drained;
 }
 
 mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
@@ -78,10 +91,8 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
     }
     if (!mox_panel_admit_bf16(problem, why))
         return NULL;
-    mox_panel_multiply_fn found = NULL;
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (formats[i].element == weight->element && formats[i].zeros == (weight->has_zero != 0))
-            found = form_of(i, weight, cols);
+    const amx_format *format = format_of(weight);
+    const mox_panel_multiply_fn found = format != NULL ? form_of(format, weight, cols) : NULL;
     if (found == NULL)
         mox_refuse(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
                    "decodes to bf16, and has no form for %s%s in these groups", mox_quant_dtype_name(weight->element),
@@ -115,11 +126,11 @@ uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *p
 {
     const moxie_quant *weight = problem->weight;
     const int64_t cols = mox_expert_gemm_cols(problem);
-    const bool bytes = weight->element == MOXIE_I8 || weight->element == MOXIE_U8B128;
+    const amx_format *format = format_of(weight);
+    if (format == NULL)
+        return 0;
     /* Of the foldings those ask for more that raise activations. */
-    const mox_amx_folding fold = is_by_16(weight, cols)       ? MOX_AMX_FOLD_E4M3
-                                 : bytes && !weight->has_zero ? MOX_AMX_DRAINED_HALF
-                                                              : MOX_AMX_DRAINED;
+    const mox_amx_folding fold = is_by_16(weight, cols) ? MOX_AMX_FOLD_E4M3 : format->drain;
     return mox_amx_scratch_bytes(fold, mox_ceil_div(cols, MOX_PANEL_STEP), mox_scale_cols(weight, cols));
 }
 

@@ -28,10 +28,12 @@ static void put_run(mox_operand_kind kind, void *at, const float *values, int64_
     const int64_t bytes = kind == MOX_OPERAND_F32 ? 4 : kind == MOX_OPERAND_BF16 ? 2 : 1;
     if (kind == MOX_OPERAND_F32)
         memcpy(f32, values, (size_t)count * sizeof *f32);
-    for (int64_t k = 0; kind == MOX_OPERAND_BF16 && k < count; k++)
-        bf16[k] = bf16_of(values[k]);
-    for (int64_t k = 0; kind == MOX_OPERAND_I8 && k < count; k++)
-        i8[k] = (int8_t)values[k];
+    else if (kind == MOX_OPERAND_BF16)
+        for (int64_t k = 0; k < count; k++)
+            bf16[k] = bf16_of(values[k]);
+    else
+        for (int64_t k = 0; k < count; k++)
+            i8[k] = (int8_t)values[k];
     if (count < run)
         memset((uint8_t *)at + count * bytes, 0, (size_t)((run - count) * bytes));
 }
