@@ -3,7 +3,7 @@
  * test_layer_life.c - a layer between preparation and destruction: the n-th allocation failing at every n, experts
  * replaced in place, records verified and handed out.
  */
-#include "test_layer.h"
+#include "small_layer.h"
 
 #include "base/memory.h"
 
@@ -76,6 +76,70 @@ static void every_allocation_fails_once(void **state)
         assert_ok(live(&layer, &l, &error), &error);
         end(&l);
         test_layer_free(&layer);
+    }
+}
+
+/* ---- a layout that is given up ---------------------------------------------------------------------------- */
+
+static void run_again(test_layer *t, moxie_layer *layer, const void *want, const char *when, unsigned long long n)
+{
+    moxie_error error;
+    moxie_plan *plan;
+    const size_t bytes = test_layer_output_bytes(t);
+    assert_ok(moxie_layer_prepare(layer, &t->weights, NULL, &error), &error);
+    assert_ok(moxie_layer_verify(layer, &error), &error);
+    assert_ok(moxie_plan_create(layer, NULL, &plan, &error), &error);
+    memset(t->args.output, 0xee, bytes);
+    assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
+    if (memcmp(t->args.output, want, bytes) != 0)
+        fail_msg("%s %llu: the output is another: %s", when, n, t->text);
+    moxie_plan_destroy(plan);
+}
+
+/* Panels cannot hold columns in act order, so preparation goes over to another layout and needs other memory. Wherever
+ * that fails, the layer can be prepared afterwards, or destroyed. */
+static void a_failed_change_of_layout_can_be_repeated(void **state)
+{
+    (void)state;
+    static const char *const weights[] = { "gptq act order", "gptq 8 bit act order" };
+    for (size_t w = 0; w < 2; w++) {
+        const small_spec spec = { .weight = test_weight_quant_named(weights[w]),
+                                  .act = test_act_quant_named("none"),
+                                  .dtype = MOXIE_BF16,
+                                  .experts = 4,
+                                  .top_k = 2,
+                                  .hidden = 96,
+                                  .intermediate = 64,
+                                  .tokens = 3,
+                                  .shared = w == 1 };
+        test_rng rng = { test_seed(7650) + w };
+        test_layer t;
+        moxie_layer *layer;
+        moxie_plan *plan;
+        moxie_error error;
+        small_layer_make(&t, &rng, &spec);
+        test_layer_build(&t, NULL, &layer, &plan);
+        test_layer_workspace(&t, plan);
+        assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
+        const size_t bytes = test_layer_output_bytes(&t);
+        void *want = malloc(bytes);
+        memcpy(want, t.args.output, bytes);
+        moxie_plan_destroy(plan);
+        moxie_layer_destroy(layer);
+
+        bool failed = true;
+        for (uint64_t n = 1; failed; n++) {
+            assert_ok(moxie_layer_create(&t.config, NULL, &layer, &error), &error);
+            mox_alloc_fail_at(n);
+            const moxie_status status = moxie_layer_prepare(layer, &t.weights, NULL, &error);
+            mox_alloc_fail_at(0);
+            failed = status != MOXIE_OK;
+            assert_true(status == MOXIE_OK || status == MOXIE_ERR_MEMORY);
+            run_again(&t, layer, want, "allocation", (unsigned long long)n);
+            moxie_layer_destroy(layer);
+        }
+        free(want);
+        test_layer_free(&t);
     }
 }
 
@@ -303,6 +367,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_fails_once),
+        cmocka_unit_test(a_failed_change_of_layout_can_be_repeated),
         cmocka_unit_test(replaced_is_as_prepared),
         cmocka_unit_test(failed_replacement_changes_nothing),
         cmocka_unit_test(progress_is_told_and_can_cancel),
