@@ -200,9 +200,11 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     if (layer == NULL)
         return no_memory(&checked, error);
     layer->config = checked;
+    moxie_status status = mox_config_own_arrays(&layer->config, &layer->arrays, error);
     layer->routed_shape = mox_config_routed_shape(&checked);
     layer->shared_shape = mox_config_shared_shape(&checked);
-    moxie_status status = mox_device_find(&read, false, &layer->on.device, error);
+    if (status == MOXIE_OK)
+        status = mox_device_find(&read, false, &layer->on.device, error);
     if (status == MOXIE_OK)
         status = choose_layouts(layer, &read, error);
     if (status == MOXIE_OK)
@@ -240,6 +242,7 @@ void mox_layer_destroy(moxie_layer *layer)
     free_given(&layer->given2);
     free_dense(&layer->router);
     free_dense(&layer->shared_gate);
+    mox_arena_free(&layer->arrays);
     mox_free(layer);
 }
 

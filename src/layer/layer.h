@@ -33,7 +33,8 @@ typedef struct mox_dense_matrix {
 } mox_dense_matrix;
 
 struct moxie_layer {
-    moxie_layer_config config;
+    moxie_layer_config config; /* its arrays are the layer's own */
+    mox_arena arrays;
     mox_record_shape routed_shape, shared_shape;
     const mox_layout *routed_layout, *shared_layout; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
