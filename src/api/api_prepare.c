@@ -246,11 +246,11 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
     MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
     MOX_TRY(mox_struct_read(facts, &known, sizeof known, "moxie_preparation_facts", error));
-    mox_vendor_facts *f = &p->plan.facts;
-    memcpy(f->scale_most, known.scale_most, sizeof known.scale_most);
-    memcpy(f->scale_least, known.scale_least, sizeof known.scale_least);
-    f->a13_most = known.a13_most;
-    f->a2_most = known.a2_most;
+    mox_vendor_facts f = { .a13_most = known.a13_most, .a2_most = known.a2_most };
+    memcpy(f.scale_most, known.scale_most, sizeof f.scale_most);
+    memcpy(f.scale_least, known.scale_least, sizeof f.scale_least);
+    MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_ARGUMENT, error));
+    p->plan.facts = f;
     return MOXIE_OK;
 }
 
