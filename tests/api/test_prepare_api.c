@@ -509,6 +509,32 @@ static void scales_without_a_largest_are_refused(void **state)
     assert_non_null(strstr(error.text, "finite"));
 }
 
+/* A row of bf16 numbers that stands for all rows, which the views allow: what it would be packed to has more bytes than
+ * 64 bits count. */
+static void tensors_beyond_64_bits_are_refused(void **state)
+{
+    (void)state;
+    moxie_error error = { 0 };
+    static const uint16_t one;
+    const int64_t most = INT32_MAX / 128 * 128;
+    const moxie_grid grid = { .data = &one,
+                              .bytes = sizeof one,
+                              .rows = most,
+                              .cols = most,
+                              .dtype = MOXIE_BF16,
+                              .packing = { .word_bytes = 2, .per_word = 1 } };
+    const moxie_expert expert = { .gate.codes = grid, .up.codes = grid, .down.codes = grid };
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    config.experts = 1;
+    config.hidden = config.intermediate = most;
+    config.w13.element = config.w2.element = MOXIE_BF16;
+    const moxie_preparation_options options = options_of("trtllm-bf16", 0, 1);
+    moxie_preparation *p = NULL;
+    assert_int_equal(moxie_preparation_create(&config, &options, &expert, &p, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "no tensor of a model"));
+    assert_null(p);
+}
+
 /* Each allocation of planning, packing and going back fails once, on a rank whose bias is not its own. */
 static void every_allocation_may_fail(void **state)
 {
@@ -561,6 +587,7 @@ int main(void)
         cmocka_unit_test(null_is_refused),
         cmocka_unit_test(odd_facts_are_refused),
         cmocka_unit_test(scales_without_a_largest_are_refused),
+        cmocka_unit_test(tensors_beyond_64_bits_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_pool, free_pool);
