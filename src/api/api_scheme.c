@@ -22,7 +22,7 @@ moxie_status moxie_scheme_make(const char *constructor, const moxie_scheme_args 
     NEED(constructor);
     NEED(args);
     NEED(out);
-    MOX_TRY(mox_struct_read(args, &read, sizeof read, "moxie_scheme_args", error));
+    MOX_TRY(mox_struct_read(args, &read, MOX_STRUCT(moxie_scheme_args), error));
     return mox_scheme_make(constructor, &read, out, error);
 }
 

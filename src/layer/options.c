@@ -29,7 +29,7 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
 {
     moxie_options o = MOXIE_OPTIONS_INIT;
     if (options != NULL)
-        MOX_TRY(mox_struct_read(options, &o, sizeof o, "moxie_options", error));
+        MOX_TRY(mox_struct_read(options, &o, MOX_STRUCT(moxie_options), error));
     MOX_TRY(check_backend(o.backend, error));
     MOX_FAIL_IF(o.mode != MOXIE_MODE_INVARIANT && o.mode != MOXIE_MODE_THROUGHPUT, MOXIE_ERR_ARGUMENT, error,
                 "options.mode is %d, which names no mode of moxie_mode", (int)o.mode);

@@ -131,13 +131,14 @@ mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const 
 {
     const moxie_layer_config *c = &run->plan->config;
     const int64_t first = run->first;
+    const bool weighs = !c->routing.on_input && run->weights != NULL;
     return (mox_combine_args) { .tokens = run->tokens,
                                 .top_k = c->top_k,
                                 .hidden = c->hidden,
                                 .position = position,
                                 .ids = run->ids + first * c->top_k,
                                 .experts = c->experts,
-                                .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
+                                .weights = weighs ? run->weights + first * c->top_k : NULL,
                                 .y = y,
                                 .shared = run->shared_y,
                                 .shared_weight = run->shared_weight,
@@ -174,9 +175,11 @@ static moxie_status run_pass(mox_run *run, bool shared, bool combining, moxie_er
         MOX_TRY(run_shared(run, error));
     if (!plan->routed.fused && !fuses_shared)
         return combining ? combine(run, run->y, run->permutation.position, error) : MOXIE_OK;
+    if (!combining)
+        return mox_run_fused(run, fuses_shared, NULL, error);
     const mox_combine_args args = mox_run_combine_args(run, run->y, run->permutation.position);
-    MOX_TRY(mox_run_fused(run, fuses_shared, combining ? &args : NULL, error));
-    return combining ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
+    MOX_TRY(mox_run_fused(run, fuses_shared, &args, error));
+    return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
 }
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
