@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/sizes.h"
+#include "base/whole_file.h"
 #include "ckpt/file.h"
 
 #define MAX_DEPTH 64
@@ -144,6 +144,20 @@ moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_
     MOX_TRY(mox_file_open(path, true, limit, &file, error));
     const moxie_status status = mox_json_parse((const char *)file.data, file.size, lenient, path, out, error);
     mox_file_close(&file);
+    return status;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+moxie_status mox_json_write(const char *path, const json_t *value, moxie_error *error)
+{
+    /* First the size, then the text: in memory, where a failure cannot be half a file. 0 is a failure. */
+    const size_t size = value ? json_dumpb(value, NULL, 0, JSON_INDENT(2)) : 0;
+    char *text = size > 0 ? mox_alloc(size) : NULL;
+    const bool fine = text && json_dumpb(value, text, size, JSON_INDENT(2)) == size;
+    const moxie_status status = fine ? mox_whole_file_write(path, text, size, error)
+                                     : mox_fail_file(MOXIE_ERR_MEMORY, error, path, -1, "no memory for its text");
+    mox_free(text);
     return status;
 }
 

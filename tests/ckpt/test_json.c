@@ -191,7 +191,7 @@ static void test_load(void **state)
     fputs("{\"a\": NaN}", stream);
     fclose(stream);
     assert_int_equal(mox_json_load(path, 9, true, &root, &error), MOXIE_ERR_FORMAT);
-    assert_non_null(strstr(error.text, "10 bytes, the limit is 9"));
+    assert_non_null(strstr(error.text, "10 bytes, and moxie reads at most 9"));
     assert_null(root);
     assert_ok(mox_json_load(path, 10, true, &root, &error), &error);
     assert_true(json_is_null(json_object_get(root, "a")));
