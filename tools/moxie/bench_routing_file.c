@@ -94,33 +94,21 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 
-/* All of a file, ended by a zero byte. */
-static char *read_text(const char *path)
+enum { MOST_BYTES = 1 << 28 };
+
+/* All of a file, ended by a zero byte, the only one; moxie_file_free() it. */
+static moxie_status read_text(const char *path, char **text, moxie_error *error)
 {
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t used = 0, capacity = 0, got = 1;
-    while (file && got > 0) {
-        if (capacity - used < 4096) {
-            capacity = 2 * capacity + 8192;
-            char *grown = realloc(text, capacity);
-            if (!grown)
-                break;
-            text = grown;
-        }
-        got = fread(text + used, 1, capacity - used - 1, file);
-        used += got;
-        text[used] = '\0';
+    uint64_t bytes = 0;
+    moxie_status status = moxie_file_read(path, MOST_BYTES, text, &bytes, error);
+    if (status == MOXIE_OK && strlen(*text) != bytes)
+        status = cli_error(MOXIE_ERR_FORMAT, error, path, "it is no text");
+    if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY) {
+        const moxie_error why = *error;
+        cli_error(status, error, path, "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers",
+                  why.text);
     }
-    const bool fine = file && got == 0 && !ferror(file) && strlen(text) == used;
-    const int why = errno;
-    if (file)
-        fclose(file);
-    if (fine)
-        return text;
-    free(text);
-    errno = why;
-    return NULL;
+    return status;
 }
 
 static moxie_status bad_text(const bench_routing *g, const char *text, const char *at, moxie_error *error)
@@ -165,14 +153,11 @@ static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count
 
 static moxie_status read_numbers(bench_routing *g, moxie_error *error)
 {
-    errno = 0;
-    char *text = read_text(g->name);
-    if (!text)
-        return cli_error(MOXIE_ERR_IO, error, g->name,
-                         "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers",
-                         errno ? strerror(errno) : "it is no text");
+    char *text = NULL;
     int64_t count;
-    moxie_status status = scan_text(g, text, &count, error);
+    moxie_status status = read_text(g->name, &text, error);
+    if (status == MOXIE_OK)
+        status = scan_text(g, text, &count, error);
     if (status == MOXIE_OK && (count == 0 || count % g->top_k))
         status = cli_error(MOXIE_ERR_FORMAT, error, g->name,
                            "it holds %lld numbers; a layer that chooses %lld experts needs a multiple of %lld, and at "
@@ -182,7 +167,7 @@ static moxie_status read_numbers(bench_routing *g, moxie_error *error)
         status = take_ids(g, count / g->top_k, error);
     if (status == MOXIE_OK)
         status = scan_text(g, text, &count, error);
-    free(text);
+    moxie_file_free(text);
     return status;
 }
 

@@ -6,7 +6,6 @@
  */
 #include "prepare.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,30 +147,36 @@ static void print_text(const arguments *args, const prepare_report *r)
     printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
 }
 
-static void print_json(const arguments *args, const prepare_report *r)
+/* NULL when out of memory. */
+static json_t *report_json(const arguments *args, const prepare_report *r)
 {
     static const char *const modes[] = { "prepare", "undo", "verify" };
     const moxie_preparation_info *info = &r->info;
     char hash[24];
     json_t *object = cli_json_begin("prepare");
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->source_hash);
-    json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode],
-                                             "directory", args->mode == VERIFY ? args->prepare.dir : args->prepare.out,
-                                             "layers_made", (json_int_t)r->made, "layers_kept", (json_int_t)r->kept,
-                                             "bytes", (json_int_t)r->bytes, "seconds", r->seconds, "peak_memory_bytes",
-                                             (json_int_t)cli_peak_memory()));
-    if (args->mode != UNDO)
+    bool fine =
         json_object_update_new(
-            object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
-                              info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
-                              "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
-                              "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
-                              (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
-    if (args->mode == PREPARE)
-        json_object_update_new(object, json_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
-                                                 (json_int_t)r->expert_bytes_in, "expert_bytes_out",
-                                                 (json_int_t)r->expert_bytes_out));
-    cli_json_end(object);
+            object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode], "directory",
+                              args->mode == VERIFY ? args->prepare.dir : args->prepare.out, "layers_made",
+                              (json_int_t)r->made, "layers_kept", (json_int_t)r->kept, "bytes", (json_int_t)r->bytes,
+                              "seconds", r->seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory())) == 0;
+    if (fine && args->mode != UNDO)
+        fine =
+            json_object_update_new(
+                object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
+                                  info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
+                                  "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
+                                  "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                                  (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat)) == 0;
+    if (fine && args->mode == PREPARE)
+        fine = json_object_update_new(object, json_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
+                                                        (json_int_t)r->expert_bytes_in, "expert_bytes_out",
+                                                        (json_int_t)r->expert_bytes_out)) == 0;
+    if (fine)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 static int run(const arguments *args)
@@ -199,7 +204,14 @@ static int run(const arguments *args)
         return args->mode == VERIFY && (status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_FORMAT) ? CLI_CHECK_FAILED
                                                                                                     : code;
     }
-    (p->json ? print_json : print_text)(args, &report);
+    if (!p->json) {
+        print_text(args, &report);
+        return CLI_OK;
+    }
+    json_t *object = report_json(args, &report);
+    if (!object)
+        return cli_fail("prepare", false, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory for the report"), &error);
+    cli_json_end(object);
     return CLI_OK;
 }
 
@@ -222,11 +234,13 @@ int cmd_prepare(int argc, char **argv)
         snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
     /* "out/" would put "out/.partial" inside. */
     char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
+    if (args.prepare.out && !out) {
+        moxie_error error = { 0 };
+        return cli_fail("prepare", args.prepare.json, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory"), &error);
+    }
     for (size_t length = out ? strlen(out) : 0; length > 1 && out[length - 1] == '/';)
         out[--length] = '\0';
     args.prepare.out = out;
-    /* A limit on file sizes is an error of a write, not the end. */
-    signal(SIGXFSZ, SIG_IGN);
     const int code = run(&args);
     free(out);
     free(args.prepare.more);

@@ -208,8 +208,8 @@ static void print_json(const cli_layer *layer, const cli_input *input, const res
 
 static moxie_status execute(arguments *args, cli_layer *layer, cli_input *input, results *r, moxie_error *error)
 {
-    moxie_status status = MOXIE_OK;
-    if (args->input)
+    moxie_status status = args->output ? moxie_file_check_output(args->output, error) : MOXIE_OK;
+    if (status == MOXIE_OK && args->input)
         status = cli_input_peek(args->input, &args->layer.tokens, &args->layer.dtype, error);
     if (status == MOXIE_OK)
         status = cli_layer_open(&args->layer, layer, error);

@@ -92,28 +92,44 @@ static int list_text(void)
 static json_t *format_names(const moxie_preset_info *info, int count)
 {
     json_t *formats = json_array();
-    for (int f = 0; f < count; f++)
-        json_array_append_new(formats, json_string(info->formats[f]));
-    return formats;
+    bool fine = formats != NULL;
+    for (int f = 0; fine && f < count; f++)
+        fine = json_array_append_new(formats, json_string(info->formats[f])) == 0;
+    if (fine)
+        return formats;
+    json_decref(formats);
+    return NULL;
+}
+
+/* Prints the object unless memory was short on the way to it. */
+static int print_json(json_t *object, bool fine)
+{
+    moxie_error error = { 0 };
+    if (fine) {
+        cli_json_end(object);
+        return CLI_OK;
+    }
+    json_decref(object);
+    return cli_fail("synth", false, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory for the report"), &error);
 }
 
 static int list_json(void)
 {
     json_t *object = cli_json_begin("synth"), *presets = json_array();
     moxie_preset_info info;
-    for (int i = 0; moxie_preset_at(i, &info); i++)
-        json_array_append_new(
-            presets,
-            json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name, "family",
-                      info.family, "experts", (json_int_t)info.experts, "top_k", (json_int_t)info.top_k, "hidden",
-                      (json_int_t)info.hidden, "intermediate", (json_int_t)info.intermediate, "shared_intermediate",
-                      (json_int_t)info.shared_intermediate, "router_width", (json_int_t)info.router_width, "layers",
-                      (json_int_t)info.layers, "activation", info.activation, "formats",
-                      format_names(&info, info.n_formats), "native_formats", format_names(&info, info.n_native),
-                      "layer_bytes", (json_int_t)info.layer_bytes));
-    json_object_set_new(object, "presets", presets);
-    cli_json_end(object);
-    return CLI_OK;
+    bool fine = presets != NULL;
+    for (int i = 0; fine && moxie_preset_at(i, &info); i++)
+        fine =
+            json_array_append_new(
+                presets,
+                json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name,
+                          "family", info.family, "experts", (json_int_t)info.experts, "top_k", (json_int_t)info.top_k,
+                          "hidden", (json_int_t)info.hidden, "intermediate", (json_int_t)info.intermediate,
+                          "shared_intermediate", (json_int_t)info.shared_intermediate, "router_width",
+                          (json_int_t)info.router_width, "layers", (json_int_t)info.layers, "activation",
+                          info.activation, "formats", format_names(&info, info.n_formats), "native_formats",
+                          format_names(&info, info.n_native), "layer_bytes", (json_int_t)info.layer_bytes)) == 0;
+    return print_json(object, json_object_set_new(object, "presets", presets) == 0 && fine);
 }
 
 static int show_bytes(void *user, uint64_t done, uint64_t total)
@@ -153,13 +169,15 @@ int cmd_synth(int argc, char **argv)
         return cli_fail("synth", args.json, reread, &error);
     moxie_model_info info;
     moxie_model_get_info(model, &info);
+    int code = CLI_OK;
     if (args.json) {
         json_t *object = cli_json_begin("synth");
-        json_object_update_new(object,
-                               json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", args.dir,
-                                         "tensors", (json_int_t)info.n_tensors, "files", (json_int_t)info.n_files,
-                                         "bytes", (json_int_t)info.tensor_bytes, "seconds", cli_seconds() - start));
-        cli_json_end(object);
+        const bool fine =
+            json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir",
+                                                     args.dir, "tensors", (json_int_t)info.n_tensors, "files",
+                                                     (json_int_t)info.n_files, "bytes", (json_int_t)info.tensor_bytes,
+                                                     "seconds", cli_seconds() - start)) == 0;
+        code = print_json(object, fine);
     } else {
         char bytes[16];
         printf("%s: %lld MoE layer%s of %s, %lld tensors, %s in %lld file%s, %.1f s\n", args.dir,
@@ -168,5 +186,5 @@ int cmd_synth(int argc, char **argv)
                cli_seconds() - start);
     }
     moxie_model_close(model);
-    return CLI_OK;
+    return code;
 }
