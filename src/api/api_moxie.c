@@ -261,6 +261,7 @@ moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
 {
     NEED(out);
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_machine), error));
+    MOX_TRY(mox_cpu_check_cap(error));
     const mox_cpu_features *cpu = mox_cpu();
     moxie_machine machine = { .processors = cpu->processors,
                               .isa_found = mox_isa_name(cpu->best),

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "base/cpu_features.h"
 #include "base/memory.h"
 #include "layer/config.h"
 #include "layer/struct_size.h"
@@ -160,6 +161,7 @@ moxie_status moxie_preparation_create(const moxie_layer_config *config, const mo
     moxie_preparation_options known = MOXIE_PREPARATION_OPTIONS_INIT;
     moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
     const mox_vendor_layout *layout;
+    MOX_TRY(mox_cpu_check_cap(error));
     MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_preparation_options), error));
     MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
     MOX_TRY(find_layout(known.layout, &layout, error));

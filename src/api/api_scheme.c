@@ -4,6 +4,7 @@
  */
 #include <moxie/moxie_scheme.h>
 
+#include "base/cpu_features.h"
 #include "layer/struct_size.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
@@ -80,5 +81,6 @@ moxie_status moxie_quantize_activations(const moxie_quant *quant, const float *x
                                         float given, uint8_t *codes, float *scales, moxie_error *error)
 {
     NEED(quant);
+    MOX_TRY(mox_cpu_check_cap(error));
     return mox_quantize_activations(quant, x, rows, cols, given, codes, scales, error);
 }

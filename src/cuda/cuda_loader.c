@@ -66,7 +66,8 @@ static bool beside(char *path, size_t size)
 
 static void find(void)
 {
-    const char *wanted = getenv("MOXIE_CUDA_LIBRARY");
+    /* Code from a path that who starts a program with more rights than their own must not choose. */
+    const char *wanted = secure_getenv("MOXIE_CUDA_LIBRARY");
     char path[1024];
     if (wanted != NULL && *wanted != '\0') {
         if (!try_path(wanted))
