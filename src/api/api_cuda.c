@@ -41,15 +41,10 @@ moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_e
 {
     const mox_cuda_table *table;
     mox_cuda_features f;
-    int32_t devices = 0;
     NEED(out);
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_cuda_device), error));
     MOX_TRY(mox_cuda_open(&table, error));
-    MOX_TRY(table->count(&devices, error));
-    MOX_FAIL_IF(index < 0 || index >= devices, MOXIE_ERR_UNSUPPORTED, error,
-                "CUDA device %d was asked for; this machine has %d", (int)index, (int)devices);
-    MOX_TRY(table->features(index, &f, error));
-    f.words = mox_cuda_words_of(f.sm);
+    MOX_TRY(mox_cuda_any_device(table, index, &f, error));
     moxie_cuda_device device = { .sm = f.sm,
                                  .multiprocessors = f.multiprocessors,
                                  .usable = (f.words & MOX_CUDA_MMA_BF16) != 0,

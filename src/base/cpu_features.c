@@ -107,6 +107,7 @@ static void probe_brand(char brand[64])
             return;
     }
     memcpy(brand, words, sizeof words); /* 48 bytes; the rest of `brand` stays zero */
+    mox_make_printable(brand, 64);      /* a virtual machine's may be any */
 }
 
 /* Zen 4 and 5 start as many VDPBF16PS as multiply-adds; Sapphire Rapids, and what came after it, half of that

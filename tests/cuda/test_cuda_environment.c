@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_environment.c - MOXIE_CUDA_LIBRARY names code that runs in the process, so a program that runs with more
- * rights than who starts it (here: set-user-ID) does not follow it.
+ * test_cuda_environment.c - what comes from outside. MOXIE_CUDA_LIBRARY names code that runs in the process, so a
+ * program that runs with more rights than who starts it (here: set-user-ID) does not follow it. A device's name is
+ * shown in printable characters, whatever the driver says.
  *
  * The test starts itself again, as it is and as a copy that belongs to another user and says so in its mode.
  */
+#include "test_cuda_table.h"
 #include "test_support.h"
 
 #include <sys/auxv.h>
@@ -92,10 +94,46 @@ static void the_library_is_not_chosen_for_others(void **state)
     assert_null(strstr(other.missing, "/nowhere"));
 }
 
+static const char odd_name[] = "GPU\x1b[2J\n\"A\"\xff";
+static int32_t odd_sm;
+
+static moxie_status odd_features(int32_t ordinal, mox_cuda_features *out, moxie_error *error)
+{
+    (void)ordinal, (void)error;
+    assert_true(mox_cuda_preset("sm_90", out));
+    memset(out->name, 'x', sizeof out->name); /* no end */
+    memcpy(out->name, odd_name, sizeof odd_name - 1);
+    out->sm = odd_sm;
+    return MOXIE_OK;
+}
+
+static void a_device_s_name_is_printable(void **state)
+{
+    (void)state;
+    const mox_cuda_table *found;
+    moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
+    moxie_error error = { 0 };
+    mox_cuda_features f;
+    assert_ok(mox_cuda_open(&found, &error), &error);
+    mox_cuda_table odd = *found;
+    odd.features = odd_features;
+    mox_cuda_replace(&odd);
+    odd_sm = 90;
+    assert_ok(moxie_cuda_device_at(0, &device, &error), &error);
+    assert_int_equal(strlen(device.name), sizeof device.name - 1);
+    assert_memory_equal(device.name, "GPU?[2J?\"A\"?xxx", 15);
+    assert_int_equal(moxie_cuda_device_at(1, &device, &error), MOXIE_ERR_UNSUPPORTED);
+    odd_sm = 75;
+    assert_int_equal(mox_cuda_device(&odd, 0, &f, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "GPU?[2J?"));
+    mox_cuda_replace(found);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_library_is_not_chosen_for_others),
+        cmocka_unit_test_setup_teardown(a_device_s_name_is_printable, test_cuda_begin, test_cuda_end),
     };
     if (count == 1 && strcmp(arguments[0], "answer") == 0)
         return answer_on(STDOUT_FILENO);
