@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEXT_LIMIT (UINT64_C(256) << 20)
+
 static moxie_status bad_id(const bench_routing *g, int64_t i, long long id, int64_t offset, moxie_error *error)
 {
     cli_error(MOXIE_ERR_FORMAT, error, g->name,
@@ -95,35 +97,6 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 
-/* All of a file, ended by a zero byte. */
-static char *read_text(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t used = 0, capacity = 0, got = 1;
-    while (file && got > 0) {
-        if (capacity - used < 4096) {
-            capacity = 2 * capacity + 8192;
-            char *grown = realloc(text, capacity);
-            if (!grown)
-                break;
-            text = grown;
-        }
-        got = fread(text + used, 1, capacity - used - 1, file);
-        used += got;
-        text[used] = '\0';
-    }
-    const bool fine = file && got == 0 && !ferror(file) && strlen(text) == used;
-    const int why = errno;
-    if (file)
-        fclose(file);
-    if (fine)
-        return text;
-    free(text);
-    errno = why;
-    return NULL;
-}
-
 static moxie_status bad_text(const bench_routing *g, const char *text, const char *at, moxie_error *error)
 {
     int line = 1;
@@ -166,14 +139,18 @@ static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count
 
 static moxie_status read_numbers(bench_routing *g, moxie_error *error)
 {
-    errno = 0;
-    char *text = read_text(g->name);
-    if (!text)
-        return cli_error(MOXIE_ERR_IO, error, g->name,
-                         "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers",
-                         errno ? strerror(errno) : "it is no text");
-    int64_t count;
-    moxie_status status = scan_text(g, text, &count, error);
+    char *text = NULL;
+    size_t length = 0;
+    int64_t count = 0;
+    moxie_status status = cli_read_file(g->name, TEXT_LIMIT, &text, &length, error);
+    if (status == MOXIE_ERR_IO)
+        snprintf(error->text + strlen(error->text), sizeof error->text - strlen(error->text),
+                 "; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers");
+    if (status == MOXIE_OK && strlen(text) != length)
+        status = cli_error(MOXIE_ERR_FORMAT, error, g->name,
+                           "it is no text; --routing takes expert numbers as text, or a file named *.safetensors");
+    if (status == MOXIE_OK)
+        status = scan_text(g, text, &count, error);
     if (status == MOXIE_OK && (count == 0 || count % g->top_k))
         status =
             cli_error(MOXIE_ERR_FORMAT, error, g->name,

@@ -246,6 +246,11 @@ void cli_input_free(cli_input *input);
 /* Points run arguments at the input. */
 void cli_input_args(const cli_input *input, moxie_run_args *args);
 
+/* ---- small files (cli_read.c) -------------------------------------------------------------------- */
+
+/* All of a regular file of at most `limit` bytes, with a zero byte behind it; free() it. */
+moxie_status cli_read_file(const char *path, uint64_t limit, char **text, size_t *length, moxie_error *error);
+
 /* ---- whole files or none (cli_file.c) ----------------------------------------------------------- */
 
 /* A file that is written beside `path` and renamed when it is whole. */

@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FILE_LIMIT (UINT64_C(1) << 20)
+
 /* One row per figure; files, JSON and tables are made from it. */
 static const struct figure {
     const char *key, *what, *unit;
@@ -119,24 +121,39 @@ static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
+static moxie_status parse_file(const char *path, json_t **file, moxie_error *error)
+{
+    char *text = NULL;
+    size_t length = 0;
+    json_error_t where;
+    moxie_status status = cli_read_file(path, FILE_LIMIT, &text, &length, error);
+    if (status != MOXIE_OK)
+        return status;
+    *file = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+    free(text);
+    if (*file)
+        return MOXIE_OK;
+    if (json_error_code(&where) == json_error_out_of_memory)
+        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its %zu bytes", length);
+    status = not_limits(path, where.text, error);
+    error->offset = where.position;
+    return status;
+}
+
 /* What `path` holds: *fits says whether it is of what `of` says. */
 static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
                               moxie_error *error)
 {
-    json_error_t where;
-    json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-    if (!file) {
-        const moxie_status status = not_limits(path, where.text, error);
-        error->offset = where.position;
+    json_t *file = NULL;
+    moxie_status status = parse_file(path, &file, error);
+    if (status != MOXIE_OK)
         return status;
-    }
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
     const char *name = !strcmp(of->kind, "gpu") ? gpu : cpu;
     const char *class = json_string_value(json_object_get(file, "isa"));
     const json_t *version = json_object_get(file, "schema_version");
-    moxie_status status = MOXIE_OK;
     *fits = false;
     if (!kind || strcmp(kind, "moxie limits") || !(cpu || gpu) || !class) {
         status = not_limits(path, "it is JSON, but holds no limits", error);
