@@ -74,6 +74,9 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
 
 /* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
 
+/* From main(); and whether an allocation for JSON has failed since. */
+void cli_json_watch_memory(void);
+bool cli_json_memory_failed(void);
 /* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
 json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
 json_t *cli_json_string(const char *text); /* any bytes */

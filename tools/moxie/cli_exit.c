@@ -51,6 +51,7 @@ static void close_output(void)
 void cli_begin(void)
 {
     open_standard_files();
+    cli_json_watch_memory();
     if (atexit(close_output) != 0)
         cli_out_of_memory(0);
 }
