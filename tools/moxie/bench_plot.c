@@ -14,7 +14,7 @@
  * the roof is the best of all measurements, a floor what was measured around its line.
  *
  * gnuplot runs as a child, without a shell. The script with the data in it comes through a pipe, the picture goes to
- * its standard output, which is the file beside the one asked for: so no name needs quoting and nothing is left behind.
+ * its standard output, which is a file in memory: so no name needs quoting and nothing is left behind.
  */
 #include "bench.h"
 
@@ -25,6 +25,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -343,21 +344,32 @@ static char *make_script(bool svg, const bench_picture *p, size_t *length)
     return NULL;
 }
 
+/* What gnuplot drew, to its place. */
+static moxie_status keep_picture(const char *path, int drawn, moxie_error *error)
+{
+    const off_t bytes = lseek(drawn, 0, SEEK_END);
+    if (bytes <= 0)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "gnuplot drew nothing");
+    void *picture = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, drawn, 0);
+    if (picture == MAP_FAILED)
+        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture: %s", strerror(errno));
+    const moxie_status status = moxie_file_write(path, picture, (uint64_t)bytes, error);
+    munmap(picture, (size_t)bytes);
+    return status;
+}
+
 moxie_status bench_plot_write(const char *path, const bench_picture *p, moxie_error *error)
 {
     size_t length = 0;
-    cli_beside picture;
-    moxie_status status = cli_beside_open(path, &picture, error);
-    if (status != MOXIE_OK)
-        return status;
+    const int drawn = memfd_create("picture", MFD_CLOEXEC);
     char *script = make_script(has_ending(path, ".svg"), p, &length);
-    status = script ? run_gnuplot(script, length, picture.fd, error)
-                    : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture's script");
-    free(script);
-    if (status == MOXIE_OK && lseek(picture.fd, 0, SEEK_END) <= 0)
-        status = cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "gnuplot drew nothing: is the disk full?");
+    moxie_status status = script && drawn >= 0
+                              ? run_gnuplot(script, length, drawn, error)
+                              : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture and its script");
     if (status == MOXIE_OK)
-        return cli_beside_commit(&picture, error);
-    cli_beside_discard(&picture);
+        status = keep_picture(path, drawn, error);
+    free(script);
+    if (drawn >= 0)
+        close(drawn);
     return status;
 }

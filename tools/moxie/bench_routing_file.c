@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_LIMIT (UINT64_C(256) << 20)
-
 static moxie_status bad_id(const bench_routing *g, int64_t i, long long id, int64_t offset, moxie_error *error)
 {
     cli_error(MOXIE_ERR_FORMAT, error, g->name,
@@ -97,6 +95,26 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 
+enum { MOST_BYTES = 1 << 28 };
+
+/* All of a file, ended by a zero byte, the only one; moxie_file_free() it. */
+static moxie_status read_text(const char *path, char **text, moxie_error *error)
+{
+    uint64_t bytes = 0;
+    moxie_status status = moxie_file_read(path, MOST_BYTES, text, &bytes, error);
+    if (status == MOXIE_OK && strlen(*text) != bytes)
+        status = cli_error(MOXIE_ERR_FORMAT, error, path, "it is no text");
+    if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY) {
+        const moxie_error why = *error;
+        cli_error(
+            status, error, path,
+            "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers: as text, or topk_ids of "
+            "a *.safetensors",
+            why.text);
+    }
+    return status;
+}
+
 static moxie_status bad_text(const bench_routing *g, const char *text, const char *at, moxie_error *error)
 {
     int line = 1;
@@ -140,15 +158,8 @@ static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count
 static moxie_status read_numbers(bench_routing *g, moxie_error *error)
 {
     char *text = NULL;
-    size_t length = 0;
     int64_t count = 0;
-    moxie_status status = cli_read_file(g->name, TEXT_LIMIT, &text, &length, error);
-    if (status == MOXIE_ERR_IO)
-        snprintf(error->text + strlen(error->text), sizeof error->text - strlen(error->text),
-                 "; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers");
-    if (status == MOXIE_OK && strlen(text) != length)
-        status = cli_error(MOXIE_ERR_FORMAT, error, g->name,
-                           "it is no text; --routing takes expert numbers as text, or a file named *.safetensors");
+    moxie_status status = read_text(g->name, &text, error);
     if (status == MOXIE_OK)
         status = scan_text(g, text, &count, error);
     if (status == MOXIE_OK && (count == 0 || count % g->top_k))
@@ -160,7 +171,7 @@ static moxie_status read_numbers(bench_routing *g, moxie_error *error)
         status = take_ids(g, count / g->top_k, error);
     if (status == MOXIE_OK)
         status = scan_text(g, text, &count, error);
-    free(text);
+    moxie_file_free(text);
     return status;
 }
 

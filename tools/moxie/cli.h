@@ -249,23 +249,22 @@ void cli_input_free(cli_input *input);
 /* Points run arguments at the input. */
 void cli_input_args(const cli_input *input, moxie_run_args *args);
 
-/* ---- small files (cli_read.c) -------------------------------------------------------------------- */
+/* ---- JSON files (cli_file.c) -------------------------------------------------------------------- */
 
-/* All of a regular file of at most `limit` bytes, with a zero byte behind it; free() it. */
-moxie_status cli_read_file(const char *path, uint64_t limit, char **text, size_t *length, moxie_error *error);
+/* A JSON text; `path` is for messages. MOXIE_ERR_FORMAT says where it is none. json_decref(*out). */
+moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error);
+/* That of a regular file of at most `limit` bytes. */
+moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error);
+/* Writes `value` as a whole file, with Jansson's flags; takes the reference. NULL, what a failed call of Jansson's
+ * gives, is MOXIE_ERR_MEMORY. */
+moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error);
 
-/* ---- whole files or none (cli_file.c) ----------------------------------------------------------- */
+/* ---- the end by a signal (cli_signals.c) -------------------------------------------------------- */
 
-/* A file that is written beside `path` and renamed when it is whole. */
-typedef struct cli_beside {
-    const char *path;
-    char *temporary;
-    int fd;
-} cli_beside;
-moxie_status cli_beside_open(const char *path, cli_beside *out, moxie_error *error);
-/* Closes and renames, or on failure removes. */
-moxie_status cli_beside_commit(cli_beside *file, moxie_error *error);
-void cli_beside_discard(cli_beside *file);
+/* From now on signals that end the program remove what is unfinished first. */
+void cli_signals_install(void);
+/* What they call besides; async-signal-safe. NULL: nothing. */
+void cli_on_end(void (*clean)(void));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 

@@ -14,9 +14,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define FILE_LIMIT (UINT64_C(1) << 20)
 
 /* One row per figure; files, JSON and tables are made from it. */
 static const struct figure {
@@ -87,6 +84,8 @@ void cli_limits_print(const moxie_limits *limits)
 
 /* ---- the file -------------------------------------------------------------------------------------- */
 
+enum { MOST_BYTES = 1 << 20 };
+
 static moxie_status not_limits(const char *path, const char *found, moxie_error *error)
 {
     return cli_error(MOXIE_ERR_FORMAT, error, path,
@@ -121,33 +120,20 @@ static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
-static moxie_status parse_file(const char *path, json_t **file, moxie_error *error)
-{
-    char *text = NULL;
-    size_t length = 0;
-    json_error_t where;
-    moxie_status status = cli_read_file(path, FILE_LIMIT, &text, &length, error);
-    if (status != MOXIE_OK)
-        return status;
-    *file = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
-    free(text);
-    if (*file)
-        return MOXIE_OK;
-    if (json_error_code(&where) == json_error_out_of_memory)
-        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its %zu bytes", length);
-    status = not_limits(path, where.text, error);
-    error->offset = where.position;
-    return status;
-}
-
 /* What `path` holds: *fits says whether it is of what `of` says. */
 static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
                               moxie_error *error)
 {
     json_t *file = NULL;
-    moxie_status status = parse_file(path, &file, error);
-    if (status != MOXIE_OK)
-        return status;
+    const moxie_status read = cli_json_read(path, MOST_BYTES, &file, error);
+    if (read == MOXIE_ERR_FORMAT) {
+        const moxie_error why = *error;
+        not_limits(path, why.text, error);
+        error->offset = why.offset;
+    }
+    if (read != MOXIE_OK)
+        return read;
+    moxie_status status = MOXIE_OK;
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
@@ -169,19 +155,10 @@ static moxie_status read_file(const char *path, const cli_limits_of *of, cli_lim
 
 moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error)
 {
-    cli_beside beside;
-    moxie_status status = cli_beside_open(path, &beside, error);
-    if (status != MOXIE_OK)
-        return status;
     json_t *file =
         cli_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
                  of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
-    const bool written = file && json_dumpfd(file, beside.fd, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
-    json_decref(file);
-    if (written)
-        return cli_beside_commit(&beside, error);
-    cli_beside_discard(&beside);
-    return cli_error(MOXIE_ERR_IO, error, path, "the limits could not be written: is the disk full?");
+    return cli_json_write(path, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9), error);
 }
 
 /* ---- whose ----------------------------------------------------------------------------------------- */
@@ -232,7 +209,7 @@ moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxi
 
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error)
 {
-    const bool exists = path && access(path, F_OK) == 0;
+    const bool exists = path && moxie_file_exists(path);
     moxie_status status = MOXIE_OK;
     *out = (cli_limits) { .found = MOXIE_LIMITS_INIT };
     if (exists)
@@ -247,6 +224,9 @@ moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limit
     }
     if (exists)
         fprintf(stderr, "moxie: %s is of another processor, thread count or instruction set: measured anew\n", path);
-    status = cli_limits_measure(of, &out->found, error);
+    if (path)
+        status = moxie_file_check_output(path, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_measure(of, &out->found, error);
     return status == MOXIE_OK && path ? cli_limits_put(path, of, &out->found, error) : status;
 }

@@ -219,6 +219,8 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     const bench_arguments *args = b->args;
     uint64_t workspace_bytes = 0;
     moxie_status status = args->plot ? bench_plot_find(error) : MOXIE_OK;
+    if (status == MOXIE_OK && args->plot)
+        status = moxie_file_check_output(args->plot, error);
     if (status == MOXIE_OK)
         status = moxie_machine_info(&b->machine, error);
     if (status == MOXIE_OK)

@@ -6,7 +6,6 @@
  */
 #include "prepare.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,11 +240,13 @@ int cmd_prepare(int argc, char **argv)
         snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
     /* "out/" would put "out/.partial" inside. */
     char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
+    if (args.prepare.out && !out) {
+        moxie_error error = { 0 };
+        return cli_fail("prepare", args.prepare.json, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory"), &error);
+    }
     for (size_t length = out ? strlen(out) : 0; length > 1 && out[length - 1] == '/';)
         out[--length] = '\0';
     args.prepare.out = out;
-    /* A limit on file sizes is an error of a write, not the end. */
-    signal(SIGXFSZ, SIG_IGN);
     const int code = run(&args);
     free(out);
     free(args.prepare.more);

@@ -259,8 +259,8 @@ static moxie_status open_preset(const arguments *args, cli_layer *layer, made_we
 static moxie_status execute(arguments *args, cli_layer *layer, made_weights *weights, cli_input *input, results *r,
                             moxie_error *error)
 {
-    moxie_status status = MOXIE_OK;
-    if (args->input)
+    moxie_status status = args->output ? moxie_file_check_output(args->output, error) : MOXIE_OK;
+    if (status == MOXIE_OK && args->input)
         status = cli_input_peek(args->input, &args->layer.tokens, &args->layer.dtype, error);
     if (status == MOXIE_OK)
         status =
