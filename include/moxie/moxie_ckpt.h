@@ -213,6 +213,8 @@ typedef struct moxie_preset_info {
 
 /* Preset i of presets.def; returns 0 past the last. Immutable. */
 MOXIE_API int moxie_preset_at(int32_t i, moxie_preset_info *out);
+/* Name of checkpoint format i, "mxfp4-gptoss"; NULL past the last. Any preset can be made in any format. Immutable. */
+MOXIE_API const char *moxie_checkpoint_format_at(int32_t i);
 
 typedef struct moxie_synth_options {
     uint32_t struct_size;

@@ -2,17 +2,20 @@
  *
  * temporaries.c - the list of unfinished files (temporaries.h).
  *
- * A place of the list goes FREE -> FILLING -> LISTED -> FREE. The handler takes LISTED places for itself (REMOVING) and
- * never gives them back. So no path changes while another thread reads it.
+ * A place of the list goes FREE -> FILLING -> LISTED -> FREE. The handler waits for the end of FILLING, takes LISTED
+ * places for itself (REMOVING) and never gives them back. So no path changes while another thread reads it, and none is
+ * removed that another process made.
  */
 #include "base/temporaries.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PLACES = 64 };
@@ -26,9 +29,12 @@ static struct place {
 } places[PLACES];
 static atomic_bool ended;
 
-int mox_temporary_add(const char *path, mox_is_ours is_ours)
+int mox_temporary_begin(const char *path, mox_is_ours is_ours, sigset_t *mask)
 {
     const size_t length = strlen(path);
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, mask);
     for (int i = 0; i < PLACES && length < sizeof places[i].path; i++) {
         int expected = FREE;
         if (!atomic_compare_exchange_strong(&places[i].state, &expected, FILLING))
@@ -36,10 +42,16 @@ int mox_temporary_add(const char *path, mox_is_ours is_ours)
         memcpy(places[i].path, path, length + 1);
         places[i].owner = getpid();
         places[i].is_ours = is_ours;
-        atomic_store(&places[i].state, LISTED);
         return i;
     }
     return -1;
+}
+
+void mox_temporary_made(int number, bool made, const sigset_t *mask)
+{
+    if (number >= 0)
+        atomic_store(&places[number].state, made ? LISTED : FREE);
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
 void mox_temporary_drop(int number)
@@ -128,11 +140,20 @@ static void remove_directory(const struct place *place)
     close(fd);
 }
 
+/* Somebody is just creating it. Two seconds at most: its disk may not answer. */
+static void wait_until_made(const struct place *place)
+{
+    static const struct timespec nap = { .tv_nsec = 1000000 };
+    for (int i = 0; i < 2000 && atomic_load(&place->state) == FILLING; i++)
+        nanosleep(&nap, NULL);
+}
+
 void mox_temporaries_remove(void)
 {
     atomic_store(&ended, true);
     for (int i = 0; i < PLACES; i++) {
         int expected = LISTED;
+        wait_until_made(&places[i]);
         if (!atomic_compare_exchange_strong(&places[i].state, &expected, REMOVING) || places[i].owner != getpid())
             continue;
         if (places[i].is_ours)

@@ -81,6 +81,20 @@ static moxie_status make_locked(const char *path, const char *temporary, int *ou
     return MOXIE_OK;
 }
 
+static moxie_status make_listed(mox_whole_file *file, bool *busy, moxie_error *error)
+{
+    sigset_t mask;
+    file->number = mox_temporary_begin(file->temporary, NULL, &mask);
+    const moxie_status status =
+        mox_temporaries_ended()
+            ? mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "not written: the process is being ended")
+            : make_locked(file->path, file->temporary, &file->fd, busy, error);
+    const bool made = status == MOXIE_OK && file->fd >= 0;
+    mox_temporary_made(file->number, made, &mask);
+    file->number = made ? file->number : -1;
+    return status;
+}
+
 static moxie_status create(mox_whole_file *file, moxie_error *error)
 {
     static const struct timespec nap = { .tv_nsec = NAP_NS };
@@ -88,9 +102,7 @@ static moxie_status create(mox_whole_file *file, moxie_error *error)
     MOX_TRY(check_target(file->path, error));
     for (int tries = 0; tries < TRIES; tries++) {
         bool busy = false;
-        if (mox_temporaries_ended())
-            return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "not written: the process is being ended");
-        const moxie_status status = make_locked(file->path, file->temporary, &file->fd, &busy, error);
+        const moxie_status status = make_listed(file, &busy, error);
         if (file->fd >= 0 || (status != MOXIE_OK && !busy))
             return status;
         if (busy && tries + 1 == TRIES)
@@ -119,7 +131,6 @@ moxie_status mox_whole_file_create(const char *path, mox_whole_file *out, moxie_
         status = create(&file, error);
     }
     if (status == MOXIE_OK) {
-        file.number = mox_temporary_add(temporary, NULL);
         *out = file;
         return MOXIE_OK;
     }

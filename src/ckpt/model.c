@@ -13,6 +13,7 @@
 #include "base/sizes.h"
 #include "ckpt/file.h"
 #include "ckpt/model_parts.h"
+#include "ckpt/no_model.h"
 
 /* nvidia/MiniMax-M3-NVFP4's config.json has 3 MB. */
 #define CONFIG_LIMIT ((uint64_t)64 << 20)
@@ -35,10 +36,13 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     const char *params = path_of(model, dir, "params.json");
     if (!model->config_path || !params)
         return no_memory(error);
-    if (!mox_file_exists(model->config_path) && mox_file_exists(params))
+    const bool absent = !mox_file_exists(model->config_path);
+    if (absent && mox_file_exists(params))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, params, -1,
                              "a checkpoint in Mistral's own layout (params.json, no config.json); use the release in "
                              "Hugging Face layout");
+    if (absent)
+        return mox_no_model(dir, error);
     MOX_TRY(mox_json_load(model->config_path, CONFIG_LIMIT, true, &model->config, error));
     return mox_config_family(model->config, model->config_path, &model->family, &model->model_type, error);
 }

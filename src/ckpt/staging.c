@@ -103,7 +103,7 @@ static bool is_checkpoint_file(const char *name)
 /* ---- the directory ---------------------------------------------------------------------------------- */
 
 /* A name that moxie alone gives; but files that it does not write are somebody's. */
-static moxie_status empty_directory(const mox_staging *s, moxie_error *error)
+static moxie_status empty_directory(mox_staging *s, moxie_error *error)
 {
     char other[256], shown[160];
     if (mox_directory_find_other(s->held.fd, is_checkpoint_file, other))
@@ -112,7 +112,24 @@ static moxie_status empty_directory(const mox_staging *s, moxie_error *error)
                              "moxie's: move that away, or remove the directory",
                              mox_escape(shown, sizeof shown, other));
     mox_directory_remove_files(s->held.fd, is_checkpoint_file);
+    sigset_t mask;
+    s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);
+    mox_temporary_made(s->number, true, &mask);
     return MOXIE_OK;
+}
+
+/* A new directory is in the list of temporaries at once; one that was there, not before it is known to be ours. */
+static moxie_status hold_listed(mox_staging *s, moxie_error *error)
+{
+    sigset_t mask;
+    s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);
+    const moxie_status status = mox_temporaries_ended() ? mox_fail_file(MOXIE_ERR_IO, error, s->dir, -1,
+                                                                        "not written: the process is being ended")
+                                                        : mox_directory_hold(s->temp, true, &s->held, error);
+    const bool made = status == MOXIE_OK && s->held.created;
+    mox_temporary_made(s->number, made, &mask);
+    s->number = made ? s->number : -1;
+    return status;
 }
 
 static moxie_status make_directory(mox_staging *s, moxie_error *error)
@@ -121,19 +138,16 @@ static moxie_status make_directory(mox_staging *s, moxie_error *error)
     if (length < 0 || (size_t)length >= sizeof s->temp)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, s->dir, -1, "the output directory's name is too long");
     MOX_TRY(check_target(s->dir, error));
-    if (mox_temporaries_ended())
-        return mox_fail_file(MOXIE_ERR_IO, error, s->dir, -1, "not written: the process is being ended");
-    MOX_TRY(mox_directory_hold(s->temp, true, &s->held, error));
+    MOX_TRY(hold_listed(s, error));
     moxie_status status = s->held.created ? MOXIE_OK : empty_directory(s, error);
     /* Again, since another run may have ended between the first look and the lock. */
     if (status == MOXIE_OK)
         status = check_target(s->dir, error);
-    if (status == MOXIE_OK) {
-        s->number = mox_temporary_add(s->temp, is_checkpoint_file);
+    if (status == MOXIE_OK)
         return MOXIE_OK;
-    }
     if (s->held.created)
         rmdir(s->temp);
+    mox_temporary_drop(s->number);
     close(s->held.fd);
     s->held.fd = -1;
     return status;

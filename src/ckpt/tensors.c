@@ -18,6 +18,7 @@
 #include "base/sizes.h"
 #include "ckpt/file.h"
 #include "ckpt/name_map.h"
+#include "ckpt/no_model.h"
 #include "ckpt/safetensors_header.h"
 #include "ckpt/tensor_index.h"
 
@@ -320,8 +321,7 @@ static moxie_status list_directory(const char *dir, name_list *list, moxie_error
     }
     closedir(stream);
     if (status == MOXIE_OK && list->count == 0)
-        status = mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "there is no %s and no file *%s in this directory",
-                               MOX_INDEX_NAME, SUFFIX);
+        status = mox_no_tensors(dir, error);
     if (status == MOXIE_OK)
         qsort(list->names, (size_t)list->count, sizeof *list->names, by_name);
     return status;

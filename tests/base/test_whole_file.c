@@ -356,7 +356,10 @@ static void a_signal_removes_what_is_unfinished(void **state)
     if (holder == 0) {
         mox_whole_file file = MOX_WHOLE_FILE_NONE;
         moxie_error error;
-        if (mox_temporary_add(folder, is_layer) < 0 || mox_whole_file_create(f->path, &file, &error) != MOXIE_OK)
+        sigset_t mask;
+        const int number = mox_temporary_begin(folder, is_layer, &mask);
+        mox_temporary_made(number, true, &mask);
+        if (number < 0 || mox_whole_file_create(f->path, &file, &error) != MOXIE_OK)
             _exit(1);
         raise(SIGTERM);
         _exit(2);

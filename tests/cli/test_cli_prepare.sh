@@ -42,9 +42,9 @@ prepare() {
     [ ! -e "$tmp/made.partial" ] || fail "$text: OUT.partial stays"
 }
 
-prepare 2 "no layout \"trtllm-mxint5\"; there are: .*trtllm-mxint4" --layout trtllm-mxint5
-prepare 2 "no layout \"marlin\"; there are: .*, marlin-nvfp4-f16 \(" --layout marlin
-prepare 2 "no layout \"vllm\"; there are: trtllm-\.\.\., .*, moe-\.\.\. \(" --layout vllm
+prepare 2 "no layout \"trtllm-mxint5\": did you mean trtllm-mxint4\? Or trtllm-mxfp4, " --layout trtllm-mxint5
+prepare 2 "no layout \"marlin\": did you mean marlin-ct\? .*, marlin-nvfp4-f16\?" --layout marlin
+prepare 2 "no layout \"vllm\"; .moxie prepare --list. lists them" --layout vllm
 prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 2-9
 prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 0
 prepare 4 "elements must be" --layout trtllm-mxfp4

@@ -50,15 +50,15 @@ json_t *cli_limits_json(const moxie_limits *limits)
 {
     json_t *object = json_object(), *how = json_object();
     for (int i = 0; i < N_FIGURES; i++) {
-        json_object_set_new(object, figures[i].key, json_real(value_of(limits, i)));
-        json_object_set_new(how, figures[i].key, json_string(how_of(limits, i)));
+        cli_json_set(object, figures[i].key, json_real(value_of(limits, i)));
+        cli_json_set(how, figures[i].key, cli_json_string(how_of(limits, i)));
     }
-    json_object_set_new(object, "l2_bytes", json_integer((json_int_t)limits->l2_bytes));
-    json_object_set_new(object, "cache_bytes", json_integer((json_int_t)limits->cache_bytes));
-    json_object_set_new(object, "disturbed", json_integer(limits->disturbed));
-    json_object_set_new(object, "threads", json_integer(limits->workers));
-    json_object_set_new(object, "isa", json_string(limits->isa));
-    json_object_set_new(object, "how", how);
+    cli_json_set(object, "l2_bytes", json_integer((json_int_t)limits->l2_bytes));
+    cli_json_set(object, "cache_bytes", json_integer((json_int_t)limits->cache_bytes));
+    cli_json_set(object, "disturbed", json_integer(limits->disturbed));
+    cli_json_set(object, "threads", json_integer(limits->workers));
+    cli_json_set(object, "isa", cli_json_string(limits->isa));
+    cli_json_set(object, "how", how);
     return object;
 }
 
@@ -78,7 +78,8 @@ void cli_limits_print(const moxie_limits *limits)
     cli_table_print(&table);
     cli_table_free(&table);
     if (limits->disturbed > 0)
-        printf("%d of these are rough: other work never left the processors alone\n", limits->disturbed);
+        printf("%d of these %s rough: other work never left the processors alone\n", limits->disturbed,
+               limits->disturbed == 1 ? "is" : "are");
 }
 
 /* ---- the file -------------------------------------------------------------------------------------- */
@@ -132,13 +133,13 @@ static moxie_status read_file(const char *path, const cli_limits_of *of, cli_lim
     }
     if (read != MOXIE_OK)
         return read;
+    moxie_status status = MOXIE_OK;
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
     const char *name = !strcmp(of->kind, "gpu") ? gpu : cpu;
     const char *class = json_string_value(json_object_get(file, "isa"));
     const json_t *version = json_object_get(file, "schema_version");
-    moxie_status status = MOXIE_OK;
     *fits = false;
     if (!kind || strcmp(kind, "moxie limits") || !(cpu || gpu) || !class) {
         status = not_limits(path, "it is JSON, but holds no limits", error);
@@ -152,12 +153,11 @@ static moxie_status read_file(const char *path, const cli_limits_of *of, cli_lim
     return status;
 }
 
-static moxie_status write_file(const char *path, const cli_limits_of *of, const moxie_limits *limits,
-                               moxie_error *error)
+moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error)
 {
     json_t *file =
-        json_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
-                  of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
+        cli_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
+                 of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
     return cli_json_write(path, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9), error);
 }
 
@@ -167,8 +167,11 @@ moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, 
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
     const moxie_status status = moxie_machine_info(&machine, error);
-    *out = (cli_limits_of) { .kind = "cpu", .workers = executor->workers, .executor = executor, .cap = cap };
-    snprintf(out->name, sizeof out->name, "%s", machine.cpu);
+    const int32_t most = machine.processors > 0 ? machine.processors : executor->workers;
+    *out = (cli_limits_of) {
+        .kind = "cpu", .workers = executor->workers < most ? executor->workers : most, .executor = executor, .cap = cap
+    };
+    snprintf(out->name, sizeof out->name, "%s", cli_shown(machine.cpu));
     snprintf(out->isa, sizeof out->isa, "%s", cli_isa_under(&machine, cap));
     return status;
 }
@@ -179,8 +182,19 @@ moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_err
     const int32_t index = device ? (int32_t)strtol(device, NULL, 10) : 0;
     const moxie_status status = moxie_cuda_device_at(index, &found, error);
     *out = (cli_limits_of) { .kind = "gpu", .workers = found.multiprocessors, .device = device };
-    snprintf(out->name, sizeof out->name, "%s", found.name);
+    snprintf(out->name, sizeof out->name, "%s", cli_shown(found.name));
     snprintf(out->isa, sizeof out->isa, "sm_%d", (int)found.sm);
+    return status;
+}
+
+/* Threads beyond the processors would only take them from each other: as many as there are measure. */
+static moxie_status measure_on_fewer(const cli_limits_of *of, moxie_limits *out, moxie_error *error)
+{
+    moxie_executor *fewer = NULL;
+    moxie_status status = moxie_executor_create(of->workers, &fewer, error);
+    if (status == MOXIE_OK)
+        status = moxie_measure_limits(fewer, of->cap, out, error);
+    moxie_executor_destroy(fewer);
     return status;
 }
 
@@ -188,6 +202,8 @@ moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxi
 {
     if (!strcmp(of->kind, "gpu"))
         return moxie_cuda_measure_limits(of->device, out, error);
+    if (of->executor->workers > of->workers)
+        return measure_on_fewer(of, out, error);
     return moxie_measure_limits(of->executor, of->cap, out, error);
 }
 
@@ -212,5 +228,5 @@ moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limit
         status = moxie_file_check_output(path, error);
     if (status == MOXIE_OK)
         status = cli_limits_measure(of, &out->found, error);
-    return status == MOXIE_OK && path ? write_file(path, of, &out->found, error) : status;
+    return status == MOXIE_OK && path ? cli_limits_put(path, of, &out->found, error) : status;
 }
