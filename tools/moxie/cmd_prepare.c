@@ -155,12 +155,12 @@ static json_t *report_json(const arguments *args, const prepare_report *r)
     char hash[24];
     json_t *object = cli_json_begin("prepare");
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->source_hash);
-    bool fine =
-        json_object_update_new(
-            object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode], "directory",
-                              args->mode == VERIFY ? args->prepare.dir : args->prepare.out, "layers_made",
-                              (json_int_t)r->made, "layers_kept", (json_int_t)r->kept, "bytes", (json_int_t)r->bytes,
-                              "seconds", r->seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory())) == 0;
+    bool fine = json_object_update_new(
+                    object, json_pack("{s:s, s:o, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode], "directory",
+                                      prepare_json_string(args->mode == VERIFY ? args->prepare.dir : args->prepare.out),
+                                      "layers_made", (json_int_t)r->made, "layers_kept", (json_int_t)r->kept, "bytes",
+                                      (json_int_t)r->bytes, "seconds", r->seconds, "peak_memory_bytes",
+                                      (json_int_t)cli_peak_memory())) == 0;
     if (fine && args->mode != UNDO)
         fine =
             json_object_update_new(
