@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     cli_begin();
     argp_err_exit_status = CLI_USAGE;
     argp_program_version_hook = print_version;
-    cli_signals_install();
+    cli_end_install();
     if (argc < 2) {
         print_usage(stderr);
         return cli_end(CLI_USAGE);
