@@ -103,9 +103,19 @@ static void refuse_empty(const char *command, const struct argp_option *option)
 {
     char text[200];
     if (option->name)
-        snprintf(text, sizeof text, "--%s takes %s, and nothing was given", option->name, option->arg);
+        snprintf(text, sizeof text, "--%s takes %s, and nothing was given: name it behind the option", option->name,
+                 option->arg);
     else
-        snprintf(text, sizeof text, "-%c takes %s, and nothing was given", option->key, option->arg);
+        snprintf(text, sizeof text, "-%c takes %s, and nothing was given: name it behind the option", option->key,
+                 option->arg);
+    refuse(command, text);
+}
+
+static void refuse_value(const char *command, const struct argp_option *option, const char *value)
+{
+    char text[300];
+    snprintf(text, sizeof text, "--%s takes no value, and \"%.80s\" was given: leave it out", option->name,
+             cli_shown(value));
     refuse(command, text);
 }
 
@@ -118,8 +128,10 @@ static bool check_long(const char *command, const option_list *list, const char 
         refuse_option(command, list, argument + 2, length);
     const bool inside = argument[2 + length] == '=';
     const char *value = inside ? argument + 2 + length + 1 : next;
-    if (option->arg && value && !*value)
+    if (option->arg && (!value || !*value))
         refuse_empty(command, option);
+    if (!option->arg && inside)
+        refuse_value(command, option, value);
     return option->arg && !inside;
 }
 
@@ -134,7 +146,7 @@ static bool check_short(const char *command, const option_list *list, const char
             snprintf(text, sizeof text, "there is no option -%s", cli_shown(one));
             refuse(command, text);
         }
-        if (option->arg && !letter[1] && next && !*next)
+        if (option->arg && !letter[1] && (!next || !*next))
             refuse_empty(command, option);
         if (option->arg)
             return !letter[1];
