@@ -255,7 +255,8 @@ void cli_input_args(const cli_input *input, moxie_run_args *args);
 moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error);
 /* That of a regular file of at most `limit` bytes. */
 moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error);
-/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory, or when `value` is. free() it.
+/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory, or when `value` is. free()
+ * it.
  */
 char *cli_json_text(json_t *value, size_t flags);
 /* Writes `value` as a whole file, with Jansson's flags; takes the reference. NULL, what a failed call of Jansson's
