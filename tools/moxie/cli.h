@@ -74,9 +74,6 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
 
 /* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
 
-/* From main(); and whether an allocation for JSON has failed since. */
-void cli_json_watch_memory(void);
-bool cli_json_memory_failed(void);
 /* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
 json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
 json_t *cli_json_string(const char *text); /* any bytes */
@@ -268,10 +265,10 @@ moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie
 /* From now on signals that end the program remove what is unfinished first; and Jansson's functions do not come back
  * when they have no memory. */
 void cli_end_install(void);
-/* What both call besides; async-signal-safe. NULL: nothing. */
+/* Removes it: this program's temporaries, and what `clean` of cli_on_end() does. Async-signal-safe. */
+void cli_remove_unfinished(void);
+/* `clean` is async-signal-safe, or NULL: nothing more. */
 void cli_on_end(void (*clean)(void));
-/* Says so, removes what is unfinished, and ends the program with CLI_RESOURCES. */
-void cli_no_memory(void) __attribute__((noreturn));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_end.c - how the program ends early: by a signal, or because Jansson has no memory. Both remove unfinished files
- * first. A signal then ends it as if nobody had listened, so that a shell sees why.
+ * cli_end.c - how the program ends early: by a signal, or without memory (cli_out_of_memory). Both remove unfinished
+ * files first. A signal then ends it as if nobody had listened, so that a shell sees why.
  *
  * Jansson (2.14) is not safe without memory: its parser loses characters or fails an assertion, its writer loses keys.
  * It never learns of it here.
@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static void (*_Atomic clean_up)(void);
 
@@ -20,8 +19,7 @@ void cli_on_end(void (*clean)(void))
     atomic_store(&clean_up, clean);
 }
 
-/* Async-signal-safe. */
-static void remove_unfinished(void)
+void cli_remove_unfinished(void)
 {
     moxie_temporaries_remove();
     void (*const clean)(void) = atomic_exchange(&clean_up, NULL);
@@ -29,26 +27,9 @@ static void remove_unfinished(void)
         clean();
 }
 
-void cli_no_memory(void)
-{
-    static const char words[] = "moxie: memory: there is none left; what was not finished is removed\n";
-    remove_unfinished();
-    const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
-    (void)written; /* there is nobody else to tell */
-    _exit(CLI_RESOURCES);
-}
-
-static void *malloc_or_end(size_t bytes)
-{
-    void *block = malloc(bytes);
-    if (!block)
-        cli_no_memory();
-    return block;
-}
-
 static void end_by_signal(int number)
 {
-    remove_unfinished();
+    cli_remove_unfinished();
     sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, number);
@@ -69,5 +50,5 @@ void cli_end_install(void)
     }
     /* A limit on the size of files is an error of the write, not the end. */
     signal(SIGXFSZ, SIG_IGN);
-    json_set_alloc_funcs(malloc_or_end, free);
+    json_set_alloc_funcs(cli_alloc, free);
 }

@@ -51,7 +51,6 @@ static void close_output(void)
 void cli_begin(void)
 {
     open_standard_files();
-    cli_json_watch_memory();
     if (atexit(close_output) != 0)
         cli_out_of_memory(0);
 }
@@ -65,6 +64,7 @@ int cli_end(int code)
 void cli_out_of_memory(size_t bytes)
 {
     chosen_code = CLI_RESOURCES;
+    cli_remove_unfinished();
     if (bytes)
         fprintf(stderr, "moxie: out of memory: %zu bytes more were not to be had; free some, or ask for less\n", bytes);
     else

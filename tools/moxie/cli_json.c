@@ -1,37 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cli_json.c - JSON that is whole or not there: jansson returns NULL or -1 when memory ends, and a key would be missing
- * without a word. Here that ends the program with exit code 5.
- *
- * A text that jansson could not parse for want of memory it calls malformed. So its allocations are watched, the
- * library's too, which shares jansson: after one has failed, an error of form is one of memory.
+ * without a word. Here that ends the program with exit code 5, if its allocator has not done so (cli_end.c).
  */
 #include "cli.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-
-static atomic_bool memory_failed; /* parsing may happen on any thread */
-
-static void *watched_alloc(size_t bytes)
-{
-    void *block = malloc(bytes);
-    if (!block)
-        atomic_store(&memory_failed, true);
-    return block;
-}
-
-void cli_json_watch_memory(void)
-{
-    json_set_alloc_funcs(watched_alloc, free);
-}
-
-bool cli_json_memory_failed(void)
-{
-    return atomic_load(&memory_failed);
-}
 
 json_t *cli_pack(const char *format, ...)
 {
