@@ -188,7 +188,8 @@ moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_
 
 moxie_status mox_json_write(const char *path, const json_t *value, moxie_error *error)
 {
-    /* First the size, then the text: in memory, where a failure cannot be half a file. 0 is a failure. */
+    /* First the size, then the text: in memory, where a failure cannot be half a file. (Jansson's other ways lose keys
+     * that could not be written, without a word.) 0 is a failure. */
     const size_t size = value ? json_dumpb(value, NULL, 0, JSON_INDENT(2)) : 0;
     char *text = size > 0 ? mox_alloc(size) : NULL;
     const bool fine = text && json_dumpb(value, text, size, JSON_INDENT(2)) == size;

@@ -46,9 +46,7 @@ int cmd_prepare(int argc, char **argv);
 /* First of all in main(): from then on the program's end checks that standard output was written. */
 void cli_begin(void);
 /* Notes the exit code that a command chose, and returns it. */
-int cli_end(int code);
-/* Message, exit code 5. `bytes` 0: unknown. */
-void cli_out_of_memory(size_t bytes) __attribute__((noreturn));
+int cli_note_code(int code);
 /* These end the program instead of returning NULL: for what is small. free() the result. */
 void *cli_alloc(size_t bytes);
 void *cli_realloc(void *block, size_t bytes);
@@ -74,9 +72,6 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
 
 /* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
 
-/* From main(); and whether an allocation for JSON has failed since. */
-void cli_json_watch_memory(void);
-bool cli_json_memory_failed(void);
 /* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
 json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
 json_t *cli_json_string(const char *text); /* any bytes */
@@ -255,16 +250,23 @@ void cli_input_args(const cli_input *input, moxie_run_args *args);
 moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error);
 /* That of a regular file of at most `limit` bytes. */
 moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error);
+/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory, or when `value` is. free()
+ * it.
+ */
+char *cli_json_text(json_t *value, size_t flags);
 /* Writes `value` as a whole file, with Jansson's flags; takes the reference. NULL, what a failed call of Jansson's
  * gives, is MOXIE_ERR_MEMORY. */
 moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error);
 
-/* ---- the end by a signal (cli_signals.c) -------------------------------------------------------- */
+/* ---- the end before the end (cli_end.c) --------------------------------------------------------- */
 
-/* From now on signals that end the program remove what is unfinished first. */
-void cli_signals_install(void);
-/* What they call besides; async-signal-safe. NULL: nothing. */
+/* From now on signals that end the program remove what is unfinished first; and Jansson's functions do not come back
+ * when they have no memory. */
+void cli_end_install(void);
+/* What both call besides; async-signal-safe. NULL: nothing. */
 void cli_on_end(void (*clean)(void));
+/* Says so, removes what is unfinished, and ends the program with CLI_RESOURCES. */
+void cli_no_memory(void) __attribute__((noreturn));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 

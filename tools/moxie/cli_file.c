@@ -2,7 +2,7 @@
  *
  * cli_file.c - JSON files: read from regular files of a limited size, written whole or not at all.
  *
- *     path -> moxie_file_read -> Jansson          Jansson -> text in memory -> moxie_file_write -> path
+ *     path -> moxie_file_read -> Jansson          Jansson -> all of the text in memory -> moxie_file_write -> path
  */
 #include "cli.h"
 
@@ -37,10 +37,23 @@ moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie
     return status;
 }
 
+char *cli_json_text(json_t *value, size_t flags)
+{
+    /* Jansson (2.14) does not see that a key could not be written: json_dumps() without memory, json_dumpf() without
+     * room on the disk lose it. Into a buffer that is large enough everything can be written. 0 is a failure. */
+    const size_t size = value ? json_dumpb(value, NULL, 0, flags) : 0;
+    char *text = size > 0 ? calloc(size + 1, 1) : NULL;
+    const bool fine = text && json_dumpb(value, text, size, flags) == size;
+    json_decref(value);
+    if (fine)
+        return text;
+    free(text);
+    return NULL;
+}
+
 moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error)
 {
-    char *text = value ? json_dumps(value, flags) : NULL;
-    json_decref(value);
+    char *text = cli_json_text(value, flags);
     const moxie_status status = text ? moxie_file_write(path, text, strlen(text), error)
                                      : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its text");
     free(text);

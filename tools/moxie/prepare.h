@@ -163,6 +163,8 @@ const char *prepare_manifest_file(prepare_kind kind);
 moxie_status prepare_check_name(const char *dir, moxie_error *error);
 /* "DIR/NAME"; `buffer` has PATH_MAX bytes. Returns it. */
 const char *prepare_path(const char *dir, const char *name, char *buffer);
+/* A string of any bytes, such as a path's: where they are no UTF-8, '?' for each that is not ASCII. */
+json_t *prepare_json_string(const char *text);
 moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const prepare_how *how, const char *source,
                                     moxie_error *error);
 moxie_status prepare_manifest_read(const char *dir, prepare_kind kind, prepare_how *out, moxie_error *error);

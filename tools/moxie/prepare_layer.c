@@ -122,13 +122,6 @@ static void free_pairs(pairs *p)
         free(p->owned[i]);
 }
 
-static char *dump(json_t *object)
-{
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return text;
-}
-
 static char *slice_text(const prepare_how *how, const moxie_preparation_info *info)
 {
     json_t *experts = json_array();
@@ -139,18 +132,20 @@ static char *slice_text(const prepare_how *how, const moxie_preparation_info *in
         json_decref(experts);
         return NULL;
     }
-    return dump(json_pack("{s:[i,i], s:[i,i], s:s, s:[I,I,I], s:o}", "tp", how->tp_rank, how->tp_size, "ep",
-                          how->ep_rank, how->ep_size, "ep_map",
-                          how->ep_map == MOXIE_MAP_LINEAR ? "linear" : "round-robin", "intermediate",
-                          (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
-                          (json_int_t)info->whole_intermediate, "experts", experts));
+    return cli_json_text(json_pack("{s:[i,i], s:[i,i], s:s, s:[I,I,I], s:o}", "tp", how->tp_rank, how->tp_size, "ep",
+                                   how->ep_rank, how->ep_size, "ep_map",
+                                   how->ep_map == MOXIE_MAP_LINEAR ? "linear" : "round-robin", "intermediate",
+                                   (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                                   (json_int_t)info->whole_intermediate, "experts", experts),
+                         JSON_COMPACT);
 }
 
 static char *padding_text(const moxie_preparation_info *info)
 {
-    return dump(json_pack("{s:[I,I], s:[I,I], s:i}", "hidden", (json_int_t)info->hidden,
-                          (json_int_t)info->padded_hidden, "intermediate", (json_int_t)info->intermediate,
-                          (json_int_t)info->padded_intermediate, "scales_repeated", info->repeat));
+    return cli_json_text(json_pack("{s:[I,I], s:[I,I], s:i}", "hidden", (json_int_t)info->hidden,
+                                   (json_int_t)info->padded_hidden, "intermediate", (json_int_t)info->intermediate,
+                                   (json_int_t)info->padded_intermediate, "scales_repeated", info->repeat),
+                         JSON_COMPACT);
 }
 
 /* Hexadecimal floats: exact. */

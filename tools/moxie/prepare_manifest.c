@@ -43,6 +43,15 @@ const char *prepare_path(const char *dir, const char *name, char *buffer)
     return buffer;
 }
 
+json_t *prepare_json_string(const char *text)
+{
+    json_t *string = json_string(text);
+    char *copy = string ? NULL : strdup(text);
+    for (char *c = copy; c && *c; c++)
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    return string ? string : copy ? json_string_nocheck(copy) : NULL;
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
 moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const prepare_how *how, const char *source,
@@ -58,10 +67,10 @@ moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const pr
         layers = NULL; /* json_pack() fails with it */
     }
     json_t *object =
-        json_pack("{s:i, s:s, s:s, s:s, s:i, s:[i,i], s:[i,i,i], s:o, s:s}", "schema_version", CLI_SCHEMA_VERSION,
+        json_pack("{s:i, s:s, s:s, s:s, s:i, s:[i,i], s:[i,i,i], s:o, s:o}", "schema_version", CLI_SCHEMA_VERSION,
                   "kind", manifests[kind].kind, "version", moxie_version(), "layout", how->layout, "pad", how->pad,
                   "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map, "layers", layers,
-                  "source", realpath(source, real) ? real : source);
+                  "source", prepare_json_string(realpath(source, real) ? real : source));
     return cli_json_write(prepare_path(dir, manifests[kind].file, path), object, JSON_INDENT(1), error);
 }
 

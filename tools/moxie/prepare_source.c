@@ -230,9 +230,10 @@ char *prepare_source_text(const prepare_source *source)
     bool fine = list != NULL;
     for (int64_t i = 0; fine && i < source->count; i++)
         fine = json_array_append_new(list, describe(&source->tensors[i])) == 0;
-    char *text = fine ? json_dumps(list, JSON_COMPACT) : NULL;
+    if (fine)
+        return cli_json_text(list, JSON_COMPACT);
     json_decref(list);
-    return text;
+    return NULL;
 }
 
 bool prepare_kept_name(const char *name, char buffer[PREPARE_NAME])
