@@ -46,9 +46,7 @@ int cmd_prepare(int argc, char **argv);
 /* First of all in main(): from then on the program's end checks that standard output was written. */
 void cli_begin(void);
 /* Notes the exit code that a command chose, and returns it. */
-int cli_end(int code);
-/* Message, exit code 5. `bytes` 0: unknown. */
-void cli_out_of_memory(size_t bytes) __attribute__((noreturn));
+int cli_note_code(int code);
 /* These end the program instead of returning NULL: for what is small. free() the result. */
 void *cli_alloc(size_t bytes);
 void *cli_realloc(void *block, size_t bytes);
@@ -265,10 +263,10 @@ moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie
 /* From now on signals that end the program remove what is unfinished first; and Jansson's functions do not come back
  * when they have no memory. */
 void cli_end_install(void);
-/* Removes it: this program's temporaries, and what `clean` of cli_on_end() does. Async-signal-safe. */
-void cli_remove_unfinished(void);
-/* `clean` is async-signal-safe, or NULL: nothing more. */
+/* What both call besides; async-signal-safe. NULL: nothing. */
 void cli_on_end(void (*clean)(void));
+/* Says so, removes what is unfinished, and ends the program with CLI_RESOURCES. */
+void cli_no_memory(void) __attribute__((noreturn));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_end.c - how the program ends early: by a signal, or without memory (cli_out_of_memory). Both remove unfinished
- * files first. A signal then ends it as if nobody had listened, so that a shell sees why.
+ * cli_end.c - how the program ends early: by a signal, or because there is no memory for something small. Both remove
+ * unfinished files first. A signal then ends it as if nobody had listened, so that a shell sees why.
  *
  * Jansson (2.14) is not safe without memory: its parser loses characters or fails an assertion, its writer loses keys.
  * It never learns of it here.
@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static void (*_Atomic clean_up)(void);
 
@@ -19,7 +20,8 @@ void cli_on_end(void (*clean)(void))
     atomic_store(&clean_up, clean);
 }
 
-void cli_remove_unfinished(void)
+/* Async-signal-safe. */
+static void remove_unfinished(void)
 {
     moxie_temporaries_remove();
     void (*const clean)(void) = atomic_exchange(&clean_up, NULL);
@@ -27,9 +29,27 @@ void cli_remove_unfinished(void)
         clean();
 }
 
+void cli_no_memory(void)
+{
+    static const char words[] =
+        "moxie: memory: there is none left; free some, or ask for less. What was not finished is removed\n";
+    remove_unfinished();
+    const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
+    (void)written; /* there is nobody else to tell */
+    _exit(CLI_RESOURCES);
+}
+
+static void *malloc_or_end(size_t bytes)
+{
+    void *block = malloc(bytes);
+    if (!block)
+        cli_no_memory();
+    return block;
+}
+
 static void end_by_signal(int number)
 {
-    cli_remove_unfinished();
+    remove_unfinished();
     sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, number);
@@ -50,5 +70,5 @@ void cli_end_install(void)
     }
     /* A limit on the size of files is an error of the write, not the end. */
     signal(SIGXFSZ, SIG_IGN);
-    json_set_alloc_funcs(cli_alloc, free);
+    json_set_alloc_funcs(malloc_or_end, free);
 }

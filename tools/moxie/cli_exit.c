@@ -52,24 +52,13 @@ void cli_begin(void)
 {
     open_standard_files();
     if (atexit(close_output) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
-int cli_end(int code)
+int cli_note_code(int code)
 {
     chosen_code = code;
     return code;
-}
-
-void cli_out_of_memory(size_t bytes)
-{
-    chosen_code = CLI_RESOURCES;
-    cli_remove_unfinished();
-    if (bytes)
-        fprintf(stderr, "moxie: out of memory: %zu bytes more were not to be had; free some, or ask for less\n", bytes);
-    else
-        fprintf(stderr, "moxie: out of memory; free some, or ask for less\n");
-    exit(CLI_RESOURCES);
 }
 
 void *cli_alloc(size_t bytes)
@@ -81,7 +70,7 @@ void *cli_realloc(void *block, size_t bytes)
 {
     void *grown = realloc(block, bytes ? bytes : 1);
     if (!grown)
-        cli_out_of_memory(bytes);
+        cli_no_memory();
     return grown;
 }
 
@@ -98,6 +87,6 @@ char *cli_vformat(const char *format, va_list arguments)
 {
     char *text;
     if (vasprintf(&text, format, arguments) < 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
     return text;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cli_json.c - JSON that is whole or not there: jansson returns NULL or -1 when memory ends, and a key would be missing
- * without a word. Here that ends the program with exit code 5, if its allocator has not done so (cli_end.c).
+ * without a word. Here that ends the program with exit code 5.
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 json_t *cli_pack(const char *format, ...)
 {
@@ -19,7 +19,7 @@ json_t *cli_pack(const char *format, ...)
         return value;
     if (json_error_code(&where) != json_error_out_of_memory) /* a number that JSON has not: a mistake of ours */
         fprintf(stderr, "moxie: no JSON could be made: %s\n", where.text);
-    cli_out_of_memory(0);
+    cli_no_memory();
 }
 
 json_t *cli_json_string(const char *text)
@@ -30,19 +30,19 @@ json_t *cli_json_string(const char *text)
 void cli_json_set(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 void cli_json_append(json_t *array, json_t *value)
 {
     if (json_array_append_new(array, value) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 void cli_json_merge(json_t *object, json_t *more)
 {
     if (json_object_update_new(object, more) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 json_t *cli_json_begin(const char *command)
@@ -53,9 +53,9 @@ json_t *cli_json_begin(const char *command)
 /* What could not be written is told at the end of the program (cli_exit.c). */
 void cli_json_end(json_t *object)
 {
-    errno = 0;
-    if (json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0 && !ferror(stdout))
-        cli_out_of_memory(0);
-    putchar('\n');
-    json_decref(object);
+    char *text = cli_json_text(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (!text)
+        cli_no_memory();
+    puts(text);
+    free(text);
 }

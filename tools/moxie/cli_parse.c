@@ -85,7 +85,7 @@ static const struct argp_option *short_option(const option_list *list, char lett
 static void refuse(const char *command, const char *text)
 {
     fprintf(stderr, "%s: %s\nTry `%s --help' for more information.\n", command, text, command);
-    exit(cli_end(CLI_USAGE));
+    exit(cli_note_code(CLI_USAGE));
 }
 
 static void refuse_option(const char *command, const option_list *list, const char *name, size_t length)
@@ -193,7 +193,7 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input)
     with_codes.doc = doc;
     check_arguments(parser, argc, argv);
     if (argp_parse(&with_codes, argc, argv, 0, NULL, input) != 0)
-        cli_out_of_memory(0); /* all else it has told, and ended the program */
+        cli_no_memory(); /* all else it has told, and ended the program */
     check_environment(argv[0]);
     free(doc);
 }

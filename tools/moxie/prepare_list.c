@@ -57,7 +57,7 @@ static fit fit_of(const subject *s, const char *layout, moxie_error *why)
         if (status == MOXIE_OK)
             return how.pad ? FITS_PADDED : FITS;
         if (status == MOXIE_ERR_MEMORY) /* no word about the layout */
-            cli_out_of_memory(0);
+            cli_no_memory();
     }
     if (s->options->how.pad)
         *why = padded;
