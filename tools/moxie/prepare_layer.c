@@ -169,7 +169,7 @@ static void describe(const prepare_how *how, const moxie_preparation *preparatio
     snprintf(number, sizeof number, "%lld", (long long)layer);
     *p = (pairs) { 0 };
     add_pair(p, "format", strdup("pt")); /* what readers in the Hugging Face manner ask for */
-    add_pair(p, "moxie.version", strdup(moxie_version()));
+    add_pair(p, "moxie.version", strdup(MOXIE_VERSION_STRING));
     add_pair(p, "moxie.layout", strdup(how->layout));
     add_pair(p, "moxie.layer", strdup(number));
     add_pair(p, "moxie.slice", slice_text(how, &info));

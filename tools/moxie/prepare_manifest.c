@@ -53,9 +53,9 @@ moxie_status prepare_manifest_write(const char *dir, const prepare_how *how, con
         json_array_append_new(layers, json_integer((json_int_t)how->layers[i]));
     json_t *object =
         json_pack("{s:i, s:s, s:s, s:s, s:i, s:[i,i], s:[i,i,i], s:o, s:s}", "schema_version", CLI_SCHEMA_VERSION,
-                  "kind", "moxie prepared weights", "version", moxie_version(), "layout", how->layout, "pad", how->pad,
-                  "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map, "layers", layers,
-                  "source", realpath(source, real) ? real : source);
+                  "kind", "moxie prepared weights", "version", MOXIE_VERSION_STRING, "layout", how->layout, "pad",
+                  how->pad, "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map, "layers",
+                  layers, "source", realpath(source, real) ? real : source);
     return prepare_json_write(path_in(dir, PREPARE_MANIFEST, path), object, error);
 }
 
@@ -241,7 +241,7 @@ moxie_status prepare_index_write(const char *dir, const prepare_how *how, const 
     json_t *metadata = json_pack("{s:I}", "total_size", (json_int_t)bytes);
     if (source_hash) {
         snprintf(hash, sizeof hash, "%016llx", (unsigned long long)*source_hash);
-        json_object_set_new(metadata, "moxie.version", json_string(moxie_version()));
+        json_object_set_new(metadata, "moxie.version", json_string(MOXIE_VERSION_STRING));
         json_object_set_new(metadata, "moxie.layout", json_string(how->layout));
         json_object_set_new(metadata, "moxie.source_xxh3", json_string(hash));
     }
