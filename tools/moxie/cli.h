@@ -45,6 +45,8 @@ int cmd_prepare(int argc, char **argv);
 
 /* First of all in main(): from then on the program's end checks that standard output was written. */
 void cli_begin(void);
+/* Right behind output that may not fit into a buffer: notes why it could not be written, if so. */
+void cli_note_output(void);
 /* Notes the exit code that a command chose, and returns it. */
 int cli_note_code(int code);
 /* These end the program instead of returning NULL: for what is small. free() the result. */

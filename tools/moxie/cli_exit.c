@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static int chosen_code; /* the command's own */
+static int chosen_code;  /* the command's own */
+static int output_error; /* errno of the first write that failed */
 
 /* A closed descriptor's number would go to the next file that is opened. */
 static void open_standard_files(void)
@@ -41,11 +42,18 @@ static void close_output(void)
     const bool failed_before = ferror(stdout) != 0;
     if (fclose(stdout) == 0 && !failed_before)
         return;
-    if (errno == EPIPE)
+    const int reason = output_error ? output_error : errno;
+    if (reason == EPIPE)
         end_for_closed_pipe();
     fprintf(stderr, "moxie: cannot write to standard output: %s\n",
-            errno ? strerror(errno) : "an earlier part of it was lost");
+            reason ? strerror(reason) : "an earlier part of it was lost");
     _exit(chosen_code != CLI_OK ? chosen_code : CLI_BAD_INPUT);
+}
+
+void cli_note_output(void)
+{
+    if (ferror(stdout) && !output_error)
+        output_error = errno;
 }
 
 void cli_begin(void)

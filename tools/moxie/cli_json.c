@@ -57,5 +57,6 @@ void cli_json_end(json_t *object)
     if (!text)
         cli_no_memory();
     puts(text);
+    cli_note_output();
     free(text);
 }

@@ -122,6 +122,7 @@ void cli_table_print(const cli_table *table)
     fputs(colour ? "\033[0m" : "", stdout);
     for (int i = 0; i + table->columns <= table->rows; i += table->columns)
         print_row(table, widths, table->cells + i);
+    cli_note_output();
 }
 
 void cli_table_free(cli_table *table)
