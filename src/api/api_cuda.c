@@ -8,10 +8,10 @@
 
 #include "cuda/cuda_kernel.h"
 #include "cuda/limits/cuda_limits.h"
-#include "layer/launch.h"
-#include "layer/run.h"
-#include "layer/struct_size.h"
-#include "layer/time_cuda.h"
+#include "layer/plan/launch.h"
+#include "layer/run/run.h"
+#include "layer/config/struct_size.h"
+#include "layer/run/time_cuda.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 

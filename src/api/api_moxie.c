@@ -2,7 +2,7 @@
  *
  * api_moxie.c - the functions of moxie.h: each checks its pointers and calls down.
  *
- * Structs with a size are read where they are used (layer/struct_size.h).
+ * Structs with a size are read where they are used (layer/config/struct_size.h).
  */
 #include <moxie/moxie.h>
 
@@ -11,8 +11,8 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "cpu/limits/limits.h"
-#include "layer/check.h"
-#include "layer/struct_size.h"
+#include "layer/check/check.h"
+#include "layer/config/struct_size.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 

@@ -4,7 +4,7 @@
  */
 #include <moxie/moxie_scheme.h>
 
-#include "layer/struct_size.h"
+#include "layer/config/struct_size.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "ckpt/file.h"
+#include "ckpt/safetensors/file.h"
 
 #define MAX_DEPTH 64
 

@@ -9,7 +9,7 @@
 #include <moxie/moxie_prepare.h>
 
 #include "base/memory.h"
-#include "pack/vendor/vendor_share.h"
+#include "vendor/vendor_share.h"
 #include "test_problem.h"
 
 static moxie_layer_config config_of(const test_expert_spec *spec)

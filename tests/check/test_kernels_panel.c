@@ -11,7 +11,7 @@
 #include "panel_bench.h"
 
 #if defined(__x86_64__)
-#include "cpu/expert_gemm/amx_tiles.h"
+#include "cpu/expert_gemm/amx/amx_tiles.h"
 #endif
 
 static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 15, 16,  17,  18,  23,  24,

@@ -8,8 +8,8 @@
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_cuda.h>
 
-#include "cuda/expert_gemm/sm90_plan.h"
-#include "layer/plan.h"
+#include "cuda/expert_gemm/sm90/sm90_plan.h"
+#include "layer/plan/plan.h"
 #include "test_cuda_table.h"
 #include "test_layer.h"
 

@@ -18,7 +18,7 @@ block() {
         found && inside' "$root/docs/adding-a-format.md"
 }
 block src/format/f4_e3m0.h >"$tmp/src/format/f4_e3m0.h"
-for list in src/format/formats.def src/quant/schemes.def src/ckpt/hf_quant.def; do
+for list in src/format/formats.def src/quant/schemes.def src/ckpt/formats/hf_quant.def; do
     block "$list" >"$tmp/block"
     [ -s "$tmp/block" ] || { echo "no block for $list in the document"; exit 1; }
     cat "$tmp/block" >>"$tmp/$list"

@@ -12,7 +12,7 @@
  * every weight format with every activation format.
  */
 #include "base/cpu_features.h"
-#include "layer/plan.h"
+#include "layer/plan/plan.h"
 #include "small_layer.h"
 #include "test_executors.h"
 

@@ -3,7 +3,7 @@
  * test_given_scales.c - static scales and globals that come with the experts: what experts without one get, and how
  * replacements move them.
  */
-#include "layer/layer.h"
+#include "layer/weights/layer.h"
 #include "test_layer.h"
 
 typedef struct calibrated {

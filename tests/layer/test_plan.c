@@ -2,7 +2,7 @@
  *
  * test_plan.c - plans and how they explain themselves, and what a run refuses and returns.
  */
-#include "layer/plan.h"
+#include "layer/plan/plan.h"
 #include "test_layer.h"
 
 static moxie_layer_config small_config(void)

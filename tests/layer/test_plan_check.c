@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "layer/plan.h"
-#include "pack/panel.h"
+#include "layer/plan/plan.h"
+#include "pack/panel/panel.h"
 #include "test_layer.h"
 
 enum { E = 4, H = 48, I = 40, T = 8, K = 4 };

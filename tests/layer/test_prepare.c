@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "layer/layer.h"
+#include "layer/weights/layer.h"
 
 /* ---- parts and threads ----------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
  */
 #include "base/cpu_features.h"
 #include "base/memory.h"
-#include "layer/plan.h"
+#include "layer/plan/plan.h"
 #include "small_layer.h"
 #include "test_cpu_state.h"
 #include "test_executors.h"

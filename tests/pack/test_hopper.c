@@ -6,7 +6,7 @@
  *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; rows and columns about tiles,
  * chunks
  */
-#include "pack/hopper.h"
+#include "pack/hopper/hopper.h"
 #include "test_problem.h"
 
 static const mox_layout *layout(void)

@@ -6,7 +6,7 @@
  */
 #include <math.h>
 
-#include "pack/hopper.h"
+#include "pack/hopper/hopper.h"
 #include "test_problem.h"
 
 static const mox_layout *layout(void)

@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "pack/hopper.h"
+#include "pack/hopper/hopper.h"
 #include "test_problem.h"
 
 enum { CHUNK = 128, GROUP = 32, GROUPS = CHUNK / GROUP, TILE = 128, WARP = 16, WINDOW = 12 };

@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "pack/panel.h"
+#include "pack/panel/panel.h"
 #include "test_problem.h"
 
 static const mox_layout *layout(void)

@@ -33,7 +33,7 @@ typedef struct mox_cuda_matrix {
     int64_t scale_rows, scale_cols, group_rows, group_cols;
 } mox_cuda_matrix;
 
-/* The product in a record of a layout of pack/hopper.h: byte offsets from the record's start, 0 where absent. */
+/* The product in a record of a layout of pack/hopper/hopper.h: byte offsets from the record's start, 0 where absent. */
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
     int32_t count, chunks, last_rows;
@@ -61,7 +61,7 @@ typedef struct mox_cuda_expert_gemm_args {
     uint64_t record_bytes;
     int64_t slots;
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
-    mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
+    mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
     moxie_dtype elements[2];   /* of the weights of both products of these records */
     int32_t decoded;           /* kernels decode these records to 16 bits: hopper_codes */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file.c - open, check, map or read, check again.
+ *
+ *     open(O_NONBLOCK) -> fstat: regular? small enough? -> mmap | read -> fstat: same size? -> close
+ *
+ * O_NONBLOCK, because a pipe in place of a file would otherwise block the open for ever; it changes nothing
+ * for regular files. The descriptor is closed at once: a mapping outlives it, and large models have hundreds of
+ * shards.
+ */
+#include "ckpt/safetensors/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* The size of a regular file within `limit`. */
+static moxie_status examine(int fd, const char *path, uint64_t limit, uint64_t *size, moxie_error *error)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot read its attributes: %m");
+    if (!S_ISREG(info.st_mode))
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "expected a regular file, found a %s",
+                             S_ISDIR(info.st_mode) ? "directory" : "device, pipe or socket");
+    if ((uint64_t)info.st_size > limit)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1, "the file has %llu bytes, the limit is %llu",
+                             (unsigned long long)info.st_size, (unsigned long long)limit);
+    *size = (uint64_t)info.st_size;
+    return MOXIE_OK;
+}
+
+static moxie_status read_all(int fd, const char *path, mox_file *file, moxie_error *error)
+{
+    file->data = mox_alloc(file->size);
+    if (!file->data)
+        return mox_fail_file(MOXIE_ERR_MEMORY, error, path, -1, "no memory to read its %llu bytes",
+                             (unsigned long long)file->size);
+    for (uint64_t done = 0; done < file->size;) {
+        const ssize_t got = read(fd, file->data + done, file->size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mox_fail_file(MOXIE_ERR_IO, error, path, (int64_t)done, "cannot read: %m");
+        if (got == 0)
+            return mox_fail_file(MOXIE_ERR_IO, error, path, (int64_t)done,
+                                 "the file ended after %llu of %llu bytes: it shrank while it was read",
+                                 (unsigned long long)done, (unsigned long long)file->size);
+        done += (uint64_t)got;
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status map_all(int fd, const char *path, mox_file *file, moxie_error *error)
+{
+    void *data = mmap(NULL, file->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot map its %llu bytes: %m",
+                             (unsigned long long)file->size);
+    file->data = data;
+    file->mapped = true;
+    return MOXIE_OK;
+}
+
+moxie_status mox_file_open(const char *path, bool no_mmap, uint64_t limit, mox_file *out, moxie_error *error)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot open: %m");
+    mox_file file = { 0 };
+    uint64_t size_after = 0;
+    moxie_status status = examine(fd, path, limit, &file.size, error);
+    if (status != MOXIE_OK)
+        goto out;
+    status = no_mmap || file.size == 0 ? read_all(fd, path, &file, error) : map_all(fd, path, &file, error);
+    if (status == MOXIE_OK)
+        status = examine(fd, path, limit, &size_after, error);
+    if (status == MOXIE_OK && size_after != file.size)
+        status =
+            mox_fail_file(MOXIE_ERR_IO, error, path, -1, "the file changed from %llu to %llu bytes while it was opened",
+                          (unsigned long long)file.size, (unsigned long long)size_after);
+out:
+    close(fd);
+    if (status == MOXIE_OK)
+        *out = file;
+    else
+        mox_file_close(&file);
+    return status;
+}
+
+void mox_file_close(mox_file *file)
+{
+    if (file->mapped)
+        munmap(file->data, file->size);
+    else
+        mox_free(file->data);
+    *file = (mox_file) { 0 };
+}
