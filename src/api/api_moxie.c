@@ -207,14 +207,14 @@ moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_
 {
     NEED(plan);
     NEED(args);
-    return mox_plan_run(plan, args, NULL, error);
+    return mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, NULL, error);
 }
 
 moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
     NEED(plan);
     NEED(args);
-    return mox_plan_route(plan, args, error);
+    return mox_plan_run(plan, MOX_RUN_ROUTE, args, NULL, NULL, error);
 }
 
 moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error)
@@ -222,7 +222,7 @@ moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, fl
     NEED(plan);
     NEED(args);
     NEED(rows);
-    return mox_plan_experts(plan, args, rows, error);
+    return mox_plan_run(plan, MOX_RUN_EXPERTS, args, rows, NULL, error);
 }
 
 moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, const float *rows, moxie_error *error)
@@ -230,7 +230,7 @@ moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, co
     NEED(plan);
     NEED(args);
     NEED(rows);
-    return mox_plan_combine(plan, args, rows, error);
+    return mox_plan_run(plan, MOX_RUN_COMBINE, args, (float *)(uintptr_t)rows, NULL, error);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------ */

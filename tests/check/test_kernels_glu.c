@@ -62,17 +62,17 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
 static void check_glu_row(const mox_glu_row *row, const mox_glu_args *args, int64_t expert, int64_t p)
 {
     const int64_t n = args->intermediate;
-    const int gated = args->activation->kind < MOXIE_ACT_SILU_NO_MUL;
+    const int gated = args->activation.kind < MOXIE_ACT_SILU_NO_MUL;
     double h[2 * 521], want[521], sensitivity[521];
     for (int64_t i = 0; i < n * (gated ? 2 : 1); i++)
         h[i] = args->h[p * n * (gated ? 2 : 1) + i];
-    const mox_ref_act act = mox_ref_act_resolve(args->activation, expert);
+    const mox_ref_act act = mox_ref_act_resolve(&args->activation, expert);
     mox_ref_glu_row(&act, args->interleaved, h, n, want, sensitivity);
     for (int64_t i = 0; i < n; i++) {
         const double bound = 8 * 0x1p-24 * sensitivity[i];
         if (!check_within(args->out[p * n + i], want[i], fmax(fabs(want[i]), sensitivity[i]), bound))
             fail_msg("%s, kind %d, row %lld column %lld: %.9g, want %.17g, bound %g", row->base.name,
-                     (int)args->activation->kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
+                     (int)args->activation.kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
                      bound);
     }
 }
@@ -90,7 +90,7 @@ static void check_glu(const mox_glu_row *row, test_rng *rng, int32_t kind, const
     float *h = check_buffer(&buffers, (size_t)(pairs * width) * sizeof *h);
     for (int64_t i = 0; i < pairs * width; i++)
         h[i] = test_below(rng, 20) == 0 ? special(rng) : 3.0f * test_normal(rng);
-    const mox_glu_args args = { .activation = &activation,
+    const mox_glu_args args = { .activation = activation,
                                 .slots = GLU_SLOTS,
                                 .offsets = offsets,
                                 .expert_of = test_below(rng, 4) > 0 ? expert_of : NULL,
@@ -158,7 +158,7 @@ static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
             if (gated || i < 16)
                 h[(gated ? 32 : 16) * r + i] = side[32 * r + i];
         }
-    const mox_glu_args args = { .activation = &activation,
+    const mox_glu_args args = { .activation = activation,
                                 .slots = 1,
                                 .offsets = offsets,
                                 .expert_of = &expert,
@@ -249,7 +249,7 @@ static void known_swiglu(void **state)
     const int64_t offsets[] = { 0, 1 };
     float out[4];
     const mox_glu_args args = {
-        .activation = &oai, .slots = 1, .offsets = offsets, .h = h, .intermediate = 4, .out = out
+        .activation = oai, .slots = 1, .offsets = offsets, .h = h, .intermediate = 4, .out = out
     };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++) {
         if (!check_machine_has(&mox_glu_at(i)->base))

@@ -58,11 +58,11 @@ static void keep(trail *t, mox_stage stage, const char *what, const void *number
     t->items[t->count++].numbers = copy;
 }
 
-static void keep_operand(trail *t, mox_stage stage, const mox_operand *a)
+static void keep_activations(trail *t, mox_stage stage, const mox_activations *a, int64_t rows)
 {
-    keep(t, stage, "values", a->values, a->rows * a->stride, true);
-    keep(t, stage, "scales", a->scales, a->rows * a->scale_cols, true);
-    keep(t, stage, "globals", a->global, a->rows, true);
+    keep(t, stage, "values", a->values, rows * a->stride, true);
+    keep(t, stage, "scales", a->scales, rows * a->scale_cols, true);
+    keep(t, stage, "globals", a->global, rows, true);
 }
 
 static moxie_status after(void *user, const mox_run *run, mox_stage stage, const mox_expert_pass *pass,
@@ -71,18 +71,22 @@ static moxie_status after(void *user, const mox_run *run, mox_stage stage, const
     trail *t = user;
     const moxie_layer_config *c = &run->plan->config;
     const int64_t choices = run->args.tokens * c->top_k;
+    const int64_t pairs = pass != NULL ? pass->offsets[pass->slots] : 0;
+    const int64_t rows13 = pass != NULL && pass->source == NULL ? pass->rows13 : pairs;
     (void)error;
+    if (pass != NULL && pairs == 0)
+        return MOXIE_OK;
     switch (stage) {
     case MOX_STAGE_ROUTER: keep(t, stage, "logits", run->logits, run->args.tokens * c->experts, true); break;
     case MOX_STAGE_TOPK:
         keep(t, stage, "ids", run->ids, choices, false);
         keep(t, stage, "weights", run->weights, choices, true);
         break;
-    case MOX_STAGE_QUANT13: keep_operand(t, stage, &pass->a13); break;
-    case MOX_STAGE_GEMM13: keep(t, stage, "h", pass->h, pass->pairs * pass->side->n13, true); break;
-    case MOX_STAGE_GLU: keep(t, stage, "act", pass->act, pass->pairs * pass->side->shape.intermediate, true); break;
-    case MOX_STAGE_QUANT2: keep_operand(t, stage, &pass->a2); break;
-    case MOX_STAGE_GEMM2: keep(t, stage, "y", pass->y, pass->pairs * pass->side->shape.hidden, true); break;
+    case MOX_STAGE_QUANT13: keep_activations(t, stage, &pass->traced[MOX_W13], rows13); break;
+    case MOX_STAGE_GEMM13: keep(t, stage, "h", pass->h, pairs * pass->experts->n13, true); break;
+    case MOX_STAGE_GLU: keep(t, stage, "act", pass->act, pairs * pass->experts->shape.intermediate, true); break;
+    case MOX_STAGE_QUANT2: keep_activations(t, stage, &pass->traced[MOX_W2], pairs); break;
+    case MOX_STAGE_GEMM2: keep(t, stage, "y", pass->y, pairs * pass->experts->shape.hidden, true); break;
     case MOX_STAGE_SHARED_GATE: keep(t, stage, "weights", run->shared_weight, run->tokens, true); break;
     case MOX_STAGE_COMBINE:
         keep(t, stage, "position", run->permutation.position, 2 * run->tokens * c->top_k, false);
@@ -133,7 +137,7 @@ static bool leave(test_layer *layer, const moxie_options *options, trail *t)
     moxie_layer *built = NULL;
     moxie_plan *plan = NULL;
     moxie_error error = { 0 };
-    const mox_probe probe = { t, NULL, after };
+    const mox_probe probe = { t, after };
     moxie_status status = moxie_layer_create(&layer->config, options, &built, &error);
     if (status == MOXIE_OK)
         status = moxie_layer_prepare(built, &layer->weights, options, &error);
@@ -141,7 +145,7 @@ static bool leave(test_layer *layer, const moxie_options *options, trail *t)
         status = moxie_plan_create(built, options, &plan, &error);
     if (status == MOXIE_OK) {
         test_layer_workspace(layer, plan);
-        status = mox_plan_run(plan, &layer->args, &probe, &error);
+        status = mox_plan_run(plan, MOX_RUN_WHOLE, &layer->args, NULL, &probe, &error);
     }
     moxie_plan_destroy(plan);
     moxie_layer_destroy(built);

@@ -109,12 +109,12 @@ static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_m
     walk_layers(limits, first, configs, mode);
     for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_row *row = mox_cuda_expert_gemm_at(i);
-        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->operand & 1)
+        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->activations & 1)
             assert_true(times_chosen[i] > 5);
     }
 }
 
-enum { NATIVE = 1 << MOX_CUDA_OPERAND_NATIVE, CODES = 1 << MOX_CUDA_OPERAND_CODES };
+enum { NATIVE = 1 << MOX_ACTIVATIONS_NATIVE, CODES = 1 << MOX_ACTIVATIONS_CODES };
 
 static void random_hopper_layers(void **state)
 {

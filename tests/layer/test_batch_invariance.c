@@ -210,22 +210,22 @@ static void check_workers(const subject *s, const moxie_layer *layer, const char
 
 /* The rows of both products of routed and shared experts. */
 typedef struct products {
-    const mox_expert_gemm_row *row[4];
+    const mox_kernel *kernel[4];
 } products;
 
 static products products_of(const moxie_plan *plan)
 {
-    const mox_expert_rows *r = &plan->routed.rows, *s = &plan->shared.rows;
-    return (products) { { r->gemm13, r->gemm2, s->gemm13, s->gemm2 } };
+    const mox_expert_kernels *r = &plan->kernels.experts[MOX_ROUTED], *s = &plan->kernels.experts[MOX_SHARED_EXPERT];
+    return (products) { { r->product[0], r->product[1], s->product[0], s->product[1] } };
 }
 
 /* Rows of one layout, class and sum give the same bits. */
 static bool promise_the_same(const products *a, const products *b)
 {
     for (int i = 0; i < 4; i++) {
-        const mox_expert_gemm_row *x = a->row[i], *y = b->row[i];
-        if (x != y && (strcmp(x->base.layout, y->base.layout) != 0 || x->base.exactness != y->base.exactness ||
-                       strcmp(x->sum, y->sum) != 0))
+        const mox_kernel *x = a->kernel[i], *y = b->kernel[i];
+        if (x != y && (strcmp(x->layout, y->layout) != 0 || x->exactness != y->exactness ||
+                       mox_backend_host.sum(x) != mox_backend_host.sum(y)))
             return false;
     }
     return true;

@@ -36,7 +36,7 @@ static void end_calibrated(calibrated *c)
 
 static void expect_given(const calibrated *c, float first, float second, float third)
 {
-    const mox_given *const both[2] = { &c->layer->given13, &c->layer->given2 };
+    const mox_static_scale *const both[2] = { &c->layer->static_scale[MOX_W13], &c->layer->static_scale[MOX_W2] };
     for (int i = 0; i < 2; i++) {
         const float *resolved = both[i]->resolved;
         assert_true(resolved[0] == first && resolved[1] == second && resolved[2] == third);

@@ -172,7 +172,7 @@ static void workspace_is_bounded(void **state)
         moxie_plan *many = explain(&c, &options);
         const int64_t pass = many->pass_tokens;
         assert_int_equal(many->max_tokens, MANY);
-        assert_true(many->routed.fused ? pass >= MOX_PASS_TOKENS && pass < MANY : pass == MOX_PASS_TOKENS);
+        assert_true(many->experts[MOX_ROUTED].fused ? pass >= MOX_PASS_TOKENS && pass < MANY : pass == MOX_PASS_TOKENS);
         options.max_tokens = pass;
         moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
         const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);

@@ -116,11 +116,14 @@ static void counts_every_element(void **state)
         const struct {
             const char *name;
             int64_t elements;
-        } stages[] = {
-            { "topk", T + T * K },       { "permute", T * K }, { "quant13", (f.plan->routed.fused ? T * K : T) * H },
-            { "gemm13", T * K * 2 * I }, { "glu", T * K * I }, { "quant2", T * K * I },
-            { "gemm2", T * K * H },      { "combine", T * H }
-        };
+        } stages[] = { { "topk", T + T * K },
+                       { "permute", T * K },
+                       { "quant13", (f.plan->experts[MOX_ROUTED].fused ? T * K : T) * H },
+                       { "gemm13", T * K * 2 * I },
+                       { "glu", T * K * I },
+                       { "quant2", T * K * I },
+                       { "gemm2", T * K * H },
+                       { "combine", T * H } };
         const moxie_check_report report = check(&f);
         assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
         assert_true(report.worst_ratio <= 1);
@@ -232,14 +235,14 @@ static void measures_the_error_of_a_stage(void **state)
 static uint8_t *code_of(const fixture *f, const void *data, mox_projection projection, int64_t row)
 {
     const bool first = projection == MOX_W13;
-    if (f->layer->routed_layout == &mox_layout_rowmajor) {
+    if (f->layer->layouts[MOX_ROUTED] == &mox_layout_rowmajor) {
         mox_rowmajor_record record;
         mox_rowmajor_open(&f->layer->routed_shape, data, &record);
         const mox_rowmajor_matrix *m = first ? &record.up : &record.down;
         return (uint8_t *)(uintptr_t)m->codes + (uint64_t)row * m->row_bytes + 1;
     }
     mox_panel_record record;
-    assert_ptr_equal(f->layer->routed_layout, &mox_layout_panel16);
+    assert_ptr_equal(f->layer->layouts[MOX_ROUTED], &mox_layout_panel16);
     mox_panel_open(&f->layer->routed_shape, data, &record);
     const mox_panel_matrix *m = first ? &record.w13 : &record.w2;
     const int64_t panel = row / MOX_PANEL_ROWS, lane = row % MOX_PANEL_ROWS;
@@ -298,7 +301,7 @@ static moxie_weights copy_of(const fixture *f, test_expert *twins, moxie_expert 
         moxie_error error;
         test_expert_twin(&twins[e], &f->t.owners[e]);
         assert_ok(moxie_layer_record(f->layer, e, &data, &bytes, &error), &error);
-        assert_ok(f->layer->routed_layout->unpack(&shape, data, &twins[e].view, &error), &error);
+        assert_ok(f->layer->layouts[MOX_ROUTED]->unpack(&shape, data, &twins[e].view, &error), &error);
         twins[e].view.a13_scale = twins[e].view.a2_scale = 0;
         experts[e] = twins[e].view;
     }

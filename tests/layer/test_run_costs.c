@@ -111,7 +111,8 @@ static void run(const fixture *f, int64_t tokens)
 static void check_costs(const fixture *f, test_executor *executor, small_choice choice)
 {
     static const char *const choices[] = { "ids", "logits", "router" };
-    const bool fused = f->plan->routed.fused && (f->plan->shared.rows.layout == NULL || f->plan->shared.fused);
+    const bool fused = f->plan->experts[MOX_ROUTED].fused &&
+                       (!mox_plan_has_shared(f->plan) || f->plan->experts[MOX_SHARED_EXPERT].fused);
     assert_true(f->plan->pass_tokens == MOST || !fused);
     for (size_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
         const uint64_t allocations = mox_alloc_count();
@@ -137,7 +138,7 @@ static void no_allocation_and_three_regions(void **state)
             if (!set_up(&f, &parts[i], choice, &executor.executor))
                 continue;
             check_costs(&f, &executor, choice);
-            fused += f.plan->routed.fused;
+            fused += f.plan->experts[MOX_ROUTED].fused;
             tear_down(&f);
         }
     if (fused == 0) {

@@ -352,7 +352,7 @@ static void product(const gemm_problem *p, const mox_sm90_entry *entry, const do
 static void activate(const mox_sm90_args *a, const mox_sm90_entry *entry, const float *h, float *act)
 {
     const int64_t offsets[2] = { 0, 1 }, expert = a->expert_of != NULL ? a->expert_of[entry->slot] : -1;
-    const mox_glu_args args = { .activation = &a->activation,
+    const mox_glu_args args = { .activation = a->activation,
                                 .slots = 1,
                                 .offsets = offsets,
                                 .expert_of = a->expert_of != NULL ? &expert : NULL,

@@ -131,11 +131,28 @@ static void check_experts(mox_check_context *c, mox_stage stage)
     }
 }
 
+/* With the pairs that there are, where the run knows how many there may be. */
+static mox_expert_pass count_pairs(const mox_expert_pass *pass)
+{
+    mox_expert_pass counted = *pass;
+    counted.pairs = pass->offsets[pass->slots];
+    if (pass->source != NULL || pass->experts->fused)
+        counted.rows13 = counted.pairs;
+    return counted;
+}
+
 static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage, const mox_expert_pass *pass,
                                 moxie_error *error)
 {
-    mox_check_context context = { .checker = user, .run = run, .pass = pass };
+    mox_check_context context = { .checker = user, .run = run };
+    mox_expert_pass counted;
     (void)error;
+    if (pass != NULL) {
+        counted = count_pairs(pass);
+        context.pass = &counted;
+        if (counted.pairs == 0)
+            return MOXIE_OK;
+    }
     switch (stage) {
     case MOX_STAGE_ROUTER: mox_check_router(&context); break;
     case MOX_STAGE_TOPK: mox_check_topk(&context); break;
@@ -176,43 +193,6 @@ static bool allocate_workers(mox_checker *checker)
     return true;
 }
 
-/* One array of a trace; counts its bytes when `block` is NULL. */
-static float *trace_array(float *block, uint64_t *used, int64_t rows, int64_t cols)
-{
-    float *here = block != NULL ? block + *used : NULL;
-    *used += (uint64_t)(rows * cols);
-    return here;
-}
-
-static void lay_out_trace(const mox_expert_side *side, float *block, uint64_t *used, mox_trace *trace)
-{
-    const int64_t cols[2] = { side->shape.hidden, side->shape.intermediate }, pairs = side->max_pairs;
-    if (!side->fused)
-        return;
-    trace->h = trace_array(block, used, pairs, side->n13);
-    trace->act = trace_array(block, used, pairs, side->shape.intermediate);
-    for (int i = 0; i < 2; i++) {
-        trace->values[i] = trace_array(block, used, pairs, cols[i] + MOX_OPERAND_PAD);
-        trace->scales[i] = trace_array(block, used, pairs, cols[i]);
-        trace->global[i] = trace_array(block, used, pairs, 1);
-    }
-}
-
-/* What fused experts show to the probe: routed, shared. *block owns it all and may be NULL when nothing is fused. */
-static moxie_status make_trace(const moxie_plan *plan, mox_trace trace[2], float **block, moxie_error *error)
-{
-    uint64_t floats = 0, used = 0;
-    lay_out_trace(&plan->routed, NULL, &floats, &trace[0]);
-    lay_out_trace(&plan->shared, NULL, &floats, &trace[1]);
-    *block = floats > 0 ? mox_calloc(floats, sizeof(float)) : NULL;
-    MOX_FAIL_IF(floats > 0 && *block == NULL, MOXIE_ERR_MEMORY, error,
-                "no memory for %llu numbers to check: make the plan with a smaller max_tokens",
-                (unsigned long long)floats);
-    lay_out_trace(&plan->routed, *block, &used, &trace[0]);
-    lay_out_trace(&plan->shared, *block, &used, &trace[1]);
-    return MOXIE_OK;
-}
-
 static double root_of_mean(double sum, int64_t elements)
 {
     return sqrt(sum / (double)elements);
@@ -244,20 +224,17 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to check");
     MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
-    mox_trace trace[2] = { 0 };
-    float *trace_block = NULL;
-    const mox_probe probe = { &checker, trace, after_stage };
-    moxie_status status = make_trace(plan, trace, &trace_block, error);
-    if (status == MOXIE_OK && !allocate_workers(&checker))
+    const mox_probe probe = { &checker, after_stage };
+    moxie_status status = MOXIE_OK;
+    if (!allocate_workers(&checker))
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check with %d workers", (int)plan->executor.workers);
     if (status == MOXIE_OK)
-        status = mox_plan_run(plan, args, &probe, error);
+        status = mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, &probe, error);
     if (status == MOXIE_OK) {
         make_report(&checker, &made);
         mox_struct_write(&made, report, sizeof made);
     }
     mox_free(checker.workers);
     mox_free(checker.scratch);
-    mox_free(trace_block);
     return status;
 }

@@ -64,9 +64,10 @@ static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
 {
     const mox_expert_pass *pass = c->pass;
     const moxie_dtype dtype = c->checker->plan->config.dtype;
-    const int64_t cols = pass->side->shape.hidden, bytes = mox_dtype_bytes(dtype);
+    const int64_t cols = pass->experts->shape.hidden, bytes = mox_dtype_bytes(dtype);
     if (c->second) {
-        memcpy(x, pass->act + r * pass->side->shape.intermediate, (size_t)pass->side->shape.intermediate * sizeof *x);
+        memcpy(x, pass->act + r * pass->experts->shape.intermediate,
+               (size_t)pass->experts->shape.intermediate * sizeof *x);
         return place_of(c, slot_of_row(c, r), r, -1);
     }
     const int64_t t = c->run->first + (is_by_token(c) ? r : token_of(c, r));
@@ -82,7 +83,7 @@ static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
 
 static int64_t input_cols(const mox_check_context *c)
 {
-    return c->second ? c->pass->side->shape.intermediate : c->pass->side->shape.hidden;
+    return c->second ? c->pass->experts->shape.intermediate : c->pass->experts->shape.hidden;
 }
 
 /* As the checkpoint says; for an expert without one, as the layer resolved it. */
@@ -90,12 +91,12 @@ static float given_of(const mox_check_context *c, int64_t r)
 {
     const int64_t s = slot_of_row(c, r);
     const moxie_layer *layer = c->checker->plan->layer;
-    const mox_given *given = c->second ? &layer->given2 : &layer->given13;
+    const mox_static_scale *given = &layer->static_scale[c->second ? MOX_W2 : MOX_W13];
     const float own = c->second ? expert_of(c, s)->a2_scale : expert_of(c, s)->a13_scale;
     return own != 0 || c->pass->expert_of == NULL || !given->needed ? own : given->resolved[s];
 }
 
-static void compare_quantized(const mox_check_context *c, int64_t r, const mox_operand *a, mox_check_worker *own,
+static void compare_quantized(const mox_check_context *c, int64_t r, const mox_activations *a, mox_check_worker *own,
                               mox_place place)
 {
     const mox_format *element = mox_format_of(c->quant->element);
@@ -116,7 +117,7 @@ static void compare_quantized(const mox_check_context *c, int64_t r, const mox_o
 static void quant_row(void *user, int64_t r, int32_t worker)
 {
     const mox_check_context *c = user;
-    const mox_operand *a = c->second ? &c->pass->a2 : &c->pass->a13;
+    const mox_activations *a = &c->pass->traced[c->second ? MOX_W2 : MOX_W13];
     mox_check_worker *own = mox_check_worker_of(c, worker);
     mox_place place = read_input(c, r, own->x);
     if (!mox_quant_is_none(c->quant)) {
@@ -143,7 +144,7 @@ static float amax_of(const mox_check_context *c, int64_t rows)
 void mox_check_quant(mox_check_context *c, mox_check_stage stage)
 {
     const int64_t rows = c->second ? c->pass->pairs : c->pass->rows13;
-    c->quant = c->second ? &c->pass->side->a2 : &c->pass->side->a13;
+    c->quant = &c->pass->experts->act[c->second ? MOX_W2 : MOX_W13];
     if (mox_act_quant_needs_amax(c->quant))
         c->amax = amax_of(c, rows);
     mox_check_run(c, stage, rows, quant_row);
@@ -154,7 +155,7 @@ void mox_check_quant(mox_check_context *c, mox_check_stage stage)
 /* The matrix that row n of the product belongs to, and n within it. */
 static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie_expert *expert, int64_t *n)
 {
-    const mox_record_shape *shape = &c->pass->side->shape;
+    const mox_record_shape *shape = &c->pass->experts->shape;
     if (c->second)
         return &expert->down;
     if (shape->gated && *n < shape->intermediate)
@@ -164,14 +165,14 @@ static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie
 }
 
 /* The factor that every activation of operand row r shares. */
-static double act_global(const mox_operand *a, int64_t r)
+static double act_global(const mox_activations *a, int64_t r)
 {
     const double global = a->global != NULL ? a->global[r] : 1;
     return a->global_kind == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
 }
 
 /* Exact product of a weight row and an operand row, as double; *magnitude the sum of its terms' magnitudes. */
-static double product(const mox_operand *a, int64_t r, const double *w, double *magnitude)
+static double product(const mox_activations *a, int64_t r, const double *w, double *magnitude)
 {
     const float *values = a->values + r * a->stride;
     double sum = 0, total = 0;
@@ -191,7 +192,7 @@ static double product(const mox_operand *a, int64_t r, const double *w, double *
 }
 
 /* The greatest magnitude that each instruction of an FP8 tensor core adds, summed (mox_bound_mma). */
-static double aligned_sum(const mox_operand *a, int64_t r, const double *w)
+static double aligned_sum(const mox_activations *a, int64_t r, const double *w)
 {
     const float *values = a->values + r * a->stride;
     double total = 0, sum = 0;
@@ -210,7 +211,7 @@ static double aligned_sum(const mox_operand *a, int64_t r, const double *w)
 }
 
 /* What a kernel may lose that rounds the activations of every `step` columns to bytes. */
-static double bytes_bound(int64_t step, const mox_operand *a, int64_t r, const double *w)
+static double bytes_bound(int64_t step, const mox_activations *a, int64_t r, const double *w)
 {
     double steps = 0;
     for (int64_t first = 0; step > 0 && first < a->cols; first += step) {
@@ -225,16 +226,16 @@ static double bytes_bound(int64_t step, const mox_operand *a, int64_t r, const d
     return mox_bound_bytes(steps * fabs(act_global(a, r)));
 }
 
-/* What the row's class may lose on each weight, beyond the exact product. */
-static double weight_rounding(const mox_expert_gemm_row *row, const mox_kernel *kernel, const moxie_quant *weight)
+/* What the kernel may lose on each weight, beyond the exact product. */
+static double weight_rounding(const mox_kernel *kernel, const mox_sum_traits *sum, const moxie_quant *weight)
 {
     if (kernel->exactness == MOX_W16)
         return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
-    return row != NULL ? mox_expert_gemm_folding_loss(row) : 0;
+    return sum->scale_in_weight;
 }
 
 /* What the kernel may lose by flushing subnormal numbers. */
-static double flush_bound(const moxie_quant *weight, const moxie_matrix *matrix, const mox_operand *a, int64_t r,
+static double flush_bound(const moxie_quant *weight, const moxie_matrix *matrix, const mox_activations *a, int64_t r,
                           int64_t n, double weights)
 {
     double acts = 0, global = 1;
@@ -259,21 +260,17 @@ static double sum_of_magnitudes(const double *w, int64_t count)
 static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check_worker *own)
 {
     const mox_expert_pass *pass = c->pass;
-    const mox_expert_rows *rows = &pass->side->rows;
-    const mox_cuda_expert_rows *cuda = &pass->side->cuda;
-    const mox_operand *a = c->second ? &pass->a2 : &pass->a13;
+    const mox_activations *a = &pass->traced[c->second ? MOX_W2 : MOX_W13];
     const float *out = c->second ? pass->y : pass->h;
-    const int64_t n_out = c->second ? pass->side->shape.hidden : pass->side->n13;
+    const int64_t n_out = c->second ? pass->experts->shape.hidden : pass->experts->n13;
     int64_t row = n;
     const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
-    const mox_expert_gemm_row *kernel = c->second ? rows->gemm2 : rows->gemm13;
-    const mox_cuda_expert_gemm_row *on_device = c->second ? cuda->gemm2 : cuda->gemm13;
-    const int32_t mma_bits = kernel != NULL ? 0 : on_device->mma_bits;
-    const double rounding = weight_rounding(kernel, kernel != NULL ? &kernel->base : &on_device->cuda.base, c->quant);
-    const bool flushes = kernel != NULL ? mox_expert_gemm_flushes(kernel) : mma_bits > 0; /* lanes keep subnormals */
+    const mox_kernel *kernel = pass->experts->kernels.product[c->second ? MOX_W2 : MOX_W13];
+    const mox_sum_traits *sum = mox_sum_traits_of(c->checker->plan->backend->sum(kernel));
+    const double rounding = weight_rounding(kernel, sum, c->quant);
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
-    const int64_t byte_cols = kernel != NULL ? mox_expert_gemm_byte_cols(kernel, c->quant, a->cols) : 0;
+    const int64_t byte_cols = sum->bytes ? mox_panel_step_cols(c->quant, a->cols) : 0;
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
     const double weights = sum_of_magnitudes(own->w, a->cols);
@@ -282,11 +279,11 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
         double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
-        if (mma_bits > 0)
-            bound =
-                mox_bound_mma(a->cols, mma_bits, magnitude + fabs(bias), mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
+        if (sum->mma_bits > 0)
+            bound = mox_bound_mma(a->cols, sum->mma_bits, magnitude + fabs(bias),
+                                  sum->mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
         bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
-        if (flushes)
+        if (sum->flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),
                           place_of(c, s, p, n));
@@ -296,7 +293,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
 static void gemm_panel(void *user, int64_t task, int32_t worker)
 {
     const mox_check_context *c = user;
-    const int64_t n_out = c->second ? c->pass->side->shape.hidden : c->pass->side->n13;
+    const int64_t n_out = c->second ? c->pass->experts->shape.hidden : c->pass->experts->n13;
     const int64_t panels = mox_ceil_div(n_out, PANEL), s = task / panels, n0 = task % panels * PANEL;
     if (c->pass->offsets[s] == c->pass->offsets[s + 1])
         return;
@@ -306,8 +303,8 @@ static void gemm_panel(void *user, int64_t task, int32_t worker)
 
 void mox_check_gemm(mox_check_context *c, mox_check_stage stage)
 {
-    const mox_record_shape *shape = &c->pass->side->shape;
-    const int64_t n_out = c->second ? shape->hidden : c->pass->side->n13;
+    const mox_record_shape *shape = &c->pass->experts->shape;
+    const int64_t n_out = c->second ? shape->hidden : c->pass->experts->n13;
     c->quant = c->second ? &shape->w2 : &shape->w13;
     mox_check_run(c, stage, c->pass->slots * mox_ceil_div(n_out, PANEL), gemm_panel);
 }
@@ -318,10 +315,10 @@ static void glu_slot(void *user, int64_t s, int32_t worker)
 {
     const mox_check_context *c = user;
     const mox_expert_pass *pass = c->pass;
-    const int64_t cols = pass->side->shape.intermediate, width = pass->side->n13;
+    const int64_t cols = pass->experts->shape.intermediate, width = pass->experts->n13;
     moxie_stage_report *tally = &mox_check_worker_of(c, worker)->tally;
     const mox_ref_act act =
-        mox_ref_act_resolve(&pass->side->activation, pass->expert_of != NULL ? pass->expert_of[s] : -1);
+        mox_ref_act_resolve(&pass->experts->activation, pass->expert_of != NULL ? pass->expert_of[s] : -1);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++)
         for (int64_t i = 0; i < cols; i++) {
             const float *h = pass->h + p * width;

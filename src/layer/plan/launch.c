@@ -5,32 +5,21 @@
  */
 #include "layer/plan/launch.h"
 
-#include <string.h>
-
+#include "backend/cuda/cuda_product.h"
+#include "base/sizes.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
-#include "layer/plan/device_operand.h"
 #include "pack/hopper/hopper.h"
 
 _Static_assert(sizeof((int32_t[]) { MOX_SM90_WIDTHS_WIDE }) <= sizeof((moxie_cuda_launch *)NULL)->widths,
                "the longest list of widths");
 _Static_assert(MOX_SM90_BY_WARP < MOX_SM90_NARROW_COLUMNS, "both kernels of an element have widths for warpgroups");
 
-/* The kind of expert and the projection that a step multiplies; NULL for steps that are no product. */
-static const mox_expert_side *product_of(const moxie_plan *plan, const moxie_plan_step *step, mox_projection *out)
-{
-    const bool shared = strncmp(step->role, "shared ", 7) == 0;
-    if (!step->chosen || strcmp(step->family, "expert_gemm") != 0)
-        return NULL;
-    *out = strcmp(step->role + (shared ? 7 : 0), "w13") == 0 ? MOX_W13 : MOX_W2;
-    return shared ? &plan->shared : &plan->routed;
-}
-
 /* Experts of this rank. */
-static int64_t slots_of(const moxie_plan *plan, const mox_expert_side *side)
+static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
 {
     const moxie_layer_config *c = &plan->config;
     int32_t slot_of[MOXIE_MAX_EXPERTS], slots = 0;
-    if (side == &plan->shared)
+    if (kind == MOX_SHARED_EXPERT)
         return 1;
     if (plan->layer != NULL)
         return plan->layer->slots;
@@ -56,21 +45,22 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
 
 bool mox_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)
 {
-    static const int32_t given[1]; /* a run of routed experts always has ids; nobody reads these */
-    mox_projection projection;
+    static const int32_t any_ids[1]; /* a run of routed experts always has ids; nobody reads these */
     mox_hopper_record record;
-    if (step < 0 || step >= plan->steps.count || tokens < 1)
+    if (step < 0 || step >= plan->steps.count || tokens < 1 || plan->steps.products[step].projection < 0)
         return false;
-    const mox_expert_side *side = product_of(plan, &plan->steps.items[step], &projection);
-    if (side == NULL || !mox_hopper_form(side->rows.layout, &side->shape, &record))
+    const mox_expert_kind kind = (mox_expert_kind)plan->steps.products[step].expert_kind;
+    const mox_projection projection = (mox_projection)plan->steps.products[step].projection;
+    const mox_expert_plan *experts = &plan->experts[kind];
+    const int64_t slots = slots_of(plan, kind), pass = mox_min_i64(tokens, plan->pass_tokens);
+    if (!mox_hopper_form(experts->kernels.layout, &experts->shape, &record) || slots == 0)
         return false;
-    const int64_t slots = slots_of(plan, side), most = plan->pass_tokens;
-    if (slots == 0)
-        return false;
-    mox_cuda_expert_gemm_args args = mox_device_product(plan, side, projection, slots, tokens < most ? tokens : most);
+    mox_expert_gemm_args args = mox_plan_product(plan, kind, projection, slots, pass);
+    args.ids = kind == MOX_ROUTED ? any_ids : NULL;
+    const mox_cuda_expert_gemm_args lowered =
+        mox_cuda_product_args(&plan->device.features, experts->kernels.product[projection], &args);
     mox_sm90_product product;
-    args.ids = side == &plan->routed ? given : NULL;
-    mox_sm90_product_of(&args, &product);
+    mox_sm90_product_of(&lowered, &product);
     mox_sm90_make_ring(product.element, &product.gemm);
     *out = (moxie_cuda_launch) { 0 };
     fill(&product, out);

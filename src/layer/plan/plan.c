@@ -5,81 +5,95 @@
 #include "layer/plan/plan.h"
 
 #include "base/sizes.h"
-#include "layer/plan/device_operand.h"
 #include "layer/config/struct_size.h"
+#include "layer/plan/workspace.h"
 
-static bool depends_on_batch(const mox_expert_side *side)
+static bool depends_on_batch(const mox_expert_plan *experts)
 {
-    return mox_act_quant_needs_amax(&side->a13) || mox_act_quant_needs_amax(&side->a2);
+    return mox_act_quant_needs_amax(&experts->act[MOX_W13]) || mox_act_quant_needs_amax(&experts->act[MOX_W2]);
 }
 
-static void set_sides(moxie_plan *plan)
+static void set_experts(moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
-    plan->routed = (mox_expert_side) { .rows = plan->rows.routed,
-                                       .cuda = plan->rows.cuda.routed,
-                                       .shape = mox_config_routed_shape(c),
-                                       .a13 = c->a13,
-                                       .a2 = c->a2,
-                                       .activation = c->activation };
-    plan->shared = (mox_expert_side) { .rows = plan->rows.shared,
-                                       .cuda = plan->rows.cuda.shared,
-                                       .shape = mox_config_shared_shape(c),
-                                       .a13 = c->shared.a13,
-                                       .a2 = c->shared.a2,
-                                       .activation = c->activation };
+    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_config_routed_shape(c), .act = { c->a13, c->a2 } };
+    plan->experts[MOX_SHARED_EXPERT] =
+        (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
+        mox_expert_plan *experts = &plan->experts[k];
+        experts->kernels = plan->kernels.experts[k];
+        experts->activation = c->activation;
+        experts->n13 = experts->shape.intermediate * (experts->shape.gated ? 2 : 1);
+    }
 }
 
 /* Both products read panels, so a pair of them can hand activations on without a stage between. */
-static void set_fused(moxie_plan *plan, mox_expert_side *side)
+static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
-    const moxie_dtype dtype = plan->config.dtype;
-    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
-    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
-    side->fused = side->rows.glu != NULL && side->rows.glu->tile != NULL &&
-                  mox_fused_product_init(&side->first, side->rows.gemm13, &first) &&
-                  mox_fused_product_init(&side->second, side->rows.gemm2, &second);
+    mox_expert_plan *experts = &plan->experts[kind];
+    const mox_expert_gemm_problem first = mox_plan_problem(plan, kind, MOX_W13),
+                                  second = mox_plan_problem(plan, kind, MOX_W2);
+    const mox_expert_kernels *k = &experts->kernels;
+    experts->fused =
+        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_row *)k->glu)->tile != NULL &&
+        mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_row *)k->product[0], &first) &&
+        mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_row *)k->product[1], &second);
 }
 
 /* Bytes that a token needs in a pass of fused experts. */
-static int64_t token_bytes(const moxie_plan *plan)
+static int64_t fused_token_bytes(const moxie_plan *plan)
 {
-    const mox_expert_side *r = &plan->routed;
-    const uint64_t pair = r->first.row_bytes + r->second.row_bytes + (uint64_t)plan->config.hidden * sizeof(float);
+    const mox_fused_product *p = plan->experts[MOX_ROUTED].fused_product;
+    const uint64_t pair = p[MOX_W13].row_bytes + p[MOX_W2].row_bytes + (uint64_t)plan->config.hidden * sizeof(float);
     return plan->config.top_k * (int64_t)pair;
 }
 
-/* Bytes that a token needs in a pass on a GPU: every stage of its pairs, or of fused rows y, both operands in 16 bits
- * and the activation. */
+/* Bytes that a token needs in a pass on a GPU: every stage of its pairs, or of kernels that fuse y, the activations of
+ * both products in 16 bits and of the function between. */
 static int64_t device_token_bytes(const moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
-    if (mox_device_fuses(&plan->routed))
+    if (plan->kernels.experts[MOX_ROUTED].quant[MOX_W2] == NULL)
         return c->top_k * (6 * c->hidden + 6 * c->intermediate);
     return c->top_k * (2 * c->hidden + 4 * c->intermediate) * (int64_t)sizeof(float);
 }
 
 static void set_pass(moxie_plan *plan)
 {
-    const bool shared = plan->shared.rows.layout != NULL;
-    const bool whole = depends_on_batch(&plan->routed) || (shared && depends_on_batch(&plan->shared));
-    int64_t most = MOX_PASS_TOKENS;
-    if (plan->routed.fused)
-        most = mox_max_i64(most, MOX_PASS_BYTES / mox_max_i64(token_bytes(plan), 1));
-    if (!mox_device_is_host(&plan->device))
-        most = mox_max_i64(most, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
-    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, most);
-
-    mox_expert_side *r = &plan->routed, *s = &plan->shared;
-    r->max_pairs = plan->pass_tokens * plan->config.top_k;
-    r->n13 = r->shape.intermediate * (r->shape.gated ? 2 : 1);
+    mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
+    const bool whole = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
+    int64_t tokens = MOX_PASS_TOKENS;
+    if (routed->fused)
+        tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
+    if (plan->backend->on_device)
+        tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
+    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
+    routed->max_pairs = plan->pass_tokens * plan->config.top_k;
     /* One row a pair where the codes depend on the expert; whether its experts' scales differ may change with
      * every update, so the space is always for the worst case. */
-    const bool by_pair =
-        plan->config.routing.on_input || (!mox_quant_is_none(&r->a13) && mox_act_quant_needs_given(&r->a13));
-    r->max_rows = by_pair ? r->max_pairs : plan->pass_tokens;
-    s->max_pairs = s->max_rows = plan->pass_tokens;
-    s->n13 = s->shape.intermediate * (s->shape.gated ? 2 : 1);
+    const moxie_quant *a13 = &routed->act[MOX_W13];
+    const bool by_pair = plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_given(a13));
+    routed->max_rows = by_pair ? routed->max_pairs : plan->pass_tokens;
+    shared->max_pairs = shared->max_rows = plan->pass_tokens;
+}
+
+/* How both products' activations lie, and the same as a trace has them; fused experts' are traced pair by pair. */
+static void set_forms(moxie_plan *plan, mox_expert_kind kind)
+{
+    mox_expert_plan *experts = &plan->experts[kind];
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const mox_expert_gemm_problem product = mox_plan_problem(plan, kind, (mox_projection)p);
+        const int64_t rows = p == MOX_W13 ? experts->max_rows : experts->max_pairs;
+        const mox_form_problem problem = { .product = &product,
+                                           .kernel = experts->kernels.product[p],
+                                           .first = experts->kernels.product[MOX_W13],
+                                           .max_rows = rows,
+                                           .experts = kind == MOX_ROUTED ? plan->config.experts : 1,
+                                           .weighed = kind == MOX_ROUTED && plan->config.routing.on_input };
+        experts->form[p] = plan->backend->form(&problem);
+        experts->traced[p] = mox_activations_f32(product.act, experts->fused ? experts->max_pairs : rows,
+                                                 mox_expert_gemm_cols(&product));
+    }
 }
 
 /* A plan runs where its layer's records are. */
@@ -90,14 +104,27 @@ static moxie_status find_device(moxie_plan *plan, const moxie_options *options, 
     MOX_TRY(mox_device_find(options, layer == NULL, &plan->device, error));
     if (layer == NULL)
         return MOXIE_OK;
-    const bool wants = !mox_device_is_host(&plan->device), has = !mox_device_is_host(&layer->on.device);
+    const bool wants = !mox_device_is_host(&plan->device), has = !mox_device_is_host(&layer->device);
     MOX_FAIL_IF(
-        wants != has || plan->device.ordinal != layer->on.device.ordinal, MOXIE_ERR_MISMATCH, error,
+        wants != has || plan->device.ordinal != layer->device.ordinal, MOXIE_ERR_MISMATCH, error,
         "the plan is to run in %s (device %d), the layer's records are in %s (device %d): create the layer with "
         "the options of the plan",
-        names[wants], (int)plan->device.ordinal, names[has], (int)layer->on.device.ordinal);
-    plan->device = layer->on.device;
+        names[wants], (int)plan->device.ordinal, names[has], (int)layer->device.ordinal);
+    plan->device = layer->device;
     return MOXIE_OK;
+}
+
+/* What follows from the kernels: which experts fuse, how long a pass is, where everything lies. */
+static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
+{
+    const int kinds = plan->kernels.experts[MOX_SHARED_EXPERT].layout != NULL ? MOX_EXPERT_KINDS : 1;
+    set_experts(plan);
+    for (int k = 0; k < kinds; k++)
+        set_fused(plan, (mox_expert_kind)k);
+    set_pass(plan);
+    for (int k = 0; k < kinds; k++)
+        set_forms(plan, (mox_expert_kind)k);
+    return mox_plan_lay_out(plan, error);
 }
 
 /* `layer` may be NULL. */
@@ -110,19 +137,16 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     MOX_FAIL_IF(plan == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
     plan->layer = layer;
     plan->config = *config;
+    plan->backend = mox_backend_of((moxie_backend)read.backend);
     plan->executor = *read.executor;
+    plan->mode = (moxie_mode)read.mode;
     plan->max_tokens = read.max_tokens;
     moxie_status status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
-        status = mox_select(config, &read, &plan->device, layer != NULL ? layer->routed_layout : NULL,
-                            layer != NULL ? layer->shared_layout : NULL, &plan->rows, &plan->steps, error);
-    if (status == MOXIE_OK) {
-        set_sides(plan);
-        set_fused(plan, &plan->routed);
-        set_fused(plan, &plan->shared);
-        set_pass(plan);
-        status = mox_plan_lay_out(plan, error);
-    }
+        status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
+                            &plan->steps, error);
+    if (status == MOXIE_OK)
+        status = set_memory(plan, error);
     if (status != MOXIE_OK) {
         mox_plan_destroy(plan);
         return status;

@@ -1,81 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.h - which row of each kernel list a configuration gets, and why better rows were refused.
+ * select.h - which kernel of each list a configuration gets, and why better ones were refused.
  *
  *     [dense] -> topk -> permute -> (quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2)
  *             -> (the same for the shared expert) -> combine
  *
- * A family's rows are asked in list order, best first. The two products of an expert share a record, so their
- * rows are chosen as a pair with one layout. The reference backend is one more set of lists, with one row each
- * (ref_rows.h), and the cuda backend another (src/cuda); choosing is the same for all backends.
+ * A family's kernels are asked in list order, best first. The two products of an expert share a record, so their
+ * kernels are chosen as a pair with one layout. The lists are the back end's (backend/backend.h); choosing is the same
+ * for all.
  */
 #ifndef MOX_LAYER_SELECT_H
 #define MOX_LAYER_SELECT_H
 
-#include "base/memory.h"
-#include "cpu/combine/combine.h"
-#include "cpu/dense/dense.h"
-#include "cpu/expert_gemm/expert_gemm.h"
-#include "cpu/glu/glu.h"
-#include "cpu/permute/permute.h"
-#include "cpu/quant_act/quant_act.h"
-#include "cpu/topk/topk.h"
-#include "cuda/combine/cuda_combine.h"
-#include "cuda/dense/cuda_dense.h"
-#include "cuda/expert_gemm/cuda_expert_gemm.h"
-#include "cuda/glu/cuda_glu.h"
-#include "cuda/permute/cuda_permute.h"
-#include "cuda/quant_act/cuda_quant_act.h"
-#include "cuda/topk/cuda_topk.h"
-#include "layer/config/config.h"
+#include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "base/memory.h"
+#include "layer/config/config.h"
 
-/* Rows for the experts of one kind, routed or shared. */
-typedef struct mox_expert_rows {
-    const mox_layout *layout;
-    const mox_quant_act_row *quant13, *quant2;
-    const mox_expert_gemm_row *gemm13, *gemm2;
-    const mox_glu_row *glu;
-} mox_expert_rows;
+/* Routed experts or the shared one. */
+typedef enum mox_expert_kind { MOX_ROUTED = 0, MOX_SHARED_EXPERT = 1, MOX_EXPERT_KINDS } mox_expert_kind;
 
-typedef struct mox_cuda_expert_rows {
-    const mox_cuda_quant_act_row *quant13, *quant2; /* quant2 and glu: NULL when gemm13 does their work */
-    const mox_cuda_expert_gemm_row *gemm13, *gemm2;
-    const mox_cuda_glu_row *glu;
-} mox_cuda_expert_rows;
+/* Kernels for the experts of one kind. */
+typedef struct mox_expert_kernels {
+    const mox_layout *layout; /* of the records that both products read; NULL: this rank has no such expert */
+    const mox_kernel *quant[2], *product[2]; /* by mox_projection; quant[MOX_W2]: NULL when product[MOX_W13] does it */
+    const mox_kernel *glu;                   /* NULL when product[MOX_W13] does it */
+} mox_expert_kernels;
 
-/* As mox_rows. */
-typedef struct mox_cuda_rows {
-    const mox_cuda_dense_row *router, *shared_gate;
-    const mox_cuda_topk_row *topk;
-    const mox_cuda_quant_act_row *widen; /* logits that were given, to f32 for the caller */
-    const mox_cuda_permute_row *permute;
-    mox_cuda_expert_rows routed, shared;
-    const mox_cuda_combine_row *combine;
-} mox_cuda_rows;
+typedef struct mox_kernels {
+    const mox_kernel *router; /* NULL without a router */
+    const mox_kernel *topk;
+    const mox_kernel *widen; /* family quant_act: logits that were given, to f32 for the caller */
+    const mox_kernel *permute;
+    mox_expert_kernels experts[MOX_EXPERT_KINDS];
+    const mox_kernel *shared_gate; /* NULL without one */
+    const mox_kernel *combine;
+} mox_kernels;
 
-/* Of a plan for a GPU `cuda` is filled, and of the rest only the layouts. */
-typedef struct mox_rows {
-    mox_cuda_rows cuda;
-    const mox_dense_row *router; /* NULL without a router */
-    const mox_topk_row *topk;
-    const mox_permute_row *permute;
-    mox_expert_rows routed, shared;   /* shared: layout NULL when this rank has no shared expert */
-    const mox_dense_row *shared_gate; /* NULL without one */
-    const mox_combine_row *combine;
-} mox_rows;
+/* Which product a step of a plan is; MOX_NO_PRODUCT: another step, or a refused one. */
+typedef struct mox_step_product {
+    int8_t expert_kind, projection;
+} mox_step_product;
+#define MOX_NO_PRODUCT ((mox_step_product) { -1, -1 })
 
-/* The plan as it will be shown: chosen and refused rows. Strings live in the arena. */
+/* The plan as it will be shown: chosen and refused kernels. Strings live in the arena. */
 typedef struct mox_steps {
     mox_arena arena;
     moxie_plan_step *items;
+    mox_step_product *products; /* [capacity], one an item */
     int32_t count, capacity;
 } mox_steps;
 
-/* Chooses for a checked configuration and read options. `routed` and `shared` fix the layout when records exist
- * already; NULL leaves it open. Steps are appended. MOXIE_ERR_UNSUPPORTED names the family that has no row. */
+/* Chooses for a checked configuration and read options. `layouts` fix those of records that exist already, by
+ * mox_expert_kind; NULL, or NULL in it, leaves them open. Steps are appended. MOXIE_ERR_UNSUPPORTED names the family
+ * that has no kernel. */
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
-                        const mox_layout *routed, const mox_layout *shared, mox_rows *out, mox_steps *steps,
+                        const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out, mox_steps *steps,
                         moxie_error *error);
 
 void mox_steps_free(mox_steps *steps);

@@ -2,15 +2,14 @@
  *
  * workspace.c - where each buffer of a run lies: a pure function of the plan.
  *
- * Every buffer begins on a cache line, on a GPU on MOX_DEVICE_ALIGN; the two lay out the same way, so that a copy of a
- * GPU's workspace can be looked at as a host's. Routed and shared experts that are not fused run one after the other,
- * so the buffers of the shared chain lie over those of the routed one; only the two results y live until combine.
+ * Every buffer begins on the back end's alignment. Routed and shared experts that are not fused run one after the
+ * other, so the buffers of the shared chain lie over those of the routed one; only the two results y live until
+ * combine.
  */
-#include "base/sizes.h"
-#include "cuda/permute/cuda_permute_args.h"
-#include "layer/plan/device_operand.h"
+#include "layer/plan/workspace.h"
 
-#define ALIGN 64
+#include "backend/host/host_backend.h"
+#include "base/sizes.h"
 
 /* Hands out offsets. `fits` turns false when a size leaves 64 bits, and stays so. */
 typedef struct carver {
@@ -32,92 +31,67 @@ static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
 /* Workers that have scratch in the workspace: those of a device have it in registers. */
 static int64_t host_workers(const moxie_plan *plan)
 {
-    return mox_device_is_host(&plan->device) ? plan->executor.workers : 0;
+    return plan->backend->on_device ? 0 : plan->executor.workers;
 }
 
-static mox_operand_space carve_operand(carver *c, const moxie_quant *quant, int64_t rows, int64_t cols)
-{
-    mox_operand_space space = { 0 };
-    space.values = carve(c, rows, mox_ceil_div(cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD, sizeof(float));
-    if (!mox_quant_is_none(quant)) {
-        const int64_t groups = mox_ceil_div(cols, mox_act_group_cols(quant, cols));
-        space.scales = carve(c, rows, groups, sizeof(float));
-        space.global = carve(c, rows, 1, sizeof(float));
-    }
-    return space;
-}
+/* ---- experts, stage by stage ---------------------------------------------------------------------- */
 
-/* An operand that rows on a GPU read. */
-static mox_operand_space carve_form(carver *c, const mox_device_form *f)
+static mox_activations_space carve_form(carver *c, const mox_activations_form *f)
 {
-    mox_operand_space space = { 0 };
+    mox_activations_space space = { 0 };
     if (!f->direct)
-        space.values = carve(c, f->rows, f->stride, (uint64_t)f->element_bytes);
-    if (f->scale_cols > 0) {
-        space.scales = carve(c, f->rows, f->scale_room, sizeof(float));
-        space.global = carve(c, f->rows, 1, sizeof(float));
+        space.values = carve(c, f->shape.rows, f->shape.stride, (uint64_t)f->element_bytes);
+    if (f->shape.scale_cols > 0) {
+        space.scales = carve(c, f->shape.rows, f->scale_room, sizeof(float));
+        space.global = carve(c, f->shape.rows, 1, sizeof(float));
     }
     return space;
 }
 
-static uint64_t carve_h(carver *c, const mox_expert_side *side)
+static uint64_t carve_h(carver *c, const mox_expert_plan *e)
 {
-    return carve(c, side->max_pairs, side->n13, sizeof(float));
+    return carve(c, e->max_pairs, e->n13, sizeof(float));
 }
 
-static uint64_t carve_act(carver *c, const mox_expert_side *side)
+static uint64_t carve_act(carver *c, const mox_expert_plan *e)
 {
-    return carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
-}
-
-static void carve_device_experts(carver *c, const moxie_plan *plan, mox_expert_side *side)
-{
-    const mox_device_form first = mox_device_form_of(plan, side, MOX_W13),
-                          second = mox_device_form_of(plan, side, MOX_W2);
-    mox_expert_space *s = &side->space;
-    s->a13 = carve_form(c, &first);
-    s->given13 = carve(c, side->max_rows, 1, sizeof(float));
-    if (side->cuda.glu != NULL)
-        s->h = carve_h(c, side);
-    if (side->cuda.quant2 != NULL)
-        s->act = carve_act(c, side);
-    s->a2 = carve_form(c, &second);
-    s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
+    return carve(c, e->max_pairs, e->shape.intermediate, sizeof(float));
 }
 
 /* All but y, which outlives the rest. */
-static void carve_experts(carver *c, const moxie_plan *plan, mox_expert_side *side)
+static void carve_experts(carver *c, mox_expert_plan *e)
 {
-    if (!mox_device_is_host(&plan->device)) {
-        carve_device_experts(c, plan, side);
-        return;
+    mox_expert_space *s = &e->space;
+    s->a[MOX_W13] = carve_form(c, &e->form[MOX_W13]);
+    s->pair_scale[MOX_W13] = carve(c, e->max_rows, 1, sizeof(float));
+    if (e->kernels.glu != NULL)
+        s->h = carve_h(c, e);
+    if (e->kernels.quant[MOX_W2] != NULL)
+        s->act = carve_act(c, e);
+    s->a[MOX_W2] = carve_form(c, &e->form[MOX_W2]);
+    s->pair_scale[MOX_W2] = carve(c, e->max_pairs, 1, sizeof(float));
+}
+
+/* What a traced run keeps besides. */
+static void carve_traces(carver *c, mox_expert_plan *e)
+{
+    mox_expert_space *s = &e->space;
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const mox_activations_form f = { .shape = e->traced[p],
+                                         .element_bytes = sizeof(float),
+                                         .scale_room = e->traced[p].scale_cols };
+        const bool kept = !e->fused && e->form[p].shape.kind == MOX_ACTIVATIONS_F32;
+        s->traced[p] = kept ? s->a[p] : carve_form(c, &f);
     }
-    const int64_t hidden = side->shape.hidden, intermediate = side->shape.intermediate;
-    mox_expert_space *s = &side->space;
-    s->a13 = carve_operand(c, &side->a13, side->max_rows, hidden);
-    s->given13 = carve(c, side->max_rows, 1, sizeof(float));
-    s->h = carve(c, side->max_pairs, side->n13, sizeof(float));
-    s->act = carve(c, side->max_pairs, intermediate, sizeof(float));
-    s->a2 = carve_operand(c, &side->a2, side->max_pairs, intermediate);
-    s->given2 = carve(c, side->max_pairs, 1, sizeof(float));
+    if (e->fused || e->kernels.glu == NULL)
+        s->h = carve_h(c, e);
+    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) : e->kernels.quant[MOX_W2] == NULL)
+        s->act = carve_act(c, e);
 }
 
-/* What a run that is looked at leaves besides. */
-static void carve_traces(carver *c, const moxie_plan *plan, mox_expert_side *side)
-{
-    const mox_device_form first = mox_device_form_of(plan, side, MOX_W13),
-                          second = mox_device_form_of(plan, side, MOX_W2);
-    const mox_device_form shown13 = mox_device_shown_form(&first), shown2 = mox_device_shown_form(&second);
-    mox_expert_space *s = &side->space;
-    s->shown13 = first.kind == MOX_CUDA_OPERAND_F32 ? s->a13 : carve_form(c, &shown13);
-    s->shown2 = second.kind == MOX_CUDA_OPERAND_F32 ? s->a2 : carve_form(c, &shown2);
-    if (side->cuda.glu == NULL)
-        s->h = carve_h(c, side);
-    if (side->cuda.quant2 == NULL)
-        s->act = carve_act(c, side);
-}
+/* ---- fused experts -------------------------------------------------------------------------------- */
 
-static mox_fused_space carve_fused_operand(carver *c, const mox_fused_product *product, int64_t pairs)
+static mox_fused_space carve_fused_activations(carver *c, const mox_fused_product *product, int64_t pairs)
 {
     mox_fused_space space = { 0 };
     space.data = carve(c, pairs, (int64_t)product->row_bytes, 1);
@@ -131,23 +105,22 @@ static mox_fused_space carve_fused_operand(carver *c, const mox_fused_product *p
     return space;
 }
 
-static void carve_fused(carver *c, mox_expert_side *side)
+static void carve_fused(carver *c, mox_expert_plan *e)
 {
-    side->fused13 = carve_fused_operand(c, &side->first, side->max_pairs);
-    side->fused2 = carve_fused_operand(c, &side->second, side->max_pairs);
-    if (!mox_quant_is_none(&side->a2))
-        side->space.act = carve(c, side->max_pairs, side->shape.intermediate, sizeof(float));
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
+    if (!mox_quant_is_none(&e->act[MOX_W2]))
+        e->space.act = carve_act(c, e);
 }
 
 static void carve_fused_tasks(carver *c, moxie_plan *plan)
 {
-    const mox_fused_product *products[2 * MOX_FUSED_SIDES];
-    mox_expert_side *const sides[MOX_FUSED_SIDES] = { &plan->routed, &plan->shared };
+    const mox_fused_product *products[2 * MOX_EXPERT_KINDS];
     int64_t n = 0;
-    for (int i = 0; i < MOX_FUSED_SIDES; i++)
-        if (sides[i]->fused) {
-            products[n++] = &sides[i]->first;
-            products[n++] = &sides[i]->second;
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        if (plan->experts[k].fused) {
+            products[n++] = &plan->experts[k].fused_product[MOX_W13];
+            products[n++] = &plan->experts[k].fused_product[MOX_W2];
         }
     if (n == 0)
         return;
@@ -156,110 +129,91 @@ static void carve_fused_tasks(carver *c, moxie_plan *plan)
     plan->space.fused_scratch = carve(c, plan->executor.workers, 1, plan->space.fused_scratch_bytes);
 }
 
+/* ---- the whole ------------------------------------------------------------------------------------ */
+
 static void carve_batch(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
     const int64_t t = plan->max_tokens, workers = host_workers(plan);
+    const bool gate = plan->kernels.shared_gate != NULL;
     mox_workspace *s = &plan->space;
     if (config->router_width > 0)
         s->logits = carve(c, t, config->experts, sizeof(float));
     s->ids = carve(c, t, config->top_k, sizeof(int32_t));
     s->weights = carve(c, t, config->top_k, sizeof(float));
     s->topk_row = carve(c, workers, config->experts, sizeof(float));
-    s->dense_x =
-        carve(c, workers * MOX_ROUTE_TOKENS,
-              mox_max_i64(config->router_width, mox_plan_has_shared_gate(plan) ? config->hidden : 0), sizeof(float));
-    if (mox_plan_has_shared_gate(plan))
+    s->dense_x = carve(c, workers * MOX_ROUTE_TOKENS, mox_max_i64(config->router_width, gate ? config->hidden : 0),
+                       sizeof(float));
+    if (gate)
         s->shared_weight = carve(c, t, 1, sizeof(float));
     if (config->routing.select == MOXIE_SELECT_CUSTOM)
         s->topk_logits = carve(c, t, config->experts, sizeof(float));
 }
 
-static uint64_t gemm_scratch(const mox_expert_side *side, moxie_dtype dtype)
+/* Scratch of the products that run by themselves, one at a time. */
+static uint64_t product_scratch(const moxie_plan *plan)
 {
-    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype };
-    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
-    const uint64_t a = mox_expert_gemm_scratch(side->rows.gemm13, &first);
-    const uint64_t b = mox_expert_gemm_scratch(side->rows.gemm2, &second);
-    return a > b ? a : b;
+    const mox_target target = { .device = plan->backend->on_device ? &plan->device.features : NULL };
+    uint64_t most = 0;
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        for (int p = MOX_W13; p <= MOX_W2 && plan->experts[k].kernels.layout != NULL && !plan->experts[k].fused; p++) {
+            const mox_expert_gemm_problem problem = mox_plan_problem(plan, (mox_expert_kind)k, (mox_projection)p);
+            const uint64_t bytes = plan->backend->product_scratch(&target, plan->experts[k].kernels.product[p],
+                                                                  &problem, k == MOX_ROUTED ? plan->config.experts : 1,
+                                                                  plan->experts[k].max_pairs, plan->executor.workers);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
 }
 
-static uint64_t device_gemm_scratch(const moxie_plan *plan, const mox_expert_side *side)
-{
-    const moxie_dtype dtype = plan->config.dtype;
-    const mox_expert_gemm_problem first = { &side->shape, MOX_W13, &side->shape.w13, &side->a13, dtype, &side->a2 };
-    const mox_expert_gemm_problem second = { &side->shape, MOX_W2, &side->shape.w2, &side->a2, dtype };
-    const mox_cuda_features *f = &plan->device.features;
-    const int64_t slots = side == &plan->routed ? plan->config.experts : 1;
-    if (side->rows.layout == NULL)
-        return 0;
-    const uint64_t a = side->cuda.gemm13->scratch_bytes(&first, f, slots, side->max_pairs);
-    const uint64_t b = side->cuda.gemm2->scratch_bytes(&second, f, slots, side->max_pairs);
-    return a > b ? a : b;
-}
-
-static void carve_device(carver *c, moxie_plan *plan)
-{
-    mox_workspace *s = &plan->space;
-    const uint64_t routed = device_gemm_scratch(plan, &plan->routed), shared = device_gemm_scratch(plan, &plan->shared);
-    s->gemm = carve(c, 1, 1, routed > shared ? routed : shared);
-    s->counts =
-        carve(c, mox_ceil_div(plan->routed.max_pairs, MOX_CUDA_PERMUTE_CHUNK), plan->config.experts, sizeof(int32_t));
-    s->amax = carve(c, 1, 1, sizeof(uint32_t));
-    s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
-}
-
-static void carve_pass(carver *c, moxie_plan *plan)
+/* Indices and scratch of a pass. */
+static void carve_pass_scratch(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
-    const int64_t t = plan->pass_tokens, workers = host_workers(plan), pairs = plan->routed.max_pairs;
-    const bool shared = plan->shared.rows.layout != NULL;
-    mox_workspace *s = &plan->space;
+    const int64_t workers = host_workers(plan), pairs = plan->experts[MOX_ROUTED].max_pairs;
     int64_t longest = mox_max_i64(config->hidden, config->intermediate);
-    const bool host = mox_device_is_host(&plan->device);
-    uint64_t scratch = plan->routed.fused || !host ? 0 : gemm_scratch(&plan->routed, config->dtype);
-    if (shared) {
-        const uint64_t other = plan->shared.fused || !host ? 0 : gemm_scratch(&plan->shared, config->dtype);
+    if (mox_plan_has_shared(plan))
         longest = mox_max_i64(longest, config->shared.intermediate);
-        scratch = other > scratch ? other : scratch;
-    }
+    mox_workspace *s = &plan->space;
     s->offsets = carve(c, config->experts + 1, 1, sizeof(int64_t));
     s->pair_at = carve(c, pairs, 1, sizeof(int64_t));
     s->position = carve(c, pairs, 1, sizeof(int64_t));
     s->token_of = carve(c, pairs, 1, sizeof(int64_t));
     s->row_weight = carve(c, pairs, 1, sizeof(float));
+    s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
+    s->counts = carve(c, 1, 1, plan->backend->permute_scratch(pairs, config->experts));
+    s->amax = carve(c, 1, 1, sizeof(uint32_t));
     s->codes = carve(c, workers, longest, 1);
     s->row = carve(c, workers, longest, sizeof(float));
-    s->gemm = carve(c, workers, 1, scratch);
-    if (!host)
-        carve_device(c, plan);
-    plan->routed.space.y = carve(c, pairs, config->hidden, sizeof(float));
-    if (shared)
-        plan->shared.space.y = carve(c, t, config->hidden, sizeof(float));
+    s->product = carve(c, 1, 1, product_scratch(plan));
+}
+
+static void carve_pass(carver *c, moxie_plan *plan)
+{
+    const bool shared = mox_plan_has_shared(plan);
+    carve_pass_scratch(c, plan);
+    for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
+        plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
     carve_fused_tasks(c, plan);
-    if (plan->routed.fused)
-        carve_fused(c, &plan->routed);
-    if (plan->shared.fused)
-        carve_fused(c, &plan->shared);
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        if (plan->experts[k].fused)
+            carve_fused(c, &plan->experts[k]);
     const uint64_t overlaid = c->used;
-    if (!plan->routed.fused)
-        carve_experts(c, plan, &plan->routed);
-    c->used = overlaid;
-    if (shared && !plan->shared.fused)
-        carve_experts(c, plan, &plan->shared);
+    for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
+        if (!plan->experts[k].fused) {
+            c->used = overlaid;
+            carve_experts(c, &plan->experts[k]);
+        }
 }
 
 moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
 {
-    const bool host = mox_device_is_host(&plan->device);
-    carver c = { .fits = true, .align = host ? ALIGN : MOX_DEVICE_ALIGN };
+    carver c = { .fits = true, .align = plan->backend->align };
     carve_batch(&c, plan);
     carve_pass(&c, plan);
     plan->space.bytes = c.used = c.highest;
-    if (!host)
-        carve_traces(&c, plan, &plan->routed);
-    if (!host && plan->shared.rows.layout != NULL)
-        carve_traces(&c, plan, &plan->shared);
+    for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
+        carve_traces(&c, &plan->experts[k]);
     MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,
                 "the workspace for %lld tokens does not fit in 64 bits: lower max_tokens", (long long)plan->max_tokens);
     plan->space.traced_bytes = c.highest;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run.h - one run of a plan: the whole layer in one call, or the modular three, and the hook through which
- * moxie_plan_check looks at every stage.
+ * run.h - one run of a plan: the whole layer in one call, or the modular three, and the probe through which
+ * moxie_plan_check sees every stage. Written once for all back ends (backend/backend.h).
  *
  *     route:  [dense] -> topk, shared gate                       whole batch (run_route.c)
  *     passes: permute -> experts (routed, shared) -> combine     at most pass_tokens each; the experts stage by
@@ -24,47 +24,45 @@ typedef enum mox_stage {
     MOX_STAGE_COMBINE
 } mox_stage;
 
-/* One kind of expert during one pass. Rows of y, act and h are pairs; for the shared expert pair t is token t. */
+/* One kind of expert during one pass. Rows of y, act and h are pairs; for the shared expert pair t is token t. Arrays
+ * of two are by mox_projection. */
 typedef struct mox_expert_pass {
-    const mox_expert_side *side;
-    int64_t slots, pairs;
+    mox_expert_kind kind;
+    const mox_expert_plan *experts;
+    int64_t slots;
+    int64_t pairs; /* at most; how many there are is offsets[slots], where the back end runs */
     const void *const *records;
     const int64_t *offsets;     /* [slots+1] */
     const int64_t *expert_of;   /* [slots]; NULL: the shared expert */
     const void *x;              /* hidden states of the pass */
-    int64_t rows13;             /* of the first operand */
+    int64_t rows13;             /* of the first product's activations, at most */
     const int64_t *source;      /* [rows13] token of each, NULL: identity */
-    const int64_t *operand_row; /* [pairs] row of the first operand, NULL: identity */
+    const int64_t *operand_row; /* [pairs] row of the first product's activations, NULL: identity */
     const float *row_weight;    /* [rows13] or NULL */
-    const float *given13;       /* [rows13] or NULL */
-    const float *given2;        /* [pairs] or NULL */
-    mox_operand a13, a2;
+    const float *pair_scale[2]; /* static scales by row, or NULL: the one below */
+    float static_scale[2];
+    mox_activations a[2];      /* what the products read */
+    mox_activations traced[2]; /* the same as F32; memory only in a traced run */
     float *h, *act, *y;
 } mox_expert_pass;
 
 struct mox_run;
 
-/* Where fused experts leave what they would not keep: one kind of expert, arrays for a whole pass. */
-typedef struct mox_trace {
-    float *h, *act;               /* [pairs, n13], [pairs, I] */
-    float *values[2], *scales[2]; /* operands of both products: [pairs, stride], [pairs, groups] */
-    float *global[2];             /* [pairs] */
-} mox_trace;
-
-/* Called after each stage of a run; a failure ends it. `pass` is NULL for stages that are not an expert's. Of fused
- * experts the stages come when all of them are done, from the trace. */
+/* Called after each stage of a traced run; a failure ends it. `pass` is NULL for stages that are not an expert's. On a
+ * device the stage is only enqueued then, and pointers are the device's. Stages of fused experts come when all of them
+ * are done. */
 typedef struct mox_probe {
     void *user;
-    const mox_trace *trace; /* routed, shared; needed when the plan fuses */
     moxie_status (*after)(void *user, const struct mox_run *run, mox_stage stage, const mox_expert_pass *pass,
                           moxie_error *error);
 } mox_probe;
 
 typedef struct mox_run {
     const moxie_plan *plan;
+    mox_queue queue;
     moxie_run_args args;
     char *space;
-    const mox_probe *probe; /* or NULL */
+    const mox_probe *probe; /* or NULL; else the workspace has traced_bytes */
     /* whole batch, after routing */
     const void *logits; /* NULL when ids were given */
     moxie_dtype logits_dtype;
@@ -75,6 +73,10 @@ typedef struct mox_run {
     mox_permutation permutation;
     const float *y, *shared_y, *shared_weight; /* what combine reads; shared ones or NULL */
 } mox_run;
+
+#define MOX_RUN_AT(run, type, offset) ((type *)((run)->space + (run)->plan->space.offset))
+
+typedef enum mox_run_call { MOX_RUN_WHOLE, MOX_RUN_ROUTE, MOX_RUN_EXPERTS, MOX_RUN_COMBINE } mox_run_call;
 
 /* What a call needs besides the workspace. */
 enum {
@@ -92,45 +94,30 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
                            moxie_error *error);
 /* Router input and its hidden states, [T,router_width] in config.dtype. */
 const void *mox_run_router_input(const mox_run *run);
+/* The pass's hidden states. */
+const void *mox_run_hidden(const mox_run *run);
 
 /* Routes the batch (`routed`) and weighs the shared expert (`gated`), as far as the plan has them (run_route.c). */
 moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *error);
-
-/* The experts of one pass that are fused, the shared one too when `shared`; then combine, unless NULL (run_fused.c).
- * Sets run->y and run->shared_y. */
-moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error);
+/* Chosen or given ids, weights and logits, where the caller wants them and they are not yet. */
+moxie_status mox_run_hand_on(const mox_run *run, moxie_error *error);
 
 /* The chain of one kind of expert over one pass (run_experts.c). */
-moxie_status mox_run_experts(mox_run *run, mox_expert_pass *pass, moxie_error *error);
-/* The same on a GPU (run_cuda_experts.c); given scales where the pass has none by row. */
-moxie_status mox_device_experts(const mox_run *run, mox_expert_pass *pass, mox_cuda_stream stream, float given13,
-                                float given2, moxie_error *error);
-/* What the weighted sum gets; y is by position after a pass, or by pair (position NULL) when it came from the caller.
- */
-mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position);
+moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error);
+/* The experts of one pass that are fused, the shared one too when `shared`; then combine, unless NULL (run_fused.c). */
+moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error);
+
 /* Tells the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 
-/* The four calls on a GPU (run_cuda.c): pointers are the device's, the work is enqueued. The probe, if there is one, is
- * called as soon as a stage is enqueued, with device pointers in `run` and `pass`, and pass->pairs an upper limit. */
-typedef enum mox_device_call {
-    MOX_DEVICE_RUN,
-    MOX_DEVICE_ROUTE,
-    MOX_DEVICE_EXPERTS,
-    MOX_DEVICE_COMBINE
-} mox_device_call;
-moxie_status mox_device_enqueue(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
-                                mox_cuda_stream stream, const mox_probe *probe, moxie_error *error);
-/* The same with pointers of the host (run_staged.c): copies in, runs, copies out, waits. Its probe sees the host. */
-moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
-                               const mox_probe *probe, moxie_error *error);
+/* A run whose arguments lie where the plan runs: host memory, or device memory and a stream to enqueue it on. `rows`:
+ * [T,K,H] of MOX_RUN_EXPERTS and _COMBINE. `probe` may be NULL. */
+moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                             mox_cuda_stream stream, const mox_probe *probe, moxie_error *error);
 
-/* Bodies of moxie_plan_run, _route, _experts and _combine; `probe` may be NULL. */
-moxie_status mox_plan_run(const moxie_plan *plan, const moxie_run_args *args, const mox_probe *probe,
-                          moxie_error *error);
-moxie_status mox_plan_route(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
-moxie_status mox_plan_experts(const moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error);
-moxie_status mox_plan_combine(const moxie_plan *plan, const moxie_run_args *args, const float *rows,
-                              moxie_error *error);
+/* A run whose arguments lie in host memory, whatever the back end: bodies of moxie_plan_run, _route, _experts and
+ * _combine. The probe sees host memory. */
+moxie_status mox_plan_run(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                          const mox_probe *probe, moxie_error *error);
 
 #endif

@@ -11,12 +11,13 @@ static moxie_status check_plan(const moxie_plan *plan, moxie_error *error)
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to run");
     MOX_FAIL_IF(!plan->layer->prepared, MOXIE_ERR_ARGUMENT, error,
                 "the plan's layer holds no experts: call moxie_layer_prepare before a run");
-    MOX_FAIL_IF(plan->routed.rows.layout != plan->layer->routed_layout ||
-                    plan->shared.rows.layout != plan->layer->shared_layout,
+    const mox_expert_kernels *const kernels = plan->kernels.experts;
+    MOX_FAIL_IF(kernels[MOX_ROUTED].layout != plan->layer->layouts[MOX_ROUTED] ||
+                    kernels[MOX_SHARED_EXPERT].layout != plan->layer->layouts[MOX_SHARED_EXPERT],
                 MOXIE_ERR_MISMATCH, error,
                 "the plan reads layout %s; when the layer was prepared its weights did not fit and went to layout %s: "
                 "make the plan again",
-                plan->routed.rows.layout->name, plan->layer->routed_layout->name);
+                kernels[MOX_ROUTED].layout->name, plan->layer->layouts[MOX_ROUTED]->name);
     return MOXIE_OK;
 }
 

@@ -1,43 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_fused.c - hands one pass of a plan to the fused experts (cpu/fused), and shows their stages to a probe.
+ * run_fused.c - hands one pass of a plan to the back end's span `experts` (cpu/fused), and tells a probe its stages.
  *
- *     permutation, records, workspace -> sides (routed, shared) -> two parallel regions -> [trace -> probe]
+ *     permutation, records, workspace -> sides (routed, shared) -> span -> [trace -> probe]
  */
 #include "base/sizes.h"
 #include "layer/run/run.h"
-
-enum { ROUTED = 0, SHARED = 1 };
 
 static void *at(const mox_run *run, uint64_t offset)
 {
     return run->space + offset;
 }
 
-static mox_fused_operand operand_of(const mox_run *run, const mox_fused_product *product, const mox_fused_space *space)
+static mox_fused_operand activations_of(const mox_run *run, const mox_fused_product *product,
+                                        const mox_fused_space *space)
 {
-    mox_fused_operand operand = { .data = at(run, space->data) };
+    mox_fused_operand a = { .data = at(run, space->data) };
     if (product->scaling == MOX_ACT_GROUPED)
-        operand.scales = at(run, space->scales);
+        a.scales = at(run, space->scales);
     if (product->scaling == MOX_ACT_BY_ROW)
-        operand.row_scale = at(run, space->row_scale);
+        a.row_scale = at(run, space->row_scale);
     if (product->act.global != MOXIE_GLOBAL_NONE)
-        operand.global = at(run, space->global);
-    return operand;
+        a.global = at(run, space->global);
+    return a;
 }
 
 /* What both kinds have in common. */
-static mox_fused_side side_of(const mox_run *run, const mox_expert_side *side)
+static mox_fused_side side_of(const mox_run *run, const mox_expert_plan *e)
 {
-    return (mox_fused_side) { .shape = &side->shape,
-                              .activation = &side->activation,
-                              .glu = side->rows.glu,
-                              .first = &side->first,
-                              .second = &side->second,
-                              .a13 = operand_of(run, &side->first, &side->fused13),
-                              .a2 = operand_of(run, &side->second, &side->fused2),
-                              .act = mox_quant_is_none(&side->a2) ? NULL : at(run, side->space.act),
-                              .y = at(run, side->space.y) };
+    const bool keeps_act = run->probe != NULL || !mox_quant_is_none(&e->act[MOX_W2]);
+    return (mox_fused_side) { .shape = &e->shape,
+                              .activation = &e->activation,
+                              .glu = (const mox_glu_row *)e->kernels.glu,
+                              .first = &e->fused_product[MOX_W13],
+                              .second = &e->fused_product[MOX_W2],
+                              .a13 = activations_of(run, &e->fused_product[MOX_W13], &e->fused_space[MOX_W13]),
+                              .a2 = activations_of(run, &e->fused_product[MOX_W2], &e->fused_space[MOX_W2]),
+                              .act = keeps_act ? at(run, e->space.act) : NULL,
+                              .y = at(run, e->space.y) };
 }
 
 static mox_fused_side routed_side(const mox_run *run)
@@ -45,80 +45,92 @@ static mox_fused_side routed_side(const mox_run *run)
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const int64_t top_k = plan->config.top_k;
-    mox_fused_side side = side_of(run, &plan->routed);
+    mox_fused_side side = side_of(run, &plan->experts[MOX_ROUTED]);
     side.slots = layer->slots;
     side.pairs = run->permutation.offsets[layer->slots];
     side.records = (const void *const *)layer->records;
     side.offsets = run->permutation.offsets;
-    side.expert_of = layer->expert_of;
+    side.expert_of = layer->arrays.expert_of;
     side.per_token = top_k;
     side.position = run->permutation.position;
     side.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
-    side.given13 = layer->given13.resolved;
-    side.given2 = layer->given2.resolved;
-    side.by_pair = plan->config.routing.on_input || !layer->given13.uniform;
+    side.given13 = layer->arrays.static_scale[MOX_W13];
+    side.given2 = layer->arrays.static_scale[MOX_W2];
+    side.by_pair = plan->config.routing.on_input || !layer->static_scale[MOX_W13].uniform;
     return side;
 }
 
-static mox_fused_side shared_side(const mox_run *run, const int64_t *offsets)
+static mox_fused_side shared_side(const mox_run *run)
 {
     const moxie_layer *layer = run->plan->layer;
-    mox_fused_side side = side_of(run, &run->plan->shared);
+    mox_fused_side side = side_of(run, &run->plan->experts[MOX_SHARED_EXPERT]);
     side.slots = 1;
     side.pairs = run->tokens;
     side.records = (const void *const *)&layer->shared_record;
-    side.offsets = offsets;
+    side.offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
     side.per_token = 1;
-    side.given13 = &layer->shared_given13;
-    side.given2 = &layer->shared_given2;
+    side.given13 = &layer->shared_static_scale[MOX_W13];
+    side.given2 = &layer->shared_static_scale[MOX_W2];
     return side;
 }
 
-/* ---- the probe ----------------------------------------------------------------------------------- */
+/* ---- the trace ------------------------------------------------------------------------------------ */
 
-static mox_operand look_at(const mox_fused_product *product, const mox_trace *trace, int second, int64_t pairs)
+/* One kind of expert: its side of the span, and in a traced run the stages inside. */
+typedef struct traced_side {
+    mox_expert_kind kind;
+    mox_activations trace[2];
+} traced_side;
+
+static mox_activations place_trace(const mox_run *run, const mox_expert_plan *e, mox_projection p, int64_t pairs)
 {
-    const bool quantized = !mox_quant_is_none(&product->act);
-    mox_operand look = { .rows = pairs, .cols = product->cols, .values = trace->values[second] };
-    look.stride = mox_ceil_div(look.cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD;
-    look.group_cols = quantized ? mox_act_group_cols(&product->act, look.cols) : mox_max_i64(look.cols, 1);
-    if (!quantized)
-        return look;
-    look.scale_cols = mox_ceil_div(look.cols, look.group_cols);
-    look.scales = trace->scales[second];
-    look.global_kind = product->act.global;
-    look.global = look.global_kind != MOXIE_GLOBAL_NONE ? trace->global[second] : NULL;
-    return look;
+    const mox_activations_space *space = &e->space.traced[p];
+    mox_activations a = e->traced[p];
+    a.rows = pairs;
+    a.values = at(run, space->values);
+    if (a.scale_cols > 0)
+        a.scales = at(run, space->scales);
+    if (a.global_kind != MOXIE_GLOBAL_NONE)
+        a.global = at(run, space->global);
+    return a;
 }
 
-/* Operands that were stored as they are, read back from where the kernel found them. */
-static void read_back(const mox_fused_side *side, bool second, const mox_operand *look)
+/* Has the span leave what it would not keep. */
+static void add_trace(const mox_run *run, traced_side *traced, mox_fused_side *side)
 {
-    if (look->scales != NULL)
+    const mox_expert_plan *e = &run->plan->experts[traced->kind];
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        traced->trace[p] = place_trace(run, e, (mox_projection)p, side->pairs);
+    side->look13 = &traced->trace[MOX_W13];
+    side->look2 = &traced->trace[MOX_W2];
+    side->h = at(run, e->space.h);
+}
+
+/* Activations that were stored as they are, read back from where the kernel found them. */
+static void read_back(const mox_fused_side *side, bool second, const mox_activations *trace)
+{
+    if (trace->scales != NULL)
         return;
     for (int64_t p = 0; p < side->pairs; p++)
-        mox_fused_operand_row(side, second, p, look->values + p * look->stride);
+        mox_fused_operand_row(side, second, p, trace->values + p * trace->stride);
 }
 
-static moxie_status show(const mox_run *run, const mox_expert_side *expert, const mox_fused_side *side,
-                         moxie_error *error)
+static moxie_status tell(const mox_run *run, const traced_side *traced, const mox_fused_side *side, moxie_error *error)
 {
     static const mox_stage stages[] = { MOX_STAGE_QUANT13, MOX_STAGE_GEMM13, MOX_STAGE_GLU, MOX_STAGE_QUANT2,
                                         MOX_STAGE_GEMM2 };
-    const mox_expert_pass pass = { .side = expert,
+    const mox_expert_pass pass = { .kind = traced->kind,
+                                   .experts = &run->plan->experts[traced->kind],
                                    .slots = side->slots,
                                    .pairs = side->pairs,
                                    .records = side->records,
                                    .offsets = side->offsets,
                                    .expert_of = side->expert_of,
                                    .rows13 = side->pairs,
-                                   .a13 = *side->look13,
-                                   .a2 = *side->look2,
+                                   .traced = { traced->trace[MOX_W13], traced->trace[MOX_W2] },
                                    .h = side->h,
                                    .act = side->act,
                                    .y = side->y };
-    if (side->pairs == 0)
-        return MOXIE_OK;
     read_back(side, false, side->look13);
     read_back(side, true, side->look2);
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
@@ -131,41 +143,31 @@ static moxie_status show(const mox_run *run, const mox_expert_side *expert, cons
 moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
-    const int64_t whole[2] = { 0, run->tokens };
-    const mox_expert_side *experts[MOX_FUSED_SIDES];
-    mox_fused_side sides[MOX_FUSED_SIDES];
-    mox_operand look[MOX_FUSED_SIDES][2];
+    traced_side traced[MOX_EXPERT_KINDS];
+    mox_fused_side sides[MOX_EXPERT_KINDS];
     int64_t n = 0;
-    if (plan->routed.fused) {
-        experts[n] = &plan->routed;
+    if (plan->experts[MOX_ROUTED].fused) {
+        traced[n].kind = MOX_ROUTED;
         sides[n++] = routed_side(run);
     }
     if (shared) {
-        experts[n] = &plan->shared;
-        sides[n++] = shared_side(run, whole);
+        traced[n].kind = MOX_SHARED_EXPERT;
+        sides[n++] = shared_side(run);
     }
-    for (int64_t i = 0; run->probe != NULL && i < n; i++) {
-        const mox_trace *trace = &run->probe->trace[experts[i] == &plan->routed ? ROUTED : SHARED];
-        look[i][0] = look_at(sides[i].first, trace, 0, sides[i].pairs);
-        look[i][1] = look_at(sides[i].second, trace, 1, sides[i].pairs);
-        sides[i].look13 = &look[i][0];
-        sides[i].look2 = &look[i][1];
-        sides[i].h = trace->h;
-        sides[i].act = trace->act;
-    }
+    for (int64_t i = 0; run->probe != NULL && i < n; i++)
+        add_trace(run, &traced[i], &sides[i]);
     const mox_fused_args args = { .sides = sides,
                                   .n_sides = n,
                                   .tokens = run->tokens,
-                                  .x = (const char *)run->args.hidden +
-                                       run->first * plan->config.hidden * mox_dtype_bytes(plan->config.dtype),
+                                  .x = mox_run_hidden(run),
                                   .dtype = plan->config.dtype,
                                   .items = at(run, plan->space.fused_items),
                                   .scratch = at(run, plan->space.fused_scratch),
                                   .scratch_bytes = plan->space.fused_scratch_bytes,
-                                  .combine = combine != NULL ? plan->rows.combine : NULL,
+                                  .combine = combine != NULL ? (const mox_combine_row *)plan->kernels.combine : NULL,
                                   .combine_args = combine };
-    mox_fused_run(&args, &plan->executor);
+    MOX_TRY(plan->backend->experts(&run->queue, &args, error));
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
-        MOX_TRY(show(run, experts[i], &sides[i], error));
+        MOX_TRY(tell(run, &traced[i], &sides[i], error));
     return MOXIE_OK;
 }

@@ -2,142 +2,148 @@
  *
  * run_route.c - what a run computes from tokens alone, before any expert: router, choice, weight of the shared expert.
  *
- *     [dense router] -> topk,  [dense shared gate]        whole batch, in runs of MOX_ROUTE_TOKENS
+ *     [dense router] -> topk,  [dense shared gate]        whole batch
  *
- * One parallel region at most: a worker takes a run of tokens through all of them. A short batch is not worth waking
- * the workers for, unless its router is large; then the router's rows are shared out instead.
+ * One span where the back end has one (host_route.c); a custom callback is always asked by itself, for all tokens.
  */
-#include "base/executor.h"
-#include "base/sizes.h"
 #include "layer/run/run.h"
 
-#define AT(run, type, offset) ((type *)((run)->space + (run)->plan->space.offset))
-
-/* Multiplications from which on a short batch's dense products are worth a parallel region. */
-#define WORTH_WAKING (INT64_C(1) << 18)
-
-typedef struct route_job {
-    const mox_run *run;
-    bool choose; /* topk too, run by run */
-    moxie_status status;
-} route_job;
-
-static float *dense_scratch(const mox_run *run, int32_t worker)
+static mox_dense_args router_args(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
-    const int64_t gate = run->plan->rows.shared_gate != NULL ? c->hidden : 0;
-    return AT(run, float, dense_x) + worker * MOX_ROUTE_TOKENS * mox_max_i64(c->router_width, gate);
+    const mox_layer_arrays *arrays = &run->plan->layer->arrays;
+    return (mox_dense_args) { .tokens = run->args.tokens,
+                              .rows = c->experts,
+                              .cols = c->router_width,
+                              .weight = arrays->router,
+                              .bias = arrays->router_bias,
+                              .x = mox_run_router_input(run),
+                              .x_dtype = c->dtype,
+                              .x_scratch = MOX_RUN_AT(run, float, dense_x),
+                              .out = (float *)(uintptr_t)run->logits };
 }
 
-static void run_router(const mox_run *run, int64_t first, int64_t tokens, int32_t worker,
-                       const moxie_executor *executor)
-{
-    const moxie_plan *plan = run->plan;
-    const moxie_layer_config *c = &plan->config;
-    const mox_dense_args args = { .tokens = tokens,
-                                  .rows = c->experts,
-                                  .cols = c->router_width,
-                                  .weight = plan->layer->router.weight,
-                                  .bias = plan->layer->router.bias,
-                                  .x = (const char *)mox_run_router_input(run) +
-                                       first * c->router_width * mox_dtype_bytes(c->dtype),
-                                  .x_dtype = c->dtype,
-                                  .x_scratch = dense_scratch(run, worker),
-                                  .out = AT(run, float, logits) + first * c->experts };
-    plan->rows.router->run(&args, executor);
-}
-
-static void run_shared_gate(const mox_run *run, int64_t first, int64_t tokens, int32_t worker,
-                            const moxie_executor *executor)
-{
-    const moxie_plan *plan = run->plan;
-    const moxie_layer_config *c = &plan->config;
-    const mox_dense_args args = { .tokens = tokens,
-                                  .rows = 1,
-                                  .cols = c->hidden,
-                                  .weight = plan->layer->shared_gate.weight,
-                                  .x = (const char *)run->args.hidden + first * c->hidden * mox_dtype_bytes(c->dtype),
-                                  .x_dtype = c->dtype,
-                                  .x_scratch = dense_scratch(run, worker),
-                                  .logistic = 1,
-                                  .out = AT(run, float, shared_weight) + first };
-    plan->rows.shared_gate->run(&args, executor);
-}
-
-static moxie_status run_topk(const mox_run *run, int64_t first, int64_t tokens, const moxie_executor *executor,
-                             moxie_error *error)
+static mox_dense_args gate_args(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
-    const char *logits = run->logits;
-    const mox_topk_args args = { .routing = &c->routing,
-                                 .tokens = tokens,
-                                 .experts = c->experts,
-                                 .top_k = c->top_k,
-                                 .first = first,
-                                 .logits = logits + first * c->experts * mox_dtype_bytes(run->logits_dtype),
-                                 .logits_dtype = run->logits_dtype,
-                                 .token_ids = run->args.token_ids != NULL ? run->args.token_ids + first : NULL,
-                                 .ids = AT(run, int32_t, ids) + first * c->top_k,
-                                 .weights = AT(run, float, weights) + first * c->top_k,
-                                 .row_scratch = AT(run, float, topk_row),
-                                 .logits_scratch = AT(run, float, topk_logits) };
-    return run->plan->rows.topk->run(&args, executor, error);
+    return (mox_dense_args) { .tokens = run->args.tokens,
+                              .rows = 1,
+                              .cols = c->hidden,
+                              .weight = run->plan->layer->arrays.shared_gate,
+                              .x = run->args.hidden,
+                              .x_dtype = c->dtype,
+                              .x_scratch = MOX_RUN_AT(run, float, dense_x),
+                              .logistic = 1,
+                              .out = MOX_RUN_AT(run, float, shared_weight) };
 }
 
-/* A run of tokens through everything; only a custom callback can fail, and that one is called for the whole batch. */
-static void route_tokens(void *context, int64_t task, int32_t worker)
-{
-    route_job *job = context;
-    const mox_run *run = job->run;
-    const int64_t first = task * MOX_ROUTE_TOKENS, tokens = mox_min_i64(MOX_ROUTE_TOKENS, run->args.tokens - first);
-    const moxie_executor here = mox_executor_here(&worker);
-    if (run->logits == AT(run, float, logits))
-        run_router(run, first, tokens, worker, &here);
-    if (run->shared_weight != NULL)
-        run_shared_gate(run, first, tokens, worker, &here);
-    if (job->choose)
-        run_topk(run, first, tokens, &here, NULL);
-}
-
-static void route_short(mox_run *run, bool choose)
+/* Ids and weights go straight to the caller, where they are wanted. */
+static mox_topk_args topk_args(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
-    const int32_t caller = 0;
-    const moxie_executor here = mox_executor_here(&caller);
-    const int64_t tokens = run->args.tokens;
-    const bool large = tokens * c->experts * c->router_width >= WORTH_WAKING;
-    if (run->logits == AT(run, float, logits))
-        run_router(run, 0, tokens, 0, large ? &run->plan->executor : &here);
-    if (run->shared_weight != NULL)
-        run_shared_gate(run, 0, tokens, 0, &here);
-    if (choose)
-        run_topk(run, 0, tokens, &here, NULL);
+    const moxie_run_args *a = &run->args;
+    return (mox_topk_args) { .routing = run->plan->layer->arrays.routing,
+                             .tokens = a->tokens,
+                             .experts = c->experts,
+                             .top_k = c->top_k,
+                             .logits = run->logits,
+                             .logits_dtype = run->logits_dtype,
+                             .token_ids = a->token_ids,
+                             .ids = a->ids_out != NULL ? a->ids_out : MOX_RUN_AT(run, int32_t, ids),
+                             .weights = a->weights_out != NULL ? a->weights_out : MOX_RUN_AT(run, float, weights),
+                             .row_scratch = MOX_RUN_AT(run, float, topk_row),
+                             .logits_scratch = MOX_RUN_AT(run, float, topk_logits) };
+}
+
+static moxie_status run_span(const mox_run *run, const mox_route_span *span, moxie_error *error)
+{
+    const mox_backend *b = run->plan->backend;
+    const mox_queue *q = &run->queue;
+    if (b->route != NULL)
+        return b->route(q, span, error);
+    if (span->gate != NULL)
+        MOX_TRY(b->dense(q, span->gate_kernel, span->gate, error));
+    if (span->router != NULL)
+        MOX_TRY(b->dense(q, span->router_kernel, span->router, error));
+    return span->topk != NULL ? b->topk(q, span->topk_kernel, span->topk, error) : MOXIE_OK;
+}
+
+/* Logits of the caller, or where the router puts them. */
+static bool set_logits(mox_run *run)
+{
+    const moxie_run_args *a = &run->args;
+    const bool computed = a->logits == NULL;
+    run->logits = a->logits;
+    run->logits_dtype = a->logits_dtype;
+    if (computed) {
+        run->logits = a->logits_out != NULL ? a->logits_out : MOX_RUN_AT(run, float, logits);
+        run->logits_dtype = MOXIE_F32;
+    }
+    return computed;
 }
 
 moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *error)
 {
-    const moxie_plan *plan = run->plan;
-    const bool custom = plan->config.routing.select == MOXIE_SELECT_CUSTOM;
-    route_job job = { .run = run, .choose = routed && !custom };
-    run->logits = routed ? run->args.logits : NULL;
-    run->logits_dtype = run->args.logits_dtype;
-    const bool own_logits = routed && run->logits == NULL;
-    if (own_logits) {
-        run->logits = AT(run, float, logits);
-        run->logits_dtype = MOXIE_F32;
-    }
-    run->shared_weight = gated && plan->rows.shared_gate != NULL ? AT(run, float, shared_weight) : NULL;
-    if (run->args.tokens <= MOX_ROUTE_TOKENS)
-        route_short(run, job.choose);
-    else if (job.choose || own_logits || run->shared_weight != NULL)
-        mox_parallel(&plan->executor, mox_ceil_div(run->args.tokens, MOX_ROUTE_TOKENS), route_tokens, &job);
-    if (own_logits)
+    const mox_kernels *k = &run->plan->kernels;
+    const bool custom = run->plan->config.routing.select == MOXIE_SELECT_CUSTOM;
+    const bool computes = routed && set_logits(run);
+    const mox_dense_args router = computes ? router_args(run) : (mox_dense_args) { 0 };
+    const bool gate_runs = gated && k->shared_gate != NULL;
+    const mox_dense_args gate = gate_runs ? gate_args(run) : (mox_dense_args) { 0 };
+    const mox_topk_args topk = topk_args(run);
+    const mox_route_span span = { .router_kernel = k->router,
+                                  .topk_kernel = k->topk,
+                                  .gate_kernel = k->shared_gate,
+                                  .router = computes ? &router : NULL,
+                                  .gate = gate_runs ? &gate : NULL,
+                                  .topk = routed && !custom ? &topk : NULL };
+    MOX_TRY(run_span(run, &span, error));
+    if (computes)
         MOX_TRY(mox_run_probe(run, MOX_STAGE_ROUTER, NULL, error));
     if (!routed)
         return MOXIE_OK;
     if (custom)
-        MOX_TRY(run_topk(run, 0, run->args.tokens, &plan->executor, error));
-    run->ids = AT(run, int32_t, ids);
-    run->weights = AT(run, float, weights);
+        MOX_TRY(run->plan->backend->topk(&run->queue, k->topk, &topk, error));
+    run->ids = topk.ids;
+    run->weights = topk.weights;
     return mox_run_probe(run, MOX_STAGE_TOPK, NULL, error);
+}
+
+/* ---- what the caller wants back -------------------------------------------------------------------- */
+
+/* Logits that were given, as f32. */
+static moxie_status hand_on_logits(const mox_run *run, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_run_args *a = &run->args;
+    const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
+    if (a->logits_out == NULL || run->logits == NULL || a->logits_out == run->logits)
+        return MOXIE_OK;
+    mox_quant_act_args widen = { .quant = none,
+                                 .x = run->logits,
+                                 .x_dtype = run->logits_dtype,
+                                 .round_to = MOXIE_F32,
+                                 .max_rows = a->tokens,
+                                 .cols = plan->config.experts,
+                                 .row_scratch = MOX_RUN_AT(run, float, topk_row),
+                                 .out = mox_activations_f32(&none, a->tokens, plan->config.experts) };
+    widen.out.stride = plan->config.experts;
+    widen.out.values = a->logits_out;
+    return plan->backend->quantize(&run->queue, plan->kernels.widen, &widen, error);
+}
+
+static moxie_status hand_on(const mox_run *run, void *to, const void *from, size_t bytes, moxie_error *error)
+{
+    if (to == NULL || from == NULL || to == from)
+        return MOXIE_OK;
+    return run->plan->backend->copy(&run->queue, to, from, bytes, error);
+}
+
+moxie_status mox_run_hand_on(const mox_run *run, moxie_error *error)
+{
+    const moxie_run_args *a = &run->args;
+    const size_t choices = (size_t)(a->tokens * run->plan->config.top_k);
+    MOX_TRY(hand_on_logits(run, error));
+    MOX_TRY(hand_on(run, a->ids_out, run->ids, choices * sizeof *run->ids, error));
+    return hand_on(run, a->weights_out, run->weights, choices * sizeof *run->weights, error);
 }

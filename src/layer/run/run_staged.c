@@ -66,7 +66,7 @@ static void add_run(mox_staged *s, const mox_staged_run *run)
     if ((const void *)a->logits_out != a->logits)
         add(s, a->logits_out, t * e * sizeof *a->logits_out, false, a->ids == NULL);
     add(s, a->output, t * h * element, false, true);
-    add(s, run->rows, t * k * h * sizeof *run->rows, run->call == MOX_DEVICE_COMBINE, run->call == MOX_DEVICE_EXPERTS);
+    add(s, run->rows, t * k * h * sizeof *run->rows, run->call == MOX_RUN_COMBINE, run->call == MOX_RUN_EXPERTS);
     add(s, a->workspace, s->workspace_out ? run->plan->space.traced_bytes : run->plan->space.bytes, false,
         s->workspace_out);
 }
@@ -132,14 +132,11 @@ void mox_staged_close(mox_staged *s)
 
 /* ---- the probe ----------------------------------------------------------------------------------------- */
 
-static mox_operand operand_on_host(const mox_staged *s, const mox_operand *on_device, int64_t rows)
+static void bring_activations(const mox_staged *s, mox_activations *a)
 {
-    mox_operand o = *on_device;
-    o.rows = rows;
-    o.values = to_host(s, o.values);
-    o.scales = to_host(s, o.scales);
-    o.global = to_host(s, o.global);
-    return o;
+    a->values = to_host(s, a->values);
+    a->scales = to_host(s, a->scales);
+    a->global = to_host(s, a->global);
 }
 
 static mox_run run_on_host(const watched *w, const mox_run *on_device)
@@ -165,17 +162,15 @@ static mox_expert_pass pass_on_host(const mox_staged *s, const moxie_plan *plan,
 {
     mox_expert_pass pass = *on_device;
     pass.offsets = to_host(s, pass.offsets);
-    pass.pairs = pass.offsets[pass.slots];
     pass.expert_of = pass.expert_of != NULL ? plan->layer->expert_of : NULL;
-    pass.rows13 = pass.source != NULL ? pass.pairs : pass.rows13;
     pass.x = to_host(s, pass.x);
     pass.source = to_host(s, pass.source);
     pass.operand_row = to_host(s, pass.operand_row);
     pass.row_weight = to_host(s, pass.row_weight);
-    pass.given13 = to_host(s, pass.given13);
-    pass.given2 = to_host(s, pass.given2);
-    pass.a13 = operand_on_host(s, &pass.a13, pass.rows13);
-    pass.a2 = operand_on_host(s, &pass.a2, pass.pairs);
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        pass.pair_scale[p] = to_host(s, pass.pair_scale[p]);
+        bring_activations(s, &pass.traced[p]);
+    }
     pass.h = to_host(s, pass.h);
     pass.act = to_host(s, pass.act);
     pass.y = to_host(s, pass.y);
@@ -189,11 +184,8 @@ static moxie_status bring_back(void *user, const mox_run *on_device, mox_stage s
     mox_expert_pass pass;
     MOX_TRY(mox_staged_copy(w->staged, false, error));
     const mox_run run = run_on_host(w, on_device);
-    if (pass_on_device != NULL) {
+    if (pass_on_device != NULL)
         pass = pass_on_host(w->staged, w->run->plan, pass_on_device);
-        if (pass.pairs == 0)
-            return MOXIE_OK;
-    }
     return w->probe->after(w->probe->user, &run, stage, pass_on_device != NULL ? &pass : NULL, error);
 }
 
@@ -214,7 +206,7 @@ moxie_status mox_staged_enqueue(const mox_staged *s, const mox_staged_run *run, 
     args.weights_out = to_device(s, args.weights_out);
     args.logits_out = to_device(s, args.logits_out);
     args.workspace = to_device(s, args.workspace);
-    return mox_device_enqueue(run->plan, run->call, &args, to_device(s, run->rows), s->stream, probe, error);
+    return mox_run_enqueue(run->plan, run->call, &args, to_device(s, run->rows), s->stream, probe, error);
 }
 
 moxie_status mox_staged_run_begin(mox_staged_run *run, const moxie_run_args *args, moxie_error *error)
@@ -225,13 +217,13 @@ moxie_status mox_staged_run_begin(mox_staged_run *run, const moxie_run_args *arg
     return MOXIE_OK;
 }
 
-moxie_status mox_device_staged(const moxie_plan *plan, mox_device_call call, const moxie_run_args *args, float *rows,
-                               const mox_probe *probe, moxie_error *error)
+moxie_status mox_run_staged(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                            const mox_probe *probe, moxie_error *error)
 {
     mox_staged s = { 0 };
     mox_staged_run run = { .plan = plan, .call = call, .rows = rows };
     const watched w = { &s, &run, probe };
-    const mox_probe looking = { (void *)(uintptr_t)&w, NULL, bring_back };
+    const mox_probe looking = { (void *)(uintptr_t)&w, bring_back };
     void *looked_at = NULL;
     MOX_TRY(mox_staged_run_begin(&run, args, error));
     if (probe != NULL)

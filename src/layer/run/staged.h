@@ -31,9 +31,9 @@ typedef struct mox_staged {
 
 typedef struct mox_staged_run {
     const moxie_plan *plan;
-    mox_device_call call;
+    mox_run_call call;
     moxie_run_args host; /* checked */
-    float *rows;         /* of MOX_DEVICE_EXPERTS and _COMBINE */
+    float *rows;         /* of MOX_RUN_EXPERTS and _COMBINE */
 } mox_staged_run;
 
 /* Checks sizes and the workspace, and keeps the arguments; the rest is checked when they are enqueued. */
@@ -48,5 +48,10 @@ moxie_status mox_staged_copy(const mox_staged *s, bool in, moxie_error *error);
 /* The run with device pointers. */
 moxie_status mox_staged_enqueue(const mox_staged *s, const mox_staged_run *run, const mox_probe *probe,
                                 moxie_error *error);
+
+/* A run of a plan on a device with pointers of the host: copies in, runs, copies out, waits. Its probe sees the host.
+ */
+moxie_status mox_run_staged(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                            const mox_probe *probe, moxie_error *error);
 
 #endif

@@ -18,7 +18,7 @@ static moxie_status begin_runs(const moxie_cuda_timed_run *timed, int32_t count,
     for (int32_t i = 0; i < count; i++) {
         MOX_FAIL_IF(timed[i].plan == NULL || timed[i].args == NULL, MOXIE_ERR_ARGUMENT, error,
                     "run %d of those to be timed has no plan or no arguments", (int)i);
-        runs[i] = (mox_staged_run) { .plan = timed[i].plan, .call = MOX_DEVICE_RUN };
+        runs[i] = (mox_staged_run) { .plan = timed[i].plan, .call = MOX_RUN_WHOLE };
         const mox_device *device = &runs[i].plan->device;
         MOX_FAIL_IF(mox_device_is_host(device) || device->ordinal != runs[0].plan->device.ordinal, MOXIE_ERR_ARGUMENT,
                     error, "plan %d is not of the first one's GPU: runs that are timed together share a device",

@@ -15,13 +15,13 @@ static moxie_status no_memory(const moxie_layer_config *c, moxie_error *error)
                     (long long)c->experts, (long long)c->hidden, (long long)c->intermediate);
 }
 
-static bool allocate_given(mox_given *given, const moxie_quant *quant, const moxie_layer *layer)
+static bool allocate_scale(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer)
 {
-    given->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_given(quant);
-    given->uniform = true;
-    given->raw = mox_calloc((uint64_t)layer->config.experts, sizeof *given->raw);
-    given->resolved = mox_calloc((uint64_t)layer->slots, sizeof *given->resolved);
-    return given->raw != NULL && given->resolved != NULL;
+    scale->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_given(quant);
+    scale->uniform = true;
+    scale->raw = mox_calloc((uint64_t)layer->config.experts, sizeof *scale->raw);
+    scale->resolved = mox_calloc((uint64_t)layer->slots, sizeof *scale->resolved);
+    return scale->raw != NULL && scale->resolved != NULL;
 }
 
 static bool allocate_dense(mox_dense_matrix *dense, int64_t rows, int64_t cols, bool has_bias)
@@ -56,19 +56,20 @@ enum { SLAB_ALIGN = 256 }; /* as strict as any layout is about where its records
 /* The size of a record is a multiple of its alignment, so records of one layout can lie end to end. */
 static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
 {
-    if (layer->shared_layout != NULL && !layer->shared_layout->record_bytes(&layer->shared_shape, &layer->shared_bytes))
+    if (layer->layouts[MOX_SHARED_EXPERT] != NULL &&
+        !layer->layouts[MOX_SHARED_EXPERT]->record_bytes(&layer->shared_shape, &layer->shared_bytes))
         return false;
-    return layer->routed_layout->record_bytes(&layer->routed_shape, &layer->record_bytes) &&
+    return layer->layouts[MOX_ROUTED]->record_bytes(&layer->routed_shape, &layer->record_bytes) &&
            mox_mul_u64((uint64_t)layer->slots, layer->record_bytes, routed) &&
            mox_align_u64(*routed, SLAB_ALIGN, routed) && mox_add_u64(*routed, layer->shared_bytes, all);
 }
 
 static void free_slab(moxie_layer *layer)
 {
-    if (mox_device_is_host(&layer->on.device))
+    if (mox_device_is_host(&layer->device))
         mox_free_pages(layer->slab);
     else
-        mox_device_release(&layer->on.device, layer->slab);
+        mox_device_release(&layer->device, layer->slab);
     layer->slab = NULL;
 }
 
@@ -79,15 +80,15 @@ static moxie_status allocate_slab(moxie_layer *layer, moxie_error *error)
     if (!slab_bytes(layer, &routed, &all))
         return no_memory(&layer->config, error);
     free_slab(layer);
-    if (!mox_device_is_host(&layer->on.device))
-        MOX_TRY(mox_device_allocate(&layer->on.device, all, "a layer's records", &layer->slab, error));
+    if (!mox_device_is_host(&layer->device))
+        MOX_TRY(mox_device_allocate(&layer->device, all, "a layer's records", &layer->slab, error));
     else
         layer->slab = mox_alloc_pages(all);
     if (layer->slab == NULL)
         return no_memory(&layer->config, error);
     for (int32_t s = 0; s < layer->slots; s++)
         layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
-    if (layer->shared_layout != NULL)
+    if (layer->layouts[MOX_SHARED_EXPERT] != NULL)
         layer->shared_record = (uint8_t *)layer->slab + routed;
     return MOXIE_OK;
 }
@@ -130,15 +131,15 @@ static bool takes_all(const moxie_layer *layer, const mox_layout *layout, const 
 
 moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
 {
-    const mox_layout *routed = layer->routed_layout, *shared = layer->shared_layout;
+    const mox_layout *routed = layer->layouts[MOX_ROUTED], *shared = layer->layouts[MOX_SHARED_EXPERT];
     while (!takes_all(layer, routed, weights))
         routed = instead_of(routed);
     while (shared != NULL && weights->shared != NULL && !takes(shared, &layer->shared_shape, -1, weights->shared))
         shared = instead_of(shared);
-    if (routed == layer->routed_layout && shared == layer->shared_layout)
+    if (routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;
-    layer->routed_layout = routed;
-    layer->shared_layout = shared;
+    layer->layouts[MOX_ROUTED] = routed;
+    layer->layouts[MOX_SHARED_EXPERT] = shared;
     return allocate_slab(layer, error);
 }
 
@@ -149,27 +150,27 @@ static moxie_status allocate(moxie_layer *layer, moxie_error *error)
     const moxie_layer_config *c = &layer->config;
     MOX_TRY(map_slots(layer, error));
     MOX_TRY(allocate_records(layer, error));
-    bool ok = allocate_given(&layer->given13, &c->a13, layer) && allocate_given(&layer->given2, &c->a2, layer);
+    bool ok = allocate_scale(&layer->static_scale[MOX_W13], &c->a13, layer) &&
+              allocate_scale(&layer->static_scale[MOX_W2], &c->a2, layer);
     if (c->router_width > 0)
         ok = ok && allocate_dense(&layer->router, c->experts, c->router_width, c->router_has_bias != 0);
-    if (layer->shared_layout != NULL && c->shared.has_gate)
+    if (layer->layouts[MOX_SHARED_EXPERT] != NULL && c->shared.has_gate)
         ok = ok && allocate_dense(&layer->shared_gate, 1, c->hidden, false);
     if (!ok)
         return no_memory(c, error);
-    return mox_device_is_host(&layer->on.device) ? MOXIE_OK : mox_device_layer_create(layer, error);
+    return mox_layer_arrays_create(layer, error);
 }
 
 /* Which layouts the chosen kernels read; the choice itself is made again by each plan. */
 static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *options, moxie_error *error)
 {
-    mox_rows rows;
+    mox_kernels kernels;
     mox_steps steps = { 0 };
-    const moxie_status status =
-        mox_select(&layer->config, options, &layer->on.device, NULL, NULL, &rows, &steps, error);
+    const moxie_status status = mox_select(&layer->config, options, &layer->device, NULL, &kernels, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
-    layer->routed_layout = rows.routed.layout;
-    layer->shared_layout = rows.shared.layout;
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        layer->layouts[k] = kernels.experts[k].layout;
     return MOXIE_OK;
 }
 
@@ -186,7 +187,7 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     layer->config = checked;
     layer->routed_shape = mox_config_routed_shape(&checked);
     layer->shared_shape = mox_config_shared_shape(&checked);
-    moxie_status status = mox_device_find(&read, false, &layer->on.device, error);
+    moxie_status status = mox_device_find(&read, false, &layer->device, error);
     if (status == MOXIE_OK)
         status = choose_layouts(layer, &read, error);
     if (status == MOXIE_OK)
@@ -205,10 +206,10 @@ static void free_dense(mox_dense_matrix *dense)
     mox_free(dense->bias);
 }
 
-static void free_given(mox_given *given)
+static void free_scale(mox_static_scale *scale)
 {
-    mox_free(given->raw);
-    mox_free(given->resolved);
+    mox_free(scale->raw);
+    mox_free(scale->resolved);
 }
 
 void mox_layer_destroy(moxie_layer *layer)
@@ -216,12 +217,12 @@ void mox_layer_destroy(moxie_layer *layer)
     if (layer == NULL)
         return;
     free_slab(layer);
-    mox_device_layer_destroy(layer);
+    mox_layer_arrays_destroy(layer);
     mox_free(layer->records);
     mox_free(layer->slot_of);
     mox_free(layer->expert_of);
-    free_given(&layer->given13);
-    free_given(&layer->given2);
+    free_scale(&layer->static_scale[MOX_W13]);
+    free_scale(&layer->static_scale[MOX_W2]);
     free_dense(&layer->router);
     free_dense(&layer->shared_gate);
     mox_free(layer);
@@ -239,7 +240,7 @@ static moxie_status verify_record(const moxie_layer *layer, const mox_layout *la
                                   int64_t expert, const void *record, uint64_t bytes, void *spare, moxie_error *error)
 {
     if (spare != NULL) {
-        MOX_TRY(mox_device_copy(&layer->on.device, spare, record, bytes, error));
+        MOX_TRY(mox_device_copy(&layer->device, spare, record, bytes, error));
         record = spare;
     }
     return mox_record_verify(layout, shape, expert, record, error);
@@ -248,11 +249,11 @@ static moxie_status verify_record(const moxie_layer *layer, const mox_layout *la
 static moxie_status verify_all(const moxie_layer *layer, void *spare, moxie_error *error)
 {
     for (int32_t s = 0; s < layer->slots; s++)
-        MOX_TRY(verify_record(layer, layer->routed_layout, &layer->routed_shape, layer->expert_of[s], layer->records[s],
-                              layer->record_bytes, spare, error));
-    if (layer->shared_layout == NULL)
+        MOX_TRY(verify_record(layer, layer->layouts[MOX_ROUTED], &layer->routed_shape, layer->expert_of[s],
+                              layer->records[s], layer->record_bytes, spare, error));
+    if (layer->layouts[MOX_SHARED_EXPERT] == NULL)
         return MOXIE_OK;
-    const moxie_status status = verify_record(layer, layer->shared_layout, &layer->shared_shape, -1,
+    const moxie_status status = verify_record(layer, layer->layouts[MOX_SHARED_EXPERT], &layer->shared_shape, -1,
                                               layer->shared_record, layer->shared_bytes, spare, error);
     return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
@@ -260,7 +261,7 @@ static moxie_status verify_all(const moxie_layer *layer, void *spare, moxie_erro
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error)
 {
     MOX_TRY(need_prepared(layer, error));
-    if (mox_device_is_host(&layer->on.device))
+    if (mox_device_is_host(&layer->device))
         return verify_all(layer, NULL, error);
     const uint64_t bytes = layer->record_bytes > layer->shared_bytes ? layer->record_bytes : layer->shared_bytes;
     void *spare = mox_alloc_pages(bytes);

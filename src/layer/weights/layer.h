@@ -6,7 +6,7 @@
  *     expert_of[s]: 0  1  4 ...              slot -> global expert
  *     slab:     | record of slot 0 | record of slot 1 | ... | the shared expert's record |      records[s] point in
  *
- * Of a layer of the cuda back end the slab lies in device memory, and so do copies of all that kernels read (`on`).
+ * Of a layer of the cuda back end the slab lies in device memory, and so do copies of all that kernels read (`arrays`).
  *
  * In the flow: config -> select -> [layer] -> plan -> run. A layer is immutable while plans run on it;
  * prepare and update_expert have the layer to themselves.
@@ -14,16 +14,16 @@
 #ifndef MOX_LAYER_LAYER_H
 #define MOX_LAYER_LAYER_H
 
-#include "layer/weights/device_layer.h"
 #include "layer/plan/select.h"
+#include "layer/weights/layer_arrays.h"
 
 /* The float that static activation quantization takes from the weights, of every expert. */
-typedef struct mox_given {
+typedef struct mox_static_scale {
     bool needed;
-    float *raw;      /* [E] as the checkpoint gave it; 0: not given */
+    float *raw;      /* [E] as the checkpoint gave it; 0: it has none */
     float *resolved; /* [slots] raw, or for an expert without one the most cautious of the others' */
     bool uniform;    /* all slots have the same */
-} mox_given;
+} mox_static_scale;
 
 /* A plain matrix of the layer itself, widened to f32. */
 typedef struct mox_dense_matrix {
@@ -35,19 +35,20 @@ typedef struct mox_dense_matrix {
 struct moxie_layer {
     moxie_layer_config config;
     mox_record_shape routed_shape, shared_shape;
-    const mox_layout *routed_layout, *shared_layout; /* shared: NULL when this rank has no shared expert */
+    const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
     int32_t *slot_of;   /* [E] */
     int64_t *expert_of; /* [slots] */
     uint64_t record_bytes, shared_bytes;
-    void *slab;                /* all records, in one block of pages that the packers are first to touch */
-    void **records;            /* [slots] */
-    void *shared_record;       /* or NULL */
-    mox_given given13, given2; /* routed */
-    float shared_given13, shared_given2;
+    void *slab;                       /* all records, in one block of pages that the packers are first to touch */
+    void **records;                   /* [slots] */
+    void *shared_record;              /* or NULL */
+    mox_static_scale static_scale[2]; /* routed, by mox_projection */
+    float shared_static_scale[2];
     mox_dense_matrix router, shared_gate; /* weight NULL when absent */
     bool prepared;
-    mox_device_layer on; /* the device is the host's for the other back ends */
+    mox_device device;       /* where the records are */
+    mox_layer_arrays arrays; /* there too */
 };
 
 /* Bodies of the moxie_layer_ functions. */
@@ -67,14 +68,14 @@ uint64_t mox_layer_bytes(const moxie_layer *layer);
  * made before then read another layout and refuse to run. The layer holds no expert. */
 moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
 
-/* ---- given scales (given.c) ---------------------------------------------------------------------- */
+/* ---- static scales (static_scale.c) ---------------------------------------------------------------------- */
 
 /* Takes one expert's scale; 0 means that there is none. `what` names it: "expert 3 a13_scale". */
-moxie_status mox_given_set(mox_given *given, const moxie_quant *quant, int64_t expert, float value, const char *what,
-                           moxie_error *error);
+moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *quant, int64_t expert, float value,
+                                  const char *what, moxie_error *error);
 /* Resolves every slot after experts changed; fails when no expert has a scale. `what`: "a13_scale". */
-moxie_status mox_given_resolve(mox_given *given, const moxie_quant *quant, const moxie_layer *layer, const char *what,
-                               moxie_error *error);
+moxie_status mox_static_scale_resolve(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer,
+                                      const char *what, moxie_error *error);
 
 /* ---- plain matrices (dense_matrix.c) ------------------------------------------------------------- */
 

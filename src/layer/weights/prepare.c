@@ -162,49 +162,49 @@ static moxie_status pack_in_batches(pack_batch batch, const mox_device *device, 
 static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                 moxie_error *error)
 {
-    const pack_batch batch = { .layout = layer->routed_layout,
+    const pack_batch batch = { .layout = layer->layouts[MOX_ROUTED],
                                .shape = &layer->routed_shape,
                                .weights = weights,
                                .experts = layer->expert_of,
                                .records = layer->records };
-    return pack_in_batches(batch, &layer->on.device, layer->record_bytes, layer->slots, options, error);
+    return pack_in_batches(batch, &layer->device, layer->record_bytes, layer->slots, options, error);
 }
 
 static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                 moxie_error *error)
 {
     static const int64_t shared = -1;
-    const pack_batch batch = { .layout = layer->shared_layout,
+    const pack_batch batch = { .layout = layer->layouts[MOX_SHARED_EXPERT],
                                .shape = &layer->shared_shape,
                                .weights = weights,
                                .experts = &shared,
                                .records = &layer->shared_record };
     moxie_options silent = *options;
     silent.progress = NULL;
-    const moxie_status status = pack_in_batches(batch, &layer->on.device, layer->shared_bytes, 1, &silent, error);
+    const moxie_status status = pack_in_batches(batch, &layer->device, layer->shared_bytes, 1, &silent, error);
     return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
 
-static moxie_status set_given(moxie_layer *layer, int64_t e, const moxie_expert *expert, moxie_error *error)
+static moxie_status set_static_scales(moxie_layer *layer, int64_t e, const moxie_expert *expert, moxie_error *error)
 {
     char what[64];
     snprintf(what, sizeof what, "expert %lld a13_scale", (long long)e);
-    MOX_TRY(mox_given_set(&layer->given13, &layer->config.a13, e, expert->a13_scale, what, error));
+    MOX_TRY(mox_static_scale_set(&layer->static_scale[MOX_W13], &layer->config.a13, e, expert->a13_scale, what, error));
     snprintf(what, sizeof what, "expert %lld a2_scale", (long long)e);
-    return mox_given_set(&layer->given2, &layer->config.a2, e, expert->a2_scale, what, error);
+    return mox_static_scale_set(&layer->static_scale[MOX_W2], &layer->config.a2, e, expert->a2_scale, what, error);
 }
 
-static moxie_status resolve_given(moxie_layer *layer, moxie_error *error)
+static moxie_status resolve_static_scales(moxie_layer *layer, moxie_error *error)
 {
-    MOX_TRY(mox_given_resolve(&layer->given13, &layer->config.a13, layer, "a13_scale", error));
-    return mox_given_resolve(&layer->given2, &layer->config.a2, layer, "a2_scale", error);
+    MOX_TRY(mox_static_scale_resolve(&layer->static_scale[MOX_W13], &layer->config.a13, layer, "a13_scale", error));
+    return mox_static_scale_resolve(&layer->static_scale[MOX_W2], &layer->config.a2, layer, "a2_scale", error);
 }
 
 static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                    moxie_error *error)
 {
     const moxie_shared_config *config = &layer->config.shared;
-    if (layer->shared_layout == NULL)
+    if (layer->layouts[MOX_SHARED_EXPERT] == NULL)
         return MOXIE_OK;
     MOX_FAIL_IF(weights->shared == NULL, MOXIE_ERR_MISMATCH, error,
                 "the configuration has a shared expert of intermediate size %lld, but weights.shared is NULL",
@@ -214,8 +214,8 @@ static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weig
         MOX_TRY(mox_act_quant_check_given(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
     if (!mox_quant_is_none(&config->a2))
         MOX_TRY(mox_act_quant_check_given(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
-    layer->shared_given13 = weights->shared->a13_scale;
-    layer->shared_given2 = weights->shared->a2_scale;
+    layer->shared_static_scale[MOX_W13] = weights->shared->a13_scale;
+    layer->shared_static_scale[MOX_W2] = weights->shared->a2_scale;
     if (layer->shared_gate.weight == NULL)
         return MOXIE_OK;
     return mox_dense_matrix_read(&layer->shared_gate, &weights->shared_gate, "shared gate", error);
@@ -233,37 +233,38 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
                 (long long)layer->config.experts);
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
-        MOX_TRY(set_given(layer, e, &w.experts[e], error));
-    MOX_TRY(resolve_given(layer, error));
+        MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
+    MOX_TRY(resolve_static_scales(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
     MOX_TRY(mox_layer_suit(layer, &w, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
-    if (!mox_device_is_host(&layer->on.device))
-        MOX_TRY(mox_device_layer_refresh(layer, error));
+    MOX_TRY(mox_layer_arrays_refresh(layer, error));
     layer->prepared = true;
     return MOXIE_OK;
 }
 
 /* Puts the expert's new static scales in place, or leaves the old ones when the layer would not stand on them. */
-static moxie_status swap_given(moxie_layer *layer, int64_t expert, const moxie_expert *weights, moxie_error *error)
+static moxie_status swap_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                       moxie_error *error)
 {
-    const moxie_expert old = { .a13_scale = layer->given13.raw[expert], .a2_scale = layer->given2.raw[expert] };
-    moxie_status status = set_given(layer, expert, weights, error);
+    const moxie_expert old = { .a13_scale = layer->static_scale[MOX_W13].raw[expert],
+                               .a2_scale = layer->static_scale[MOX_W2].raw[expert] };
+    moxie_status status = set_static_scales(layer, expert, weights, error);
     if (status == MOXIE_OK)
-        status = resolve_given(layer, error);
+        status = resolve_static_scales(layer, error);
     if (status != MOXIE_OK) {
-        set_given(layer, expert, &old, NULL);
-        resolve_given(layer, NULL);
+        set_static_scales(layer, expert, &old, NULL);
+        resolve_static_scales(layer, NULL);
     }
     return status;
 }
 
 static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *record, moxie_error *error)
 {
-    MOX_TRY(mox_device_copy(&layer->on.device, layer->records[slot], record, layer->record_bytes, error));
-    return mox_device_layer_refresh(layer, error);
+    MOX_TRY(mox_device_copy(&layer->device, layer->records[slot], record, layer->record_bytes, error));
+    return mox_layer_arrays_refresh(layer, error);
 }
 
 moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
@@ -280,10 +281,11 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     void *spare = mox_alloc_pages(layer->record_bytes);
     MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory for a record of %llu bytes beside the old one",
                 (unsigned long long)layer->record_bytes);
-    moxie_status status = mox_record_pack(layer->routed_layout, &layer->routed_shape, expert, weights, spare, error);
+    moxie_status status =
+        mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, spare, error);
     if (status == MOXIE_OK)
-        status = swap_given(layer, expert, weights, error);
-    if (status == MOXIE_OK && mox_device_is_host(&layer->on.device))
+        status = swap_static_scales(layer, expert, weights, error);
+    if (status == MOXIE_OK && mox_device_is_host(&layer->device))
         memcpy(layer->records[slot], spare, layer->record_bytes);
     else if (status == MOXIE_OK)
         status = send_update(layer, slot, spare, error);

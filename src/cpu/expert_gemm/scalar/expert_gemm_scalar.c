@@ -204,7 +204,7 @@ static float add_lanes(const float *lanes)
 static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                    bool in_place, int64_t first, int64_t tokens, const float **acts)
 {
-    const mox_operand *a = st->args->a;
+    const mox_activations *a = st->args->a;
     const bool scaled = mox_gemm_act_grouped(a);
     for (int64_t j = 0; j < tokens; j++) {
         const int64_t row = mox_gemm_operand_row(st->args, panel->pair + first + j);

@@ -68,7 +68,7 @@ static int32_t total(const int16_t *x, int64_t count)
 static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                    int64_t first, int64_t tokens)
 {
-    const mox_operand *a = st->args->a;
+    const mox_activations *a = st->args->a;
     for (int64_t j = 0; j < tokens; j++) {
         int16_t *acts = sc->acts + j * st->extent.stride;
         const int64_t row = mox_gemm_operand_row(st->args, panel->pair + first + j);
@@ -82,7 +82,7 @@ static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const sc
 static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                       int64_t r, int64_t j, int64_t operand_row)
 {
-    const mox_operand *a = st->args->a;
+    const mox_activations *a = st->args->a;
     const int16_t *weight = sc->panel + r * st->extent.stride, *act = sc->acts + j * st->extent.stride;
     const bool act_grouped = mox_gemm_act_grouped(a), weight_grouped = mox_gemm_weight_grouped(panel);
     float sum = 0.0f;

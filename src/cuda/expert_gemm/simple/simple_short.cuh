@@ -69,7 +69,7 @@ static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args
     s.skip = static_cast<int32_t>(reinterpret_cast<uintptr_t>(first) % 4);
     s.scales = first - s.skip;
     s.groups = static_cast<int32_t>(t.matrix->scale_cols) - quarter * scales;
-    s.act = static_cast<const float *>(args.a.values) + at * args.a.stride + column;
+    s.act = static_cast<const float *>(args.a.data) + at * args.a.stride + column;
     s.act_scale = t.act_grouped ? args.a.scales + at * args.a.scale_cols + column / (LANES * STEPS) : nullptr;
     s.cols = pair >= 0 ? static_cast<int32_t>(t.matrix->cols) - column : 0;
     const float scale = args.scale_table[thread], size = fabsf(scale);

@@ -217,7 +217,7 @@ static __device__ inline void load_codes(const tile &t, int64_t k, int count, ch
 static __device__ inline void load_acts(const mox_cuda_expert_gemm_args &args, int count, chunk *c)
 {
     const int each = CHUNK / THREADS;
-    const float *values = static_cast<const float *>(args.a.values);
+    const float *values = static_cast<const float *>(args.a.data);
     float held[PAIRS][each];
     for (int p = 0; p < PAIRS; p++)
         for (int j = 0; j < each; j++) {

@@ -193,9 +193,9 @@ static inline mox_sm90_output mox_sm90_output_of(const mox_cuda_expert_gemm_args
 {
     if (a->fuses == 0)
         return MOX_SM90_ROWS_F32;
-    if (a->fuses & MOX_CUDA_FUSES_ACT)
+    if (a->fuses & MOX_FUSES_ACT)
         return MOX_SM90_ACT_F32;
-    if (a->next.kind == MOX_CUDA_OPERAND_CODES)
+    if (a->next.kind == MOX_ACTIVATIONS_CODES)
         return MOX_SM90_ACT_E4M3;
     if (a->next_quant.element != MOXIE_DTYPE_NONE)
         return MOX_SM90_ACT_MX;
@@ -245,7 +245,7 @@ static inline mox_sm90_bytes mox_sm90_bytes_of(moxie_dtype element, int32_t scal
 
 /* What codes of an operand become as bf16. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3
  * that E2M1 is multiplied by; the scale of a row it does not. */
-static inline mox_sm90_acts mox_sm90_acts_of(const moxie_quant *act, const mox_cuda_operand *operand)
+static inline mox_sm90_acts mox_sm90_acts_of(const moxie_quant *act, const mox_activations *operand)
 {
     const mox_sm90_acts e4m3 = { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 };
     mox_sm90_acts c = e4m3;
@@ -289,7 +289,7 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->bytes = mox_sm90_bytes_of(a->weight.element, g->scale_bytes);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
-    g->a = (const uint8_t *)a->a.values;
+    g->a = (const uint8_t *)a->a.data;
     g->a_scale = a->a.scales;
     g->a_times = mox_sm90_decodes_acts(a) ? mox_sm90_acts_of(&a->act, &a->a).factor : 1;
     g->state = (uint64_t *)(void *)(scratch + space->state);
@@ -307,9 +307,9 @@ static inline void mox_sm90_fill_gemm(const mox_cuda_expert_gemm_args *a, const 
     g->expert_of = by_expert ? a->glu.expert_of : NULL;
     g->next_rule = a->next_quant.rule;
     g->next_acts = mox_sm90_acts_of(&a->next_quant, &a->next);
-    g->next = a->next.values;
+    g->next = a->next.data;
     g->next_stride = a->next.stride;
-    g->next_scale = a->next.kind == MOX_CUDA_OPERAND_CODES ? a->next.scales : NULL;
+    g->next_scale = a->next.kind == MOX_ACTIVATIONS_CODES ? a->next.scales : NULL;
 }
 
 /* From rows to the tiled operand that the gemm then reads. */
@@ -330,7 +330,7 @@ static inline void mox_sm90_fill_gather(const mox_cuda_expert_gemm_args *a, cons
     g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_STREAMED;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
-    g->a = (const uint8_t *)a->a.values;
+    g->a = (const uint8_t *)a->a.data;
     g->a_stride = a->a.stride * (decodes ? 1 : bytes);
     g->a_bytes = (int32_t)(a->a.cols * bytes);
     g->chunks = p->gemm.chunks;
@@ -420,7 +420,7 @@ static inline moxie_status mox_sm90_trace(const mox_cuda_expert_gemm_args *a, co
 static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
                                          const mox_sm90_ops *ops, void *context)
 {
-    const bool codes = a->next.kind == MOX_CUDA_OPERAND_CODES, mx = p->gemm.output == MOX_SM90_ACT_MX;
+    const bool codes = a->next.kind == MOX_ACTIVATIONS_CODES, mx = p->gemm.output == MOX_SM90_ACT_MX;
     mox_sm90_show_args s;
     s.list = p->gemm.list;
     s.max_pairs = a->max_pairs;
@@ -431,7 +431,7 @@ static inline moxie_status mox_sm90_show(const mox_cuda_expert_gemm_args *a, con
     s.quant = a->next_quant;
     s.times = p->gemm.next_acts.times;
     s.act = mx ? a->trace.act : NULL;
-    s.tiles = (const uint8_t *)a->next.values;
+    s.tiles = (const uint8_t *)a->next.data;
     s.tile_scales = codes ? a->next.scales : NULL;
     s.to = a->trace.next;
     s.to_scales = codes || mx ? a->trace.next_scales : NULL;
@@ -454,7 +454,7 @@ static inline moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, 
     if (traced)
         MOX_TRY(mox_sm90_trace(a, &p, ops, context));
     MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.blocks, !traced));
-    return traced && a->fuses & MOX_CUDA_FUSES_GLU ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
+    return traced && a->fuses & MOX_FUSES_GLU ? mox_sm90_show(a, &p, ops, context) : MOXIE_OK;
 }
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_row_gemm.c - the reference backend's products: each weight row decoded to double from the record's views, a
+ * ref_product.c - products in double: each weight row decoded to double from the record's views, a
  * double dot product with every row of its expert, rounded once to f32.
  *
  *     out[p, n] = fl32( sum_k w[n,k] * (value[r,k] * scale[r, k / gc]) (* or /) global[r] + bias[n] ),  r = row of p
  *
  * A task is a panel of rows of one expert; per worker it holds one decoded row.
  */
-#include "backend/ref/ref_rows.h"
+#include "backend/ref/ref_stages.h"
 
 #include "base/sizes.h"
 #include "ref/ref.h"
@@ -27,7 +27,7 @@ static const moxie_matrix *matrix_of_row(const mox_expert_gemm_args *args, const
     return &expert->up;
 }
 
-static double dot(const mox_operand *a, int64_t r, const double *w)
+static double dot(const mox_activations *a, int64_t r, const double *w)
 {
     const float *values = a->values + r * a->stride;
     double sum = 0;
@@ -63,31 +63,14 @@ static void multiply_panel(void *context, int64_t task, int32_t worker)
     }
 }
 
-static void gemm_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
+void mox_ref_run_product(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
     mox_expert_gemm_args context = *args;
     mox_parallel(executor, args->slots * mox_ceil_div(args->n_out, PANEL), multiply_panel, &context);
 }
 
-static bool gemm_admit(const mox_expert_gemm_problem *problem, mox_refusal *why)
-{
-    (void)problem, (void)why;
-    return true;
-}
-
-static uint64_t gemm_scratch_bytes(const mox_expert_gemm_problem *problem)
+uint64_t mox_ref_product_scratch(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = problem->projection == MOX_W2 ? problem->shape->intermediate : problem->shape->hidden;
     return (uint64_t)cols * sizeof(double);
 }
-
-const mox_expert_gemm_row mox_ref_row_expert_gemm = {
-    .base = { .family = "expert_gemm",
-              .name = "ref",
-              .isa = MOX_ISA_SCALAR,
-              .exactness = MOX_EXACT,
-              .layout = "rowmajor" },
-    .run = gemm_run,
-    .admit = gemm_admit,
-    .scratch_bytes = gemm_scratch_bytes,
-};

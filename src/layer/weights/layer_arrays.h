@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_layer.h - what a layer has in device memory besides its records: the slot map, the arrays of its routing and
- * activation, static scales, plain matrices, tables of number formats; and the way of records from the host.
+ * layer_arrays.h - what kernels read of a layer besides its records, in the memory where they run: the slot map, the
+ * arrays of its routing and activation, static scales, plain matrices, tables of number formats. On the host these are
+ * the layer's own; a device has copies. And the way of records from the host to a device:
  *
  *     pack expert -> pinned ring -> copy -> slot           one half of the ring is packed while the other travels
  *
- * In the flow: layer (host) -> [device_layer] -> run_cuda.
+ * In the flow: layer -> [layer_arrays] -> run.
  */
-#ifndef MOX_LAYER_DEVICE_LAYER_H
-#define MOX_LAYER_DEVICE_LAYER_H
+#ifndef MOX_LAYER_LAYER_ARRAYS_H
+#define MOX_LAYER_LAYER_ARRAYS_H
 
 #include "backend/cuda/device.h"
 
@@ -16,27 +17,26 @@ struct moxie_layer;
 
 #define MOX_DEVICE_ARRAYS 16
 
-/* Device copies; NULL where the layer has none. */
-typedef struct mox_device_layer {
-    mox_device device;
-    int32_t *slot_of;        /* [E] */
-    int64_t *expert_of;      /* [slots] */
-    float *given13, *given2; /* [slots] */
+/* NULL where the layer has none. */
+typedef struct mox_layer_arrays {
+    int32_t *slot_of;       /* [E] */
+    int64_t *expert_of;     /* [slots] */
+    float *static_scale[2]; /* [slots], by mox_projection */
     float *router, *router_bias, *shared_gate;
-    float *tables;         /* [formats, 256] */
-    moxie_routing routing; /* arrays on the device */
+    moxie_routing routing;
     moxie_activation activation;
+    float *tables; /* device: [formats, 256] */
     void *owned[MOX_DEVICE_ARRAYS];
     int32_t owns;
-} mox_device_layer;
+} mox_layer_arrays;
 
-/* What does not depend on weights. `layer` has its device. */
-moxie_status mox_device_layer_create(struct moxie_layer *layer, moxie_error *error);
-void mox_device_layer_destroy(struct moxie_layer *layer);
+/* What does not depend on weights. `layer` has its device, and its arrays on the host. */
+moxie_status mox_layer_arrays_create(struct moxie_layer *layer, moxie_error *error);
+void mox_layer_arrays_destroy(struct moxie_layer *layer);
 /* Static scales and plain matrices, after they changed on the host. */
-moxie_status mox_device_layer_refresh(struct moxie_layer *layer, moxie_error *error);
-/* Values of a format's codes, [256]; NULL above 8 bits. */
-const float *mox_device_layer_table(const mox_device_layer *on, moxie_dtype dtype);
+moxie_status mox_layer_arrays_refresh(struct moxie_layer *layer, moxie_error *error);
+/* Values of a format's codes, [256]; NULL above 8 bits, and for no format. */
+const float *mox_layer_table(const struct moxie_layer *layer, moxie_dtype dtype);
 
 /* Pinned buffers for `at_once` records twice. */
 typedef struct mox_device_ring {
