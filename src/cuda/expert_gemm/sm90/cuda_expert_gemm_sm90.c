@@ -277,7 +277,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     const int64_t bytes = mox_sm90_token_bytes(element);
     const mox_record_shape *shape = problem->shape;
     const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
-                  columns = max_pairs / 16 + mox_sm90_least(max_pairs, slots); /* most of a token tile is 16 or more */
+                  columns = max_pairs / 16 + mox_sm90_min(max_pairs, slots); /* most of a token tile is 16 or more */
     if (max_pairs > INT32_MAX / 8 || columns > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
         return UINT64_MAX;
     const mox_sm90_sizes sizes = { .slots = slots,
