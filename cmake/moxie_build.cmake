@@ -20,10 +20,11 @@ function(moxie_target target)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
                            -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -ffp-contract=off -fno-math-errno
                            -Wno-missing-field-initializers) # zero is the default of every table
+    # A number that is converted to an integer it does not fit in is not among what gcc calls undefined.
     if(MOXIE_SANITIZE STREQUAL "address")
-        target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all
+        target_compile_options(${target} PRIVATE -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
                                -fno-omit-frame-pointer)
-        target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+        target_link_options(${target} PUBLIC -fsanitize=address,undefined,float-cast-overflow)
     elseif(MOXIE_SANITIZE STREQUAL "thread")
         target_compile_options(${target} PRIVATE -fsanitize=thread)
         target_link_options(${target} PUBLIC -fsanitize=thread)

@@ -243,8 +243,8 @@ typedef enum moxie_act_kind {
 } moxie_act_kind;
 
 /* gpt-oss "swigluoai" is SILU with alpha 1.702, beta 1, both limits 7. Zero alpha means 1 (SITU: 4),
- * zero limits mean none. The arrays, when not NULL, hold one f32 per expert (E entries, owned by the
- * caller, alive as long as the layer) and replace the scalar. */
+ * zero limits mean none. The arrays, when not NULL, hold one f32 per expert (E entries) and replace the
+ * scalar. They are the caller's; moxie_layer_create copies them. */
 typedef struct moxie_activation {
     int32_t kind; /* moxie_act_kind */
     float alpha, beta, gate_limit, up_limit;
@@ -299,7 +299,7 @@ typedef enum moxie_group_score { MOXIE_GROUP_TOP2_SUM = 0, MOXIE_GROUP_MAX = 1 }
 typedef int (*moxie_route_fn)(void *user, int64_t tokens, const float *logits, int32_t *ids, float *weights);
 
 /* One routing method. Every factor has one owner; zero in a field is its neutral value. The arrays
- * are the caller's and must outlive the layer. */
+ * are the caller's; moxie_layer_create copies them. `custom_user` must outlive the layer. */
 typedef struct moxie_routing {
     int32_t score;  /* moxie_score */
     int32_t select; /* moxie_select */
@@ -470,7 +470,7 @@ typedef struct moxie_options {
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
 /* A layer without weights: chooses the kernels, hence the layout, and allocates one slot per local
- * expert. Copies `config` (not the arrays it points to). One-thread-at-a-time. */
+ * expert. Copies `config` and every array it points to. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_layer_create(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_layer **out, moxie_error *error);
 MOXIE_API void moxie_layer_destroy(moxie_layer *layer);

@@ -126,7 +126,8 @@ typedef struct moxie_preparation_facts {
 /* Immutable; `out` was set by its INIT macro. */
 MOXIE_API moxie_status moxie_preparation_get_facts(const moxie_preparation *preparation, moxie_preparation_facts *out,
                                                    moxie_error *error);
-/* In place of the survey. One-thread-at-a-time. */
+/* In place of the survey. MOXIE_ERR_ARGUMENT, and no change, for numbers that no survey finds: not finite, below zero,
+ * or a smallest scale without, or above, a largest. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_preparation_set_facts(moxie_preparation *preparation, const moxie_preparation_facts *facts,
                                                    moxie_error *error);
 

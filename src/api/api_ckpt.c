@@ -11,7 +11,7 @@ moxie_status moxie_model_open(const char *dir, const moxie_model_options *option
     MOX_FAIL_IF(!dir || !out, MOXIE_ERR_ARGUMENT, error, "moxie_model_open: dir or out is NULL");
     moxie_model_options known = MOXIE_MODEL_OPTIONS_INIT;
     if (options)
-        MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_model_options", error));
+        MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_model_options), error));
     return mox_model_open(dir, &known, out, error);
 }
 

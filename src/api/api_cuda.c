@@ -18,7 +18,7 @@
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
 {
     NEED(out);
-    MOX_TRY(mox_struct_check(out, "moxie_cuda_info", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_cuda_info), error));
     moxie_cuda_info info = { 0 };
     moxie_error why = { 0 };
     const mox_cuda_table *table;
@@ -33,7 +33,7 @@ moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
     }
     if (status != MOXIE_OK)
         snprintf(info.missing, sizeof info.missing, "%.*s", (int)sizeof info.missing - 1, why.text);
-    mox_struct_write(&info, out, sizeof info);
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_cuda_info));
     return MOXIE_OK;
 }
 
@@ -41,15 +41,10 @@ moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_e
 {
     const mox_cuda_table *table;
     mox_cuda_features f;
-    int32_t devices = 0;
     NEED(out);
-    MOX_TRY(mox_struct_check(out, "moxie_cuda_device", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_cuda_device), error));
     MOX_TRY(mox_cuda_open(&table, error));
-    MOX_TRY(table->count(&devices, error));
-    MOX_FAIL_IF(index < 0 || index >= devices, MOXIE_ERR_UNSUPPORTED, error,
-                "CUDA device %d was asked for; this machine has %d", (int)index, (int)devices);
-    MOX_TRY(table->features(index, &f, error));
-    f.words = mox_cuda_words_of(f.sm);
+    MOX_TRY(mox_cuda_any_device(table, index, &f, error));
     moxie_cuda_device device = { .sm = f.sm,
                                  .multiprocessors = f.multiprocessors,
                                  .usable = (f.words & MOX_CUDA_MMA_BF16) != 0,
@@ -58,7 +53,7 @@ moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_e
                                  .memory_bytes = f.memory_bytes };
     snprintf(device.name, sizeof device.name, "%s", f.name);
     mox_cuda_word_names(f.words, device.features, sizeof device.features);
-    mox_struct_write(&device, out, sizeof device);
+    mox_struct_write(&device, out, MOX_STRUCT(moxie_cuda_device));
     return MOXIE_OK;
 }
 
@@ -75,10 +70,10 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
 int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)
 {
     moxie_cuda_launch launch;
-    if (plan == NULL || out == NULL || mox_struct_check(out, "moxie_cuda_launch", NULL) != MOXIE_OK ||
+    if (plan == NULL || out == NULL || mox_struct_check(out, MOX_STRUCT(moxie_cuda_launch), NULL) != MOXIE_OK ||
         !mox_plan_launch(plan, step, tokens, &launch))
         return 0;
-    mox_struct_write(&launch, out, sizeof launch);
+    mox_struct_write(&launch, out, MOX_STRUCT(moxie_cuda_launch));
     return 1;
 }
 
@@ -88,13 +83,13 @@ moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, mo
     mox_device found;
     moxie_limits limits;
     NEED(out);
-    MOX_TRY(mox_struct_check(out, "moxie_limits", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_limits), error));
     asked.backend = MOXIE_BACKEND_CUDA;
     asked.device = device;
     MOX_TRY(mox_device_find(&asked, false, &found, error));
     MOX_TRY(found.table->use(found.ordinal, error));
     MOX_TRY(mox_cuda_limits_measure(found.table, &found.features, &limits, error));
-    mox_struct_write(&limits, out, sizeof limits);
+    mox_struct_write(&limits, out, MOX_STRUCT(moxie_limits));
     return MOXIE_OK;
 }
 

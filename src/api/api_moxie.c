@@ -260,7 +260,8 @@ moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie
 moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
 {
     NEED(out);
-    MOX_TRY(mox_struct_check(out, "moxie_machine", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_machine), error));
+    MOX_TRY(mox_cpu_check_cap(error));
     const mox_cpu_features *cpu = mox_cpu();
     moxie_machine machine = { .processors = cpu->processors,
                               .isa_found = mox_isa_name(cpu->best),
@@ -268,7 +269,7 @@ moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
                               .amx = cpu->amx };
     snprintf(machine.cpu, sizeof machine.cpu, "%s", cpu->brand);
     mox_cpu_feature_names(cpu, machine.features, sizeof machine.features);
-    mox_struct_write(&machine, out, sizeof machine);
+    mox_struct_write(&machine, out, MOX_STRUCT(moxie_machine));
     return MOXIE_OK;
 }
 
@@ -296,11 +297,11 @@ moxie_status moxie_measure_limits(const moxie_executor *executor, const char *is
     moxie_limits limits;
     mox_isa cap;
     NEED(out);
-    MOX_TRY(mox_struct_check(out, "moxie_limits", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_limits), error));
     asked.executor = executor;
     MOX_TRY(mox_options_read(&asked, &read, error));
     MOX_TRY(mox_isa_from_name(isa_cap, &cap, error));
     MOX_TRY(mox_limits_measure(read.executor, cap, &limits, error));
-    mox_struct_write(&limits, out, sizeof limits);
+    mox_struct_write(&limits, out, MOX_STRUCT(moxie_limits));
     return MOXIE_OK;
 }

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "base/cpu_features.h"
 #include "base/memory.h"
 #include "layer/config/config.h"
 #include "layer/config/struct_size.h"
@@ -34,7 +35,7 @@ static moxie_prepare_limit public_limit(const mox_vendor_limit *limit)
 int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
 {
     const mox_vendor_layout *layout = mox_vendor_at(i);
-    if (!layout || !out || mox_struct_check(out, "moxie_prepare_layout", NULL) != MOXIE_OK)
+    if (!layout || !out || mox_struct_check(out, MOX_STRUCT(moxie_prepare_layout), NULL) != MOXIE_OK)
         return 0;
     moxie_prepare_layout known = MOXIE_PREPARE_LAYOUT_INIT;
     _Static_assert((int)MOX_VENDOR_LIMITS <= (int)MOXIE_PREPARE_LIMITS, "every limit has a place in the public struct");
@@ -47,7 +48,7 @@ int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
         known.limits[known.n_limits] = public_limit(&layout->limits[known.n_limits]);
         known.n_limits++;
     }
-    mox_struct_write(&known, out, sizeof known);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_layout));
     return 1;
 }
 
@@ -160,8 +161,9 @@ moxie_status moxie_preparation_create(const moxie_layer_config *config, const mo
     moxie_preparation_options known = MOXIE_PREPARATION_OPTIONS_INIT;
     moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
     const mox_vendor_layout *layout;
-    MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_preparation_options", error));
-    MOX_TRY(mox_struct_read(config, &c, sizeof c, "moxie_layer_config", error));
+    MOX_TRY(mox_cpu_check_cap(error));
+    MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_preparation_options), error));
+    MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
     MOX_TRY(find_layout(known.layout, &layout, error));
     moxie_preparation *p = mox_alloc(sizeof *p);
     MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "no memory for a preparation");
@@ -181,7 +183,7 @@ void moxie_preparation_destroy(moxie_preparation *preparation)
 moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_preparation_info *out, moxie_error *error)
 {
     MOX_FAIL_IF(!p || !out, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_get_info: preparation or out is NULL");
-    MOX_TRY(mox_struct_check(out, "moxie_preparation_info", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_preparation_info), error));
     moxie_preparation_info known = MOXIE_PREPARATION_INFO_INIT;
     known.layout = p->plan.layout->name;
     known.hidden = p->whole.hidden;
@@ -197,7 +199,7 @@ moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_prepar
     known.n_experts = p->n_experts;
     known.experts = p->experts;
     known.repeat = p->plan.repeat;
-    mox_struct_write(&known, out, sizeof known);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_info));
     return MOXIE_OK;
 }
 
@@ -230,14 +232,14 @@ moxie_status moxie_preparation_survey(moxie_preparation *p, const moxie_expert *
 moxie_status moxie_preparation_get_facts(const moxie_preparation *p, moxie_preparation_facts *out, moxie_error *error)
 {
     MOX_FAIL_IF(!p || !out, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_get_facts: preparation or out is NULL");
-    MOX_TRY(mox_struct_check(out, "moxie_preparation_facts", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_preparation_facts), error));
     const mox_vendor_facts *f = &p->plan.facts;
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
     memcpy(known.scale_most, f->scale_most, sizeof known.scale_most);
     memcpy(known.scale_least, f->scale_least, sizeof known.scale_least);
     known.a13_most = f->a13_most;
     known.a2_most = f->a2_most;
-    mox_struct_write(&known, out, sizeof known);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_facts));
     return MOXIE_OK;
 }
 
@@ -245,12 +247,12 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
 {
     MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
-    MOX_TRY(mox_struct_read(facts, &known, sizeof known, "moxie_preparation_facts", error));
-    mox_vendor_facts *f = &p->plan.facts;
-    memcpy(f->scale_most, known.scale_most, sizeof known.scale_most);
-    memcpy(f->scale_least, known.scale_least, sizeof known.scale_least);
-    f->a13_most = known.a13_most;
-    f->a2_most = known.a2_most;
+    MOX_TRY(mox_struct_read(facts, &known, MOX_STRUCT(moxie_preparation_facts), error));
+    mox_vendor_facts f = { .a13_most = known.a13_most, .a2_most = known.a2_most };
+    memcpy(f.scale_most, known.scale_most, sizeof f.scale_most);
+    memcpy(f.scale_least, known.scale_least, sizeof f.scale_least);
+    MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_ARGUMENT, error));
+    p->plan.facts = f;
     return MOXIE_OK;
 }
 

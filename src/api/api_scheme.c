@@ -4,6 +4,7 @@
  */
 #include <moxie/moxie_scheme.h>
 
+#include "base/cpu_features.h"
 #include "layer/config/struct_size.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
@@ -22,7 +23,7 @@ moxie_status moxie_scheme_make(const char *constructor, const moxie_scheme_args 
     NEED(constructor);
     NEED(args);
     NEED(out);
-    MOX_TRY(mox_struct_read(args, &read, sizeof read, "moxie_scheme_args", error));
+    MOX_TRY(mox_struct_read(args, &read, MOX_STRUCT(moxie_scheme_args), error));
     return mox_scheme_make(constructor, &read, out, error);
 }
 
@@ -80,5 +81,6 @@ moxie_status moxie_quantize_activations(const moxie_quant *quant, const float *x
                                         float given, uint8_t *codes, float *scales, moxie_error *error)
 {
     NEED(quant);
+    MOX_TRY(mox_cpu_check_cap(error));
     return mox_quantize_activations(quant, x, rows, cols, given, codes, scales, error);
 }

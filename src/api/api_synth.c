@@ -50,7 +50,7 @@ moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_
     MOX_FAIL_IF(!preset || !dir, MOXIE_ERR_ARGUMENT, error, "a preset's name and a directory are needed");
     moxie_synth_options known = MOXIE_SYNTH_OPTIONS_INIT;
     if (options)
-        MOX_TRY(mox_struct_read(options, &known, sizeof known, "moxie_synth_options", error));
+        MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_synth_options), error));
     moxie_executor *executor = NULL;
     MOX_TRY(mox_executor_create(0, &executor, error));
     const moxie_status status = mox_synth_write(preset, dir, &known, executor, error);
@@ -62,7 +62,7 @@ moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_
 moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out, moxie_error *error)
 {
     MOX_FAIL_IF(!preset || !out, MOXIE_ERR_ARGUMENT, error, "a preset's name and a result are needed");
-    MOX_TRY(mox_struct_check(out, "moxie_layer_config", error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_layer_config), error));
     moxie_synth_options options = MOXIE_SYNTH_OPTIONS_INIT;
     options.format = format;
     mox_synth_model m;
@@ -70,6 +70,6 @@ moxie_status moxie_preset_config(const char *preset, const char *format, moxie_l
     const int64_t last = mox_preset_layer(m.preset, m.layers - 1);
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
     MOX_TRY(mox_family_layer_config(m.family, &m.dims, m.routed, m.shared, last, &config, error));
-    mox_struct_write(&config, out, sizeof config);
+    mox_struct_write(&config, out, MOX_STRUCT(moxie_layer_config));
     return MOXIE_OK;
 }

@@ -13,14 +13,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "base/log.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -34,9 +31,24 @@ static const char *const isa_names[] = {
 };
 enum { ISA_COUNT = sizeof isa_names / sizeof *isa_names };
 
+/* The classes of the architecture that this is built for, lowest first. */
+#if defined(__x86_64__)
+static const char architecture[] = "x86-64", class_names[] = "scalar, avx2, avx512 or amx";
+static const bool has_class[ISA_COUNT] = {
+    [MOX_ISA_SCALAR] = true, [MOX_ISA_AVX2] = true, [MOX_ISA_AVX512] = true, [MOX_ISA_AMX] = true
+};
+#elif defined(__aarch64__)
+static const char architecture[] = "64-bit ARM", class_names[] = "scalar or neon";
+static const bool has_class[ISA_COUNT] = { [MOX_ISA_SCALAR] = true, [MOX_ISA_NEON] = true };
+#else
+static const char architecture[] = "no architecture with vector kernels", class_names[] = "scalar";
+static const bool has_class[ISA_COUNT] = { [MOX_ISA_SCALAR] = true };
+#endif
+
 static mox_cpu_features cpu;
 static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
-static _Atomic bool cap_unknown; /* MOXIE_MAX_ISA names no class, and nobody has been told yet */
+static moxie_error cap_error; /* why MOXIE_MAX_ISA names no class; code MOXIE_OK: it does, or is not set */
+static const mox_cpu_features *replaced;
 
 const char *mox_isa_name(mox_isa isa)
 {
@@ -52,14 +64,16 @@ moxie_status mox_isa_from_name(const char *name, mox_isa *out, moxie_error *erro
         return MOXIE_OK;
     }
     for (int isa = 0; isa < ISA_COUNT; isa++) {
-        if (strcmp(name, isa_names[isa]) == 0) {
-            *out = (mox_isa)isa;
-            return MOXIE_OK;
-        }
+        if (strcmp(name, isa_names[isa]) != 0)
+            continue;
+        MOX_FAIL_IF(!has_class[isa], MOXIE_ERR_ARGUMENT, error,
+                    "\"%s\" is an instruction set class of another architecture, this is %s; give %s", name,
+                    architecture, class_names);
+        *out = (mox_isa)isa;
+        return MOXIE_OK;
     }
-    return mox_fail(MOXIE_ERR_ARGUMENT, error, "\"%s\" names no instruction set class; give %s, %s, %s, %s or %s",
-                    mox_escape(shown, sizeof shown, name), isa_names[0], isa_names[1], isa_names[2], isa_names[3],
-                    isa_names[4]);
+    return mox_fail(MOXIE_ERR_ARGUMENT, error, "\"%s\" names no instruction set class; give %s",
+                    mox_escape(shown, sizeof shown, name), class_names);
 }
 
 #if defined(__x86_64__)
@@ -93,6 +107,7 @@ static void probe_brand(char brand[64])
             return;
     }
     memcpy(brand, words, sizeof words); /* 48 bytes; the rest of `brand` stays zero */
+    mox_make_printable(brand, 64);      /* a virtual machine's may be any */
 }
 
 /* Zen 4 and 5 start as many VDPBF16PS as multiply-adds; Sapphire Rapids, and what came after it, half of that
@@ -182,20 +197,33 @@ static void find_features(void)
     probe(&cpu);
     cpu.processors = mox_processor_count();
     cpu.best = cpu.allowed = best_class(&cpu);
-    if (mox_isa_from_name(getenv("MOXIE_MAX_ISA"), &cap, NULL) != MOXIE_OK)
-        atomic_store(&cap_unknown, true);
+    if (mox_isa_from_name(secure_getenv("MOXIE_MAX_ISA"), &cap, &cap_error) != MOXIE_OK)
+        cap = MOX_ISA_SCALAR;
     if (cap < cpu.best)
-        /* "neon" is below avx2 in the order, but no class of an x86 machine. */
-        cpu.allowed = cap == MOX_ISA_NEON ? MOX_ISA_SCALAR : cap;
+        cpu.allowed = cap;
 }
 
 const mox_cpu_features *mox_cpu(void)
 {
+    if (replaced != NULL)
+        return replaced;
     pthread_once(&cpu_once, find_features);
-    /* Told here and not in find_features(): the callback may end up in this function. */
-    if (atomic_load_explicit(&cap_unknown, memory_order_relaxed) && atomic_exchange(&cap_unknown, false))
-        mox_log(MOXIE_LOG_WARN, "MOXIE_MAX_ISA is ignored: it names none of scalar, neon, avx2, avx512, amx");
     return &cpu;
+}
+
+moxie_status mox_cpu_check_cap(moxie_error *error)
+{
+    pthread_once(&cpu_once, find_features);
+    if (cap_error.code != MOXIE_OK && error != NULL) {
+        *error = cap_error;
+        (void)mox_fail_context(cap_error.code, error, "reading the environment variable MOXIE_MAX_ISA");
+    }
+    return cap_error.code;
+}
+
+void mox_cpu_replace(const mox_cpu_features *features)
+{
+    replaced = features;
 }
 
 /* Processors that the cgroup's quota is worth, rounded up; 0 when there is none. Looks where a container

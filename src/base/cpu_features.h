@@ -3,7 +3,8 @@
  * cpu_features.h - what this processor can do, as far as the system permits it, and the cap.
  *
  * Classes are cumulative: SCALAR < AVX2 < AVX512 < AMX on x86-64; aarch64 has SCALAR < NEON. The cap
- * comes from MOXIE_MAX_ISA, read once, and can be lowered further per plan.
+ * comes from MOXIE_MAX_ISA, read once, and can be lowered further per plan. A program that runs with
+ * more rights than who starts it (secure_getenv) has no cap.
  * CPUID is read directly: not every supported compiler knows the newest names in
  * __builtin_cpu_supports. AMX counts only after the kernel granted permission for tile data.
  */
@@ -38,6 +39,11 @@ typedef struct mox_cpu_features {
 
 /* Found once, then constant. Thread-safe. */
 const mox_cpu_features *mox_cpu(void);
+/* MOXIE_ERR_ARGUMENT when MOXIE_MAX_ISA names no class of this architecture; only scalar code is allowed then. For
+ * every call that chooses kernels. Thread-safe. */
+moxie_status mox_cpu_check_cap(moxie_error *error);
+/* For tests: another processor, which must outlive its use; NULL: the one that was found. Not while others look. */
+void mox_cpu_replace(const mox_cpu_features *features);
 
 /* Processors this process may keep busy: those in its affinity mask, no more than the cgroup's CPU quota
  * rounded up; at least 1. Thread-safe. */
@@ -45,7 +51,7 @@ int32_t mox_processor_count(void);
 
 /* "scalar", "neon", "avx2", "avx512", "amx". */
 const char *mox_isa_name(mox_isa isa);
-/* NULL and "" give the highest class. MOXIE_ERR_ARGUMENT lists the names. */
+/* NULL and "" give the highest class. MOXIE_ERR_ARGUMENT, for names of other architectures too, lists the names. */
 moxie_status mox_isa_from_name(const char *name, mox_isa *out, moxie_error *error);
 
 /* Writes the names of what was found, space separated. */

@@ -140,3 +140,13 @@ const char *mox_escape(char *buffer, size_t size, const char *name)
     buffer[used] = '\0';
     return buffer;
 }
+
+void mox_make_printable(char *text, size_t size)
+{
+    if (size == 0)
+        return;
+    text[size - 1] = '\0';
+    for (; *text; text++)
+        if (*text < 0x20 || *text > 0x7e)
+            *text = '?';
+}

@@ -46,6 +46,10 @@ moxie_status mox_fail_context(moxie_status code, moxie_error *error, const char 
  * terminated, "..." at the end when cut. Returns `buffer`. For text from files that a terminal will see. */
 const char *mox_escape(char *buffer, size_t size, const char *name);
 
+/* Puts '?' in the place of every byte that is not printable ASCII, and ends the text within `size` bytes. For names
+ * that devices and processors give themselves. */
+void mox_make_printable(char *text, size_t size);
+
 #define MOX_TRY(call)                                                                                                  \
     do {                                                                                                               \
         const moxie_status mox_try_status_ = (call);                                                                   \

@@ -66,7 +66,8 @@ static bool beside(char *path, size_t size)
 
 static void find(void)
 {
-    const char *wanted = getenv("MOXIE_CUDA_LIBRARY");
+    /* Code from a path that who starts a program with more rights than their own must not choose. */
+    const char *wanted = secure_getenv("MOXIE_CUDA_LIBRARY");
     char path[1024];
     if (wanted != NULL && *wanted != '\0') {
         if (!try_path(wanted))
@@ -103,7 +104,8 @@ const char *mox_cuda_library(void)
     return found != NULL ? library : "";
 }
 
-moxie_status mox_cuda_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out, moxie_error *error)
+moxie_status mox_cuda_any_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out,
+                                 moxie_error *error)
 {
     int32_t devices = 0;
     mox_cuda_features f;
@@ -111,7 +113,16 @@ moxie_status mox_cuda_device(const mox_cuda_table *table, int32_t ordinal, mox_c
     MOX_FAIL_IF(ordinal < 0 || ordinal >= devices, MOXIE_ERR_UNSUPPORTED, error,
                 "CUDA device %d was asked for; this machine has %d", (int)ordinal, (int)devices);
     MOX_TRY(table->features(ordinal, &f, error));
+    mox_make_printable(f.name, sizeof f.name);
     f.words = mox_cuda_words_of(f.sm);
+    *out = f;
+    return MOXIE_OK;
+}
+
+moxie_status mox_cuda_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out, moxie_error *error)
+{
+    mox_cuda_features f;
+    MOX_TRY(mox_cuda_any_device(table, ordinal, &f, error));
     MOX_FAIL_IF(!(f.words & MOX_CUDA_MMA_BF16), MOXIE_ERR_UNSUPPORTED, error,
                 "CUDA device %d is %s (sm_%d); moxie runs on sm_80 and later", (int)ordinal, f.name, (int)f.sm);
     *out = f;

@@ -13,7 +13,10 @@
 moxie_status mox_cuda_open(const mox_cuda_table **out, moxie_error *error);
 /* The file it came from; "" before, and when there is none. Immutable. */
 const char *mox_cuda_library(void);
-/* Device `ordinal` of the opened table, words filled in. */
+/* Device `ordinal` of the opened table, words filled in, its name made printable; also one that is too old. */
+moxie_status mox_cuda_any_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out,
+                                 moxie_error *error);
+/* The same; MOXIE_ERR_UNSUPPORTED for one that moxie does not run on. */
 moxie_status mox_cuda_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out, moxie_error *error);
 
 /* For tests: this table instead; NULL goes back to the library. One-thread-at-a-time. */

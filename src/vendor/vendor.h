@@ -82,6 +82,7 @@ struct mox_vendor_code {
     moxie_dtype of;
     int32_t in_bits, out_bits; /* of an element before and after */
     uint8_t padding;           /* what bytes of zeros that pad become */
+    /* Only elements that `refuse` lets pass. */
     void (*forward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
     /* NULL where undo does not read the part back. */
     void (*backward)(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out);
@@ -250,8 +251,11 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
 moxie_status mox_vendor_check_views(const mox_record_shape *shape, const moxie_expert *expert, moxie_error *error);
 /* The views have the plan's shape, and the target can hold them; survey and pack ask it too. */
 moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
+/* Facts are finite and not negative; a smallest scale comes with a largest one, and is no larger. `code`: of a failure.
+ */
+moxie_status mox_vendor_check_facts(const mox_vendor_facts *facts, moxie_status code, moxie_error *error);
 /* Takes one expert's facts into the plan; all experts of the layer before the first is packed. Only when the layout
- * surveys. */
+ * surveys. On failure the plan's facts stay. */
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error);
 /* tensors[i]: memory of plan->tensors[i].bytes, no alignment. Views are checked first. Allocates: for grids whose rows
  * are not dense as much as the grid, else little. MOXIE_ERR_UNSUPPORTED: the target cannot represent this expert; the

@@ -203,6 +203,9 @@ static const char *refuse_int8_scales(const mox_vendor_context *context, const u
 {
     const moxie_dtype dtype = context->code->of;
     const float most = context->facts->scale_most[context->projection];
+    if (most == 0)
+        return "no scale of the layer is above zero, or its experts were not surveyed, and the target divides by the "
+               "layer's largest";
     const uint32_t finite = dtype == MOXIE_F16 ? 0x7bff : 0x7f7f;
     uint32_t limit = moxie_encode(dtype, most);
     limit = limit > finite ? finite : limit;
@@ -215,8 +218,7 @@ static const char *refuse_int8_scales(const mox_vendor_context *context, const u
         const uint16_t magnitude = code & 0x7fff;
         found = magnitude > found ? magnitude : found;
     }
-    /* Zero: a layer that was not surveyed. */
-    return most == 0 || found > limit ? "a scale is not a number, or larger than the layer's largest" : NULL;
+    return found > limit ? "a scale is not a number, or larger than the layer's largest" : NULL;
 }
 
 #define INT8_SCALES(dtype)                                                                                             \

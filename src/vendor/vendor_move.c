@@ -103,9 +103,10 @@ static void change(walk *w, const piece *p, int64_t at, const uint8_t *row, uint
         row = turned;
     }
     const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&context, row, cols) : NULL;
-    if (refusal != NULL)
+    if (refusal != NULL) { /* forward is not for such elements */
         atomic_store(&w->refusal, refusal);
-    if (p->code != NULL)
+        memset(coded, 0, (size_t)mox_ceil_div(cols * m->bits, 8));
+    } else if (p->code != NULL)
         p->code->forward(&context, row, cols, coded);
     else
         memcpy(coded, row, (size_t)p->source_bytes);
@@ -284,6 +285,9 @@ static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert 
     MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
     if (plan->shape.gated)
         MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
+    MOX_FAIL_IF(plan->shape.gated && expert->gate.zero_add != expert->up.zero_add, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: zero_add is %g of gate and %g of up, and the target has one tensor for both",
+                plan->layout->name, (double)expert->gate.zero_add, (double)expert->up.zero_add);
     if (plan->shape.gated && plan->act_order)
         MOX_TRY(mox_columns_check_halves(plan, expert, error));
     MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));

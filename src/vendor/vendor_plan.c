@@ -13,6 +13,9 @@
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 
+/* Bytes of one part. What orders pad or widen, and the sum over an expert's parts, fit in 64 bits besides. */
+#define LARGEST_PART (UINT64_C(1) << 56)
+
 #define MOX_VENDOR_LAYOUT(object) extern const mox_vendor_layout object;
 #include "pack/layouts.def"
 #undef MOX_VENDOR_LAYOUT
@@ -212,6 +215,11 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
     tensor->dtype = part->dtype != MOXIE_DTYPE_NONE ? part->dtype : mox_dtype_bytes(source) > 0 ? source : MOXIE_U8;
     m->item_bytes = mox_dtype_bytes(tensor->dtype);
     m->row_bytes = mox_ceil_div(m->cols * m->bits, 8);
+    uint64_t bytes;
+    MOX_FAIL_IF(!mox_mul_u64((uint64_t)m->rows, (uint64_t)m->row_bytes, &bytes) || bytes > LARGEST_PART,
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has %lld rows of %lld bytes, which is no tensor of a model", plan->layout->name,
+                part->name, (long long)m->rows, (long long)m->row_bytes);
     MOX_FAIL_IF(part->rows != NULL && m->rows % part->rows->multiple != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has %lld rows, which %s permutes in blocks of %d", plan->layout->name, part->name,
                 (long long)m->rows, part->rows->name, part->rows->multiple);

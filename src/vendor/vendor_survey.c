@@ -82,11 +82,41 @@ static moxie_status survey_act(float given, const moxie_quant *act, const moxie_
     return MOXIE_OK;
 }
 
+static moxie_status check_range(float most, float least, const char *which, moxie_status code, moxie_error *error)
+{
+    MOX_FAIL_IF(!(most >= 0 && most < INFINITY && least >= 0 && least <= most) || (most > 0) != (least > 0), code,
+                error,
+                "scales of %s reach from %g to %g; both ends must be finite numbers above zero in this order, or both "
+                "zero",
+                which, (double)least, (double)most);
+    return MOXIE_OK;
+}
+
+static moxie_status check_act(float most, const char *which, moxie_status code, moxie_error *error)
+{
+    MOX_FAIL_IF(!(most >= 0 && most < INFINITY), code, error,
+                "the largest static scale of activations into %s is %g; it must be a finite number above zero, or zero "
+                "where there is none",
+                which, (double)most);
+    return MOXIE_OK;
+}
+
+moxie_status mox_vendor_check_facts(const mox_vendor_facts *facts, moxie_status code, moxie_error *error)
+{
+    MOX_TRY(check_range(facts->scale_most[0], facts->scale_least[0], "w13", code, error));
+    MOX_TRY(check_range(facts->scale_most[1], facts->scale_least[1], "w2", code, error));
+    MOX_TRY(check_act(facts->a13_most, "w13", code, error));
+    return check_act(facts->a2_most, "w2", code, error);
+}
+
 moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
 {
+    mox_vendor_facts f = plan->facts;
     MOX_TRY(mox_vendor_check(plan, expert, error));
-    mox_vendor_facts *f = &plan->facts;
-    mox_vendor_measure(expert, f);
-    MOX_TRY(survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f->a13_most, error));
-    return survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f->a2_most, error);
+    mox_vendor_measure(expert, &f);
+    MOX_TRY(survey_act(expert->a13_scale, &plan->use.a13, &plan->shape.w13, &f.a13_most, error));
+    MOX_TRY(survey_act(expert->a2_scale, &plan->use.a2, &plan->shape.w2, &f.a2_most, error));
+    MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_UNSUPPORTED, error));
+    plan->facts = f;
+    return MOXIE_OK;
 }

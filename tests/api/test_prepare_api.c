@@ -8,6 +8,8 @@
  */
 #include <moxie/moxie_prepare.h>
 
+#include <math.h>
+
 #include "base/memory.h"
 #include "vendor/vendor_share.h"
 #include "test_problem.h"
@@ -417,6 +419,122 @@ static void null_is_refused(void **state)
     test_expert_free(&expert);
 }
 
+static moxie_preparation_facts facts_of(float most13, float least13, float a13)
+{
+    moxie_preparation_facts facts = MOXIE_PREPARATION_FACTS_INIT;
+    facts.scale_most[0] = most13;
+    facts.scale_least[0] = least13;
+    facts.scale_most[1] = facts.scale_least[1] = 0.25f;
+    facts.a13_most = a13;
+    return facts;
+}
+
+static test_expert_spec int4_spec(void)
+{
+    return (test_expert_spec) { .hidden = 128,
+                                .intermediate = 128,
+                                .gated = true,
+                                .w13 = test_weight_quant_named("int4 words g32"),
+                                .w2 = test_weight_quant_named("int4 words g32") };
+}
+
+/* Numbers that no survey finds do not get in, and those that were there stay. */
+static void odd_facts_are_refused(void **state)
+{
+    (void)state;
+    test_rng rng = { 9 };
+    moxie_error error = { 0 };
+    const test_expert_spec spec = int4_spec();
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    const moxie_layer_config config = config_of(&spec);
+    const moxie_preparation_options options = options_of("marlin-ct-int8", 0, 1);
+    moxie_preparation *p = NULL;
+    assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, &error), &error);
+    const moxie_preparation_facts good = facts_of(2, 0.5f, 0), odd[] = {
+        facts_of(NAN, 0.5f, 0), facts_of(INFINITY, 0.5f, 0), facts_of(-2, -3, 0),   facts_of(2, NAN, 0),
+        facts_of(2, -0.5f, 0),  facts_of(2, 3, 0),           facts_of(2, 0, 0),     facts_of(0, 0.5f, 0),
+        facts_of(2, 0.5f, NAN), facts_of(2, 0.5f, INFINITY), facts_of(2, 0.5f, -1),
+    };
+    assert_ok(moxie_preparation_set_facts(p, &good, &error), &error);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        moxie_preparation_facts found = MOXIE_PREPARATION_FACTS_INIT;
+        error.text[0] = '\0';
+        assert_int_equal(moxie_preparation_set_facts(p, &odd[i], &error), MOXIE_ERR_ARGUMENT);
+        assert_non_null(strstr(error.text, "w13"));
+        assert_ok(moxie_preparation_get_facts(p, &found, &error), &error);
+        assert_memory_equal(&found, &good, sizeof good);
+    }
+    moxie_preparation_destroy(p);
+    test_expert_free(&expert);
+}
+
+/* All scales of a projection `code`: what the survey says, else what packing says. */
+static moxie_status pack_scales_of(uint16_t code, moxie_error *error)
+{
+    test_rng rng = { 10 };
+    const test_expert_spec spec = int4_spec();
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    const moxie_layer_config config = config_of(&spec);
+    const moxie_preparation_options options = options_of("marlin-ct-int8", 0, 1);
+    moxie_preparation *p = NULL;
+    tensors t = { .count = 0 };
+    const moxie_grid *scale = &expert.view.down.scale;
+    for (int64_t r = 0; r < scale->rows; r++)
+        for (int64_t c = 0; c < scale->cols; c++)
+            mox_grid_store(scale, r, c, code);
+    assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, error), error);
+    moxie_status status = moxie_preparation_survey(p, &expert.view, error);
+    if (status == MOXIE_OK) {
+        make_tensors(p, &t);
+        status = moxie_preparation_pack(p, &expert.view, t.data, pool, error);
+    }
+    free_tensors(&t);
+    moxie_preparation_destroy(p);
+    test_expert_free(&expert);
+    return status;
+}
+
+static void scales_without_a_largest_are_refused(void **state)
+{
+    (void)state;
+    moxie_error error = { 0 };
+    assert_int_equal(test_weight_quant_named("int4 words g32")->quant.scale, MOXIE_BF16);
+    assert_ok(pack_scales_of(0x3f80, &error), &error); /* 1 */
+    assert_int_equal(pack_scales_of(0x0000, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "no scale of the layer is above zero"));
+    assert_int_equal(pack_scales_of(0x7fc0, &error), MOXIE_ERR_UNSUPPORTED); /* NaN */
+    assert_int_equal(pack_scales_of(0x7f80, &error), MOXIE_ERR_UNSUPPORTED); /* infinity */
+    assert_non_null(strstr(error.text, "finite"));
+}
+
+/* A row of bf16 numbers that stands for all rows, which the views allow: what it would be packed to has more bytes than
+ * 64 bits count. */
+static void tensors_beyond_64_bits_are_refused(void **state)
+{
+    (void)state;
+    moxie_error error = { 0 };
+    static const uint16_t one;
+    const int64_t most = INT32_MAX / 128 * 128;
+    const moxie_grid grid = { .data = &one,
+                              .bytes = sizeof one,
+                              .rows = most,
+                              .cols = most,
+                              .dtype = MOXIE_BF16,
+                              .packing = { .word_bytes = 2, .per_word = 1 } };
+    const moxie_expert expert = { .gate.codes = grid, .up.codes = grid, .down.codes = grid };
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    config.experts = 1;
+    config.hidden = config.intermediate = most;
+    config.w13.element = config.w2.element = MOXIE_BF16;
+    const moxie_preparation_options options = options_of("trtllm-bf16", 0, 1);
+    moxie_preparation *p = NULL;
+    assert_int_equal(moxie_preparation_create(&config, &options, &expert, &p, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "no tensor of a model"));
+    assert_null(p);
+}
+
 /* Each allocation of planning, packing and going back fails once, on a rank whose bias is not its own. */
 static void every_allocation_may_fail(void **state)
 {
@@ -467,6 +585,9 @@ int main(void)
         cmocka_unit_test(shares_of_every_layout_are_the_cut_expert_s_tensors),
         cmocka_unit_test(refusals_name_rule_rank_and_remedy),
         cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(odd_facts_are_refused),
+        cmocka_unit_test(scales_without_a_largest_are_refused),
+        cmocka_unit_test(tensors_beyond_64_bits_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_pool, free_pool);

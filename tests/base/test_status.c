@@ -169,6 +169,19 @@ static void test_log(void **state)
     assert_int_equal(h.count, 2);
 }
 
+static void test_names_made_printable(void **state)
+{
+    (void)state;
+    char name[] = "GPU\x1b[31m \"A\"\x7f\xc3\xa9~", full[4] = { 'a', 'b', 'c', 'd' }, one[1] = { 'x' };
+    mox_make_printable(name, sizeof name);
+    assert_string_equal(name, "GPU?[31m \"A\"???~");
+    mox_make_printable(full, sizeof full);
+    assert_string_equal(full, "abc");
+    mox_make_printable(one, sizeof one);
+    assert_string_equal(one, "");
+    mox_make_printable(one, 0);
+}
+
 static void test_sizes(void **state)
 {
     uint64_t out = 77;
@@ -202,7 +215,7 @@ int main(void)
         cmocka_unit_test(test_status_names), cmocka_unit_test(test_fail_fills_the_error),
         cmocka_unit_test(test_macros),       cmocka_unit_test(test_long_texts_are_cut),
         cmocka_unit_test(test_escape),       cmocka_unit_test(test_log),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_names_made_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

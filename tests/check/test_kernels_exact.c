@@ -125,18 +125,6 @@ static void compare(const mox_expert_gemm_row *row, const gemm_problem *p, const
     check_buffers_free(&buffers);
 }
 
-/* What was found of the processor is constant for the library, but the object is not: the library may be told that
- * there is no AVX-VNNI. Returns what it was. */
-static bool set_avx_vnni(bool have)
-{
-    const mox_cpu_features *found = mox_cpu();
-    mox_cpu_features *features;
-    memcpy(&features, &found, sizeof features);
-    const bool had = features->avx_vnni;
-    features->avx_vnni = have;
-    return had;
-}
-
 /* Rows that read such operands. */
 static int64_t check_rows(mox_operand_kind operand, const gemm_problem *p)
 {
@@ -147,11 +135,14 @@ static int64_t check_rows(mox_operand_kind operand, const gemm_problem *p)
             continue;
         compare(row, p, "");
         products++;
-        if (!mox_cpu()->avx_vnni)
+        const mox_cpu_features *found = mox_cpu();
+        mox_cpu_features less = *found;
+        if (!found->avx_vnni)
             continue;
-        set_avx_vnni(false);
+        less.avx_vnni = false;
+        mox_cpu_replace(&less);
         compare(row, p, " without AVX-VNNI");
-        set_avx_vnni(true);
+        mox_cpu_replace(found);
     }
     return products;
 }

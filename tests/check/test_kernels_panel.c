@@ -104,18 +104,19 @@ static void every_format_and_row_count(void **state)
 static void class_alone(void **state)
 {
     (void)state;
-    mox_cpu_features *cpu = (mox_cpu_features *)(uintptr_t)mox_cpu();
-    const mox_cpu_features before = *cpu;
-    if (cpu->allowed < MOX_ISA_AVX2) {
+    const mox_cpu_features *found = mox_cpu();
+    mox_cpu_features cpu = *found;
+    if (cpu.allowed < MOX_ISA_AVX2) {
         print_message("no class here that is less with less\n");
         skip();
     }
-    if (cpu->best > MOX_ISA_AVX512)
-        cpu->best = MOX_ISA_AVX512;
-    cpu->allowed = cpu->allowed < cpu->best ? cpu->allowed : cpu->best;
-    cpu->avx_vnni = cpu->avx512_vnni = cpu->avx512_vbmi = cpu->avx512_bf16 = cpu->avx512_fp16 = false;
-    cpu->full_rate_bf16 = false;
-    cpu->amx_tile = cpu->amx_bf16 = cpu->amx_int8 = cpu->amx_fp16 = false;
+    if (cpu.best > MOX_ISA_AVX512)
+        cpu.best = MOX_ISA_AVX512;
+    cpu.allowed = cpu.allowed < cpu.best ? cpu.allowed : cpu.best;
+    cpu.avx_vnni = cpu.avx512_vnni = cpu.avx512_vbmi = cpu.avx512_bf16 = cpu.avx512_fp16 = false;
+    cpu.full_rate_bf16 = false;
+    cpu.amx_tile = cpu.amx_bf16 = cpu.amx_int8 = cpu.amx_fp16 = false;
+    mox_cpu_replace(&cpu);
     const int64_t calls = check_formats(test_seed(31), 1, 8, 4);
     gemm_problem p;
     test_rng rng = { test_seed(32) };
@@ -126,10 +127,10 @@ static void class_alone(void **state)
         if (strcmp(mox_expert_gemm_at(i)->base.name, "avx512_vnni") == 0) {
             assert_false(check_admit(&mox_expert_gemm_at(i)->base, &why) &&
                          mox_expert_gemm_admit(mox_expert_gemm_at(i), &p.asked, &why));
-            assert_true(cpu->allowed < MOX_ISA_AVX512 || strstr(why.reason, "VNNI") != NULL);
+            assert_true(cpu.allowed < MOX_ISA_AVX512 || strstr(why.reason, "VNNI") != NULL);
         }
     gemm_problem_free(&p);
-    *cpu = before;
+    mox_cpu_replace(found);
     assert_true(calls > 0);
 }
 

@@ -315,6 +315,12 @@ static void bad_configs(void **state)
         { "{\"model_type\":\"step3p5\",\"moe_num_experts\":8,\"moe_top_k\":2,\"hidden_size\":8,"
           "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":16}",
           MOXIE_ERR_UNSUPPORTED, "swiglu_limits_shared 16" },
+        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+          "\"hidden_size\":8,\"torch_dtype\":\"float8_e4m3fn\"}",
+          MOXIE_ERR_UNSUPPORTED, "torch_dtype is \"float8_e4m3fn\"; the hidden states may be bfloat16, float16" },
+        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+          "\"hidden_size\":8,\"dtype\":\"bf16\\u0007\"}",
+          MOXIE_ERR_UNSUPPORTED, "dtype is \"bf16\\x07\"; the hidden" },
         { "{\"model_type\":\"olmoe\",", MOXIE_ERR_FORMAT, "" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

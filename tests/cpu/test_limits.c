@@ -71,16 +71,20 @@ static void test_cap_of_the_process(void **state)
 
 static void test_every_cap(void **state)
 {
-    static const char *const caps[] = { "scalar", "avx2", "avx512", "amx" };
+    static const char *const caps[] = { "scalar", "neon", "avx2", "avx512", "amx" };
     const char *const allowed = mox_isa_name(mox_cpu()->allowed);
     moxie_limits scalar = { 0 };
     moxie_executor *executor = NULL;
     moxie_error error;
     (void)state;
     assert_ok(mox_executor_create(2, &executor, &error), &error);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         mox_isa cap;
-        assert_ok(mox_isa_from_name(caps[i], &cap, &error), &error);
+        if (mox_isa_from_name(caps[i], &cap, &error) != MOXIE_OK) {
+            moxie_limits none = MOXIE_LIMITS_INIT;
+            assert_int_equal(moxie_measure_limits(executor, caps[i], &none, &error), MOXIE_ERR_ARGUMENT);
+            continue;
+        }
         const moxie_limits l = measure(executor, caps[i]);
         check_plausible(&l);
         assert_int_equal(l.workers, 2);

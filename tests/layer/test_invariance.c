@@ -165,7 +165,12 @@ static void modular_and_in_one_call(void **state)
             args.ids = args.ids_out;
             args.weights = args.weights_out;
         }
-        assert_ok(moxie_plan_experts(plan, &args, rows, &error), &error);
+        moxie_run_args least = args; /* what the header says that the experts need */
+        least.output = NULL;
+        least.weights = layer.config.routing.on_input ? args.weights : NULL;
+        least.ids_out = NULL;
+        least.weights_out = NULL;
+        assert_ok(moxie_plan_experts(plan, &least, rows, &error), &error);
         assert_ok(moxie_plan_combine(plan, &args, rows, &error), &error);
         if (memcmp(one_call, args.output, bytes) != 0)
             fail_msg("the modular calls differ from the one call: %s", layer.text);

@@ -135,6 +135,13 @@ static void rules_of_options(void **state)
     o = init;
     o.isa = "mmx";
     options_refused(o, MOXIE_ERR_ARGUMENT, "mmx");
+#if defined(__x86_64__)
+    o.isa = "neon";
+    options_refused(o, MOXIE_ERR_ARGUMENT, "another architecture, this is x86-64; give scalar, avx2, avx512 or amx");
+#elif defined(__aarch64__)
+    o.isa = "amx";
+    options_refused(o, MOXIE_ERR_ARGUMENT, "another architecture, this is 64-bit ARM; give scalar or neon");
+#endif
     o = init;
     o.max_tokens = -1;
     options_refused(o, MOXIE_ERR_ARGUMENT, "max_tokens is -1");

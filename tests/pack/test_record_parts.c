@@ -95,11 +95,11 @@ typedef struct sample {
 } sample;
 
 /* False when the layout refuses the shape or does not take the expert. */
-static bool make_sample(sample *out, test_rng *rng, const mox_layout *layout)
+static bool make_sample_of(sample *out, test_rng *rng, const mox_layout *layout, int64_t hidden, int64_t intermediate)
 {
     const test_expert_spec spec = {
-        .hidden = test_range(rng, 1, 200),
-        .intermediate = test_range(rng, 1, 200),
+        .hidden = hidden,
+        .intermediate = intermediate,
         .gated = test_below(rng, 2) == 0,
         .bias13 = test_below(rng, 2) == 0,
         .bias2 = test_below(rng, 2) == 0,
@@ -119,6 +119,12 @@ static bool make_sample(sample *out, test_rng *rng, const mox_layout *layout)
     assert_true(layout->record_bytes(&out->shape, &out->bytes));
     out->parts = mox_record_parts(layout, &out->shape);
     return true;
+}
+
+static bool make_sample(sample *out, test_rng *rng, const mox_layout *layout)
+{
+    const int64_t hidden = test_range(rng, 1, 200);
+    return make_sample_of(out, rng, layout, hidden, test_range(rng, 1, 200));
 }
 
 static void *dirty(const sample *s, int value)
@@ -237,6 +243,57 @@ static void the_seal_covers_every_byte(void **state)
     test_expert_free(&s.expert);
 }
 
+/* ---- strides that lead nowhere ------------------------------------------------------------------------------ */
+
+/* A stride along one word is never taken, so any number will do: tensors of one row come with odd ones. */
+static void stretch(moxie_grid *grid)
+{
+    const moxie_packing p = grid->packing;
+    if (grid->data == NULL)
+        return;
+    if (mox_ceil_div(grid->rows, p.along_rows ? p.per_word : 1) == 1)
+        grid->row_stride = INT64_MAX;
+    if (mox_ceil_div(grid->cols, p.along_rows ? 1 : p.per_word) == 1)
+        grid->col_stride = INT64_MAX;
+}
+
+static void stretch_matrix(moxie_matrix *m)
+{
+    stretch(&m->codes);
+    stretch(&m->scale);
+    stretch(&m->zero);
+    stretch(&m->global);
+    stretch(&m->bias);
+}
+
+static void the_stride_of_a_single_row_does_not_matter(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(35) };
+    int64_t made = 0;
+    for (int32_t l = 0; layout_at(l) != NULL; l++)
+        for (int round = 0; round < 200; round++) {
+            sample s;
+            moxie_error error;
+            const int64_t hidden = test_below(&rng, 2) == 0 ? 1 : test_range(&rng, 1, 40);
+            if (!make_sample_of(&s, &rng, layout_at(l), hidden, hidden == 1 ? test_range(&rng, 1, 40) : 1))
+                continue;
+            void *want = dirty(&s, 0x11), *got = dirty(&s, 0x22);
+            assert_ok(mox_record_pack(s.layout, &s.shape, 3, &s.expert.view, want, &error), &error);
+            moxie_expert far = s.expert.view;
+            stretch_matrix(&far.gate);
+            stretch_matrix(&far.up);
+            stretch_matrix(&far.down);
+            assert_ok(mox_record_pack(s.layout, &s.shape, 3, &far, got, &error), &error);
+            assert_memory_equal(got, want, s.bytes);
+            test_guarded_free(want, s.bytes);
+            test_guarded_free(got, s.bytes);
+            test_expert_free(&s.expert);
+            made++;
+        }
+    assert_true(made > 200);
+}
+
 static void a_part_may_fail(void **state)
 {
     (void)state;
@@ -261,6 +318,7 @@ int main(void)
         cmocka_unit_test(any_order_makes_the_same_record),
         cmocka_unit_test(parts_tile_and_keep_to_themselves),
         cmocka_unit_test(the_seal_covers_every_byte),
+        cmocka_unit_test(the_stride_of_a_single_row_does_not_matter),
         cmocka_unit_test(a_part_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,6 +220,9 @@ static void a_matrix_must_be_what_its_quantization_says(void **state)
     BAD(scale.dtype = MOXIE_BF16, "scale: dtype bf16");
     BAD(zero.data = NULL, "zero points: the quantization calls for it");
     BAD(zero.dtype = MOXIE_F8_E4M3, "zero points: dtype f8_e4m3");
+    BAD(zero_add = NAN, "zero_add is nan; it must be a number from -255 to 255");
+    BAD(zero_add = -INFINITY, "zero_add is -inf");
+    BAD(zero_add = 3e9f, "zero_add is 3e+09");
     BAD(global.rows = 3, "global: shape [3, 1], expected [1, 1]");
     BAD(global.dtype = MOXIE_I8, "global: dtype i8");
     BAD(bias.data = NULL, "bias: the quantization calls for it");

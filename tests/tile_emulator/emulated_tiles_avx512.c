@@ -157,13 +157,15 @@ static bool is_capped(void)
 
 __attribute__((constructor)) static void be_amx(void)
 {
-    mox_cpu_features *cpu = (mox_cpu_features *)(uintptr_t)mox_cpu();
-    if (is_capped() || !cpu->avx512_vbmi || !cpu->avx512_vnni || !cpu->avx512_bf16) {
+    static mox_cpu_features cpu;
+    cpu = *mox_cpu();
+    if (is_capped() || !cpu.avx512_vbmi || !cpu.avx512_vnni || !cpu.avx512_bf16) {
         printf("skipped: tiles are emulated with AVX-512 VBMI, VNNI and BF16, which %s\n",
                is_capped() ? "MOXIE_MAX_ISA leaves out" : "this processor lacks");
         exit(77);
     }
-    cpu->best = cpu->allowed = MOX_ISA_AMX;
-    cpu->amx_tile = cpu->amx_bf16 = cpu->amx_int8 = cpu->avx512_fp16 = true;
-    cpu->amx = "permitted";
+    cpu.best = cpu.allowed = MOX_ISA_AMX;
+    cpu.amx_tile = cpu.amx_bf16 = cpu.amx_int8 = cpu.avx512_fp16 = true;
+    cpu.amx = "permitted";
+    mox_cpu_replace(&cpu);
 }

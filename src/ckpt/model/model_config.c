@@ -265,14 +265,29 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
                          mox_escape(escaped, sizeof escaped, text));
 }
 
+/* The type of the hidden states: under either name, bf16 when it is under none. */
 static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 {
-    const char *text;
-    MOX_TRY(mox_config_text(r->config, "torch_dtype", NULL, r->file, &text, r->error));
-    if (!text)
-        MOX_TRY(mox_config_text(r->config, "dtype", "bfloat16", r->file, &text, r->error));
-    *out = strcmp(text, "float16") == 0 ? MOXIE_F16 : strcmp(text, "float32") == 0 ? MOXIE_F32 : MOXIE_BF16;
-    return MOXIE_OK;
+    static const struct {
+        const char *name;
+        moxie_dtype dtype;
+    } known[] = { { "bfloat16", MOXIE_BF16 }, { "float16", MOXIE_F16 }, { "float32", MOXIE_F32 } };
+    const char *text, *key = "torch_dtype";
+    char escaped[64];
+    MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
+    if (!text) {
+        key = "dtype";
+        MOX_TRY(mox_config_text(r->config, key, known[0].name, r->file, &text, r->error));
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *out = known[i].dtype;
+            return MOXIE_OK;
+        }
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                         "%s is \"%s\"; the hidden states may be bfloat16, float16 or float32: give the type that the "
+                         "model runs with",
+                         key, mox_escape(escaped, sizeof escaped, text));
 }
 
 moxie_status mox_config_layer(const mox_family *family, const json_t *config, const char *file, int64_t layer,

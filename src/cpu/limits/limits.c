@@ -122,7 +122,7 @@ static uint64_t find_rounds(measurement *m)
     for (;;) {
         set_parts(m, rounds);
         const double cpu = run_loop(m).cpu;
-        if (cpu >= LOOP_SECONDS / 2)
+        if (cpu >= LOOP_SECONDS / 2 || rounds > UINT64_C(1) << 40) /* or a clock that stands still */
             return rounds;
         const double factor = LOOP_SECONDS / (cpu + 1e-6);
         rounds = (uint64_t)((double)rounds * (factor > 64 ? 64 : factor)) + 1;

@@ -151,7 +151,7 @@ static moxie_status find_rounds(const measurement *m, int32_t row, int64_t *roun
         if ((double)ms >= LAUNCH_MS / 2)
             return MOXIE_OK;
         const double factor = LAUNCH_MS / ((double)ms + 1e-3);
-        *rounds = (int64_t)((double)*rounds * (factor > 64 ? 64 : factor)) + 1;
+        *rounds = (int64_t)((double)*rounds * (factor < 64 ? factor : 64)) + 1;
     }
     return mox_fail(MOXIE_ERR_IO, error, "a probe of the GPU (%s) takes no time", probes[row].how);
 }

@@ -218,8 +218,8 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
 {
     moxie_weights read;
     moxie_check_report made = { 0 };
-    MOX_TRY(mox_struct_check(report, "moxie_check_report", error));
-    MOX_TRY(mox_struct_read(weights, &read, sizeof read, "moxie_weights", error));
+    MOX_TRY(mox_struct_check(report, MOX_STRUCT(moxie_check_report), error));
+    MOX_TRY(mox_struct_read(weights, &read, MOX_STRUCT(moxie_weights), error));
     MOX_FAIL_IF(plan->layer == NULL, MOXIE_ERR_ARGUMENT, error,
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to check");
     MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, error));
@@ -232,7 +232,7 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
         status = mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, &probe, error);
     if (status == MOXIE_OK) {
         make_report(&checker, &made);
-        mox_struct_write(&made, report, sizeof made);
+        mox_struct_write(&made, report, MOX_STRUCT(moxie_check_report));
     }
     mox_free(checker.workers);
     mox_free(checker.scratch);

@@ -7,10 +7,15 @@
 #ifndef MOX_LAYER_CONFIG_H
 #define MOX_LAYER_CONFIG_H
 
+#include "base/memory.h"
 #include "pack/layout.h"
 
 /* Reads the caller's struct (struct_size.h) and checks every rule. Body of moxie_layer_config_check. */
 moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error);
+
+/* Copies every array that a checked configuration points to into the arena, and points there instead
+ * (config_arrays.c). */
+moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena, moxie_error *error);
 
 /* True when this rank computes the shared expert: there is one, and the rank is the first. The sum of all ranks'
  * outputs then holds it once. */

@@ -80,7 +80,7 @@ static moxie_status check_parallel(const moxie_layer_config *c, moxie_error *err
 moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error)
 {
     moxie_layer_config c;
-    MOX_TRY(mox_struct_read(config, &c, sizeof c, "moxie_layer_config", error));
+    MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
     MOX_TRY(check_sizes(&c, error));
     MOX_TRY(check_activation(&c.activation, error));
     MOX_TRY(mox_quant_check_weight(&c.w13, "w13", error));

@@ -2,6 +2,7 @@
  *
  * options.c - reads moxie_options: version, defaults, and the rules of each field.
  */
+#include "base/cpu_features.h"
 #include "base/executor.h"
 #include "layer/config/config.h"
 #include "layer/config/struct_size.h"
@@ -28,8 +29,9 @@ static moxie_status check_executor(const moxie_executor *executor, moxie_error *
 moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error)
 {
     moxie_options o = MOXIE_OPTIONS_INIT;
+    MOX_TRY(mox_cpu_check_cap(error));
     if (options != NULL)
-        MOX_TRY(mox_struct_read(options, &o, sizeof o, "moxie_options", error));
+        MOX_TRY(mox_struct_read(options, &o, MOX_STRUCT(moxie_options), error));
     MOX_TRY(check_backend(o.backend, error));
     MOX_FAIL_IF(o.mode != MOXIE_MODE_INVARIANT && o.mode != MOXIE_MODE_THROUGHPUT, MOXIE_ERR_ARGUMENT, error,
                 "options.mode is %d, which names no mode of moxie_mode", (int)o.mode);

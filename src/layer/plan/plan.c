@@ -167,7 +167,7 @@ moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_opti
     /* A routing table is data like weights: a configuration may be explained without it. */
     static const int32_t any_table[MOXIE_MAX_TOP_K];
     moxie_layer_config read, checked;
-    MOX_TRY(mox_struct_read(config, &read, sizeof read, "moxie_layer_config", error));
+    MOX_TRY(mox_struct_read(config, &read, MOX_STRUCT(moxie_layer_config), error));
     if (read.routing.select == MOXIE_SELECT_TABLE && read.routing.table == NULL) {
         read.routing.table = any_table;
         read.routing.table_rows = 1;

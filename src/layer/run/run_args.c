@@ -115,7 +115,7 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
                            moxie_error *error)
 {
     mox_run r = { .plan = plan };
-    MOX_TRY(mox_struct_read(args, &r.args, sizeof r.args, "moxie_run_args", error));
+    MOX_TRY(mox_struct_read(args, &r.args, MOX_STRUCT(moxie_run_args), error));
     if (r.args.logits_dtype == MOXIE_DTYPE_NONE)
         r.args.logits_dtype = MOXIE_F32;
     MOX_TRY(check_plan(plan, error));

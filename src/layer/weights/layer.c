@@ -53,15 +53,21 @@ static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
 
 enum { SLAB_ALIGN = 256 }; /* as strict as any layout is about where its records begin */
 
+/* What follows from the layouts: sizes, and where the shared expert's record begins. */
+typedef struct slab_form {
+    const mox_layout *routed, *shared;
+    uint64_t record_bytes, shared_bytes, shared_at, all;
+} slab_form;
+
 /* The size of a record is a multiple of its alignment, so records of one layout can lie end to end. */
-static bool slab_bytes(moxie_layer *layer, uint64_t *routed, uint64_t *all)
+static bool form_slab(const moxie_layer *layer, slab_form *form)
 {
-    if (layer->layouts[MOX_SHARED_EXPERT] != NULL &&
-        !layer->layouts[MOX_SHARED_EXPERT]->record_bytes(&layer->shared_shape, &layer->shared_bytes))
+    if (form->shared != NULL && !form->shared->record_bytes(&layer->shared_shape, &form->shared_bytes))
         return false;
-    return layer->layouts[MOX_ROUTED]->record_bytes(&layer->routed_shape, &layer->record_bytes) &&
-           mox_mul_u64((uint64_t)layer->slots, layer->record_bytes, routed) &&
-           mox_align_u64(*routed, SLAB_ALIGN, routed) && mox_add_u64(*routed, layer->shared_bytes, all);
+    return form->routed->record_bytes(&layer->routed_shape, &form->record_bytes) &&
+           mox_mul_u64((uint64_t)layer->slots, form->record_bytes, &form->shared_at) &&
+           mox_align_u64(form->shared_at, SLAB_ALIGN, &form->shared_at) &&
+           mox_add_u64(form->shared_at, form->shared_bytes, &form->all);
 }
 
 static void free_slab(moxie_layer *layer)
@@ -73,30 +79,42 @@ static void free_slab(moxie_layer *layer)
     layer->slab = NULL;
 }
 
-/* One block for the records of the layouts that were chosen; the previous block, if any, goes. */
-static moxie_status allocate_slab(moxie_layer *layer, moxie_error *error)
+static void place_records(moxie_layer *layer, const slab_form *form)
 {
-    uint64_t routed, all;
-    if (!slab_bytes(layer, &routed, &all))
+    layer->layouts[MOX_ROUTED] = form->routed;
+    layer->layouts[MOX_SHARED_EXPERT] = form->shared;
+    layer->record_bytes = form->record_bytes;
+    layer->shared_bytes = form->shared_bytes;
+    for (int32_t s = 0; s < layer->slots; s++)
+        layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * form->record_bytes;
+    layer->shared_record = form->shared != NULL ? (uint8_t *)layer->slab + form->shared_at : NULL;
+}
+
+/* Gives the layer these layouts and one block for their records. The previous block goes first, since a machine may
+ * not have room for both. On failure the layouts stay as they were and there is no block: the next call makes one. */
+static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed, const mox_layout *shared,
+                                   moxie_error *error)
+{
+    slab_form form = { .routed = routed, .shared = shared };
+    if (!form_slab(layer, &form))
         return no_memory(&layer->config, error);
     free_slab(layer);
     if (!mox_device_is_host(&layer->device))
-        MOX_TRY(mox_device_allocate(&layer->device, all, "a layer's records", &layer->slab, error));
+        MOX_TRY(mox_device_allocate(&layer->device, form.all, "a layer's records", &layer->slab, error));
     else
-        layer->slab = mox_alloc_pages(all);
+        layer->slab = mox_alloc_pages(form.all);
     if (layer->slab == NULL)
         return no_memory(&layer->config, error);
-    for (int32_t s = 0; s < layer->slots; s++)
-        layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
-    if (layer->layouts[MOX_SHARED_EXPERT] != NULL)
-        layer->shared_record = (uint8_t *)layer->slab + routed;
+    place_records(layer, &form);
     return MOXIE_OK;
 }
 
 static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
 {
     layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
-    return layer->records != NULL ? allocate_slab(layer, error) : no_memory(&layer->config, error);
+    return layer->records != NULL
+               ? change_layouts(layer, layer->layouts[MOX_ROUTED], layer->layouts[MOX_SHARED_EXPERT], error)
+               : no_memory(&layer->config, error);
 }
 
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
@@ -136,11 +154,9 @@ moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, mo
         routed = instead_of(routed);
     while (shared != NULL && weights->shared != NULL && !takes(shared, &layer->shared_shape, -1, weights->shared))
         shared = instead_of(shared);
-    if (routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
+    if (layer->slab != NULL && routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;
-    layer->layouts[MOX_ROUTED] = routed;
-    layer->layouts[MOX_SHARED_EXPERT] = shared;
-    return allocate_slab(layer, error);
+    return change_layouts(layer, routed, shared, error);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------------- */
@@ -185,9 +201,11 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     if (layer == NULL)
         return no_memory(&checked, error);
     layer->config = checked;
+    moxie_status status = mox_config_own_arrays(&layer->config, &layer->config_arrays, error);
     layer->routed_shape = mox_config_routed_shape(&checked);
     layer->shared_shape = mox_config_shared_shape(&checked);
-    moxie_status status = mox_device_find(&read, false, &layer->device, error);
+    if (status == MOXIE_OK)
+        status = mox_device_find(&read, false, &layer->device, error);
     if (status == MOXIE_OK)
         status = choose_layouts(layer, &read, error);
     if (status == MOXIE_OK)
@@ -225,6 +243,7 @@ void mox_layer_destroy(moxie_layer *layer)
     free_scale(&layer->static_scale[MOX_W2]);
     free_dense(&layer->router);
     free_dense(&layer->shared_gate);
+    mox_arena_free(&layer->config_arrays);
     mox_free(layer);
 }
 

@@ -33,16 +33,18 @@ typedef struct mox_dense_matrix {
 } mox_dense_matrix;
 
 struct moxie_layer {
-    moxie_layer_config config;
+    moxie_layer_config config; /* its arrays are the layer's own */
+    mox_arena config_arrays;
     mox_record_shape routed_shape, shared_shape;
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
     int32_t *slot_of;   /* [E] */
     int64_t *expert_of; /* [slots] */
     uint64_t record_bytes, shared_bytes;
-    void *slab;                       /* all records, in one block of pages that the packers are first to touch */
-    void **records;                   /* [slots] */
-    void *shared_record;              /* or NULL */
+    void *slab;          /* all records, in one block of pages that the packers are first to touch; NULL after a failed
+                          * allocation, until the next preparation */
+    void **records;      /* [slots] */
+    void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed, by mox_projection */
     float shared_static_scale[2];
     mox_dense_matrix router, shared_gate; /* weight NULL when absent */
@@ -65,7 +67,8 @@ moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const vo
 uint64_t mox_layer_bytes(const moxie_layer *layer);
 
 /* Where the chosen layouts cannot hold these weights (mox_layout.takes), goes over to rowmajor, which holds all. Plans
- * made before then read another layout and refuse to run. The layer holds no expert. */
+ * made before then read another layout and refuse to run. The layer holds no expert. On failure it keeps its layouts,
+ * perhaps without memory for them, and the next call begins there. */
 moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
 
 /* ---- static scales (static_scale.c) ---------------------------------------------------------------------- */

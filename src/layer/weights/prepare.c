@@ -226,7 +226,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
 {
     moxie_weights w;
     moxie_options read;
-    MOX_TRY(mox_struct_read(weights, &w, sizeof w, "moxie_weights", error));
+    MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_options_read(options, &read, error));
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, the configuration has %lld", (long long)w.n_experts,

@@ -146,8 +146,8 @@ moxie_status mox_weights_compare(const moxie_layer_config *config, const moxie_w
     moxie_layer_config c;
     moxie_weights wa, wb;
     MOX_TRY(mox_config_read(config, &c, error));
-    MOX_TRY(mox_struct_read(a, &wa, sizeof wa, "moxie_weights", error));
-    MOX_TRY(mox_struct_read(b, &wb, sizeof wb, "moxie_weights", error));
+    MOX_TRY(mox_struct_read(a, &wa, MOX_STRUCT(moxie_weights), error));
+    MOX_TRY(mox_struct_read(b, &wb, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_weights_check(&c, &wa, NULL, error));
     MOX_TRY(mox_weights_check(&c, &wb, NULL, error));
 

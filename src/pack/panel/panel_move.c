@@ -35,17 +35,19 @@ static bool rows_are_neighbours(const moxie_grid *grid)
     return grid->row_stride < grid->col_stride;
 }
 
-/* Bytes from one panel's rows to the next one's in a column of words. */
+/* Bytes from one panel's rows to the next one's in a column of words. There is a next one: the stride of a grid with
+ * one word down a column may be any number. */
 static int64_t panel_span(const moxie_grid *grid)
 {
-    return grid->row_stride * ROWS / (grid->packing.along_rows ? grid->packing.per_word : 1);
+    return grid->row_stride * (ROWS / (grid->packing.along_rows ? grid->packing.per_word : 1));
 }
 
 /* How many panels' columns are to be read together: a kilobyte of each, so that the processor sees a stream. */
 static int64_t panels_together(const moxie_grid *grid)
 {
-    const int64_t span = panel_span(grid);
-    return !rows_are_neighbours(grid) || span == 0 ? 1 : mox_max_i64(1, mox_min_i64(1024 / span, MOST_TOGETHER));
+    if (grid->rows <= ROWS || !rows_are_neighbours(grid) || grid->row_stride == 0)
+        return 1;
+    return mox_max_i64(1, mox_min_i64(1024 / panel_span(grid), MOST_TOGETHER));
 }
 
 /* 4-byte words along K, those of a column side by side; or along N. */

@@ -37,29 +37,29 @@ MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t 
     float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
     for (int64_t i = 0; i < steps; i++) {
         __m512 even[MOX_FMA_BLOCK][2], odd[MOX_FMA_BLOCK][2];
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
             even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = _mm512_setzero_ps();
         for (int k = 0; k < 8 * Q; k += 2, a += 2, slab += 4 * MOX_PANEL_ROWS) {
             __m512 w[2][2];
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++) {
                 w[0][p] = _mm512_load_ps(slab + p * MOX_PANEL_ROWS);
                 w[1][p] = _mm512_load_ps(slab + (2 + p) * MOX_PANEL_ROWS);
             }
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++) {
                 const __m512 x = _mm512_set1_ps(a[r * j->stride]), y = _mm512_set1_ps(a[r * j->stride + 1]);
-                MOX_UNROLL
+                MOX_KERNEL_UNROLL
                 for (int p = 0; p < P; p++) {
                     even[r][p] = _mm512_fmadd_ps(w[0][p], x, even[r][p]);
                     odd[r][p] = _mm512_fmadd_ps(w[1][p], y, odd[r][p]);
                 }
             }
         }
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++)
                 even[r][p] = _mm512_add_ps(even[r][p], odd[r][p]);
         }

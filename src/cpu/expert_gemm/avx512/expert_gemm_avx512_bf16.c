@@ -67,9 +67,9 @@ MOX_KERNEL_INLINE __m512bh pair(const uint8_t *a)
 /* Adds four lines of panel i by R rows whose pairs begin at `a`. */
 MOX_KERNEL_INLINE void add_lines(int R, const __m512i lines[4], const uint8_t *a, int i, __m512 t[BLOCK][2])
 {
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int l = 0; l < 4; l++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
             t[r][i] = _mm512_dpbf16_ps(t[r][i], pair(a + r * LINE + 4 * l), (__m512bh)lines[l]);
     }
@@ -99,33 +99,33 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
         const uint8_t *a = Q == 4 ? b->a + s * stride : b->a + s / 2 * stride + s % 2 * (LINE / 2);
         __m512i zero[2];
         __m512 t[2][BLOCK][2];
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int i = 0; i < P; i++) {
             zero[i] = zeros ? mox_pairs_zeros(element, j->walk.zero[b->p + i] + at.group * MOX_PANEL_ROWS)
                             : mox_pairs_no_zeros(element);
             if (decode)
                 mox_walk_prefetch(&j->walk, b->p + i, P, s, (int)step_bytes);
         }
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int h = 0; h < Q / 2; h++) {
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
                 t[h][r][0] = t[h][r][1] = _mm512_setzero_ps();
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int q = 2 * h; q < 2 * h + 2; q++) {
                 __m512i lines[2][4];
-                MOX_UNROLL
+                MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
                     quarter_lines(element, zeros, decode, j, j->walk.codes[b->p + i] + s * step_bytes, q, zero[i], keep,
                                   lines[i]);
-                MOX_UNROLL
+                MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
                     add_lines(R, lines[i], a + 16 * q, i, t[h]);
             }
         }
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int i = 0; i < P; i++)
                 t[0][r][i] = Q == 4 ? _mm512_add_ps(t[0][r][i], t[1][r][i]) : t[0][r][i];
         }

@@ -120,20 +120,20 @@ MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, 
 MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const job *j, int64_t t, const __m512i zero[2],
                                  __m512i acc[BLOCK][2], __m512i offset[2])
 {
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int i = 0; i < 2; i++) {
         __m512i w[2];
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
             w[p] = weights(nibbles, j, p, t, i, zero[p]);
             if (weigh)
                 offset[p] = _mm512_dpbusd_epi32(offset[p], _mm512_set1_epi8((char)0x80), w[p]);
         }
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
             int32_t four;
             memcpy(&four, j->copy + r * j->row_bytes + t * SLICE + 4 * i, sizeof four);
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++) {
                 acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), w[p]);
                 __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise moves every sum to and fro */
@@ -157,9 +157,9 @@ MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, con
 {
     const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
     float *c = j->c + row * 2 * MOX_PANEL_ROWS;
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
             float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
             __m512i total = _mm512_sub_epi32(acc[r][p], offset[p]);
@@ -179,13 +179,13 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
     for (int64_t segment = 0, t = 0; segment < j->walk.steps; segment++, mox_walk_advance(&j->walk, &at)) {
         const int64_t end = mox_min_i64(t + j->segment_slices, j->slices);
         __m512i acc[BLOCK][2], offset[2], zero[2];
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
             const int32_t *kept = j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS;
             offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
             zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
                                           : _mm512_set1_epi8(8);
-            MOX_UNROLL
+            MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
                 acc[r][p] = _mm512_setzero_si512();
         }

@@ -138,7 +138,7 @@ MOX_KERNEL_INLINE mox_count_step mox_count_step_of(mox_count_form f, const mox_c
 MOX_KERNEL_INLINE void mox_count_add(const mox_fma_job *j, const mox_count_step *step, int64_t row, __m512 t[2])
 {
     float *c = j->c + row * 2 * MOX_PANEL_ROWS, *part = j->part + row * 2 * MOX_PANEL_ROWS;
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int p = 0; p < 2; p++) {
         float *sum = c + p * MOX_PANEL_ROWS, *before = part + p * MOX_PANEL_ROWS;
         if (!step->first)
@@ -164,9 +164,9 @@ MOX_KERNEL_INLINE void mox_count_add_units(int D, const mox_fma_job *j, const mo
 
 MOX_KERNEL_INLINE void mox_count_look_up(mox_count_form f, mox_count_step *step)
 {
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int i = 0; i < 2 * f.Q; i++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int p = 0; p < 2; p++)
             step->source.found[i][p] = mox_zmm_counts(step->source.table, step->source.codes[p], i);
     }
@@ -219,7 +219,7 @@ MOX_KERNEL_INLINE void mox_count_few_step(mox_count_form f, int R, int D, const 
 {
     __m512 t[MOX_ZMM_ROWS][2];
     mox_zmm_multiply(true, f.zeros, f.Q, R, D, &step->source, step->zeros, step->digits, t);
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++)
         mox_count_add_units(D, &j->fma, step, r, mox_zmm_row(D, step->digits, r), t[r]);
 }
@@ -231,7 +231,7 @@ MOX_KERNEL_INLINE void mox_count_few_floats(mox_count_form f, int R, const mox_c
     for (int p = 0; p < 2 && f.zeros; p++)
         points[p] = mox_zmm_floats_of_counts(j->fma.walk.zero[p] + step->at.group * MOX_PANEL_ROWS);
     mox_zmm_floats(f.zeros, R, j->rule.values, points, step->source.codes, step->digits, t);
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
         for (int p = 0; p < 2; p++)
             t[r][p] = _mm512_add_ps(_mm512_setzero_ps(), t[r][p]);

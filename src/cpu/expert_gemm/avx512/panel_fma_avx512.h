@@ -84,7 +84,7 @@ typedef struct mox_fma_sums {
 
 MOX_KERNEL_INLINE void mox_fma_clear(int R, mox_fma_sums *sums)
 {
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++)
         sums->of[r] = _mm512_setzero_ps();
 }
@@ -96,9 +96,9 @@ MOX_KERNEL_INLINE void mox_fma_quarter(moxie_dtype element, bool zeros, int R, c
 {
     __m512 w[2][4];
     mox_floats_quarter(element, zeros, &j->tables, codes, q, zero, w[0], w[1]);
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int i = 0; i < 4; i++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
             const float *x = a + r * j->stride + 8 * q + 2 * i;
             even->of[r] = _mm512_fmadd_ps(w[0][i], _mm512_set1_ps(x[0]), even->of[r]);
@@ -122,7 +122,7 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
             mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
             zero[i] = mox_fma_zero(element, zeros, j, &at, p + i);
         }
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int q = 0; q < Q; q++)
             for (int i = 0; i < P; i++)
                 mox_fma_quarter(element, zeros, R, j, j->walk.codes[p + i] + s * bytes, q, zero[i],
@@ -168,11 +168,11 @@ MOX_KERNEL_INLINE void mox_fma_decode(moxie_dtype element, bool zeros, int Q, co
                                       __m512 zero, float *slab)
 {
     const uint8_t *codes = j->walk.codes[p] + s * mox_fma_step_bytes(element, Q);
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int q = 0; q < Q; q++) {
         __m512 w[2][4];
         mox_floats_quarter(element, zeros, &j->tables, codes, q, zero, w[0], w[1]);
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int i = 0; i < 8; i++)
             _mm512_store_ps(slab + ((8 * q + i) * 2 + p) * MOX_PANEL_ROWS, w[i % 2][i / 2]);
     }

@@ -20,13 +20,6 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
-/* Of loops whose arrays are to be registers. */
-#ifdef __clang__
-#define MOX_UNROLL _Pragma("unroll")
-#else
-#define MOX_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 typedef struct mox_walk {
     const mox_panel_rows *a;
     int panels;
@@ -114,17 +107,17 @@ MOX_KERNEL_INLINE void mox_walk_add(int R, int P, const mox_walk *w, const mox_w
     /* Read before anything is stored: to the compiler a store may change the walk. */
     const mox_walk_ending ending = mox_walk_ending_of(w, at, row);
     const bool last = mox_walk_is_last(at), first = mox_walk_is_first(w, at);
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int i = 0; i < P; i++) {
             const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(part + (2 * r + i) * MOX_PANEL_ROWS);
             t[r][i] = _mm512_add_ps(before, t[r][i]);
         }
     }
-    MOX_UNROLL
+    MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        MOX_UNROLL
+        MOX_KERNEL_UNROLL
         for (int i = 0; i < P; i++) {
             float *sum = c + (2 * r + i) * MOX_PANEL_ROWS;
             if (last)
