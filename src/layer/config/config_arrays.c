@@ -10,7 +10,7 @@
  */
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "layer/config.h"
+#include "layer/config/config.h"
 
 /* Puts a copy of [rows, cols] elements in the place of *array; NULL stays NULL. False when there is no memory. */
 static bool own(mox_arena *arena, const void **array, int64_t rows, int64_t cols, uint64_t element)

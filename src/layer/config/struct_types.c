@@ -7,7 +7,7 @@
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 
-#include "layer/struct_size.h"
+#include "layer/config/struct_size.h"
 
 /* Braces that a macro opens and another one closes. */
 /* clang-format off */
