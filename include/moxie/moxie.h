@@ -328,6 +328,8 @@ typedef struct moxie_routing {
  * sparsemixer, custom, sim_uniform, sim_normal. Bias, groups, scale and tables stay the caller's to
  * set. MOXIE_ERR_ARGUMENT lists the names. Immutable. */
 MOXIE_API moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
+/* Name i of those that moxie_routing_by_name() takes; NULL past the last. Immutable. */
+MOXIE_API const char *moxie_routing_name_at(int32_t i);
 
 /* Packed choice as used between vendors' kernels: id in bits 31..16, the bf16 bits of the weight in
  * bits 15..0. A negative weight keeps its id. Immutable. */

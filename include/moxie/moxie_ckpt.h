@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * moxie_ckpt.h - checkpoints: open a model directory, get one layer's configuration and weights as
- * views of the mapped files; read and write safetensors; make synthetic checkpoints.
+ * views of the mapped files; read and write safetensors and whole files; make synthetic checkpoints.
  *
  * The rules of moxie.h hold here too. Names that come from files are untrusted: error texts carry
  * them escaped.
@@ -67,7 +67,12 @@ typedef struct moxie_model_info {
 } moxie_model_info;
 
 /* Opens DIR/config.json and every shard that the index names (or all *.safetensors when there is no
- * index). Reads headers only. One-thread-at-a-time; the model is thread-safe for reads afterwards. */
+ * index). Reads headers only. One-thread-at-a-time; the model is thread-safe for reads afterwards.
+ *
+ * Shards are mapped (unless `no_mmap`). Their sizes are checked again when a layer is loaded: MOXIE_ERR_IO when a file
+ * was cut off since. A file that is cut off after that, or whose disk fails, ends whoever touches its pages with
+ * SIGBUS; a file that is replaced by rename() or removed does no harm. Use `no_mmap` where others may shorten the
+ * files. */
 MOXIE_API moxie_status moxie_model_open(const char *dir, const moxie_model_options *options, moxie_model **out,
                                         moxie_error *error);
 MOXIE_API void moxie_model_close(moxie_model *model);
@@ -105,7 +110,8 @@ MOXIE_API moxie_status moxie_model_expert_prefix(const moxie_model *model, int64
 typedef struct moxie_tensor_file moxie_tensor_file;
 
 /* Opens and checks one file whole-heartedly: every rule of the format, before any tensor is handed
- * out. Data is mapped, or read when `no_mmap`. One-thread-at-a-time; reads are thread-safe. */
+ * out. Data is mapped, or read when `no_mmap`. One-thread-at-a-time; reads are thread-safe. Of mapped files holds what
+ * moxie_model_open() says: moxie_tensor_file_find() and moxie_tensor_file_check_seal() check the size again. */
 MOXIE_API moxie_status moxie_tensor_file_open(const char *path, int no_mmap, moxie_tensor_file **out,
                                               moxie_error *error);
 MOXIE_API void moxie_tensor_file_close(moxie_tensor_file *file);
@@ -119,7 +125,7 @@ MOXIE_API moxie_status moxie_tensor_file_at(const moxie_tensor_file *file, int64
 MOXIE_API moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *name, moxie_tensor *out,
                                               moxie_error *error);
 
-/* Writes a safetensors file beside `path` and renames it: there is the whole file or none.
+/* Writes a safetensors file as moxie_file_write() does: there is the whole file or none.
  * `metadata` is n_metadata pairs key, value; may be NULL. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_tensor_file_write(const char *path, const moxie_named_tensor *tensors, int64_t n_tensors,
                                                const char *const *metadata, int64_t n_metadata, moxie_error *error);
@@ -141,8 +147,9 @@ typedef struct moxie_sealed_tensor {
     int64_t pieces; /* equal parts of its bytes that moxie_sealed_writer_put() writes; at least 1 */
 } moxie_sealed_tensor;
 
-/* Creates a file beside `path` and takes the room for all of it. Tensors lie in the order given; `metadata` as for
- * moxie_tensor_file_write. The declarations are read only until this returns. One-thread-at-a-time. */
+/* Creates a file beside `path`, as moxie_file_write() does, and takes the room for all of it. Tensors lie in the order
+ * given; `metadata` as for moxie_tensor_file_write. The declarations are read only until this returns.
+ * One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t n_tensors,
                                                 const char *const *metadata, int64_t n_metadata,
                                                 moxie_sealed_writer **out, moxie_error *error);
@@ -156,6 +163,39 @@ MOXIE_API moxie_status moxie_sealed_writer_finish(moxie_sealed_writer *writer, m
 MOXIE_API void moxie_sealed_writer_abandon(moxie_sealed_writer *writer);
 /* Reads all of the file. MOXIE_ERR_MISMATCH when it has no seal, or is not what was sealed. Thread-safe. */
 MOXIE_API moxie_status moxie_tensor_file_check_seal(const moxie_tensor_file *file, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Files                                                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+/* Reads all of a regular file of at most `limit` bytes. Directories, devices, pipes and larger files are refused at
+ * once: nothing here waits. A zero byte follows the last one. *data is the caller's: moxie_file_free(). MOXIE_ERR_IO,
+ * or MOXIE_ERR_FORMAT for a file that is too large. Thread-safe. */
+MOXIE_API moxie_status moxie_file_read(const char *path, uint64_t limit, char **data, uint64_t *bytes,
+                                       moxie_error *error);
+/* NULL is fine. Thread-safe. */
+MOXIE_API void moxie_file_free(char *data);
+/* 1 when something has this name, also a symbolic link that leads nowhere or in a circle; 0 when it is absent.
+ * Thread-safe. */
+MOXIE_API int moxie_file_exists(const char *path);
+
+/* Writes a file that is there whole or not at all: `path`.moxie.tmp first, then, when all of it is on the disk,
+ * renamed. What stands at `path` is replaced; MOXIE_ERR_IO when that is a directory, a device, a pipe or a symbolic
+ * link. Temporary files are locked (flock): one that a process left which has ended is removed by the next writer of
+ * the same file; another process' is waited for, for a second. Thread-safe for different files. */
+MOXIE_API moxie_status moxie_file_write(const char *path, const void *data, uint64_t bytes, moxie_error *error);
+/* Whether a file could be written there now: to be asked before long work whose result goes to `path`. Leaves nothing.
+ * Thread-safe for different files. */
+MOXIE_API moxie_status moxie_file_check_output(const char *path, moxie_error *error);
+/* Opens the directory `path` and holds it against other processes by a lock (flock), until *fd is closed. Symbolic
+ * links are not followed. `create`: makes it when it is absent; *created (may be NULL) says whether it did.
+ * MOXIE_ERR_IO when it is none, or another process holds it, whose number the text says where it is known. Thread-safe.
+ */
+MOXIE_API moxie_status moxie_directory_hold(const char *path, int create, int *fd, int *created, moxie_error *error);
+/* Removes the temporary files and directories of all that this process is writing, for a signal handler that ends the
+ * process: async-signal-safe. What is still under way fails afterwards, and so does everything that would be written
+ * later. */
+MOXIE_API void moxie_temporaries_remove(void);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Synthetic checkpoints                                                                       */
@@ -173,6 +213,8 @@ typedef struct moxie_preset_info {
 
 /* Preset i of presets.def; returns 0 past the last. Immutable. */
 MOXIE_API int moxie_preset_at(int32_t i, moxie_preset_info *out);
+/* Name of checkpoint format i, "mxfp4-gptoss"; NULL past the last. Any preset can be made in any format. Immutable. */
+MOXIE_API const char *moxie_checkpoint_format_at(int32_t i);
 
 typedef struct moxie_synth_options {
     uint32_t struct_size;
@@ -189,7 +231,9 @@ typedef struct moxie_synth_options {
 
 /* Writes a checkpoint with the real model's names, shapes, dtypes, config.json and
  * quantization_config to the directory `dir` (created; must be empty or absent). Equal arguments
- * give equal bytes on every machine. Nothing is left behind on failure. */
+ * give equal bytes on every machine. Nothing is left behind on failure. Until it is whole it is `dir`.moxie.tmp, which
+ * is locked: MOXIE_ERR_IO when another process is writing the same directory; what a process left that has ended is
+ * removed. */
 MOXIE_API moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
                                          moxie_error *error);
 

@@ -72,6 +72,11 @@ moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, mox
     return mox_routing_by_name(name, routing, error);
 }
 
+const char *moxie_routing_name_at(int32_t i)
+{
+    return mox_routing_name_at(i);
+}
+
 uint32_t moxie_pack_choice(int32_t id, float weight)
 {
     return mox_pack_choice(id, weight);

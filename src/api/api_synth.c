@@ -44,6 +44,12 @@ int moxie_preset_at(int32_t i, moxie_preset_info *out)
     return 1;
 }
 
+const char *moxie_checkpoint_format_at(int32_t i)
+{
+    const mox_hf_quant *row = mox_hf_quant_at(i);
+    return row ? row->id : NULL;
+}
+
 moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
                                moxie_error *error)
 {

@@ -62,6 +62,7 @@ moxie_status moxie_tensor_file_find(const moxie_tensor_file *file, const char *n
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, mox_tensor_set_file_name(file->set, 0), -1,
                              "there is no tensor \"%s\"", mox_escape(shown, sizeof shown, name));
     MOX_TRY(mox_file_tensor_check(file->set, t, error));
+    MOX_TRY(mox_tensor_set_check(file->set, error));
     *out = t->view;
     return MOXIE_OK;
 }

@@ -15,24 +15,17 @@
  * Fork: a child inherits the pool's memory but not its threads, and a lock in it may be held for ever.
  * The pool remembers its process; in another one it is left alone (leaked, in the child only) and a
  * new one is made. If that fails the child runs its tasks on the calling thread.
- *
- * Threads that cannot start: pthreadpool ignores it and waits for them for ever. So as many threads are
- * started first, all at once, that do nothing but end. What is left is a race: the limit may be reached
- * by others between that and the pool's own start.
  */
 #include "base/executor.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <pthreadpool.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "base/cpu_features.h"
 #include "base/memory.h"
+#include "base/pool_start.h"
 #include "base/status.h"
 
 typedef struct pool {
@@ -85,59 +78,12 @@ static void run_strand(void *argument, size_t strand)
     atomic_fetch_add_explicit(&l->ended, 1, memory_order_release);
 }
 
-/* ---- threads that can be started -------------------------------------------------------------------- */
-
-/* Threads of this process; 0: the system does not tell. */
-static uint64_t count_threads(void)
-{
-    struct stat tasks;
-    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? (uint64_t)tasks.st_nlink - 2 : 0;
-}
-
-/* A joined thread counts against limits for a moment more, and the pool is to start as many at once. */
-static void wait_for_end(uint64_t threads_before)
-{
-    for (int patience = 0; patience < 500 && count_threads() > threads_before; patience++)
-        usleep(100);
-}
-
-static void *pass_gate(void *gate)
-{
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
-    return NULL;
-}
-
-/* Starts as many threads, which are all there until the last one is, and ends them. Returns how many there were;
- * *cause is the error number of the first that was not, or of no memory for their list. */
-static int32_t try_threads(int32_t count, int *cause)
-{
-    const uint64_t before = count_threads();
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t *threads = mox_calloc((uint64_t)count, sizeof *threads);
-    int32_t started = 0;
-    *cause = threads == NULL ? ENOMEM : 0;
-    pthread_mutex_lock(&gate);
-    while (*cause == 0 && started < count) {
-        *cause = pthread_create(&threads[started], NULL, pass_gate, &gate);
-        started += *cause == 0;
-    }
-    pthread_mutex_unlock(&gate);
-    for (int32_t t = 0; t < started; t++)
-        pthread_join(threads[t], NULL);
-    pthread_mutex_destroy(&gate);
-    mox_free(threads);
-    wait_for_end(before);
-    return started;
-}
-
 /* ---- the pool --------------------------------------------------------------------------------------- */
 
 static void restart(pool *p)
 {
-    int cause;
-    const int32_t others = p->executor.workers - 1;
-    p->threads = try_threads(others, &cause) == others ? pthreadpool_create((size_t)p->executor.workers) : NULL;
+    p->threads = NULL;
+    mox_pool_start(p->executor.workers, &p->threads, NULL);
     p->owner = getpid();
 }
 
@@ -158,23 +104,6 @@ static void run_pool(void *self, int64_t tasks, moxie_task_fn fn, void *context)
     atomic_load_explicit(&l.ended, memory_order_acquire);
 }
 
-static moxie_status start(pool *p, moxie_error *error)
-{
-    const int32_t workers = p->executor.workers;
-    int cause;
-    if (workers == 1)
-        return MOXIE_OK;
-    const int32_t started = try_threads(workers - 1, &cause);
-    MOX_FAIL_IF(started < workers - 1, MOXIE_ERR_MEMORY, error,
-                "an executor of %d threads was asked for, and besides the caller's the system starts %d (%s): ask for "
-                "%d or fewer, or raise its limits of processes (ulimit -u, the cgroup's pids.max) and memory",
-                (int)workers, (int)started, strerror(cause), (int)started + 1);
-    p->threads = pthreadpool_create((size_t)workers);
-    MOX_FAIL_IF(!p->threads, MOXIE_ERR_MEMORY, error, "no memory for a pool of %d threads; ask for fewer",
-                (int)workers);
-    return MOXIE_OK;
-}
-
 moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
 {
     MOX_FAIL_IF(threads < 0 || threads > MOX_MAX_WORKERS, MOXIE_ERR_ARGUMENT, error,
@@ -187,7 +116,7 @@ moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_er
     MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "out of memory for an executor");
     p->executor = (moxie_executor) { .self = p, .workers = workers, .run = run_pool };
     p->owner = getpid();
-    const moxie_status status = start(p, error);
+    const moxie_status status = workers > 1 ? mox_pool_start(workers, &p->threads, error) : MOXIE_OK;
     if (status != MOXIE_OK) {
         mox_free(p);
         return status;

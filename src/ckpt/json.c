@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * json.c - Jansson with three additions: a limit on nesting, Python's non-finite literals, errors with positions.
+ * json.c - Jansson with additions: a limit on nesting, Python's non-finite literals, errors with positions, and safety
+ * when memory runs out.
  *
  *     text -> prepare (depth; Infinity, -Infinity, NaN -> null) -> json_loadb -> typed look-ups
  *
  * Jansson itself refuses invalid UTF-8, lone surrogates, NUL in names, trailing text, and integers beyond 64 bits.
+ *
+ * Its parser (2.14) collects each token in one buffer, and loses a character when that cannot grow: without a word, or
+ * with a failed assertion. So it is given ["xxx...", text], whose first string is longer than any token of the text:
+ * the buffer grows there or never, and that string shows whether it did.
  */
 #include "ckpt/json.h"
 
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/sizes.h"
+#include "base/whole_file.h"
 #include "ckpt/safetensors/file.h"
 
 #define MAX_DEPTH 64
@@ -38,8 +43,8 @@ typedef struct pass {
     bool lenient;
     char *out; /* NULL: only measure */
     uint64_t out_size;
-    uint64_t literals;
     uint64_t too_deep_at; /* position of the bracket that nests too deep; `size` when there is none */
+    uint64_t longest;     /* at least the bytes of the longest token */
 } pass;
 
 static void emit(pass *p, const char *bytes, uint64_t n)
@@ -55,7 +60,6 @@ static uint64_t outside(pass *p, uint64_t i, int64_t *depth)
     static const char replacement[] = "null     ";
     const uint64_t word = p->lenient ? non_finite(p->text + i, p->size - i) : 0;
     if (word) {
-        p->literals++;
         emit(p, replacement, word < 4 ? 4 : word);
         return word;
     }
@@ -67,14 +71,22 @@ static uint64_t outside(pass *p, uint64_t i, int64_t *depth)
     return 1;
 }
 
+/* Characters of numbers and of true, false, null. */
+static bool in_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == 'E' || c == '+' || c == '-' || c == '.';
+}
+
 static void run(pass *p)
 {
     int64_t depth = 0;
+    uint64_t token = 0; /* its bytes so far */
     bool in_string = false;
     p->too_deep_at = p->size;
-    p->literals = p->out_size = 0;
+    p->longest = p->out_size = 0;
     for (uint64_t i = 0; i < p->size;) {
         const char c = p->text[i];
+        const uint64_t before = i;
         if (c == '"')
             in_string = !in_string;
         const uint64_t escape = in_string && c == '\\' && i + 1 < p->size;
@@ -84,6 +96,8 @@ static void run(pass *p)
         } else {
             i += outside(p, i, &depth);
         }
+        token = c != '"' && (in_string || in_word(c)) ? token + (i - before) : 0;
+        p->longest = token > p->longest ? token : p->longest;
     }
 }
 
@@ -100,17 +114,21 @@ static moxie_status fail_too_deep(const pass *p, const char *file, moxie_error *
 
 /* ---- parsing ---------------------------------------------------------------------------------------- */
 
-static moxie_status load(const char *text, uint64_t size, const char *file, json_t **out, moxie_error *error)
+static moxie_status no_memory(uint64_t size, const char *file, moxie_error *error)
+{
+    return mox_fail_file(MOXIE_ERR_MEMORY, error, file, -1, "no memory to parse its %llu bytes",
+                         (unsigned long long)size);
+}
+
+/* Why Jansson did not take this text. */
+static moxie_status explain(const char *text, uint64_t size, const char *file, moxie_error *error)
 {
     json_error_t why;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    if (root) {
-        *out = root;
-        return MOXIE_OK;
+    if (root || json_error_code(&why) == json_error_out_of_memory) {
+        json_decref(root); /* now it takes it */
+        return no_memory(size, file, error);
     }
-    if (json_error_code(&why) == json_error_out_of_memory)
-        return mox_fail_file(MOXIE_ERR_MEMORY, error, file, -1, "no memory to parse its %llu bytes",
-                             (unsigned long long)size);
     /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
     char *quote = strstr(why.text, " near ");
     if (quote)
@@ -119,22 +137,41 @@ static moxie_status load(const char *text, uint64_t size, const char *file, json
                          why.text);
 }
 
+/* The text in [padding, text], or NULL. */
+static json_t *take_padded(json_t *list, uint64_t padding)
+{
+    json_t *root = json_array_get(list, 1);
+    const bool good = json_array_size(list) == 2 && json_string_length(json_array_get(list, 0)) == padding &&
+                      (json_is_object(root) || json_is_array(root));
+    root = good ? json_incref(root) : NULL;
+    json_decref(list);
+    return root;
+}
+
 moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const char *file, json_t **out,
                             moxie_error *error)
 {
+    static const char open[] = "[\"", between[] = "\",\n", close[] = "\n]";
     pass p = { .text = text, .size = size, .lenient = lenient };
     run(&p);
     if (p.too_deep_at < size)
         return fail_too_deep(&p, file, error);
-    if (p.literals == 0)
-        return load(text, size, file, out, error);
-    p.out = mox_alloc(p.out_size);
-    if (!p.out)
-        return mox_fail_file(MOXIE_ERR_MEMORY, error, file, -1, "no memory to parse its %llu bytes",
-                             (unsigned long long)size);
+    const uint64_t padding = p.longest + 16, head = sizeof open - 1 + padding + sizeof between - 1;
+    char *padded = mox_alloc(head + p.out_size + sizeof close);
+    if (!padded)
+        return no_memory(size, file, error);
+    memcpy(padded, open, sizeof open - 1);
+    memset(padded + sizeof open - 1, 'x', padding);
+    memcpy(padded + head - (sizeof between - 1), between, sizeof between - 1);
+    p.out = padded + head;
     run(&p);
-    const moxie_status status = load(p.out, p.out_size, file, out, error);
-    mox_free(p.out);
+    memcpy(p.out + p.out_size, close, sizeof close);
+    const uint64_t all = head + p.out_size + sizeof close - 1;
+    json_t *root = take_padded(json_loadb(padded, all, JSON_REJECT_DUPLICATES, NULL), padding);
+    const moxie_status status = root ? MOXIE_OK : explain(p.out, p.out_size, file, error);
+    if (root)
+        *out = root;
+    mox_free(padded);
     return status;
 }
 
@@ -144,6 +181,21 @@ moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_
     MOX_TRY(mox_file_open(path, true, limit, &file, error));
     const moxie_status status = mox_json_parse((const char *)file.data, file.size, lenient, path, out, error);
     mox_file_close(&file);
+    return status;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+moxie_status mox_json_write(const char *path, const json_t *value, moxie_error *error)
+{
+    /* First the size, then the text: in memory, where a failure cannot be half a file. (Jansson's other ways lose keys
+     * that could not be written, without a word.) 0 is a failure. */
+    const size_t size = value ? json_dumpb(value, NULL, 0, JSON_INDENT(2)) : 0;
+    char *text = size > 0 ? mox_alloc(size) : NULL;
+    const bool fine = text && json_dumpb(value, text, size, JSON_INDENT(2)) == size;
+    const moxie_status status = fine ? mox_whole_file_write(path, text, size, error)
+                                     : mox_fail_file(MOXIE_ERR_MEMORY, error, path, -1, "no memory for its text");
+    mox_free(text);
     return status;
 }
 

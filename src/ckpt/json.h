@@ -27,6 +27,10 @@ moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const
 /* Reads a regular file of at most `limit` bytes and parses it. MOXIE_ERR_IO when it cannot be read. */
 moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_t **out, moxie_error *error);
 
+/* Writes `value`, indented, as a whole file (base/whole_file.h). `value` NULL, what a failed call of Jansson's gives,
+ * is MOXIE_ERR_MEMORY. */
+moxie_status mox_json_write(const char *path, const json_t *value, moxie_error *error);
+
 /* The string under `key`, borrowed from the object: the fallback when the key is absent or null; an error naming `file`
  * and key when it is no string. Values that may lie in sections or per-layer lists are family_config.h's. */
 moxie_status mox_json_string(const json_t *object, const char *key, const char *fallback, const char *file,

@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,26 +17,41 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file_lock.h"
 #include "base/memory.h"
+#include "base/temporaries.h"
 
 struct mox_staging {
     char dir[PATH_MAX];  /* where it shall end up, without trailing slashes */
     char temp[PATH_MAX]; /* where it is */
     char path[PATH_MAX]; /* of mox_staging_path() */
+    mox_directory held;  /* fd -1: not yet */
+    int number;          /* in the list of temporaries */
 };
+
+/* ---- what may be there ------------------------------------------------------------------------------ */
 
 static moxie_status check_target(const char *dir, moxie_error *error)
 {
+    struct stat info;
+    if (lstat(dir, &info) == 0 && S_ISLNK(info.st_mode))
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "the output directory is a symbolic link, which cannot be replaced: name the directory "
+                             "itself");
     DIR *listing = opendir(dir);
     if (!listing && errno == ENOENT)
         return MOXIE_OK;
     if (!listing)
-        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot use this as the output directory: %s",
-                             strerror(errno));
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot use this as the output directory: %m");
     bool empty = true;
+    errno = 0;
     for (const struct dirent *entry; empty && (entry = readdir(listing));)
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    const int why = errno;
     closedir(listing);
+    errno = why;
+    if (empty && why)
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot list the output directory: %m");
     if (!empty)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                              "the output directory is not empty; name a new one or remove its files");
@@ -58,21 +72,85 @@ static moxie_status check_room(const mox_staging *s, uint64_t need_bytes, moxie_
     return MOXIE_OK;
 }
 
+static bool ends_here(const char *rest)
+{
+    return *rest == '\0' || strcmp(rest, MOX_TEMPORARY_SUFFIX) == 0;
+}
+
+/* config.json, model.safetensors.index.json, model.safetensors, model-00001-of-00020.safetensors, and each of them
+ * under way. */
+static bool is_checkpoint_file(const char *name)
+{
+    static const char *const whole[] = { "config.json", "model.safetensors", "model.safetensors.index.json" };
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
+        if (strncmp(name, whole[i], strlen(whole[i])) == 0 && ends_here(name + strlen(whole[i])))
+            return true;
+    static const char digits[] = "0123456789";
+    const char *at = name;
+    for (int part = 0; part < 2; part++) {
+        const char *before = part == 0 ? "model-" : "-of-";
+        if (strncmp(at, before, strlen(before)) != 0)
+            return false;
+        at += strlen(before);
+        const size_t count = strspn(at, digits);
+        if (count < 5)
+            return false;
+        at += count;
+    }
+    return strncmp(at, ".safetensors", 12) == 0 && ends_here(at + 12);
+}
+
+/* ---- the directory ---------------------------------------------------------------------------------- */
+
+/* A name that moxie alone gives; but files that it does not write are somebody's. */
+static moxie_status empty_directory(mox_staging *s, moxie_error *error)
+{
+    char other[256], shown[160];
+    if (mox_directory_find_other(s->held.fd, is_checkpoint_file, other))
+        return mox_fail_file(MOXIE_ERR_IO, error, s->temp, -1,
+                             "this is the working directory of a run that was interrupted, but \"%s\" in it is not "
+                             "moxie's: move that away, or remove the directory",
+                             mox_escape(shown, sizeof shown, other));
+    mox_directory_remove_files(s->held.fd, is_checkpoint_file);
+    sigset_t mask;
+    s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);
+    mox_temporary_made(s->number, true, &mask);
+    return MOXIE_OK;
+}
+
+/* A new directory is in the list of temporaries at once; one that was there, not before it is known to be ours. */
+static moxie_status hold_listed(mox_staging *s, moxie_error *error)
+{
+    sigset_t mask;
+    s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);
+    const moxie_status status = mox_temporaries_ended() ? mox_fail_file(MOXIE_ERR_IO, error, s->dir, -1,
+                                                                        "not written: the process is being ended")
+                                                        : mox_directory_hold(s->temp, true, &s->held, error);
+    const bool made = status == MOXIE_OK && s->held.created;
+    mox_temporary_made(s->number, made, &mask);
+    s->number = made ? s->number : -1;
+    return status;
+}
+
 static moxie_status make_directory(mox_staging *s, moxie_error *error)
 {
-    static _Atomic unsigned serial;
-    for (int attempt = 0; attempt < 100; attempt++) {
-        const unsigned n = atomic_fetch_add(&serial, 1);
-        const int length = snprintf(s->temp, sizeof s->temp, "%s.tmp-%ld-%u", s->dir, (long)getpid(), n);
-        if (length < 0 || (size_t)length >= sizeof s->temp)
-            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, s->dir, -1, "the output directory's name is too long");
-        if (mkdir(s->temp, 0777) == 0)
-            return MOXIE_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    return mox_fail_file(MOXIE_ERR_IO, error, s->temp, -1, "cannot create the temporary directory: %s",
-                         strerror(errno));
+    const int length = snprintf(s->temp, sizeof s->temp, "%s" MOX_TEMPORARY_SUFFIX, s->dir);
+    if (length < 0 || (size_t)length >= sizeof s->temp)
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, s->dir, -1, "the output directory's name is too long");
+    MOX_TRY(check_target(s->dir, error));
+    MOX_TRY(hold_listed(s, error));
+    moxie_status status = s->held.created ? MOXIE_OK : empty_directory(s, error);
+    /* Again, since another run may have ended between the first look and the lock. */
+    if (status == MOXIE_OK)
+        status = check_target(s->dir, error);
+    if (status == MOXIE_OK)
+        return MOXIE_OK;
+    if (s->held.created)
+        rmdir(s->temp);
+    mox_temporary_drop(s->number);
+    close(s->held.fd);
+    s->held.fd = -1;
+    return status;
 }
 
 moxie_status mox_staging_open(const char *dir, uint64_t need_bytes, mox_staging **out, moxie_error *error)
@@ -81,10 +159,11 @@ moxie_status mox_staging_open(const char *dir, uint64_t need_bytes, mox_staging 
     while (length > 1 && dir[length - 1] == '/')
         length--;
     MOX_FAIL_IF(length == 0, MOXIE_ERR_ARGUMENT, error, "the output directory's name is empty");
-    MOX_TRY(check_target(dir, error));
+    MOX_FAIL_IF(length >= PATH_MAX, MOXIE_ERR_ARGUMENT, error, "the output directory's name is too long");
     mox_staging *s = mox_alloc(sizeof *s);
     MOX_FAIL_IF(!s, MOXIE_ERR_MEMORY, error, "no memory for a directory's name");
-    snprintf(s->dir, sizeof s->dir, "%.*s", (int)(length < PATH_MAX ? length : PATH_MAX), dir);
+    s->held.fd = s->number = -1;
+    memcpy(s->dir, dir, length);
     moxie_status status = make_directory(s, error);
     if (status != MOXIE_OK) {
         mox_free(s);
@@ -105,15 +184,25 @@ const char *mox_staging_path(mox_staging *staging, const char *name)
     return length > 0 && (size_t)length < sizeof staging->path ? staging->path : NULL;
 }
 
+/* The lock is let go last: the name is DIR's by then. */
+static void let_go(mox_staging *staging)
+{
+    mox_temporary_drop(staging->number);
+    close(staging->held.fd);
+    mox_free(staging);
+}
+
 moxie_status mox_staging_commit(mox_staging *staging, moxie_error *error)
 {
-    if (rename(staging->temp, staging->dir) != 0) {
-        const moxie_status status = mox_fail_file(MOXIE_ERR_IO, error, staging->dir, -1,
-                                                  "cannot put the finished directory in place: %s", strerror(errno));
+    /* EINVAL: a file system that synchronises no directories. */
+    const bool synced = fsync(staging->held.fd) == 0 || errno == EINVAL;
+    if (!synced || rename(staging->temp, staging->dir) != 0) {
+        const moxie_status status =
+            mox_fail_file(MOXIE_ERR_IO, error, staging->dir, -1, "cannot put the finished directory in place: %m");
         mox_staging_abandon(staging);
         return status;
     }
-    mox_free(staging);
+    let_go(staging);
     return MOXIE_OK;
 }
 
@@ -121,11 +210,7 @@ void mox_staging_abandon(mox_staging *staging)
 {
     if (!staging)
         return;
-    DIR *listing = opendir(staging->temp);
-    for (const struct dirent *entry; listing && (entry = readdir(listing));)
-        unlinkat(dirfd(listing), entry->d_name, 0);
-    if (listing)
-        closedir(listing);
+    mox_directory_remove_files(staging->held.fd, is_checkpoint_file);
     rmdir(staging->temp);
-    mox_free(staging);
+    let_go(staging);
 }

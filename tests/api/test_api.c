@@ -209,6 +209,20 @@ static void lists_end(void **state)
     while (moxie_scheme_constructor_at(constructors) != NULL)
         constructors++;
     assert_int_equal(constructors, 17);
+    /* Every name of a list is one that the functions beside it take. */
+    moxie_error error;
+    moxie_routing routing;
+    int32_t methods = 0, formats = 0;
+    for (; moxie_routing_name_at(methods) != NULL; methods++)
+        assert_ok(moxie_routing_by_name(moxie_routing_name_at(methods), &routing, &error), &error);
+    assert_int_equal(methods, 16);
+    assert_null(moxie_routing_name_at(-1));
+    for (; moxie_checkpoint_format_at(formats) != NULL; formats++) {
+        moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+        assert_ok(moxie_preset_config("gpt-oss-20b", moxie_checkpoint_format_at(formats), &config, &error), &error);
+    }
+    assert_true(formats > 30);
+    assert_null(moxie_checkpoint_format_at(-1));
 }
 
 static void the_machine_is_described(void **state)

@@ -69,6 +69,28 @@ static void an_executor_is_refused_in_words(void **state)
     }
 }
 
+/* The trial finds three threads and one more, and then the pool's own do not start, from the maker's on: no pool, and
+ * nobody waits for it. At last all start. */
+static void a_thread_that_fails_after_the_trial_is_no_hang(void **state)
+{
+    (void)state;
+    moxie_executor *executor = NULL;
+    moxie_error error = { 0 };
+    for (int32_t starts = 0; starts < 4; starts++) {
+        allowed = 4 + starts;
+        assert_int_equal(moxie_executor_create(4, &executor, &error), MOXIE_ERR_MEMORY);
+        assert_int_equal(allowed, 0);
+        allowed = INT32_MAX;
+        assert_null(executor);
+        assert_non_null(strstr(error.text, "an executor of 4 threads"));
+    }
+    allowed = 4 + 4;
+    assert_ok(moxie_executor_create(4, &executor, &error), &error);
+    assert_int_equal(tasks_done(executor), 100);
+    moxie_executor_destroy(executor);
+    allowed = INT32_MAX;
+}
+
 static void one_worker_starts_no_thread(void **state)
 {
     (void)state;
@@ -85,7 +107,7 @@ static void one_worker_starts_no_thread(void **state)
 static void each_allocation_may_fail(void **state)
 {
     (void)state;
-    for (uint64_t n = 1; n <= 2; n++) {
+    for (uint64_t n = 1; n <= 3; n++) {
         moxie_executor *executor = NULL;
         moxie_error error = { 0 };
         mox_alloc_fail_at(n);
@@ -169,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_executor_is_refused_in_words),
+        cmocka_unit_test(a_thread_that_fails_after_the_trial_is_no_hang),
         cmocka_unit_test(one_worker_starts_no_thread),
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(a_child_without_threads_works_alone),

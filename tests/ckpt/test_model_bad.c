@@ -331,7 +331,7 @@ static void bad_directories(void **state)
     moxie_error error = { 0 };
     hand_open(&c);
     assert_int_equal(hand_try(&c, 0, &error), MOXIE_ERR_IO);
-    assert_non_null(strstr(error.file, "config.json"));
+    assert_non_null(strstr(error.text, "config.json is missing"));
     hand_text(&c, "params.json", "{}");
     assert_int_equal(hand_try(&c, 0, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "Mistral"));

@@ -5,16 +5,55 @@
 
 expect 2 "Usage: moxie COMMAND" "$moxie"
 expect 0 "Commands:" "$moxie" --help
+grep -q "Exit codes: 0 fine" "$tmp/out" || fail "no exit codes in moxie --help"
 expect 0 "^moxie [0-9]+\.[0-9]+\.[0-9]+" "$moxie" --version
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
+
+# What was meant by a name that is none.
+meant() { # NAME ARGUMENTS...
+    name=$1
+    shift
+    expect 2 "did you mean $name\?" "$moxie" "$@"
+}
+meant inspect inspct
+meant bench Bench
+meant gpt-oss-20b synth gpt-oss -o "$tmp/none"
+meant gpt-oss-20b run --preset gtp-oss-20b
+meant deepseek-v3 bench --preset deepseek_v3
+meant gpt-oss-20b explain --preset gpt-oss20b
+meant mxfp4-gptoss run --preset gpt-oss-20b --format mxfp4-gpt-oss
+meant fp8-block synth deepseek-v3 --format fp8block -o "$tmp/none"
+meant trtllm-mxint4 prepare "$tmp" --layout mxint4 -o "$tmp/none"
+meant cuda run "$tmp" --backend cud
+meant ref diff "$tmp" --a rfe
+meant avx512 run "$tmp" --isa avx51
+meant throughput run "$tmp" --mode througput
+meant checkpoint run "$tmp" --activations chekpoint
+meant outliers run "$tmp" --states outlier
+meant mxfp4_w4a16 explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme mxfp4_w4a61
+meant deepseek_v3 explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --routing deepseek-v3
+meant swigluoai explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --activation swigluai
+meant bf16 explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --dtype bf61
+meant fp8_w8a8 bench --preset gpt-oss-20b --acts-of fp8_w8a
+meant zipf bench --preset gpt-oss-20b --routing ziff
+meant round-robin prepare "$tmp" --layout trtllm-mxint4 -o "$tmp/none" --ep-map roundrobin
+meant sm_90 explain --preset gpt-oss-20b --device sm90
+expect 2 "MOXIE_MAX_ISA: there is no instruction set \"foo\"" env MOXIE_MAX_ISA=foo "$moxie" info
+case "$(uname -m)" in
+x86_64) expect 2 "neon is an instruction set of 64-bit ARM" "$moxie" run "$tmp" --isa neon ;;
+aarch64) expect 2 "avx2 is an instruction set of x86-64" "$moxie" run "$tmp" --isa avx2 ;;
+esac
 for command in info synth inspect explain run diff bench prepare; do
     expect 0 "Usage: moxie $command" "$moxie" "$command" --help
-    expect 2 "nrecognized option|unrecognized|invalid option" "$moxie" "$command" --no-such-option
+    grep -q "Exit codes: 0 fine; 1 a check failed; 2 wrong" "$tmp/out" || fail "no exit codes in moxie $command --help"
+    expect 2 "there is no option --no-such-option" "$moxie" "$command" --no-such-option
+    expect 2 "there is no option --jsn: did you mean --json" "$moxie" "$command" --jsn
+    expect 0 "Usage: moxie $command" "$moxie" "$command" -h
 done
 expect 2 "preset" "$moxie" synth
 expect 2 "directory" "$moxie" run
 expect 2 "whole number" "$moxie" run somewhere --tokens many
-expect 2 "back end is one of" "$moxie" run somewhere --backend tpu
+expect 2 "no back end \"tpu\".*There are auto, ref, cpu, cuda" "$moxie" run somewhere --backend tpu
 
 expect 0 "expert_gemm" "$moxie" info
 expect 0 '"schema_version": 1' "$moxie" info --json
@@ -47,13 +86,28 @@ expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a ref -
 expect 0 "^outputs of cpu and ref differ by [0-9.e+-]+ .*; 0 of 7 tokens" "$moxie" diff "$tmp/model" --tokens 7
 expect 0 '"difference": [0-9]' "$moxie" diff "$tmp/model" --states outliers --json
 grep -q '"rms_error": [0-9]' "$tmp/out" || fail "no error of a stage in diff --json"
-expect 2 "states is one of normal, outliers" "$moxie" diff "$tmp/model" --states odd
+expect 2 "there are normal, outliers" "$moxie" diff "$tmp/model" --states odd
 
 # A run's output is an input's shape and dtype; equal seeds give equal files, threads do not matter.
 expect 0 "output rms" "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 -o "$tmp/a.safetensors"
 expect 0 '"topk_ids"' "$moxie" run "$tmp/model" --layer 0 --tokens 5 --seed 3 --threads 1 -o "$tmp/b.safetensors" --json
 cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "threads changed the bytes of a run"
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 0
+expect 0 "hidden states, 1 token$" "$moxie" run "$tmp/model" --tokens 1
+expect 0 "1 MoE layer, [0-9]+ tensors, .* in 1 file$" "$moxie" inspect "$tmp/model"
+
+# A layer without a checkpoint: weights from a seed, the same for the same one; the output is a run's input again.
+expect 0 "^preset granite-3.1-1b-a400m, mxfp4-ct: 8 experts" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct \
+    --experts 8 --tokens 3 -o "$tmp/p.safetensors"
+expect 0 '"format": "mxfp4-ct"' "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --tokens 3 \
+    --threads 1 -o "$tmp/q.safetensors" --json
+cmp "$tmp/p.safetensors" "$tmp/q.safetensors" || fail "equal seeds made different runs of a preset"
+expect 0 '"output_not_finite": 0' "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --tokens 3 --seed 1 \
+    -o "$tmp/q.safetensors" --json
+cmp -s "$tmp/p.safetensors" "$tmp/q.safetensors" && fail "another seed changed nothing of a preset's run"
+expect 2 "a directory and --preset exclude each other" "$moxie" run "$tmp/model" --preset gpt-oss-20b
+expect 2 "layer goes with a directory" "$moxie" run --preset gpt-oss-20b --layer 1
+expect 2 "format goes with --preset" "$moxie" run "$tmp/model" --format bf16
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 5 --seed 3 --states outliers -o "$tmp/outliers.safetensors"
 cmp -s "$tmp/a.safetensors" "$tmp/outliers.safetensors" && fail "outliers changed nothing"
 expect 3 "hidden_states" "$moxie" run "$tmp/model" --layer 0 --input "$tmp/a.safetensors"

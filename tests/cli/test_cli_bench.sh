@@ -5,16 +5,20 @@
 . "$(dirname "$0")/cli_lib.sh"
 limits=$tmp/limits.json
 small="--preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8"
-bench() { "$moxie" bench "$@" --limits "$limits" --repeats 2; }
+# Limits are as they were before: runs that beat them change the file.
+bench() {
+    cp "$tmp/kept" "$limits"
+    "$moxie" bench "$@" --limits "$limits" --repeats 2
+}
 
 expect 0 "Usage: moxie bench" "$moxie" bench --help
 expect 2 "one layer is needed" "$moxie" bench
-expect 2 "one layer is needed" "$moxie" bench "$tmp" --preset gpt-oss-20b
-expect 2 "go with --preset" "$moxie" bench "$tmp" --experts 8
+expect 2 "a directory and --preset exclude each other" "$moxie" bench "$tmp" --preset gpt-oss-20b
+expect 2 "experts goes with --preset" "$moxie" bench "$tmp" --experts 8
 expect 2 "goes with a directory" "$moxie" bench --preset gpt-oss-20b --layer 0
 expect 2 "whole number from 1" "$moxie" bench --preset gpt-oss-20b --tokens 1,,8
 expect 2 "FILE.svg or FILE.png" "$moxie" bench --preset gpt-oss-20b --plot x.pdf
-expect 2 "no preset" "$moxie" bench --preset gpt-5
+expect 2 "no preset \"gpt-5\"" "$moxie" bench --preset gpt-5
 expect 2 "top_k is 8" "$moxie" bench --preset granite-3.1-1b-a400m --experts 4
 # shellcheck disable=SC2086 # $small is several words
 {
@@ -43,10 +47,11 @@ expect 3 "no/dir/limits: cannot be written" "$moxie" info --limits "$tmp/no/dir/
 
 # Every key, and rows in the order asked for. 8 experts, all chosen: 2 x 3 x 1024 x 512 x 8 operations a token.
 expect 0 '"command": "bench"' bench $small --tokens 2,1 --json
-cmp "$limits" "$tmp/kept" || fail "bench measured limits that the file had"
+grep -q '"limits_from_file": true' "$tmp/out" || fail "bench measured limits that the file had"
 for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
     flop plan read_gb_s bf16_tflop_s copy_gb_s l2_read_gb_s f32_tflop_s int8_top_s experts_touched gb_s gflop_s \
-    copies rows steps limits schema_version preempted_runs output_rms reuse_bytes; do
+    copies rows steps limits schema_version preempted_runs output_rms reuse_bytes limits_raised warning disturbed \
+    quiet_median_ms; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
 done
 [ "$(grep '"tokens":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"
@@ -59,12 +64,48 @@ awk -F'[:,]' '/"median_ms"/ { m = $2 } /"min_ms"/ { low = $2 } /"max_ms"/ { high
     /"ratio"/ { r = $2; if (low > m || m > high || f <= 0 || r < 0.999 * m / f || r > 1.001 * m / f) bad = 1; n++ }
     END { exit bad || n != 2 }' "$tmp/out" || fail "times, floor and ratio do not fit together: $(cat "$tmp/out")"
 
+# A limit that the runs beat gives way to what they reached, in the figures and in the file; one that they do not, stays.
+with_limits() { # READ BF16
+    sed -e 's/"read_gb_s": [0-9][0-9.]*/"read_gb_s": '"$1"'/' -e 's/"bf16_tflop_s": [0-9][0-9.]*/"bf16_tflop_s": '"$2"'/' "$tmp/kept" >"$limits"
+}
+figure() { # of the file's limits
+    sed -n 's/.*"'"$1"'": *\([0-9.e-]*\),*$/\1/p' "$limits" | head -1
+}
+with_limits 0.001 1000
+expect 0 "T = 2: its runs reached [0-9.]+ GB/s, more than the limit of 0.001: the larger one counts" \
+    "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits"
+grep -q "it is now in .*limits.json" "$tmp/out" || fail "nothing is said about the file"
+awk -v read="$(figure read_gb_s)" 'BEGIN { exit !(read > 0.002) }' || fail "the file kept a limit that was beaten: $(figure read_gb_s)"
+grep -q '"read_gb_s": "a run of moxie bench"' "$limits" || fail "the file does not say where the limit comes from"
+with_limits 1000000 0.0000001
+expect 0 '"limit": "bf16_tflop_s"' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
+awk -v flop="$(figure bf16_tflop_s)" 'BEGIN { exit !(flop > 0.000001) }' || fail "the file kept a limit that was beaten: $(figure bf16_tflop_s)"
+awk -F'[:,]' '/"ratio"/ { exit !($2 > 0.99 && $2 < 1.01) }' "$tmp/out" || fail "the line was not compared with the larger limit"
+# Throughput mode may multiply narrower numbers: that says nothing about bf16.
+with_limits 1000000 0.0000001
+cp "$limits" "$tmp/other"
+expect 0 "faster than the floor, which counts operations on narrower" "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --mode throughput
+cmp "$limits" "$tmp/other" || fail "a run in throughput mode raised a bf16 limit"
+with_limits 1000000 1000000
+cp "$limits" "$tmp/other"
+expect 0 '"limits_raised": ..,' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
+cmp "$limits" "$tmp/other" || fail "limits that no run beat were written again"
+
+# More threads than processors measure no more than the machine has, and are worth a warning.
+if ! [ -e "$1/emulated" ]; then
+    expect 0 read_gb_s "$moxie" info --measure --json
+    cp "$tmp/out" "$tmp/usual.json"
+    expect 0 "warning: 64 threads were asked for" "$moxie" info --measure --threads 64 --json
+    awk -F'[:,]' '/"(read_gb_s|l2_read_gb_s|f32_tflop_s)": [0-9]/ { if (FNR == NR) usual[$1] = $2; else if ($2 > 5 * usual[$1]) bad = 1 }
+        END { exit bad }' "$tmp/usual.json" "$tmp/out" || fail "64 threads found more than there is: $(cat "$tmp/usual.json" "$tmp/out" | grep '_s": [0-9]')"
+fi
+
 # A token's ten experts of 2 x 3 x 2048 x 512 operations, with and without one that all tokens have.
 shared="--preset qwen3-next-80b --format bf16 --experts 10 --tokens 1 --json"
 expect 0 '"flop": 69206016' bench $shared
 expect 0 '"flop": 62914560' bench $shared --no-shared
 expect 2 "no shared expert" bench $small --no-shared
-expect 2 "go with --preset" "$moxie" bench "$tmp" --no-shared
+expect 2 "no-shared goes with --preset" "$moxie" bench "$tmp" --no-shared
 
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
@@ -122,6 +163,33 @@ expect 4 "gnuplot failed .exit code 1" env PATH="$tmp/bin:$PATH" "$moxie" bench 
     --limits "$limits" --plot "$tmp/plot.svg"
 # shellcheck disable=SC2012
 [ "$(ls "$tmp" | grep -c plot)" = 0 ] || fail "without gnuplot something was written"
+# Nothing is measured before gnuplot is found, not even limits.
+rm "$tmp/bin/gnuplot"
+# shellcheck disable=SC2086
+expect 4 "gnuplot, which was not found.*apt-get install gnuplot-nox" env PATH="$tmp/bin" "$moxie" bench $small --tokens 1 \
+    --limits "$tmp/unmeasured" --plot "$tmp/plot.svg"
+[ ! -e "$tmp/unmeasured" ] || fail "limits were measured before gnuplot was found to be missing"
+# What gnuplot is told. Two threads that share a processor with a busy one are disturbed in runs of this length.
+printf '#!/bin/sh\n[ "$1" = --version ] || { cat >"$PLOT_SCRIPT"; echo picture; }\n' >"$tmp/bin/gnuplot"
+chmod +x "$tmp/bin/gnuplot"
+PLOT_SCRIPT=$tmp/script
+export PLOT_SCRIPT
+if command -v taskset >/dev/null; then
+    cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
+    taskset -c "$cpu" sh -c 'while :; do :; done' &
+    busy=$!
+    # shellcheck disable=SC2086
+    expect 0 "other work took a processor away in [1-9] of 3 runs" taskset -c "$cpu" env PATH="$tmp/bin:$PATH" "$moxie" bench $small \
+        --tokens 128 --isa scalar --threads 1 --repeats 3 --limits "$limits" --plot "$tmp/busy.svg"
+    kill "$busy"
+    grep -q "hollow: other work took" "$PLOT_SCRIPT" || fail "the picture hides that runs were disturbed: $(cat "$PLOT_SCRIPT")"
+    grep -qE '"[1-3] of 3 runs disturbed"' "$PLOT_SCRIPT" || fail "the picture does not say how many runs were disturbed"
+    median=$(awk '$1 == 128 { print $2 }' "$tmp/out")
+    grep -q "\"$median ms, " "$PLOT_SCRIPT" || fail "the picture's median is not $median ms: $(grep ' ms' "$PLOT_SCRIPT")"
+    grep -qE "^ +128 +[0-9.]+ +[0-9.]+ +[0-9.]+ +3 +[1-3] " "$tmp/out" || fail "no count of disturbed runs in the table: $(cat "$tmp/out")"
+fi
+unset PLOT_SCRIPT
+rm "$tmp/bin/gnuplot"
 if ! command -v gnuplot >/dev/null; then
     [ "$failures" = 0 ] || finish
     echo "skipped: gnuplot is not installed, so no picture was drawn"

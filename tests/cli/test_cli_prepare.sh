@@ -42,9 +42,9 @@ prepare() {
     [ ! -e "$tmp/made.partial" ] || fail "$text: OUT.partial stays"
 }
 
-prepare 2 "no layout \"trtllm-mxint5\"; there are: .*trtllm-mxint4" --layout trtllm-mxint5
-prepare 2 "no layout \"marlin\"; there are: .*, marlin-nvfp4-f16 \(" --layout marlin
-prepare 2 "no layout \"vllm\"; there are: trtllm-\.\.\., .*, moe-\.\.\. \(" --layout vllm
+prepare 2 "no layout \"trtllm-mxint5\": did you mean trtllm-mxint4\? Or trtllm-mxfp4, " --layout trtllm-mxint5
+prepare 2 "no layout \"marlin\": did you mean marlin-ct\? .*, marlin-nvfp4-f16\?" --layout marlin
+prepare 2 "no layout \"vllm\"; .moxie prepare --list. lists them" --layout vllm
 prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 2-9
 prepare 2 "layers are 1 to 2" --layout trtllm-mxint4 --layers 0
 prepare 4 "elements must be" --layout trtllm-mxfp4
@@ -148,15 +148,18 @@ same_as_back() {
     for layer in "$tmp"/back/layer-*; do
         cmp "$layer" "$tmp/going/$(basename "$layer")" || fail "$1: going on made other bytes"
     done
-    [ ! -e "$tmp/going/layer-00007.safetensors" ] || fail "another run's layer stays"
     [ ! -e "$tmp/going.partial" ] || fail "undo leaves its working directory"
 }
 interrupted_undo
 same_as_back "2 of them before"
 interrupted_undo
 rm "$tmp/going.partial/layer-00002.safetensors"
-cp "$tmp/back/layer-00001.safetensors" "$tmp/going.partial/layer-00007.safetensors"
 same_as_back "1 of them before"
+# A file that this run does not write is somebody's: it is named, and nothing is touched.
+interrupted_undo
+cp "$tmp/back/layer-00001.safetensors" "$tmp/going.partial/layer-00007.safetensors"
+expect 3 '"layer-00007.safetensors" is not what this run writes' "$moxie" prepare --undo "$tmp/made" -o "$tmp/going"
+cmp "$tmp/back/layer-00001.safetensors" "$tmp/going.partial/layer-00007.safetensors" || fail "a foreign layer was touched"
 interrupted_undo
 printf '\125\252' | dd of="$tmp/going.partial/layer-00001.safetensors" bs=1 seek=90000 conv=notrunc 2>/dev/null
 same_as_back "1 of them before"

@@ -4,6 +4,11 @@
 # none into a file, a pipe or beside JSON.
 . "$(dirname "$0")/cli_lib.sh"
 command -v script >/dev/null || { echo "skipped: no script(1), which lends a terminal"; exit 77; }
+# Where there is no pseudo-terminal (no /dev/ptmx, no devpts), script(1) has none to lend.
+if ! script -qec "test -t 2" /dev/null </dev/null >"$tmp/out" 2>&1; then
+    echo "skipped: no pseudo-terminal here: $(head -1 "$tmp/out" | tr -d '\r')"
+    exit 77
+fi
 
 # on_terminal COMMAND: its stderr, as a terminal got it, one line for each time the cursor went back.
 on_terminal() {

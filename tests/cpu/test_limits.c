@@ -167,6 +167,29 @@ static void test_serial_host_executor(void **state)
         assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
 }
 
+static void in_turns(void *self, int64_t tasks, moxie_task_fn fn, void *context)
+{
+    (void)self;
+    for (int64_t task = 0; task < tasks; task++)
+        fn(context, task, (int32_t)task);
+}
+
+/* Workers that run one after the other, each under a name of its own, do what one does: all their work took all their
+ * time, although each was short. */
+static void test_workers_that_take_turns(void **state)
+{
+    const moxie_executor turns = { .workers = 8, .run = in_turns };
+    (void)state;
+    const moxie_limits one = measure(NULL, "scalar"), eight = measure(&turns, "scalar");
+    check_plausible(&eight);
+    assert_int_equal(eight.disturbed, 5); /* all that scalar code has */
+    if (test_emulated())
+        return;
+    assert_true(eight.f32_tflop_s < 3 * one.f32_tflop_s);
+    assert_true(eight.read_gb_s < 3 * one.read_gb_s);
+    assert_true(eight.l2_read_gb_s < 3 * one.l2_read_gb_s);
+}
+
 static void test_refusals(void **state)
 {
     moxie_error error = { 0 };
@@ -215,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_tiles_are_released),
 #endif
         cmocka_unit_test(test_serial_host_executor),
+        cmocka_unit_test(test_workers_that_take_turns),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };

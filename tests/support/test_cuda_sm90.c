@@ -78,7 +78,7 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
         if (tokens == 0)
             continue;
         const int32_t tiles = (tokens + a->most - 1) / a->most;
-        entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row, tiles, { 0, 0 } };
+        entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row, tiles, 0, 0 };
         first += tiles;
         row += (tokens + 7) / 8 * 8;
     }

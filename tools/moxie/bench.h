@@ -2,7 +2,6 @@
  *
  * bench.h - the parts of `moxie bench`:
  *
- *     bench_weights.c    one layer's weights made up in memory         -> views
  *     bench_model.c      copies of the layer, prepared, with plans     -> model
  *     bench_routing.c    who goes where, drawn anew for every run      -> ids, weights
  *     bench_routing_file.c   or read from a file
@@ -10,6 +9,7 @@
  *     bench_on_cpu.c     the back ends: what a run's time is, what     -> seconds
  *     bench_on_cuda.c    the machine holds and can do
  *     bench_plot.c       the lines under the machine's roof            -> picture
+ *     bench_limits.c     the machine's limits around each line
  *     bench_report.c     table or JSON
  *     cmd_bench.c        options, order of events
  *
@@ -22,25 +22,8 @@
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
 
-#include "cli.h"
-
-/* ---- made-up weights (bench_weights.c) ----------------------------------------------------------- */
-
-typedef struct bench_weights {
-    moxie_weights views;
-    moxie_expert shared, *experts;
-    void *blocks[24];
-    int n_blocks;
-} bench_weights;
-
-/* Random codes of the configuration's formats, no NaN among them, under scales that keep activations in range. All
- * experts look into the same few blocks, each from a place of its own: memory is that of one expert. `config` may have
- * no router. bench_weights_free() in any case. */
-moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed, bench_weights *out,
-                                moxie_error *error);
-void bench_weights_free(bench_weights *weights);
-/* Bytes of all that an expert's matrices hold, as in a checkpoint: codes, scales, zero points, globals, biases. */
-uint64_t bench_expert_bytes(const moxie_expert *expert);
+#include "made_weights.h"
+#include "preset_layer.h"
 
 /* ---- routing (bench_routing.c) ------------------------------------------------------------------- */
 
@@ -70,6 +53,7 @@ typedef struct bench_routing {
     int32_t *label;         /* scratch, [experts] */
 } bench_routing;
 
+extern const cli_names bench_routing_names;
 /* `name`: uniform, zipf, one-hot, skewed, or a file of ids (safetensors by its ending, else text). bench_routing_free()
  * in any case. */
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
@@ -147,16 +131,21 @@ extern const bench_backend bench_on_cpu, bench_on_cuda;
 
 /* ---- one line (bench_line.c) --------------------------------------------------------------------- */
 
+typedef enum bench_by { BENCH_BY_MEMORY, BENCH_BY_BF16, BENCH_BY_FP8 } bench_by;
+/* "memory", "bf16", "fp8". */
+extern const char *const bench_by_names[];
+
 typedef struct bench_line {
     int64_t tokens;
     int32_t repeats, preempted;     /* preempted: of the repeats, in which other work took a processor away */
     int32_t at_once;                /* runs of a repeat */
-    double median, least, most;     /* seconds */
+    double median, least, most;     /* seconds, of all runs */
+    double quiet_median;            /* of those that were not preempted; 0: there are none */
     double touched;                 /* routed experts a run reads, mean */
     double fullest;                 /* tokens of the expert that has most, mean */
     double bytes, flop;             /* of weights and operations a run, mean */
     double floor, ratio;            /* seconds; median / floor, 0 without a floor */
-    const char *by;                 /* what makes the floor: "memory", "bf16" or "fp8" */
+    bench_by by;                    /* what makes the floor */
     double read_gb_s, bf16_tflop_s; /* limits that made it */
     double fp8_tflop_s;             /* 0 where operations count as bf16 ones */
     uint64_t reuse;                 /* least bytes of other weights read between two reads of one expert */
@@ -164,6 +153,10 @@ typedef struct bench_line {
     double output_rms;              /* of the last run: not finite when an output was not */
     double cached;                  /* largest share of the weights that may have come from the caches */
 } bench_line;
+
+/* Other work is worth a word from a tenth of the runs on; weights from the caches from this share on. */
+bool bench_line_is_disturbed(const bench_line *line);
+#define BENCH_FEW_CACHED 0.02
 
 /* Times runs of so many tokens: `repeats` times, 0: at least 5 and as long as the back end says. */
 moxie_status bench_line_time(const bench_backend *backend, bench_model *model, bench_routing *routing, int64_t tokens,
@@ -176,29 +169,41 @@ typedef struct bench_roof {
     const char *name; /* of the operations: "bf16" or "fp8" */
     double read_gb_s, tflop_s;
 } bench_roof;
+/* What is drawn. */
+typedef struct bench_picture {
+    const char *title, *subtitle, *warning; /* warning: "", or what makes the figures rough */
+    const bench_line *lines;
+    int n_lines;
+    bench_roof roof;
+} bench_picture;
 /* .svg or .png by its ending. */
 bool bench_plot_is_name(const char *path);
 /* MOXIE_ERR_UNSUPPORTED when there is no gnuplot; so it is known before minutes are spent. */
 moxie_status bench_plot_find(moxie_error *error);
-moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
-                              int n_lines, const bench_roof *roof, moxie_error *error);
+moxie_status bench_plot_write(const char *path, const bench_picture *picture, moxie_error *error);
 
 /* ---- a benchmark (cmd_bench.c, bench_report.c) --------------------------------------------------- */
 
 typedef struct bench_arguments {
     cli_layer_options layer;
-    const char *preset, *format, *acts_of, *routing, *limits_file, *plot;
-    int64_t experts;
+    preset_choice preset; /* without a name: a directory's layer */
+    const char *routing, *limits_file, *plot;
     cli_sizes tokens; /* none: the usual ones */
     int32_t repeats;
-    bool no_shared;
     uint64_t seed;
 } bench_arguments;
 
+/* A limit that a line beat. */
+typedef struct bench_raised {
+    bench_by by;
+    int64_t tokens; /* of the line */
+    double before, now;
+} bench_raised;
+
 typedef struct bench {
     const bench_arguments *args;
-    cli_layer source;      /* of a directory */
-    bench_weights made_up; /* of a preset */
+    cli_layer source;     /* of a directory */
+    made_weights made_up; /* of a preset */
     const moxie_weights *weights;
     char format[64];
     moxie_machine machine;
@@ -212,12 +217,22 @@ typedef struct bench {
     int64_t tokens[CLI_MOST_SIZES];
     int n_lines;
     double noise; /* largest relative change of the read limit over one line */
+    bench_raised raised[CLI_MOST_SIZES];
+    int n_raised;
     char plan[256];
 } bench;
 
+/* Times line i and measures the limits again, or takes the file's; *before are those measured last (bench_limits.c). */
+moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error *error);
+/* A file whose limits were beaten gets the better ones. */
+moxie_status bench_keep_limits(bench *b, moxie_error *error);
 void bench_print_text(const bench *b);
 void bench_print_json(const bench *b);
 /* What was timed, and where; each buffer of `size` bytes. */
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size);
+/* What makes all figures rough, or "". Returns `buffer`. */
+const char *bench_warning(const bench *b, char *buffer, size_t size);
+/* Milliseconds with three digits that count, at least: "12.345", "0.0123". Returns `buffer`, of 32 bytes. */
+const char *bench_ms(double seconds, char *buffer);
 
 #endif

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const bench_by_names[] = { "memory", "bf16", "fp8" };
+
 enum { LEAST_REPEATS = 5, MOST_REPEATS = 5000, USUAL_RUNS = 8 };
 #define BATCH_BYTES 4e9 /* of weights, about: no batch of many runs reads much more */
 
@@ -29,7 +31,8 @@ typedef struct runs {
     int32_t *used;  /* [runs, E] experts read, `touched` of them */
     int64_t touched[BENCH_MOST_RUNS];
     double *seconds; /* [capacity] of one run, a repeat each */
-    int32_t count, capacity;
+    double *quiet;   /* [capacity] those of them that other work did not disturb */
+    int32_t count, quiet_count, capacity;
     double total, draws, all_touched, all_pairs, all_fullest;
     uint64_t reuse;
     bool reused;
@@ -90,8 +93,8 @@ static moxie_status open_batch(runs *r, const bench_model *model, const moxie_ru
     r->weights = malloc(at_once * choices * sizeof *r->weights);
     r->used = malloc(at_once * (size_t)model->config.experts * sizeof *r->used);
     if (!r->ids || !r->weights || !r->used)
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld tokens %d times",
-                         (long long)args->tokens, r->batch.runs);
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld %s %d %s",
+                         CLI_COUNT(args->tokens, "token"), r->batch.runs, r->batch.runs == 1 ? "time" : "times");
     for (int32_t i = 0; i < r->batch.runs; i++) {
         r->batch.args[i] = *args;
         r->batch.args[i].ids = r->ids + (size_t)i * choices;
@@ -130,16 +133,18 @@ static moxie_status time_batch(runs *r, bench_model *model, bench_routing *routi
 {
     if (r->count + launches > r->capacity) {
         r->capacity = 2 * (r->count + launches);
-        double *grown = realloc(r->seconds, (size_t)r->capacity * sizeof *grown);
-        if (!grown)
-            return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %d times", r->capacity);
-        r->seconds = grown;
+        r->seconds = cli_realloc(r->seconds, (size_t)r->capacity * sizeof *r->seconds);
+        r->quiet = cli_realloc(r->quiet, (size_t)r->capacity * sizeof *r->quiet);
     }
     draw_batch(r, model, routing, tokens);
+    const int32_t preempted = r->batch.preempted;
     const moxie_status status = r->backend->time(&r->batch, launches, r->seconds + r->count, error);
     for (int32_t i = 0; i < launches && status == MOXIE_OK; i++) {
         r->total += r->seconds[r->count];
-        r->seconds[r->count++] /= r->batch.runs;
+        r->seconds[r->count] /= r->batch.runs;
+        if (r->batch.preempted == preempted)
+            r->quiet[r->quiet_count++] = r->seconds[r->count];
+        r->count++;
     }
     return status;
 }
@@ -158,7 +163,7 @@ static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_
     moxie_status status = MOXIE_OK;
     if (r->backend->on_host) {
         status = time_batch(r, model, routing, tokens, 1, error);
-        r->count = r->batch.preempted = 0;
+        r->count = r->quiet_count = r->batch.preempted = 0;
         r->total = r->draws = r->all_touched = r->all_pairs = r->all_fullest = 0;
         r->reuse = 0;
         r->reused = false;
@@ -186,18 +191,30 @@ static double cached_share(const bench_model *model, const runs *r, uint64_t cac
     return line->bytes > cached ? cached / line->bytes : cached > 0;
 }
 
+static double median_of(double *values, int32_t count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    if (count == 0)
+        return 0;
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+bool bench_line_is_disturbed(const bench_line *line)
+{
+    return 10 * line->preempted > line->repeats;
+}
+
 static void summarize(const bench_model *model, const runs *r, uint64_t cache_bytes, bench_line *line)
 {
     const moxie_layer_config *c = &model->config;
     const double n = r->draws, matrices = moxie_act_is_gated(c->activation.kind) ? 3 : 2;
-    qsort(r->seconds, (size_t)r->count, sizeof *r->seconds, by_value);
+    line->median = median_of(r->seconds, r->count);
+    line->quiet_median = median_of(r->quiet, r->quiet_count);
     line->repeats = r->count;
     line->preempted = r->batch.preempted;
     line->at_once = r->batch.runs;
     line->least = r->seconds[0];
     line->most = r->seconds[r->count - 1];
-    line->median =
-        r->count % 2 ? r->seconds[r->count / 2] : (r->seconds[r->count / 2 - 1] + r->seconds[r->count / 2]) / 2;
     line->touched = r->all_touched / n;
     line->fullest = r->all_fullest / n;
     line->bytes = line->touched * (double)model->expert_bytes + (double)model->shared_bytes;
@@ -239,7 +256,8 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
     args.workspace = model->workspace;
     args.workspace_bytes = model->workspace_bytes;
     if (status == MOXIE_OK && !args.output)
-        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the output of %lld tokens", (long long)tokens);
+        status =
+            cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the output of %lld %s", CLI_COUNT(tokens, "token"));
     r.batch.runs = runs_at_once(&r, model, routing, tokens, cache_bytes);
     if (status == MOXIE_OK)
         status = open_batch(&r, model, &args, error);
@@ -253,6 +271,7 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
     free(r.weights);
     free(r.used);
     free(r.seconds);
+    free(r.quiet);
     free(args.output);
     cli_input_free(&input);
     return status;
@@ -268,7 +287,7 @@ void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, co
     const bool fp8 = limits->fp8_tflop_s > 0 && is_fp8(&config->a13) && is_fp8(&config->a2);
     const double rate = fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s;
     const double memory = line->bytes / (limits->read_gb_s * 1e9), compute = line->flop / (rate * 1e12);
-    line->by = memory >= compute ? "memory" : fp8 ? "fp8" : "bf16";
+    line->by = memory >= compute ? BENCH_BY_MEMORY : fp8 ? BENCH_BY_FP8 : BENCH_BY_BF16;
     line->floor = fmax(memory, compute);
     line->ratio = line->floor > 0 ? line->median / line->floor : 0;
     line->read_gb_s = limits->read_gb_s;

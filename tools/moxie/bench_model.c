@@ -65,8 +65,8 @@ static moxie_status prepare_copy(bench_model *model, bench_copy *copy, const mox
         return status;
     copy->last_read = calloc((size_t)model->config.experts, sizeof *copy->last_read);
     if (!copy->last_read)
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to note the reads of %lld experts",
-                         (long long)model->config.experts);
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to note the reads of %lld %s",
+                         CLI_COUNT(model->config.experts, "expert"));
     return MOXIE_OK;
 }
 

@@ -12,19 +12,10 @@ static moxie_status limits_of(const cli_layer_options *options, const moxie_exec
     return cli_limits_of_cpu(executor, options->isa, out, error);
 }
 
-/* What the system can give, as it says, but for a fifth. */
 static uint64_t available(const cli_layer_options *options, uint64_t workspace_bytes)
 {
-    unsigned long long kilobytes = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
     (void)options, (void)workspace_bytes;
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
-            break;
-    if (file)
-        fclose(file);
-    return ((uint64_t)kilobytes << 10) / 10 * 8;
+    return cli_available_memory();
 }
 
 /* How often so far the system took a processor from a thread that was using it. */

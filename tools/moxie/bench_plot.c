@@ -3,14 +3,18 @@
  * bench_plot.c - the lines of a benchmark under the machine's roof, drawn by gnuplot:
  *
  *     FLOP/s (log)        ______________  bf16 limit
- *        |               /   |
- *        |   read limit /    o T=512      the gap from a point up to the roof is what is lost
- *        |         |   /
- *        |         o  /
- *        |___T=8_____/______________  FLOP per byte of weights (log)
+ *        |               / -
+ *        |   read limit /  | T=512        the gap from a point up to its own floor's mark is what is lost
+ *        |         -   /   o
+ *        |         |  /
+ *        |___T=8___o_/______________  FLOP per byte of weights (log)
+ *
+ * A point is the median of all runs; a bar beside it goes from the slowest to the fastest. It is hollow where other
+ * work disturbed so many runs that the median says more about that. In the best case a floor's mark lies on the roof:
+ * the roof is the best of all measurements, a floor what was measured around its line.
  *
  * gnuplot runs as a child, without a shell. The script with the data in it comes through a pipe, the picture goes to
- * its standard output, which is the file beside the one asked for: so no name needs quoting and nothing is left behind.
+ * its standard output, which is a file in memory: so no name needs quoting and nothing is left behind.
  */
 #include "bench.h"
 
@@ -21,6 +25,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,11 +33,17 @@ extern char **environ;
 
 /* ---- the child ---------------------------------------------------------------------------------------- */
 
-static moxie_status no_gnuplot(moxie_error *error)
+/* `reason`: of posix_spawnp(), 0 when it ran and would not tell its version. */
+static moxie_status no_gnuplot(int reason, moxie_error *error)
 {
-    return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
-                     "--plot needs gnuplot, which was not found on the path: install it (Debian: apt-get install "
-                     "gnuplot-nox), or leave --plot out and draw the rows of --json");
+    if (reason == ENOMEM || reason == EAGAIN)
+        return cli_error(MOXIE_ERR_MEMORY, error, "",
+                         "gnuplot could not be started: %s; free memory, or leave --plot out", strerror(reason));
+    return cli_error(
+        MOXIE_ERR_UNSUPPORTED, error, "",
+        "--plot needs gnuplot, which was not found on the path: install it (Debian, Ubuntu: apt-get install "
+        "gnuplot-nox; Fedora: dnf install gnuplot), or leave --plot out and draw the rows of --json. "
+        "Nothing was measured");
 }
 
 /* Starts gnuplot with `in` and `out` as its standard input and output (in -1: none). */
@@ -79,7 +90,7 @@ moxie_status bench_plot_find(moxie_error *error)
     const int code = failed ? -1 : wait_for(child);
     close(quiet[0]);
     close(quiet[1]);
-    return code == 0 ? MOXIE_OK : no_gnuplot(error);
+    return code == 0 ? MOXIE_OK : no_gnuplot(failed, error);
 }
 
 static bool write_all(int fd, const char *text, size_t length)
@@ -109,7 +120,7 @@ static moxie_status run_gnuplot(const char *script, size_t length, int out, moxi
     close(ends[0]);
     if (failed) {
         close(ends[1]);
-        return no_gnuplot(error);
+        return no_gnuplot(failed, error);
     }
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a child that died is an error here, not our end */
     const bool written = write_all(ends[1], script, length);
@@ -154,6 +165,11 @@ static double speed(const bench_line *line)
     return line->median > 0 ? line->flop / line->median : 0;
 }
 
+static double at_floor(const bench_line *line)
+{
+    return line->floor > 0 ? line->flop / line->floor : speed(line);
+}
+
 static double roof_at(double x, const bench_roof *roof)
 {
     return fmin(x * roof->read_gb_s * 1e9, roof->tflop_s * 1e12);
@@ -169,12 +185,13 @@ static frame make_frame(const bench_line *lines, int n, const bench_roof *roof, 
             continue;
         f.x0 = fmin(f.x0, intensity(&lines[i]));
         f.x1 = fmax(f.x1, intensity(&lines[i]));
-        f.y0 = fmin(f.y0, speed(&lines[i]));
+        f.y0 = fmin(f.y0, lines[i].flop / lines[i].most);
+        f.y1 = fmax(f.y1, lines[i].flop / lines[i].least);
     }
     f.x0 /= 2.5;
     f.x1 *= 4;
     f.y0 = fmin(f.y0, roof_at(f.x0, roof)) / 1.8;
-    f.y1 = 2.2 * peak;
+    f.y1 *= 2.2;
     if (!svg) {
         f.width *= 1.5;
         f.height *= 1.5;
@@ -227,31 +244,76 @@ static void put_roof(FILE *out, const frame *f, const bench_roof *roof)
             ridge, ridge, f->y0);
 }
 
-/* So that three digits are seen, or all before the point. */
-static int decimals(double value)
+/* "7 of 9 runs disturbed"; "" when none was. */
+static const char *disturbance(const bench_line *line, char *buffer, size_t size)
 {
-    return value < 10 ? 2 : value < 100 ? 1 : 0;
+    buffer[0] = '\0';
+    if (line->preempted > 0)
+        snprintf(buffer, size, "%d of %d runs disturbed", line->preempted, line->repeats);
+    return buffer;
 }
 
-static void put_points(FILE *out, const bench_line *lines, int n, const bench_roof *roof)
+/* Intensity, speed, floor, slowest, fastest, labels; of lines that are disturbed, or of the others. */
+static int put_block(FILE *out, const char *name, const bench_picture *p, bool disturbed)
 {
-    fprintf(out, "$points << END\n");
-    for (int i = 0; i < n; i++) {
-        const double x = intensity(&lines[i]), y = speed(&lines[i]);
-        const double ms = lines[i].median * 1e3;
-        if (x > 0 && y > 0)
-            fprintf(out, "%g %g %g \"T = %lld\" \"%.*f ms, %.*fx floor\"\n", x, y, roof_at(x, roof),
-                    (long long)lines[i].tokens, decimals(ms), ms, decimals(lines[i].ratio), lines[i].ratio);
+    char ms[32], text[64];
+    int count = 0;
+    fprintf(out, "$%s << END\n", name);
+    for (int i = 0; i < p->n_lines; i++) {
+        const bench_line *l = &p->lines[i];
+        if (bench_line_is_disturbed(l) != disturbed || intensity(l) <= 0 || speed(l) <= 0)
+            continue;
+        count++;
+        fprintf(out, "%g %g %g %g %g \"T = %lld\" \"%s ms, %.2fx floor\" \"%s\"\n", intensity(l), speed(l), at_floor(l),
+                l->flop / l->most, l->flop / l->least, (long long)l->tokens, bench_ms(l->median, ms), l->ratio,
+                disturbance(l, text, sizeof text));
     }
+    fprintf(out, "END\n");
+    return count;
+}
+
+/* `full`: points are filled. */
+static void plot_block(FILE *out, const char *name, bool full)
+{
     fprintf(out,
-            "END\nset samples 400\nplot roof(x) with filledcurves x1 fs transparent solid 0.5 fc rgb '#e3ecf5', \\\n"
-            "  roof(x) / 2 with lines lc rgb '#b8c6d4' lw 1 dt 2, \\\n"
-            "  roof(x) with lines lc rgb '#24415f' lw 3, \\\n"
-            "  $points using 1:2:(0):($3 - $2) with vectors nohead lc rgb '#e0a080' lw 1.5 dt 3, \\\n"
+            ", \\\n  $%s using 1:2:(0):($3 - $2) with vectors nohead lc rgb '#e0a080' lw 1.5 dt 3, \\\n"
+            "  '' using 1:3 with points pt 2 ps 0.7 lc rgb '#e0a080', \\\n"
+            "  '' using 1:2:4:5 with yerrorbars pt 0 lc rgb '#d1495b' lw 1, \\\n"
             "  '' using 1:2 with points pt 7 ps 2.2 lc rgb '#ffffff', \\\n"
-            "  '' using 1:2 with points pt 7 ps 1.8 lc rgb '#d1495b', \\\n"
-            "  '' using 1:2:4 with labels left offset 1.3,0.35 textcolor rgb '#1c2733', \\\n"
-            "  '' using 1:2:5 with labels left offset 1.5,-0.6 font ',11' textcolor rgb '#6a7681'\n");
+            "  '' using 1:2 with points pt %d ps 1.8 lw 2 lc rgb '#d1495b', \\\n"
+            "  '' using 1:2:6 with labels left offset 1.3,0.35 textcolor rgb '#1c2733', \\\n"
+            "  '' using 1:2:7 with labels left offset 1.5,-0.6 font ',11' textcolor rgb '#6a7681', \\\n"
+            "  '' using 1:2:8 with labels left offset 1.5,-1.5 font ',11' textcolor rgb '#b3541e'",
+            name, full ? 7 : 6);
+}
+
+/* What marks mean, where there is something to say; and what makes all of it rough. */
+static void put_legend(FILE *out, const frame *f, int disturbed, const char *warning)
+{
+    if (disturbed > 0)
+        fprintf(out,
+                "set label 7 'hollow: other work took a processor away in more than a tenth of the runs; bars go from "
+                "the slowest run to the fastest' at screen %g,0.865 left font ',11' textcolor rgb '#b3541e'\n",
+                f->left);
+    if (!*warning)
+        return;
+    fprintf(out, "set label 8 ");
+    put_quoted(out, warning);
+    fprintf(out, " at screen %g,0.015 left noenhanced font ',11' textcolor rgb '#b3541e'\n", f->left);
+}
+
+static void put_points(FILE *out, const frame *f, const bench_picture *p)
+{
+    const int quiet = put_block(out, "quiet", p, false), disturbed = put_block(out, "disturbed", p, true);
+    put_legend(out, f, disturbed, p->warning);
+    fprintf(out, "set samples 400\nplot roof(x) with filledcurves x1 fs transparent solid 0.5 fc rgb '#e3ecf5', \\\n"
+                 "  roof(x) / 2 with lines lc rgb '#b8c6d4' lw 1 dt 2, \\\n"
+                 "  roof(x) with lines lc rgb '#24415f' lw 3");
+    if (quiet > 0)
+        plot_block(out, "quiet", true);
+    if (disturbed > 0)
+        plot_block(out, "disturbed", false);
+    putc('\n', out);
 }
 
 static bool has_ending(const char *path, const char *ending)
@@ -265,39 +327,49 @@ bool bench_plot_is_name(const char *path)
     return has_ending(path, ".svg") || has_ending(path, ".png");
 }
 
-static char *make_script(bool svg, const char *title, const char *subtitle, const bench_line *lines, int n,
-                         const bench_roof *roof, size_t *length)
+static char *make_script(bool svg, const bench_picture *p, size_t *length)
 {
     char *script = NULL;
     FILE *out = open_memstream(&script, length);
     if (!out)
         return NULL;
-    const frame f = make_frame(lines, n, roof, svg);
-    put_setup(out, &f, svg, title, subtitle);
-    put_roof(out, &f, roof);
-    put_points(out, lines, n, roof);
-    if (fclose(out) == 0)
+    const frame f = make_frame(p->lines, p->n_lines, &p->roof, svg);
+    put_setup(out, &f, svg, p->title, p->subtitle);
+    put_roof(out, &f, &p->roof);
+    put_points(out, &f, p);
+    const bool whole = !ferror(out);
+    if (fclose(out) == 0 && whole)
         return script;
     free(script);
     return NULL;
 }
 
-moxie_status bench_plot_write(const char *path, const char *title, const char *subtitle, const bench_line *lines,
-                              int n_lines, const bench_roof *roof, moxie_error *error)
+/* What gnuplot drew, to its place. */
+static moxie_status keep_picture(const char *path, int drawn, moxie_error *error)
+{
+    const off_t bytes = lseek(drawn, 0, SEEK_END);
+    if (bytes <= 0)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "gnuplot drew nothing");
+    void *picture = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, drawn, 0);
+    if (picture == MAP_FAILED)
+        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture: %s", strerror(errno));
+    const moxie_status status = moxie_file_write(path, picture, (uint64_t)bytes, error);
+    munmap(picture, (size_t)bytes);
+    return status;
+}
+
+moxie_status bench_plot_write(const char *path, const bench_picture *p, moxie_error *error)
 {
     size_t length = 0;
-    cli_beside picture;
-    moxie_status status = cli_beside_open(path, &picture, error);
-    if (status != MOXIE_OK)
-        return status;
-    char *script = make_script(has_ending(path, ".svg"), title, subtitle, lines, n_lines, roof, &length);
-    status = script ? run_gnuplot(script, length, picture.fd, error)
-                    : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture's script");
-    free(script);
-    if (status == MOXIE_OK && lseek(picture.fd, 0, SEEK_END) <= 0)
-        status = cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "gnuplot drew nothing: is the disk full?");
+    const int drawn = memfd_create("picture", MFD_CLOEXEC);
+    char *script = make_script(has_ending(path, ".svg"), p, &length);
+    moxie_status status = script && drawn >= 0
+                              ? run_gnuplot(script, length, drawn, error)
+                              : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for the picture and its script");
     if (status == MOXIE_OK)
-        return cli_beside_commit(&picture, error);
-    cli_beside_discard(&picture);
+        status = keep_picture(path, drawn, error);
+    free(script);
+    if (drawn >= 0)
+        close(drawn);
     return status;
 }

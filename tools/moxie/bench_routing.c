@@ -213,22 +213,24 @@ static moxie_status allocate(bench_routing *g, moxie_error *error)
     g->used = calloc((size_t)g->experts, sizeof *g->used);
     g->cumulative = calloc((size_t)g->experts, sizeof *g->cumulative);
     if (!g->label || !g->used || !g->cumulative)
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route to %lld experts", (long long)g->experts);
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route to %lld %s", CLI_COUNT(g->experts, "expert"));
     for (int64_t e = 0; e < g->experts; e++)
         g->cumulative[e] = (e > 0 ? g->cumulative[e - 1] : 0) + 1 / (double)(e + 1);
     return MOXIE_OK;
 }
 
+static const char *const names[] = { "uniform", "zipf", "one-hot", "skewed", NULL };
+const cli_names bench_routing_names = { .kind = "routing", .fixed = names };
+
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
                                 moxie_error *error)
 {
-    static const char *const names[] = { "uniform", "zipf", "one-hot", "skewed" };
     *out = (bench_routing) {
         .kind = BENCH_FILE, .name = name, .experts = config->experts, .top_k = config->top_k, .seed = seed
     };
-    for (int i = 0; i < BENCH_FILE; i++)
-        if (!strcmp(name, names[i]))
-            out->kind = (bench_routing_kind)i;
+    const int32_t named = cli_find_name(&bench_routing_names, name);
+    if (named >= 0)
+        out->kind = (bench_routing_kind)named;
     const moxie_status status = allocate(out, error);
     if (status != MOXIE_OK || out->kind != BENCH_FILE)
         return status;
@@ -239,13 +241,13 @@ moxie_status bench_routing_reserve(bench_routing *g, int64_t tokens, moxie_error
 {
     if (g->kind == BENCH_FILE && tokens > g->file_tokens)
         return cli_error(MOXIE_ERR_MISMATCH, error, g->name,
-                         "%lld tokens were asked for, but it routes %lld: give --tokens up to that, or a longer file",
-                         (long long)tokens, (long long)g->file_tokens);
+                         "%lld %s asked for, but it routes %lld: give --tokens up to that, or a longer file",
+                         CLI_COUNT_OF(tokens, "token was", "tokens were"), (long long)g->file_tokens);
     g->ids = malloc((size_t)(tokens * g->top_k) * sizeof *g->ids);
     g->weights = malloc((size_t)(tokens * g->top_k) * sizeof *g->weights);
     if (g->ids && g->weights)
         return MOXIE_OK;
-    return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld tokens", (long long)tokens);
+    return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to route %lld %s", CLI_COUNT(tokens, "token"));
 }
 
 void bench_routing_free(bench_routing *g)

@@ -17,9 +17,9 @@
 static moxie_status bad_id(const bench_routing *g, int64_t i, long long id, int64_t offset, moxie_error *error)
 {
     cli_error(MOXIE_ERR_FORMAT, error, g->name,
-              "token %lld, choice %lld is expert %lld, but the layer has %lld experts: give ids from 0 to %lld, or a "
+              "token %lld, choice %lld is expert %lld, but the layer has %lld %s: give ids from 0 to %lld, or a "
               "negative one for none",
-              (long long)(i / g->top_k), (long long)(i % g->top_k), id, (long long)g->experts,
+              (long long)(i / g->top_k), (long long)(i % g->top_k), id, CLI_COUNT(g->experts, "expert"),
               (long long)g->experts - 1);
     error->offset = offset;
     return MOXIE_ERR_FORMAT;
@@ -29,8 +29,9 @@ static moxie_status take_ids(bench_routing *g, int64_t tokens, moxie_error *erro
 {
     g->file_tokens = tokens;
     g->file_ids = malloc((size_t)(tokens * g->top_k) * sizeof *g->file_ids + 1);
-    return g->file_ids ? MOXIE_OK
-                       : cli_error(MOXIE_ERR_MEMORY, error, g->name, "no memory for %lld tokens", (long long)tokens);
+    return g->file_ids
+               ? MOXIE_OK
+               : cli_error(MOXIE_ERR_MEMORY, error, g->name, "no memory for %lld %s", CLI_COUNT(tokens, "token"));
 }
 
 static moxie_status check_tensor(const bench_routing *g, const moxie_tensor *t, const char *name, bool fits,
@@ -94,33 +95,24 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 
-/* All of a file, ended by a zero byte. */
-static char *read_text(const char *path)
+enum { MOST_BYTES = 1 << 28 };
+
+/* All of a file, ended by a zero byte, the only one; moxie_file_free() it. */
+static moxie_status read_text(const char *path, char **text, moxie_error *error)
 {
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t used = 0, capacity = 0, got = 1;
-    while (file && got > 0) {
-        if (capacity - used < 4096) {
-            capacity = 2 * capacity + 8192;
-            char *grown = realloc(text, capacity);
-            if (!grown)
-                break;
-            text = grown;
-        }
-        got = fread(text + used, 1, capacity - used - 1, file);
-        used += got;
-        text[used] = '\0';
+    uint64_t bytes = 0;
+    moxie_status status = moxie_file_read(path, MOST_BYTES, text, &bytes, error);
+    if (status == MOXIE_OK && strlen(*text) != bytes)
+        status = cli_error(MOXIE_ERR_FORMAT, error, path, "it is no text");
+    if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY) {
+        const moxie_error why = *error;
+        cli_error(
+            status, error, path,
+            "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers: as text, or topk_ids of "
+            "a *.safetensors",
+            why.text);
     }
-    const bool fine = file && got == 0 && !ferror(file) && strlen(text) == used;
-    const int why = errno;
-    if (file)
-        fclose(file);
-    if (fine)
-        return text;
-    free(text);
-    errno = why;
-    return NULL;
+    return status;
 }
 
 static moxie_status bad_text(const bench_routing *g, const char *text, const char *at, moxie_error *error)
@@ -165,24 +157,21 @@ static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count
 
 static moxie_status read_numbers(bench_routing *g, moxie_error *error)
 {
-    errno = 0;
-    char *text = read_text(g->name);
-    if (!text)
-        return cli_error(MOXIE_ERR_IO, error, g->name,
-                         "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers",
-                         errno ? strerror(errno) : "it is no text");
-    int64_t count;
-    moxie_status status = scan_text(g, text, &count, error);
+    char *text = NULL;
+    int64_t count = 0;
+    moxie_status status = read_text(g->name, &text, error);
+    if (status == MOXIE_OK)
+        status = scan_text(g, text, &count, error);
     if (status == MOXIE_OK && (count == 0 || count % g->top_k))
-        status = cli_error(MOXIE_ERR_FORMAT, error, g->name,
-                           "it holds %lld numbers; a layer that chooses %lld experts needs a multiple of %lld, and at "
-                           "least one token",
-                           (long long)count, (long long)g->top_k, (long long)g->top_k);
+        status =
+            cli_error(MOXIE_ERR_FORMAT, error, g->name,
+                      "it holds %lld %s; a layer that chooses %lld %s needs a multiple of %lld, and at least one token",
+                      CLI_COUNT(count, "number"), CLI_COUNT(g->top_k, "expert"), (long long)g->top_k);
     if (status == MOXIE_OK)
         status = take_ids(g, count / g->top_k, error);
     if (status == MOXIE_OK)
         status = scan_text(g, text, &count, error);
-    free(text);
+    moxie_file_free(text);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #define MOXIE_CLI_H
 
 #include <argp.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -40,11 +41,48 @@ int cmd_diff(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_prepare(int argc, char **argv);
 
-/* ---- errors and JSON (cli_output.c) ------------------------------------------------------------- */
+/* ---- beginning, end, memory (cli_exit.c) --------------------------------------------------------- */
+
+/* First of all in main(): from then on the program's end checks that standard output was written. */
+void cli_begin(void);
+/* Notes the exit code that a command chose, and returns it. */
+int cli_end(int code);
+/* Message, exit code 5. `bytes` 0: unknown. */
+void cli_out_of_memory(size_t bytes) __attribute__((noreturn));
+/* These end the program instead of returning NULL: for what is small. free() the result. */
+void *cli_alloc(size_t bytes);
+void *cli_realloc(void *block, size_t bytes);
+char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *cli_vformat(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+
+/* ---- text (cli_text.c) --------------------------------------------------------------------------- */
+
+/* `text` with control characters and bytes that are no UTF-8 as \xNN: for whatever comes from arguments, files and
+ * devices and goes to a terminal. Lives until the program ends. */
+const char *cli_shown(const char *text);
+/* `text` with bytes that are no UTF-8 as \xNN, for JSON. NULL stays NULL. Lives until the program ends. */
+const char *cli_utf8(const char *text);
+/* Two arguments for "%lld %s": 1, "token"; 2, "tokens". */
+#define CLI_COUNT(count, one)             (long long)(count), ((count) == 1 ? (one) : one "s")
+#define CLI_COUNT_OF(count, one, several) (long long)(count), ((count) == 1 ? (one) : (several))
+
+/* ---- errors (cli_output.c) ----------------------------------------------------------------------- */
 
 int cli_exit_code(moxie_status status);
 /* Prints the error to stderr, and with `json` as an object to stdout. Returns the exit code. */
 int cli_fail(const char *command, bool json, moxie_status status, const moxie_error *error);
+
+/* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
+
+/* From main(); and whether an allocation for JSON has failed since. */
+void cli_json_watch_memory(void);
+bool cli_json_memory_failed(void);
+/* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
+json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
+json_t *cli_json_string(const char *text); /* any bytes */
+void cli_json_set(json_t *object, const char *key, json_t *value);
+void cli_json_append(json_t *array, json_t *value);
+void cli_json_merge(json_t *object, json_t *more);
 /* An object that begins with schema_version and command. */
 json_t *cli_json_begin(const char *command);
 /* Prints and frees it. */
@@ -70,6 +108,8 @@ void cli_table_free(cli_table *table);
 const char *cli_bytes(char *buffer, uint64_t bytes);
 /* Peak resident memory of this process in bytes. */
 uint64_t cli_peak_memory(void);
+/* Memory that the system says it can give, but for a fifth; 0: it does not say. */
+uint64_t cli_available_memory(void);
 /* Seconds on a clock that only moves forward. */
 double cli_seconds(void);
 
@@ -85,7 +125,37 @@ void cli_progress_end(cli_progress *progress);
 /* moxie_progress_fn with a cli_progress as its user. */
 int cli_progress_experts(void *user, int64_t done, int64_t total);
 
-/* ---- arguments (cli_args.c) --------------------------------------------------------------------- */
+/* ---- names (cli_names.c) ------------------------------------------------------------------------- */
+
+/* All names of one kind. */
+typedef struct cli_names {
+    const char *kind;             /* "preset" */
+    const char *const *fixed;     /* ended by NULL, or: */
+    const char *(*at)(int32_t i); /* NULL past the last */
+    const char *shown_by;         /* a command that lists them, or NULL */
+} cli_names;
+extern const cli_names cli_presets, cli_formats, cli_layouts, cli_schemes, cli_routings;
+/* Places are values of moxie_backend, moxie_mode, moxie_activations_choice; instruction sets come from the least on. */
+extern const cli_names cli_backends, cli_modes, cli_activations, cli_isas;
+
+/* Its place, or -1. */
+int32_t cli_find_name(const cli_names *names, const char *given);
+/* The name that was meant, or NULL when none is near. */
+const char *cli_nearest(const cli_names *names, const char *given);
+/* "there is no preset "gpt-oss": did you mean gpt-oss-20b? ...". Returns `text`. */
+const char *cli_no_such_name(const cli_names *names, const char *given, char *text, size_t size);
+/* Its place, or argp_error. */
+int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const char *given);
+
+/* ---- a command's arguments (cli_parse.c) --------------------------------------------------------- */
+
+/* A sentence for every help text. */
+extern const char cli_exit_codes[];
+/* argp_parse() that ends the program with exit code 2, and what was meant, for an option that is none, an empty value,
+ * or a MOXIE_MAX_ISA that is no instruction set. */
+void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
+
+/* ---- option values (cli_args.c) ------------------------------------------------------------------ */
 
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
@@ -105,21 +175,26 @@ extern const struct argp cli_layer_argp;
 /* Another for --tokens T, with the same input. */
 extern const struct argp cli_tokens_argp;
 
-/* Place of a class among scalar, neon, avx2, avx512, amx; -1 for any other name. */
-int cli_isa_rank(const char *isa);
-/* The class that a cap (NULL: none) leaves of what the machine allows. Names that are none are left to the library. */
+/* Whether `isa` is an instruction set of this kind of processor; if not, fills `reason`. */
+bool cli_isa_fits(const char *isa, char *reason, size_t size);
+/* The class that a cap (NULL: none) leaves of what the machine allows. */
 const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 /* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */
 
+enum { CLI_BACKEND_NOT_GIVEN = -1 };
+
 typedef struct cli_layer_options {
-    const char *dir; /* NULL: not given */
-    int64_t layer;   /* -1: the first MoE layer */
-    int32_t backend, mode, activations, threads;
+    const char *command; /* "run": for messages */
+    const char *dir;     /* NULL: not given */
+    int64_t layer;       /* -1: the first MoE layer */
+    int32_t backend;     /* or CLI_BACKEND_NOT_GIVEN, where the command has a default of its own */
+    int32_t mode, activations, threads;
     const char *isa, *device;
     int64_t tokens;
     moxie_dtype dtype; /* of the hidden states; NONE: the checkpoint's */
     bool json;         /* print one JSON object, no progress bar */
+    bool plans_only;   /* nothing runs: a device may be an architecture */
 } cli_layer_options;
 
 typedef struct cli_layer {
@@ -174,18 +249,29 @@ void cli_input_free(cli_input *input);
 /* Points run arguments at the input. */
 void cli_input_args(const cli_input *input, moxie_run_args *args);
 
-/* ---- whole files or none (cli_file.c) ----------------------------------------------------------- */
+/* ---- JSON files (cli_file.c) -------------------------------------------------------------------- */
 
-/* A file that is written beside `path` and renamed when it is whole. */
-typedef struct cli_beside {
-    const char *path;
-    char *temporary;
-    int fd;
-} cli_beside;
-moxie_status cli_beside_open(const char *path, cli_beside *out, moxie_error *error);
-/* Closes and renames, or on failure removes. */
-moxie_status cli_beside_commit(cli_beside *file, moxie_error *error);
-void cli_beside_discard(cli_beside *file);
+/* A JSON text; `path` is for messages. MOXIE_ERR_FORMAT says where it is none. json_decref(*out). */
+moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error);
+/* That of a regular file of at most `limit` bytes. */
+moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error);
+/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory, or when `value` is. free()
+ * it.
+ */
+char *cli_json_text(json_t *value, size_t flags);
+/* Writes `value` as a whole file, with Jansson's flags; takes the reference. NULL, what a failed call of Jansson's
+ * gives, is MOXIE_ERR_MEMORY. */
+moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error);
+
+/* ---- the end before the end (cli_end.c) --------------------------------------------------------- */
+
+/* From now on signals that end the program remove what is unfinished first; and Jansson's functions do not come back
+ * when they have no memory. */
+void cli_end_install(void);
+/* What both call besides; async-signal-safe. NULL: nothing. */
+void cli_on_end(void (*clean)(void));
+/* Says so, removes what is unfinished, and ends the program with CLI_RESOURCES. */
+void cli_no_memory(void) __attribute__((noreturn));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 
@@ -199,16 +285,20 @@ typedef struct cli_limits {
 typedef struct cli_limits_of {
     const char *kind; /* "cpu" or "gpu" */
     char name[128], isa[64];
-    int32_t workers; /* threads or multiprocessors */
+    int32_t workers; /* threads, no more than processors; or multiprocessors */
     const moxie_executor *executor;
     const char *cap, *device; /* as in moxie_options */
 } cli_limits_of;
+/* An executor of so many threads, 0: one per processor. More than processors is worth a warning on stderr. */
+moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error);
 moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxie_error *error);
 /* The limits that the file `path` holds for just these; or else they are measured, and written there. `path` NULL:
  * measured. A file that holds something else is an error. */
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error);
+/* Writes limits to the file. */
+moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error);
 json_t *cli_limits_json(const moxie_limits *limits);
 void cli_limits_print(const moxie_limits *limits);
 

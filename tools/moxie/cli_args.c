@@ -11,11 +11,12 @@
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
 {
     char *end;
+    const bool hexadecimal = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
     errno = 0;
-    const long long value = strtoll(text, &end, 0);
+    const long long value = strtoll(text, &end, hexadecimal ? 16 : 10);
     if (errno || end == text || *end || value < low || value > high)
-        argp_error(state, "%s takes a whole number from %lld to %lld, not \"%s\"", option, (long long)low,
-                   (long long)high, text);
+        argp_error(state, "%s takes a whole number from %lld to %lld, not \"%.80s\"", option, (long long)low,
+                   (long long)high, cli_shown(text));
     return value;
 }
 
@@ -42,41 +43,44 @@ int64_t cli_largest_size(const cli_sizes *sizes)
     return most;
 }
 
-/* The index of `text` among `names` (ended by NULL), or argp_error. */
-static int parse_name(struct argp_state *state, const char *option, const char *text, const char *const *names)
-{
-    for (int i = 0; names[i]; i++)
-        if (!strcmp(text, names[i]))
-            return i;
-    char known[256] = "";
-    for (int i = 0; names[i]; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names[i]);
-    argp_error(state, "%s is one of %s, not \"%s\"", option, known, text);
-    return 0;
-}
-
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
 {
-    static const char *const names[] = { "auto", "ref", "cpu", "cuda", NULL };
-    return (moxie_backend)parse_name(state, "a back end", text, names);
+    return (moxie_backend)cli_parse_name(state, &cli_backends, text);
 }
 
 cli_states cli_parse_states(struct argp_state *state, const char *text)
 {
-    static const char *const names[] = { "normal", "outliers", NULL };
-    return (cli_states)parse_name(state, "--states", text, names);
+    static const char *const fixed[] = { "normal", "outliers", NULL };
+    static const cli_names names = { .kind = "kind of --states", .fixed = fixed };
+    return (cli_states)cli_parse_name(state, &names, text);
 }
 
-static moxie_mode parse_mode(struct argp_state *state, const char *text)
+static const char *parse_isa(struct argp_state *state, const char *text)
 {
-    static const char *const names[] = { "invariant", "throughput", NULL };
-    return (moxie_mode)parse_name(state, "--mode", text, names);
+    char reason[300];
+    if (!cli_isa_fits(text, reason, sizeof reason))
+        argp_error(state, "--isa: %s", reason);
+    return text;
 }
 
-static moxie_activations_choice parse_activations(struct argp_state *state, const char *text)
+/* A number; where nothing runs, the name of an architecture will do. */
+static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
 {
-    static const char *const names[] = { "checkpoint", "16bit", NULL };
-    return (moxie_activations_choice)parse_name(state, "--activations", text, names);
+    static const char *const fixed[] = { "sm_80", "sm_90", "sm_100", NULL };
+    static const cli_names names = { .kind = "GPU architecture", .fixed = fixed };
+    if (strspn(text, "0123456789") == strlen(text))
+        cli_parse_int(state, "--device", text, 0, 1023);
+    else if (options->plans_only)
+        cli_parse_name(state, &names, text);
+    else if (cli_find_name(&names, text) >= 0)
+        argp_error(state,
+                   "--device %s is an architecture, and a GPU that is here is needed: give its number, from 0 on; "
+                   "`moxie explain --device %s` shows the plan without one",
+                   text, text);
+    else
+        argp_error(state, "--device takes the number of a GPU, from 0 on, not \"%s\"; `moxie info` lists them",
+                   cli_shown(text));
+    return text;
 }
 
 enum { OPT_LAYER = 1024, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS, OPT_DEVICE };
@@ -92,24 +96,31 @@ static const struct argp_option layer_options[] = {
     { 0 },
 };
 
+static void choose_backend(struct argp_state *state, cli_layer_options *options)
+{
+    if (!options->device)
+        return;
+    if (options->backend == MOXIE_BACKEND_REF || options->backend == MOXIE_BACKEND_CPU)
+        argp_error(state, "--device chooses a GPU, and --backend %s has none: leave one of the two out",
+                   options->backend == MOXIE_BACKEND_REF ? "ref" : "cpu");
+    options->backend = MOXIE_BACKEND_CUDA;
+}
+
 static error_t parse_layer(int key, char *arg, struct argp_state *state)
 {
     cli_layer_options *options = state->input;
     switch (key) {
     case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
-    case OPT_ISA: options->isa = arg; return 0;
+    case OPT_ISA: options->isa = parse_isa(state, arg); return 0;
     case OPT_THREADS: options->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
-    case OPT_MODE: options->mode = parse_mode(state, arg); return 0;
-    case OPT_ACTIVATIONS: options->activations = parse_activations(state, arg); return 0;
-    case OPT_DEVICE: options->device = arg; return 0;
-    case ARGP_KEY_END:
-        if (options->device && options->backend == MOXIE_BACKEND_AUTO)
-            options->backend = MOXIE_BACKEND_CUDA;
-        return 0;
+    case OPT_MODE: options->mode = cli_parse_name(state, &cli_modes, arg); return 0;
+    case OPT_ACTIVATIONS: options->activations = cli_parse_name(state, &cli_activations, arg); return 0;
+    case OPT_DEVICE: options->device = parse_device(state, options, arg); return 0;
+    case ARGP_KEY_END: choose_backend(state, options); return 0;
     case 'j': options->json = true; return 0;
     case ARGP_KEY_ARG:
         if (options->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+            argp_error(state, "one directory at a time; \"%s\" is a second one", cli_shown(arg));
         options->dir = arg;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -138,19 +149,27 @@ const struct argp cli_tokens_argp = { tokens_options, parse_tokens, NULL, NULL, 
 
 /* ---- instruction set classes --------------------------------------------------------------------- */
 
-int cli_isa_rank(const char *isa)
+#if defined(__aarch64__)
+static const char here[] = "64-bit ARM", elsewhere[] = "x86-64";
+static const char *const usable[] = { "scalar", "neon", NULL };
+#else
+static const char here[] = "x86-64", elsewhere[] = "64-bit ARM";
+static const char *const usable[] = { "scalar", "avx2", "avx512", "amx", NULL };
+#endif
+
+bool cli_isa_fits(const char *isa, char *reason, size_t size)
 {
-    static const char *const names[] = { "scalar", "neon", "avx2", "avx512", "amx" };
-    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
-        if (!strcmp(isa, names[i]))
-            return i;
-    return -1;
+    static const cli_names names = { .kind = "instruction set", .fixed = usable };
+    if (cli_find_name(&names, isa) >= 0)
+        return true;
+    cli_no_such_name(&names, isa, reason, size);
+    if (cli_find_name(&cli_isas, isa) >= 0)
+        snprintf(reason, size, "%s is an instruction set of %s, and this processor is of %s", isa, elsewhere, here);
+    return false;
 }
 
 const char *cli_isa_under(const moxie_machine *machine, const char *cap)
 {
-    if (!cap || cli_isa_rank(cap) < 0 || cli_isa_rank(cap) >= cli_isa_rank(machine->isa_allowed))
-        return machine->isa_allowed;
-    /* "neon" is below avx2 in the order, but no class of an x86 processor. */
-    return !strcmp(cap, "neon") ? "scalar" : cap;
+    const bool lower = cap && cli_find_name(&cli_isas, cap) < cli_find_name(&cli_isas, machine->isa_allowed);
+    return lower ? cap : machine->isa_allowed;
 }

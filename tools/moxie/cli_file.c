@@ -1,61 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_file.c - files that are there whole or not at all: written beside their name, then renamed.
+ * cli_file.c - JSON files: read from regular files of a limited size, written whole or not at all.
+ *
+ *     path -> moxie_file_read -> Jansson          Jansson -> all of the text in memory -> moxie_file_write -> path
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-static moxie_status io_error(const char *path, const char *what, moxie_error *error)
+moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error)
 {
-    return cli_error(MOXIE_ERR_IO, error, path, "%s: %s; name a file in a directory that can be written", what,
-                     strerror(errno));
-}
-
-moxie_status cli_beside_open(const char *path, cli_beside *out, moxie_error *error)
-{
-    *out = (cli_beside) { .path = path, .fd = -1 };
-    if (asprintf(&out->temporary, "%s.XXXXXX", path) < 0) {
-        out->temporary = NULL;
-        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its name");
-    }
-    out->fd = mkstemp(out->temporary);
-    if (out->fd >= 0)
+    json_error_t where;
+    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    if (*out)
         return MOXIE_OK;
-    const moxie_status status = io_error(path, "cannot be written", error);
-    free(out->temporary);
-    out->temporary = NULL;
+    if (json_error_code(&where) == json_error_out_of_memory)
+        return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory to parse its %zu bytes", size);
+    /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
+    char *quote = strstr(where.text, " near ");
+    if (quote)
+        *quote = '\0';
+    cli_error(MOXIE_ERR_FORMAT, error, path, "line %d, column %d: %s", where.line, where.column, where.text);
+    error->offset = where.position;
+    return MOXIE_ERR_FORMAT;
+}
+
+moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error)
+{
+    char *text = NULL;
+    uint64_t size = 0;
+    moxie_status status = moxie_file_read(path, limit, &text, &size, error);
+    if (status == MOXIE_OK)
+        status = cli_json_parse(text, (size_t)size, path, out, error);
+    moxie_file_free(text);
     return status;
 }
 
-moxie_status cli_beside_commit(cli_beside *file, moxie_error *error)
+char *cli_json_text(json_t *value, size_t flags)
 {
-    /* mkstemp() makes the file private; it gets what any new file has. */
-    const mode_t mask = umask(0);
-    umask(mask);
-    moxie_status status = MOXIE_OK;
-    const bool moded = fchmod(file->fd, 0666 & ~mask) == 0;
-    const bool closed = close(file->fd) == 0;
-    file->fd = -1;
-    if (!moded || !closed || rename(file->temporary, file->path) != 0)
-        status = io_error(file->path, "cannot be written", error);
-    if (status != MOXIE_OK)
-        unlink(file->temporary);
-    free(file->temporary);
-    file->temporary = NULL;
-    return status;
+    /* Jansson (2.14) does not see that a key could not be written: json_dumps() without memory, json_dumpf() without
+     * room on the disk lose it. Into a buffer that is large enough everything can be written. 0 is a failure. */
+    const size_t size = value ? json_dumpb(value, NULL, 0, flags) : 0;
+    char *text = size > 0 ? calloc(size + 1, 1) : NULL;
+    const bool fine = text && json_dumpb(value, text, size, flags) == size;
+    json_decref(value);
+    if (fine)
+        return text;
+    free(text);
+    return NULL;
 }
 
-void cli_beside_discard(cli_beside *file)
+moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error)
 {
-    if (file->fd >= 0)
-        close(file->fd);
-    if (file->temporary)
-        unlink(file->temporary);
-    free(file->temporary);
-    *file = (cli_beside) { .fd = -1 };
+    char *text = cli_json_text(value, flags);
+    const moxie_status status = text ? moxie_file_write(path, text, strlen(text), error)
+                                     : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its text");
+    free(text);
+    return status;
 }

@@ -78,7 +78,7 @@ static moxie_status random_token_ids(const moxie_layer_config *config, uint64_t 
         return MOXIE_OK;
     out->token_ids = calloc((size_t)out->tokens + 1, sizeof *out->token_ids);
     if (!out->token_ids)
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld token ids", (long long)out->tokens);
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld %s", CLI_COUNT(out->tokens, "token id"));
     for (int64_t t = 0; t < out->tokens; t++)
         out->token_ids[t] = (int32_t)(mix(seed + 77 + (uint64_t)t) % (uint64_t)config->routing.table_rows);
     return MOXIE_OK;
@@ -94,8 +94,8 @@ moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, 
     if (needs_own_router_input(config))
         out->router_hidden = random_matrix(config->dtype, tokens, config->router_width, seed, 2, states);
     if (!out->hidden || (needs_own_router_input(config) && !out->router_hidden))
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the hidden states of %lld tokens",
-                         (long long)tokens);
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the hidden states of %lld %s",
+                         CLI_COUNT(tokens, "token"));
     return random_token_ids(config, seed, out, error);
 }
 

@@ -12,9 +12,10 @@ static moxie_status first_layer(const moxie_model *model, const char *dir, int64
     moxie_model_info info;
     moxie_model_get_info(model, &info);
     if (info.n_layers == 0)
-        return cli_error(MOXIE_ERR_FORMAT, error, dir,
-                         "no mixture-of-experts layer was found among %lld tensors of a %s model",
-                         (long long)info.n_tensors, info.model_type);
+        return cli_error(
+            MOXIE_ERR_FORMAT, error, dir,
+            "no mixture-of-experts layer was found among %lld %s of a %s model: `moxie inspect` shows what is there",
+            CLI_COUNT(info.n_tensors, "tensor"), cli_shown(info.model_type));
     moxie_model_layer_info first;
     const moxie_status status = moxie_model_describe_layer(model, 0, &first, error);
     if (status == MOXIE_OK)
@@ -44,12 +45,27 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
     return MOXIE_OK;
 }
 
+moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    static int warned; /* once is enough for two runs */
+    moxie_machine machine = MOXIE_MACHINE_INIT;
+    moxie_status status = moxie_machine_info(&machine, error);
+    if (status == MOXIE_OK)
+        status = moxie_executor_create(threads, out, error);
+    if (status == MOXIE_OK && threads > machine.processors && !warned++)
+        fprintf(stderr,
+                "moxie %s: warning: %d threads were asked for, and this process may use %d %s: threads that take turns "
+                "are slower than fewer ones\n",
+                command, threads, machine.processors, machine.processors == 1 ? "processor" : "processors");
+    return status;
+}
+
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error)
 {
     cli_progress progress;
     cli_progress_begin(&progress, "prepare");
     progress.terminal = progress.terminal && !options->json;
-    moxie_status status = moxie_executor_create(options->threads, &layer->executor, error);
+    moxie_status status = cli_executor_create(options->command, options->threads, &layer->executor, error);
     if (status != MOXIE_OK)
         return status;
     moxie_options plan_options = MOXIE_OPTIONS_INIT;
@@ -78,9 +94,9 @@ json_t *cli_steps_json(const moxie_plan *plan)
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
         if (step->chosen)
-            json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "family", step->family, "role",
-                                                   step->role, "kernel", step->kernel, "isa", step->isa, "layout",
-                                                   step->layout, "class", step->exactness));
+            cli_json_append(steps, cli_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "family", step->family, "role",
+                                            step->role, "kernel", step->kernel, "isa", step->isa, "layout",
+                                            step->layout, "class", step->exactness));
     }
     return steps;
 }

@@ -14,7 +14,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* One row per figure; files, JSON and tables are made from it. */
 static const struct figure {
@@ -51,15 +50,15 @@ json_t *cli_limits_json(const moxie_limits *limits)
 {
     json_t *object = json_object(), *how = json_object();
     for (int i = 0; i < N_FIGURES; i++) {
-        json_object_set_new(object, figures[i].key, json_real(value_of(limits, i)));
-        json_object_set_new(how, figures[i].key, json_string(how_of(limits, i)));
+        cli_json_set(object, figures[i].key, json_real(value_of(limits, i)));
+        cli_json_set(how, figures[i].key, cli_json_string(how_of(limits, i)));
     }
-    json_object_set_new(object, "l2_bytes", json_integer((json_int_t)limits->l2_bytes));
-    json_object_set_new(object, "cache_bytes", json_integer((json_int_t)limits->cache_bytes));
-    json_object_set_new(object, "disturbed", json_integer(limits->disturbed));
-    json_object_set_new(object, "threads", json_integer(limits->workers));
-    json_object_set_new(object, "isa", json_string(limits->isa));
-    json_object_set_new(object, "how", how);
+    cli_json_set(object, "l2_bytes", json_integer((json_int_t)limits->l2_bytes));
+    cli_json_set(object, "cache_bytes", json_integer((json_int_t)limits->cache_bytes));
+    cli_json_set(object, "disturbed", json_integer(limits->disturbed));
+    cli_json_set(object, "threads", json_integer(limits->workers));
+    cli_json_set(object, "isa", cli_json_string(limits->isa));
+    cli_json_set(object, "how", how);
     return object;
 }
 
@@ -79,10 +78,13 @@ void cli_limits_print(const moxie_limits *limits)
     cli_table_print(&table);
     cli_table_free(&table);
     if (limits->disturbed > 0)
-        printf("%d of these are rough: other work never left the processors alone\n", limits->disturbed);
+        printf("%d of these %s rough: other work never left the processors alone\n", limits->disturbed,
+               limits->disturbed == 1 ? "is" : "are");
 }
 
 /* ---- the file -------------------------------------------------------------------------------------- */
+
+enum { MOST_BYTES = 1 << 20 };
 
 static moxie_status not_limits(const char *path, const char *found, moxie_error *error)
 {
@@ -122,20 +124,22 @@ static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
 static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
                               moxie_error *error)
 {
-    json_error_t where;
-    json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-    if (!file) {
-        const moxie_status status = not_limits(path, where.text, error);
-        error->offset = where.position;
-        return status;
+    json_t *file = NULL;
+    const moxie_status read = cli_json_read(path, MOST_BYTES, &file, error);
+    if (read == MOXIE_ERR_FORMAT) {
+        const moxie_error why = *error;
+        not_limits(path, why.text, error);
+        error->offset = why.offset;
     }
+    if (read != MOXIE_OK)
+        return read;
+    moxie_status status = MOXIE_OK;
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
     const char *name = !strcmp(of->kind, "gpu") ? gpu : cpu;
     const char *class = json_string_value(json_object_get(file, "isa"));
     const json_t *version = json_object_get(file, "schema_version");
-    moxie_status status = MOXIE_OK;
     *fits = false;
     if (!kind || strcmp(kind, "moxie limits") || !(cpu || gpu) || !class) {
         status = not_limits(path, "it is JSON, but holds no limits", error);
@@ -149,22 +153,12 @@ static moxie_status read_file(const char *path, const cli_limits_of *of, cli_lim
     return status;
 }
 
-static moxie_status write_file(const char *path, const cli_limits_of *of, const moxie_limits *limits,
-                               moxie_error *error)
+moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error)
 {
-    cli_beside beside;
-    moxie_status status = cli_beside_open(path, &beside, error);
-    if (status != MOXIE_OK)
-        return status;
     json_t *file =
-        json_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
-                  of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
-    const bool written = file && json_dumpfd(file, beside.fd, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
-    json_decref(file);
-    if (written)
-        return cli_beside_commit(&beside, error);
-    cli_beside_discard(&beside);
-    return cli_error(MOXIE_ERR_IO, error, path, "the limits could not be written: is the disk full?");
+        cli_pack("{s:i, s:s, s:s, s:i, s:s, s:o}", "schema_version", CLI_SCHEMA_VERSION, "kind", "moxie limits",
+                 of->kind, of->name, "threads", of->workers, "isa", of->isa, "limits", cli_limits_json(limits));
+    return cli_json_write(path, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9), error);
 }
 
 /* ---- whose ----------------------------------------------------------------------------------------- */
@@ -173,8 +167,11 @@ moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, 
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
     const moxie_status status = moxie_machine_info(&machine, error);
-    *out = (cli_limits_of) { .kind = "cpu", .workers = executor->workers, .executor = executor, .cap = cap };
-    snprintf(out->name, sizeof out->name, "%s", machine.cpu);
+    const int32_t most = machine.processors > 0 ? machine.processors : executor->workers;
+    *out = (cli_limits_of) {
+        .kind = "cpu", .workers = executor->workers < most ? executor->workers : most, .executor = executor, .cap = cap
+    };
+    snprintf(out->name, sizeof out->name, "%s", cli_shown(machine.cpu));
     snprintf(out->isa, sizeof out->isa, "%s", cli_isa_under(&machine, cap));
     return status;
 }
@@ -185,8 +182,19 @@ moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_err
     const int32_t index = device ? (int32_t)strtol(device, NULL, 10) : 0;
     const moxie_status status = moxie_cuda_device_at(index, &found, error);
     *out = (cli_limits_of) { .kind = "gpu", .workers = found.multiprocessors, .device = device };
-    snprintf(out->name, sizeof out->name, "%s", found.name);
+    snprintf(out->name, sizeof out->name, "%s", cli_shown(found.name));
     snprintf(out->isa, sizeof out->isa, "sm_%d", (int)found.sm);
+    return status;
+}
+
+/* Threads beyond the processors would only take them from each other: as many as there are measure. */
+static moxie_status measure_on_fewer(const cli_limits_of *of, moxie_limits *out, moxie_error *error)
+{
+    moxie_executor *fewer = NULL;
+    moxie_status status = moxie_executor_create(of->workers, &fewer, error);
+    if (status == MOXIE_OK)
+        status = moxie_measure_limits(fewer, of->cap, out, error);
+    moxie_executor_destroy(fewer);
     return status;
 }
 
@@ -194,12 +202,14 @@ moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxi
 {
     if (!strcmp(of->kind, "gpu"))
         return moxie_cuda_measure_limits(of->device, out, error);
+    if (of->executor->workers > of->workers)
+        return measure_on_fewer(of, out, error);
     return moxie_measure_limits(of->executor, of->cap, out, error);
 }
 
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error)
 {
-    const bool exists = path && access(path, F_OK) == 0;
+    const bool exists = path && moxie_file_exists(path);
     moxie_status status = MOXIE_OK;
     *out = (cli_limits) { .found = MOXIE_LIMITS_INIT };
     if (exists)
@@ -214,6 +224,9 @@ moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limit
     }
     if (exists)
         fprintf(stderr, "moxie: %s is of another processor, thread count or instruction set: measured anew\n", path);
-    status = cli_limits_measure(of, &out->found, error);
-    return status == MOXIE_OK && path ? write_file(path, of, &out->found, error) : status;
+    if (path)
+        status = moxie_file_check_output(path, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_measure(of, &out->found, error);
+    return status == MOXIE_OK && path ? cli_limits_put(path, of, &out->found, error) : status;
 }

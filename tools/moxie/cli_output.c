@@ -36,18 +36,24 @@ static bool colour_wanted(FILE *stream)
 int cli_fail(const char *command, bool json, moxie_status status, const moxie_error *error)
 {
     const bool colour = colour_wanted(stderr);
+    moxie_error memory = *error;
+    if (status == MOXIE_ERR_FORMAT && cli_json_memory_failed()) {
+        status = cli_error(MOXIE_ERR_MEMORY, &memory, error->file, "no memory to parse JSON; free some");
+        error = &memory;
+    }
     fprintf(stderr, "%smoxie %s: %s%s: ", colour ? "\033[31m" : "", command, moxie_status_name(status),
             colour ? "\033[0m" : "");
     if (error->file[0])
-        fprintf(stderr, "%s: ", error->file);
+        fprintf(stderr, "%s: ", cli_shown(error->file));
     if (error->file[0] && error->offset >= 0)
         fprintf(stderr, "byte %lld: ", (long long)error->offset);
-    fprintf(stderr, "%s\n", error->text);
+    fprintf(stderr, "%s\n", cli_shown(error->text));
     if (json) {
         json_t *object = cli_json_begin(command);
-        json_object_set_new(object, "error",
-                            json_pack("{s:s, s:s, s:s, s:I}", "status", moxie_status_name(status), "text", error->text,
-                                      "file", error->file, "offset", (json_int_t)error->offset));
+        cli_json_set(object, "error",
+                     cli_pack("{s:s, s:s, s:s, s:I}", "status", moxie_status_name(status), "text",
+                              cli_utf8(error->text), "file", cli_utf8(error->file), "offset",
+                              (json_int_t)error->offset));
         cli_json_end(object);
     }
     return cli_exit_code(status);
@@ -65,18 +71,6 @@ moxie_status cli_error(moxie_status status, moxie_error *error, const char *file
     return status;
 }
 
-json_t *cli_json_begin(const char *command)
-{
-    return json_pack("{s:i, s:s}", "schema_version", CLI_SCHEMA_VERSION, "command", command);
-}
-
-void cli_json_end(json_t *object)
-{
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(object);
-}
-
 void cli_table_begin(cli_table *table, int columns, const char *const *headings)
 {
     memset(table, 0, sizeof *table);
@@ -89,15 +83,18 @@ void cli_table_add(cli_table *table, const char *format, ...)
 {
     if (table->rows == table->capacity) {
         table->capacity = table->capacity ? 2 * table->capacity : 64;
-        table->cells = realloc(table->cells, (size_t)table->capacity * sizeof *table->cells);
-        if (!table->cells)
-            abort();
+        table->cells = cli_realloc(table->cells, (size_t)table->capacity * sizeof *table->cells);
     }
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&table->cells[table->rows++], format, arguments) < 0)
-        abort();
+    char *cell = cli_vformat(format, arguments);
     va_end(arguments);
+    const char *shown = cli_shown(cell);
+    if (shown != cell) {
+        free(cell);
+        cell = cli_format("%s", shown);
+    }
+    table->cells[table->rows++] = cell;
 }
 
 static void print_row(const cli_table *table, const int *widths, char *const *cells)
@@ -157,6 +154,19 @@ uint64_t cli_peak_memory(void)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+uint64_t cli_available_memory(void)
+{
+    unsigned long long kilobytes = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return ((uint64_t)kilobytes << 10) / 10 * 8;
 }
 
 double cli_seconds(void)

@@ -6,37 +6,16 @@
  *     layer -> limits -> copies prepared -> for each T: runs, limits again -> table or JSON, picture
  *
  * Other work on a machine moves its limits. So they are measured before and after every line, and the better of the
- * two makes the floor; with --limits FILE they are taken as they are.
+ * two makes the floor; with --limits FILE they are taken as they are (bench_limits.c).
  */
 #include "bench.h"
 
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum {
-    OPT_PRESET = 256,
-    OPT_FORMAT,
-    OPT_EXPERTS,
-    OPT_ACTS_OF,
-    OPT_NO_SHARED,
-    OPT_TOKENS,
-    OPT_BACKEND,
-    OPT_ROUTING,
-    OPT_REPEATS,
-    OPT_SEED,
-    OPT_LIMITS,
-    OPT_PLOT
-};
+enum { OPT_TOKENS = 256, OPT_BACKEND, OPT_ROUTING, OPT_REPEATS, OPT_SEED, OPT_LIMITS, OPT_PLOT };
 
 static const struct argp_option options[] = {
-    { NULL, 0, NULL, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
-    { "preset", OPT_PRESET, "NAME", 0, "a model of `moxie synth --list`", 1 },
-    { "format", OPT_FORMAT, "NAME", 0, "number format of the preset (default: its first)", 1 },
-    { "experts", OPT_EXPERTS, "N", 0, "only N experts of the preset", 1 },
-    { "acts-of", OPT_ACTS_OF, "NAME", 0,
-      "the preset's activations quantized as one of vLLM's scheme constructors does it: mxfp4_mxfp8, fp8_w8a8, ...",
-      1 },
-    { "no-shared", OPT_NO_SHARED, NULL, 0, "the preset without its shared expert: the routed experts alone", 1 },
     { NULL, 0, NULL, 0, "What is timed:", 2 },
     { "tokens", OPT_TOKENS, "LIST", 0, "batch sizes (default 1,8,64,512)", 2 },
     { "routing", OPT_ROUTING, "NAME", 0,
@@ -56,97 +35,58 @@ static const struct argp_option options[] = {
 
 /* ---- arguments --------------------------------------------------------------------------------------- */
 
-static void check_together(struct argp_state *state, const bench_arguments *args)
+/* A name, or a file; of what is neither a name may have been meant. */
+static const char *parse_routing(struct argp_state *state, const char *text)
 {
-    if (!args->layer.dir == !args->preset)
-        argp_error(state, "one layer is needed: a checkpoint's directory, or --preset NAME (`moxie synth --list`)");
-    if (!args->preset && (args->format || args->experts || args->acts_of || args->no_shared))
-        argp_error(state, "--format, --experts, --acts-of and --no-shared go with --preset; a checkpoint has its own");
-    if (args->preset && args->layer.layer >= 0)
-        argp_error(state, "--layer goes with a directory; the layers of a preset are alike");
-    if (args->plot && !bench_plot_is_name(args->plot))
-        argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", args->plot);
+    const char *nearest = cli_nearest(&bench_routing_names, text);
+    if (cli_find_name(&bench_routing_names, text) < 0 && nearest && access(text, F_OK) != 0)
+        argp_error(state, "\"%s\" is neither a routing nor a file: did you mean %s?", cli_shown(text), nearest);
+    return text;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
-    case OPT_PRESET: args->preset = arg; return 0;
-    case OPT_FORMAT: args->format = arg; return 0;
-    case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
-    case OPT_ACTS_OF: args->acts_of = arg; return 0;
-    case OPT_NO_SHARED: args->no_shared = true; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->preset;
+        state->child_inputs[1] = &args->layer;
+        return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
-    case OPT_ROUTING: args->routing = arg; return 0;
+    case OPT_ROUTING: args->routing = parse_routing(state, arg); return 0;
     case OPT_REPEATS: args->repeats = (int32_t)cli_parse_int(state, "--repeats", arg, 1, 100000); return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_LIMITS: args->limits_file = arg; return 0;
-    case OPT_PLOT: args->plot = arg; return 0;
-    case ARGP_KEY_END: check_together(state, args); return 0;
+    case OPT_PLOT:
+        args->plot = arg;
+        if (!bench_plot_is_name(arg))
+            argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", cli_shown(arg));
+        return 0;
+    case ARGP_KEY_END: preset_check(state, &args->preset, &args->layer); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
 /* ---- a benchmark -------------------------------------------------------------------------------------- */
 
-/* Activations of the routed experts as the options want them instead of as the format has them. */
-static moxie_status choose_activations(const bench_arguments *args, moxie_layer_config *config, moxie_error *error)
-{
-    const moxie_scheme_args nothing = MOXIE_SCHEME_ARGS_INIT;
-    moxie_scheme scheme;
-    if (args->layer.activations == MOXIE_ACTIVATIONS_16BIT)
-        config->a13 = config->a2 = config->shared.a13 = config->shared.a2 = (moxie_quant) { 0 };
-    if (!args->acts_of)
-        return MOXIE_OK;
-    const moxie_status status = moxie_scheme_make(args->acts_of, &nothing, &scheme, error);
-    if (status == MOXIE_OK) {
-        config->a13 = scheme.a13;
-        config->a2 = scheme.act2;
-    }
-    return status;
-}
-
-static moxie_status drop_shared(const bench_arguments *args, moxie_layer_config *config, moxie_error *error)
-{
-    if (!args->no_shared)
-        return MOXIE_OK;
-    if (config->shared.intermediate == 0)
-        return cli_error(MOXIE_ERR_ARGUMENT, error, "", "preset %s has no shared expert: leave --no-shared out",
-                         args->preset);
-    config->shared = (moxie_shared_config) { 0 };
-    return MOXIE_OK;
-}
-
 /* The routing of a preset is left out: ids are given, and its tables and biases are not there. */
 static moxie_status open_preset(bench *b, moxie_error *error)
 {
     const bench_arguments *args = b->args;
     moxie_layer_config *config = &b->model.config;
-    *config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
-    moxie_status status = moxie_preset_config(args->preset, args->format, config, error);
+    moxie_status status = preset_config(&args->preset, args->layer.activations, config, error);
     if (status != MOXIE_OK)
         return status;
     const int32_t on_input = config->routing.on_input;
     status = moxie_routing_by_name("renormalize", &config->routing, error);
     config->routing.on_input = on_input;
     config->router_width = config->router_has_bias = 0;
-    if (args->experts)
-        config->experts = args->experts;
-    if (status == MOXIE_OK)
-        status = choose_activations(args, config, error);
-    if (status == MOXIE_OK)
-        status = drop_shared(args, config, error);
-    moxie_preset_info info;
-    for (int32_t i = 0; moxie_preset_at(i, &info); i++)
-        if (!strcmp(info.name, args->preset))
-            snprintf(b->format, sizeof b->format, "%s", args->format ? args->format : info.formats[0]);
+    snprintf(b->format, sizeof b->format, "%s", preset_format(&args->preset));
     if (status == MOXIE_OK)
         status = moxie_layer_config_check(config, error);
     if (status == MOXIE_OK)
-        status = bench_weights_make(config, args->seed, &b->made_up, error);
+        status = made_weights_make(config, args->seed, &b->made_up, error);
     b->weights = &b->made_up.views;
     return status;
 }
@@ -169,11 +109,11 @@ static moxie_status open_directory(bench *b, moxie_error *error)
 
 static moxie_status open_layer(bench *b, moxie_error *error)
 {
-    const moxie_status status = b->args->preset ? open_preset(b, error) : open_directory(b, error);
+    const moxie_status status = b->args->preset.name ? open_preset(b, error) : open_directory(b, error);
     if (status != MOXIE_OK)
         return status;
-    b->model.expert_bytes = bench_expert_bytes(&b->weights->experts[0]);
-    b->model.shared_bytes = b->weights->shared ? bench_expert_bytes(b->weights->shared) : 0;
+    b->model.expert_bytes = made_expert_bytes(&b->weights->experts[0]);
+    b->model.shared_bytes = b->weights->shared ? made_expert_bytes(b->weights->shared) : 0;
     return MOXIE_OK;
 }
 
@@ -231,57 +171,10 @@ static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *err
     if (status == MOXIE_OK)
         status =
             bench_model_prepare(&b->model, copies, b->weights, &o, b->backend->on_host, b->args->layer.json, error);
-    bench_weights_free(&b->made_up);
+    made_weights_free(&b->made_up);
     if (status == MOXIE_OK)
         bench_plan_name(b->model.copy[0].plan, b->plan, sizeof b->plan);
     return status;
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-/* `into` becomes the better of both, figure by figure. */
-static void keep_better(moxie_limits *into, const moxie_limits *other)
-{
-    into->read_gb_s = larger(into->read_gb_s, other->read_gb_s);
-    into->copy_gb_s = larger(into->copy_gb_s, other->copy_gb_s);
-    into->l2_read_gb_s = larger(into->l2_read_gb_s, other->l2_read_gb_s);
-    into->f32_tflop_s = larger(into->f32_tflop_s, other->f32_tflop_s);
-    into->bf16_tflop_s = larger(into->bf16_tflop_s, other->bf16_tflop_s);
-    into->int8_top_s = larger(into->int8_top_s, other->int8_top_s);
-    into->fp8_tflop_s = larger(into->fp8_tflop_s, other->fp8_tflop_s);
-    into->disturbed = into->disturbed < other->disturbed ? into->disturbed : other->disturbed;
-}
-
-/* Times one line and measures the limits again; *before are those measured last. */
-static moxie_status time_line(bench *b, int i, moxie_limits *before, moxie_error *error)
-{
-    const bench_arguments *args = b->args;
-    bench_line *line = &b->lines[i];
-    moxie_limits after = MOXIE_LIMITS_INIT;
-    moxie_status status = bench_line_time(b->backend, &b->model, &b->routing, b->tokens[i], args->repeats, args->seed,
-                                          b->limits.found.cache_bytes, line, error);
-    if (status == MOXIE_OK && !args->limits_file)
-        status = cli_limits_measure(&b->device, &after, error);
-    if (status != MOXIE_OK)
-        return status;
-    moxie_limits around = *before;
-    if (!args->limits_file) {
-        const double change = larger(after.read_gb_s, before->read_gb_s) / smaller(after.read_gb_s, before->read_gb_s);
-        b->noise = larger(b->noise, change - 1);
-        keep_better(&b->limits.found, &after);
-        keep_better(&around, &after);
-        *before = after;
-    }
-    bench_line_set_floor(line, &b->model.config, &around);
-    return MOXIE_OK;
 }
 
 /* Large batches first: what a small one reads was then last read longer ago than the batch before is large. */
@@ -298,10 +191,10 @@ static moxie_status time_lines(bench *b, moxie_error *error)
             if (b->lines[i].repeats == 0 && (largest < 0 || b->tokens[i] > b->tokens[largest]))
                 largest = i;
         cli_progress_show(&progress, (uint64_t)done, (uint64_t)b->n_lines);
-        status = time_line(b, largest, &before, error);
+        status = bench_time_line(b, largest, &before, error);
     }
     cli_progress_end(&progress);
-    return status;
+    return status == MOXIE_OK ? bench_keep_limits(b, error) : status;
 }
 
 /* Over the best of all measurements, as the lines' own floors are: FP8's where operations count as such. */
@@ -309,11 +202,16 @@ static moxie_status draw_plot(const bench *b, moxie_error *error)
 {
     const moxie_limits *limits = &b->limits.found;
     const bool fp8 = b->lines[0].fp8_tflop_s > 0;
-    const bench_roof roof = { fp8 ? "fp8" : "bf16", limits->read_gb_s,
-                              fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s };
-    char title[256], subtitle[256];
+    char title[256], subtitle[256], warning[200];
     bench_titles(b, title, subtitle, sizeof title);
-    return bench_plot_write(b->args->plot, title, subtitle, b->lines, b->n_lines, &roof, error);
+    const bench_picture picture = { .title = title,
+                                    .subtitle = subtitle,
+                                    .warning = bench_warning(b, warning, sizeof warning),
+                                    .lines = b->lines,
+                                    .n_lines = b->n_lines,
+                                    .roof = { fp8 ? "fp8" : "bf16", limits->read_gb_s,
+                                              fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s } };
+    return bench_plot_write(b->args->plot, &picture, error);
 }
 
 static moxie_status run_bench(bench *b, moxie_error *error)
@@ -321,6 +219,8 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     const bench_arguments *args = b->args;
     uint64_t workspace_bytes = 0;
     moxie_status status = args->plot ? bench_plot_find(error) : MOXIE_OK;
+    if (status == MOXIE_OK && args->plot)
+        status = moxie_file_check_output(args->plot, error);
     if (status == MOXIE_OK)
         status = moxie_machine_info(&b->machine, error);
     if (status == MOXIE_OK)
@@ -328,7 +228,7 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = open_routing(b, error);
     if (status == MOXIE_OK)
-        status = moxie_executor_create(args->layer.threads, &b->executor, error);
+        status = cli_executor_create("bench", args->layer.threads, &b->executor, error);
     if (status == MOXIE_OK)
         status = check_plan(b, &workspace_bytes, error);
     if (status == MOXIE_OK)
@@ -346,12 +246,19 @@ static moxie_status run_bench(bench *b, moxie_error *error)
 
 int cmd_bench(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The layer and the plan:", 3 }, { 0 } };
+    static const struct argp_child children[] = {
+        { &preset_argp, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
+        { &cli_layer_argp, 0, "The layer and the plan:", 3 },
+        { 0 }
+    };
     static const struct argp parser = {
         options, parse, "DIR\n--preset NAME", "Time one layer beside the floor that this machine sets.", children, 0, 0
     };
-    bench_arguments args = { .layer = { .layer = -1, .backend = MOXIE_BACKEND_CPU }, .routing = "uniform" };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    bench_arguments args = { .layer = { .command = "bench", .layer = -1, .backend = CLI_BACKEND_NOT_GIVEN },
+                             .routing = "uniform" };
+    cli_parse(&parser, argc, argv, &args);
+    if (args.layer.backend == CLI_BACKEND_NOT_GIVEN)
+        args.layer.backend = MOXIE_BACKEND_CPU;
 
     moxie_error error = { 0 };
     static bench b; /* large */
@@ -367,7 +274,7 @@ int cmd_bench(int argc, char **argv)
     else
         bench_print_text(&b);
     bench_model_free(&b.model);
-    bench_weights_free(&b.made_up);
+    made_weights_free(&b.made_up);
     bench_routing_free(&b.routing);
     moxie_executor_destroy(b.executor);
     cli_layer_close(&b.source);

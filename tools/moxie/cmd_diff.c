@@ -20,6 +20,7 @@ typedef struct arguments {
     int32_t a, b;
     uint64_t seed;
     cli_states states;
+    const char *for_running; /* an option that was given and is for running the layer */
 } arguments;
 
 enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_STATES, OPT_AGAINST };
@@ -33,20 +34,53 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
+static int32_t parse_side(struct argp_state *state, const char *text)
+{
+    static const char *const fixed[] = { "ref", "cpu", "cuda", NULL };
+    static const cli_names names = { .kind = "back end to compare", .fixed = fixed };
+    static const int32_t sides[] = { MOXIE_BACKEND_REF, MOXIE_BACKEND_CPU, MOXIE_BACKEND_CUDA };
+    const int32_t place = cli_parse_name(state, &names, text);
+    return sides[place < 0 ? 0 : place];
+}
+
+static void check_together(struct argp_state *state, arguments *args)
+{
+    const char *running = args->layer.tokens >= 0 ? "--tokens" : args->for_running;
+    if (!args->layer.dir)
+        argp_error(state, "the checkpoint's directory is needed; a preset has none until `moxie synth` writes it");
+    if (args->against && running)
+        argp_error(state,
+                   "--against compares weights and runs nothing, and %s is for running: leave one of the two out",
+                   running);
+    if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
+        argp_error(state, "--device chooses a GPU, and neither side is cuda: give --a cuda");
+    if (args->layer.tokens < 0)
+        args->layer.tokens = 16;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
-    case OPT_A: args->a = cli_parse_backend(state, arg); return 0;
-    case OPT_B: args->b = cli_parse_backend(state, arg); return 0;
-    case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
-    case OPT_STATES: args->states = cli_parse_states(state, arg); return 0;
-    case OPT_AGAINST: args->against = arg; return 0;
-    case ARGP_KEY_END:
-        if (!args->layer.dir)
-            argp_error(state, "the checkpoint's directory is needed");
+    case OPT_A:
+        args->a = parse_side(state, arg);
+        args->for_running = "--a";
         return 0;
+    case OPT_B:
+        args->b = parse_side(state, arg);
+        args->for_running = "--b";
+        return 0;
+    case OPT_SEED:
+        args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX);
+        args->for_running = "--seed";
+        return 0;
+    case OPT_STATES:
+        args->states = cli_parse_states(state, arg);
+        args->for_running = "--states";
+        return 0;
+    case OPT_AGAINST: args->against = arg; return 0;
+    case ARGP_KEY_END: check_together(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -58,19 +92,19 @@ static int report_difference(const arguments *args, int64_t layer, const moxie_w
     const bool equal = !d->count;
     if (args->layer.json) {
         json_t *object = cli_json_begin("diff");
-        json_object_update_new(object, json_pack("{s:I, s:s, s:s, s:b, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
-                                                 "layer", (json_int_t)layer, "a", args->layer.dir, "b", args->against,
-                                                 "equal", equal, "expert", (json_int_t)d->expert, "projection",
-                                                 equal ? "" : d->projection, "part", equal ? "" : d->part, "row",
-                                                 (json_int_t)d->row, "column", (json_int_t)d->column, "row_block",
-                                                 (json_int_t)d->row_block, "column_block", (json_int_t)d->column_block,
-                                                 "elements", (json_int_t)d->count, "experts", (json_int_t)d->experts));
+        cli_json_merge(object, cli_pack("{s:I, s:s, s:s, s:b, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "layer",
+                                        (json_int_t)layer, "a", cli_utf8(args->layer.dir), "b", cli_utf8(args->against),
+                                        "equal", equal, "expert", (json_int_t)d->expert, "projection",
+                                        equal ? "" : d->projection, "part", equal ? "" : d->part, "row",
+                                        (json_int_t)d->row, "column", (json_int_t)d->column, "row_block",
+                                        (json_int_t)d->row_block, "column_block", (json_int_t)d->column_block,
+                                        "elements", (json_int_t)d->count, "experts", (json_int_t)d->experts));
         cli_json_end(object);
     } else if (equal) {
         printf("layer %lld: the weights are equal\n", (long long)layer);
     } else {
-        printf("layer %lld: %lld elements of %lld experts differ; first: ", (long long)layer, (long long)d->count,
-               (long long)d->experts);
+        printf("layer %lld: %lld %s of %lld %s; first: ", (long long)layer, CLI_COUNT(d->count, "element"),
+               CLI_COUNT_OF(d->experts, "expert differs", "experts differ"));
         if (d->expert >= 0)
             printf("expert %lld ", (long long)d->expert);
         printf("%s %s, row %lld, column %lld, block (%lld, %lld)\n", d->projection, d->part, (long long)d->row,
@@ -134,8 +168,8 @@ static moxie_status run_prepared(cli_layer *layer, const cli_input *input, side 
     cli_input_args(input, &run);
     moxie_status status;
     if (!workspace || !out->output || !out->ids || !out->weights)
-        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld tokens and a workspace of %llu bytes",
-                           (long long)input->tokens, (unsigned long long)run.workspace_bytes);
+        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld %s and a workspace of %llu bytes",
+                           CLI_COUNT(input->tokens, "token"), (unsigned long long)run.workspace_bytes);
     else if (out->checked)
         status = moxie_plan_check(layer->plan, layer->weights, &run, &out->report, error);
     else
@@ -257,18 +291,18 @@ static json_t *json_report(const side *checked)
     json_t *stages = json_array();
     for (int i = 0; i < report->n_stages; i++) {
         const moxie_stage_report *s = &report->stages[i];
-        json_array_append_new(
-            stages,
-            json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", s->stage,
-                      "elements", (json_int_t)s->elements, "beyond", (json_int_t)s->beyond, "rms_error", s->rms_error,
-                      "rms_want", s->rms_want, "rms_bound", s->rms_bound, "worst_ratio", json_finite(s->worst_ratio),
-                      "got", json_finite(s->got), "want", json_finite(s->want), "bound", json_finite(s->bound), "token",
-                      (json_int_t)s->token, "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
-                      (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
+        cli_json_append(stages,
+                        cli_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage",
+                                 s->stage, "elements", (json_int_t)s->elements, "beyond", (json_int_t)s->beyond,
+                                 "rms_error", s->rms_error, "rms_want", s->rms_want, "rms_bound", s->rms_bound,
+                                 "worst_ratio", json_finite(s->worst_ratio), "got", json_finite(s->got), "want",
+                                 json_finite(s->want), "bound", json_finite(s->bound), "token", (json_int_t)s->token,
+                                 "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
+                                 (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
     }
-    return json_pack("{s:s, s:b, s:o, s:O, s:o}", "backend", backend_name(checked->backend), "right",
-                     report->worst_ratio <= 1, "worst_ratio", json_finite(report->worst_ratio), "steps", checked->steps,
-                     "stages", stages);
+    return cli_pack("{s:s, s:b, s:o, s:O, s:o}", "backend", backend_name(checked->backend), "right",
+                    report->worst_ratio <= 1, "worst_ratio", json_finite(report->worst_ratio), "steps", checked->steps,
+                    "stages", stages);
 }
 
 static void print_text(const side sides[2], const outputs_report *outputs)
@@ -277,11 +311,11 @@ static void print_text(const side sides[2], const outputs_report *outputs)
         if (sides[i].checked)
             print_report(backend_name(sides[i].backend), sides[i].layer, &sides[i].report);
     if (outputs)
-        printf(
-            "outputs of %s and %s differ by %.1e (root mean square over that of %s); %lld of %lld tokens chose other "
-            "experts and are left out\n",
-            backend_name(sides[0].backend), backend_name(sides[1].backend), outputs->difference,
-            backend_name(sides[1].backend), (long long)outputs->chose_otherwise, (long long)outputs->tokens);
+        printf("outputs of %s and %s differ by %.1e (root mean square over that of %s); %lld of %lld %s chose other "
+               "experts and are left out\n",
+               backend_name(sides[0].backend), backend_name(sides[1].backend), outputs->difference,
+               backend_name(sides[1].backend), (long long)outputs->chose_otherwise,
+               CLI_COUNT(outputs->tokens, "token"));
 }
 
 static void print_json(const side sides[2], const outputs_report *outputs, bool right)
@@ -289,15 +323,15 @@ static void print_json(const side sides[2], const outputs_report *outputs, bool 
     json_t *reports = json_array(), *object = cli_json_begin("diff");
     for (int i = 0; i < 2; i++)
         if (sides[i].checked)
-            json_array_append_new(reports, json_report(&sides[i]));
-    json_object_update_new(
-        object, json_pack("{s:I, s:s, s:s, s:b, s:o, s:o}", "layer", (json_int_t)sides[0].layer, "a",
-                          backend_name(sides[0].backend), "b", backend_name(sides[1].backend), "right", right,
-                          "reports", reports, "outputs",
-                          outputs ? json_pack("{s:o, s:I, s:I}", "difference", json_finite(outputs->difference),
-                                              "tokens", (json_int_t)outputs->tokens, "chose_otherwise",
-                                              (json_int_t)outputs->chose_otherwise)
-                                  : json_null()));
+            cli_json_append(reports, json_report(&sides[i]));
+    cli_json_merge(object,
+                   cli_pack("{s:I, s:s, s:s, s:b, s:o, s:o}", "layer", (json_int_t)sides[0].layer, "a",
+                            backend_name(sides[0].backend), "b", backend_name(sides[1].backend), "right", right,
+                            "reports", reports, "outputs",
+                            outputs ? cli_pack("{s:o, s:I, s:I}", "difference", json_finite(outputs->difference),
+                                               "tokens", (json_int_t)outputs->tokens, "chose_otherwise",
+                                               (json_int_t)outputs->chose_otherwise)
+                                    : json_null()));
     cli_json_end(object);
 }
 
@@ -338,7 +372,9 @@ int cmd_diff(int argc, char **argv)
     static const struct argp parser = {
         options, parse, "DIR", "Compare a back end with the oracle stage by stage, or two checkpoints.", children, 0, 0
     };
-    arguments args = { .layer = { .layer = -1, .tokens = 16 }, .a = MOXIE_BACKEND_CPU, .b = MOXIE_BACKEND_REF };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    arguments args = { .layer = { .command = "diff", .layer = -1, .tokens = -1 },
+                       .a = MOXIE_BACKEND_CPU,
+                       .b = MOXIE_BACKEND_REF };
+    cli_parse(&parser, argc, argv, &args);
     return args.against ? diff_weights(&args) : diff_backends(&args);
 }

@@ -5,7 +5,7 @@
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
  * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size.
  */
-#include "cli.h"
+#include "preset_layer.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ typedef struct arguments {
     int64_t experts, top_k, hidden, intermediate, group;
     int32_t act;
     moxie_dtype dtype;
-    bool bias;
+    bool bias, by_hand;
     cli_sizes tokens;
 } arguments;
 
@@ -31,7 +31,7 @@ enum {
     OPT_ACT,
     OPT_ROUTING,
     OPT_DTYPE,
-    OPT_BIAS,
+    OPT_BIAS, /* from OPT_EXPERTS on: a layer described by hand */
     OPT_BACKEND,
     OPT_TOKENS
 };
@@ -77,38 +77,73 @@ static const struct act_name {
 };
 enum { N_ACT_NAMES = sizeof act_names / sizeof act_names[0] };
 
-static int32_t parse_act(struct argp_state *state, const char *text)
+static const char *act_at(int32_t i)
 {
-    char known[256] = "";
-    for (int i = 0; i < N_ACT_NAMES; i++) {
-        if (!strcmp(text, act_names[i].name))
-            return i;
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", act_names[i].name);
-    }
-    argp_error(state, "--activation is one of %s, not \"%s\"", known, text);
-    return 0;
+    return i < N_ACT_NAMES ? act_names[i].name : NULL;
 }
 
+static const cli_names activation_names = { .kind = "activation", .at = act_at };
+
+static moxie_dtype parse_dtype(struct argp_state *state, const char *text)
+{
+    static const char *const fixed[] = { "bf16", "f16", "f32", NULL };
+    static const cli_names names = { .kind = "dtype of hidden states", .fixed = fixed };
+    cli_parse_name(state, &names, text);
+    return moxie_dtype_from_name(text);
+}
+
+/* Returns the option whose value is a name of the list. */
+static const char *parse_listed(struct argp_state *state, const cli_names *names, const char *text)
+{
+    cli_parse_name(state, names, text);
+    return text;
+}
+
+/* One of the options that describe a layer by hand. */
 static error_t parse_layer_flag(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
+    if (key >= OPT_EXPERTS && key <= OPT_BIAS)
+        args->by_hand = true;
     switch (key) {
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, INT32_MAX); return 0;
     case OPT_TOP_K: args->top_k = cli_parse_int(state, "--top-k", arg, 1, INT32_MAX); return 0;
     case OPT_HIDDEN: args->hidden = cli_parse_int(state, "--hidden", arg, 1, INT32_MAX); return 0;
     case OPT_INTERMEDIATE: args->intermediate = cli_parse_int(state, "--intermediate", arg, 1, INT32_MAX); return 0;
-    case OPT_SCHEME: args->scheme = arg; return 0;
+    case OPT_SCHEME: args->scheme = parse_listed(state, &cli_schemes, arg); return 0;
     case OPT_GROUP: args->group = cli_parse_int(state, "--group", arg, -1, INT32_MAX); return 0;
-    case OPT_ACT: args->act = parse_act(state, arg); return 0;
-    case OPT_ROUTING: args->routing = arg; return 0;
+    case OPT_ACT: args->act = cli_parse_name(state, &activation_names, arg); return 0;
+    case OPT_ROUTING: args->routing = parse_listed(state, &cli_routings, arg); return 0;
     case OPT_BIAS: args->bias = true; return 0;
-    case OPT_DTYPE:
-        args->dtype = moxie_dtype_from_name(arg);
-        if (!args->dtype)
-            argp_error(state, "--dtype is bf16, f16 or f32, not \"%s\"", arg);
-        return 0;
+    case OPT_DTYPE: args->dtype = parse_dtype(state, arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* Exactly one of the three ways to name a layer. */
+static void check_source(struct argp_state *state, const arguments *args)
+{
+    const bool whole = args->experts && args->top_k && args->hidden && args->intermediate;
+    if (args->layer.dir && args->preset)
+        argp_error(state,
+                   "a directory and --preset exclude each other, for one layer is meant: leave \"%s\" or --preset "
+                   "%s out",
+                   cli_shown(args->layer.dir), args->preset);
+    if (args->by_hand && (args->layer.dir || args->preset))
+        argp_error(state,
+                   "%s has sizes and formats of its own: leave --experts, --scheme and the others that describe a "
+                   "layer by hand out, or %s",
+                   args->preset ? "a preset" : "a checkpoint", args->preset ? "--preset" : "the directory");
+    if (args->format && !args->preset)
+        argp_error(state, "--format goes with --preset NAME, which is not given");
+    if (args->layer.layer >= 0 && !args->layer.dir)
+        argp_error(state, "--layer goes with a directory, which is not given");
+    if (args->by_hand && !whole)
+        argp_error(state, "a layer described by hand needs all of --experts, --top-k, --hidden and --intermediate");
+    if (!args->layer.dir && !args->preset && !whole)
+        argp_error(state,
+                   "one layer is needed, and none is named: give a checkpoint's directory, --preset NAME, or all of "
+                   "--experts, --top-k, --hidden and --intermediate");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -116,14 +151,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     arguments *args = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
-    case OPT_PRESET: args->preset = arg; return 0;
-    case OPT_FORMAT: args->format = arg; return 0;
+    case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
+    case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
-    case ARGP_KEY_END:
-        if (!args->layer.dir && !args->preset && !(args->experts && args->top_k && args->hidden && args->intermediate))
-            argp_error(state, "a directory, --preset NAME, or all of --experts --top-k --hidden --intermediate");
-        return 0;
+    case ARGP_KEY_END: check_source(state, args); return 0;
     default: return parse_layer_flag(key, arg, state);
     }
 }
@@ -253,9 +285,10 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
 static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan)
 {
     char workspace[16];
-    printf("%lld experts, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n", (long long)config->experts,
-           (long long)config->top_k, (long long)config->hidden, (long long)config->intermediate,
-           moxie_dtype_name(config->dtype), cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
+    printf("%lld %s, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n",
+           CLI_COUNT(config->experts, "expert"), (long long)config->top_k, (long long)config->hidden,
+           (long long)config->intermediate, moxie_dtype_name(config->dtype),
+           cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
     print_steps(plan);
     print_launches(args, plan);
 }
@@ -264,10 +297,10 @@ static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
 {
     json_t *widths = json_array();
     for (int32_t i = 0; i < l->n_widths; i++)
-        json_array_append_new(widths, json_integer(l->widths[i]));
-    return json_pack("{s:I, s:i, s:o, s:i, s:i, s:i, s:i, s:b}", "tokens", (json_int_t)tokens, "tile_tokens",
-                     (int)l->tile_tokens, "widths", widths, "warp_tokens", (int)l->warp_tokens, "blocks",
-                     (int)l->blocks, "stages", (int)l->stages, "chunks", (int)l->chunks, "pairs", (int)l->pairs);
+        cli_json_append(widths, json_integer(l->widths[i]));
+    return cli_pack("{s:I, s:i, s:o, s:i, s:i, s:i, s:i, s:b}", "tokens", (json_int_t)tokens, "tile_tokens",
+                    (int)l->tile_tokens, "widths", widths, "warp_tokens", (int)l->warp_tokens, "blocks", (int)l->blocks,
+                    "stages", (int)l->stages, "chunks", (int)l->chunks, "pairs", (int)l->pairs);
 }
 
 /* Empty but for products on a Hopper GPU. */
@@ -277,7 +310,7 @@ static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_siz
     moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
     for (int t = 0; t < tokens->count; t++)
         if (moxie_cuda_plan_launch(plan, step, tokens->at[t], &launch))
-            json_array_append_new(launches, json_launch(tokens->at[t], &launch));
+            cli_json_append(launches, json_launch(tokens->at[t], &launch));
     return launches;
 }
 
@@ -286,17 +319,17 @@ static void print_json(const moxie_layer_config *config, const moxie_plan *plan,
     json_t *object = cli_json_begin("explain"), *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
-        json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:o}", "family",
-                                               step->family, "role", step->role, "kernel", step->kernel, "isa",
-                                               step->isa, "layout", step->layout, "class", step->exactness, "chosen",
-                                               step->chosen, "reason", step->reason, "remedy", step->remedy, "launches",
-                                               json_launches(plan, i, tokens)));
+        cli_json_append(steps,
+                        cli_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:o}", "family", step->family, "role",
+                                 step->role, "kernel", step->kernel, "isa", step->isa, "layout", step->layout, "class",
+                                 step->exactness, "chosen", step->chosen, "reason", step->reason, "remedy",
+                                 step->remedy, "launches", json_launches(plan, i, tokens)));
     }
-    json_object_update_new(
-        object, json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
-                          (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
-                          (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype), "workspace_bytes",
-                          (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
+    cli_json_merge(object,
+                   cli_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
+                            (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
+                            (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
+                            "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
     cli_json_end(object);
 }
 
@@ -309,10 +342,8 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
     layer->config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     if (!args->preset)
         return config_from_flags(args, &layer->config, error);
-    const moxie_status status = moxie_preset_config(args->preset, args->format, &layer->config, error);
-    if (status == MOXIE_OK && args->layer.activations == MOXIE_ACTIVATIONS_16BIT)
-        layer->config.a13 = layer->config.a2 = layer->config.shared.a13 = layer->config.shared.a2 = (moxie_quant) { 0 };
-    return status;
+    const preset_choice choice = { .name = args->preset, .format = args->format };
+    return preset_config(&choice, args->layer.activations, &layer->config, error);
 }
 
 int cmd_explain(int argc, char **argv)
@@ -321,11 +352,11 @@ int cmd_explain(int argc, char **argv)
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", children, 0, 0
     };
-    arguments args = { .layer = { .layer = -1 },
+    arguments args = { .layer = { .command = "explain", .layer = -1, .plans_only = true },
                        .routing = "renormalize",
                        .dtype = MOXIE_BF16,
                        .tokens = { .count = 5, .at = { 1, 8, 64, 512, 4096 } } };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    cli_parse(&parser, argc, argv, &args);
 
     moxie_error error = { 0 };
     cli_layer layer = { 0 };

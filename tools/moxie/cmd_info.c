@@ -29,6 +29,16 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
+static void check_together(struct argp_state *state, const arguments *args)
+{
+    const bool limits = args->measure || args->limits_file;
+    if (args->threads && !limits)
+        argp_error(state, "--threads is for measuring: give --measure, or --limits FILE");
+    if (args->kernels && limits)
+        argp_error(state, "--kernels shows only the kernels, and %s is for limits: leave one of the two out",
+                   args->measure ? "--measure" : "--limits");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
@@ -38,7 +48,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIMITS: args->limits_file = arg; return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG: argp_error(state, "info takes no argument"); return 0;
+    case ARGP_KEY_ARG: argp_error(state, "info takes options only, and \"%s\" is none", cli_shown(arg)); return 0;
+    case ARGP_KEY_END: check_together(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -57,7 +68,7 @@ static const char *class_of(const char *feature)
 
 static bool is_capped(const moxie_machine *machine, const char *class)
 {
-    return cli_isa_rank(class) > cli_isa_rank(machine->isa_allowed);
+    return cli_find_name(&cli_isas, class) > cli_find_name(&cli_isas, machine->isa_allowed);
 }
 
 /* The features that the cap leaves (or takes) as a JSON array of names. */
@@ -68,7 +79,7 @@ static json_t *features(const moxie_machine *machine, bool capped)
     memcpy(text, machine->features, sizeof text);
     for (char *name; (name = strsep(&rest, " ")) != NULL;)
         if (*name && is_capped(machine, class_of(name)) == capped)
-            json_array_append_new(list, json_string(name));
+            cli_json_append(list, cli_json_string(name));
     return list;
 }
 
@@ -90,7 +101,7 @@ static const char *here(const moxie_machine *machine, const moxie_kernel_info *r
     const bool arm = !strcmp(machine->isa_found, "neon"), arm_row = !strcmp(row->isa, "neon");
     if (arm != arm_row)
         return "no";
-    return cli_isa_rank(row->isa) <= cli_isa_rank(machine->isa_found) ? "capped" : "no";
+    return cli_find_name(&cli_isas, row->isa) <= cli_find_name(&cli_isas, machine->isa_found) ? "capped" : "no";
 }
 
 typedef struct family {
@@ -156,12 +167,12 @@ static void print_devices(const moxie_cuda_info *cuda)
     moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
     char memory[16], l2[16];
     if (cuda->missing[0]) {
-        printf("back ends    ref, cpu; not cuda: %s\n", cuda->missing);
+        printf("back ends    ref, cpu; not cuda: %s\n", cli_shown(cuda->missing));
         return;
     }
-    printf("back ends    ref, cpu, cuda (%s: %s)\n", cuda->opened, cuda->built);
+    printf("back ends    ref, cpu, cuda (%s: %s)\n", cli_shown(cuda->opened), cli_shown(cuda->built));
     for (int32_t i = 0; moxie_cuda_device_at(i, &device, NULL) == MOXIE_OK; i++)
-        printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, device.name, device.sm,
+        printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, cli_shown(device.name), device.sm,
                device.multiprocessors, cli_bytes(memory, device.memory_bytes), cli_bytes(l2, device.l2_bytes),
                device.usable ? device.features : "too old, moxie needs sm_80");
 }
@@ -184,7 +195,7 @@ static void print_cuda_kernels(const moxie_cuda_info *cuda)
     cli_table_print(&table);
     cli_table_free(&table);
     if (cuda->opened[0])
-        printf("%d rows for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cuda->opened);
+        printf("%d rows for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cli_shown(cuda->opened));
     else
         printf("%d rows for CUDA; their kernels are in libmoxie_cuda, which was not found\n", rows);
 }
@@ -194,11 +205,11 @@ static json_t *json_devices(void)
     json_t *devices = json_array();
     moxie_cuda_device d = MOXIE_CUDA_DEVICE_INIT;
     for (int32_t i = 0; moxie_cuda_device_at(i, &d, NULL) == MOXIE_OK; i++)
-        json_array_append_new(devices,
-                              json_pack("{s:s, s:i, s:i, s:b, s:I, s:I, s:I, s:s}", "name", d.name, "sm", (int)d.sm,
-                                        "multiprocessors", (int)d.multiprocessors, "usable", d.usable, "shared_bytes",
-                                        (json_int_t)d.shared_bytes, "l2_bytes", (json_int_t)d.l2_bytes, "memory_bytes",
-                                        (json_int_t)d.memory_bytes, "features", d.features));
+        cli_json_append(devices,
+                        cli_pack("{s:s, s:i, s:i, s:b, s:I, s:I, s:I, s:s}", "name", cli_utf8(d.name), "sm", (int)d.sm,
+                                 "multiprocessors", (int)d.multiprocessors, "usable", d.usable, "shared_bytes",
+                                 (json_int_t)d.shared_bytes, "l2_bytes", (json_int_t)d.l2_bytes, "memory_bytes",
+                                 (json_int_t)d.memory_bytes, "features", d.features));
     return devices;
 }
 
@@ -207,9 +218,9 @@ static json_t *json_cuda_kernels(void)
     json_t *kernels = json_array();
     moxie_kernel_info row;
     for (int i = 0; moxie_cuda_kernel_at(i, &row); i++)
-        json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel",
-                                                 row.name, "needs", row.isa, "layout", row.layout, "class",
-                                                 row.exactness, "runnable", row.runnable));
+        cli_json_append(kernels,
+                        cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel", row.name, "needs",
+                                 row.isa, "layout", row.layout, "class", row.exactness, "runnable", row.runnable));
     return kernels;
 }
 
@@ -228,9 +239,9 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     printf("moxie        %s\n", moxie_version());
-    printf("processor    %s, %d usable\n", machine->cpu, machine->processors);
+    printf("processor    %s, %d usable\n", cli_shown(machine->cpu), machine->processors);
     printf("instructions %s found, %s allowed (MOXIE_MAX_ISA %s)\n", machine->isa_found, machine->isa_allowed,
-           cap && *cap ? cap : "is not set");
+           cap && *cap ? cli_shown(cap) : "is not set");
     printf("AMX tiles    %s\n", machine->amx);
     print_names("features     ", features(machine, false), "none");
     print_names("capped       ", features(machine, true), "none");
@@ -239,7 +250,7 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
     print_all_kernels(machine, cuda);
     putchar('\n');
     if (limits) {
-        printf("limits of %d threads, %s:\n", limits->workers, limits->isa);
+        printf("limits of %lld %s, %s:\n", CLI_COUNT(limits->workers, "thread"), limits->isa);
         cli_limits_print(limits);
     } else {
         printf("`moxie info --measure` adds what this machine can do at most\n");
@@ -251,9 +262,9 @@ static json_t *json_kernels(const moxie_machine *machine)
     json_t *kernels = json_array();
     moxie_kernel_info row;
     for (int i = 0; moxie_kernel_at(i, &row); i++)
-        json_array_append_new(kernels, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", row.family, "kernel",
-                                                 row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,
-                                                 "runnable", row.runnable, "here", here(machine, &row)));
+        cli_json_append(kernels, cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", row.family, "kernel",
+                                          row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,
+                                          "runnable", row.runnable, "here", here(machine, &row)));
     return kernels;
 }
 
@@ -262,8 +273,8 @@ static json_t *json_families(const moxie_machine *machine)
     json_t *families = json_array();
     family f;
     for (int32_t i = 0; next_family(machine, &i, &f);)
-        json_array_append_new(families, json_pack("{s:s, s:i, s:i, s:i}", "family", f.name, "kernels", f.rows,
-                                                  "runnable", f.runnable, "capped", f.capped));
+        cli_json_append(families, cli_pack("{s:s, s:i, s:i, s:i}", "family", f.name, "kernels", f.rows, "runnable",
+                                           f.runnable, "capped", f.capped));
     return families;
 }
 
@@ -271,25 +282,25 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     json_t *object = cli_json_begin("info");
-    json_object_set_new(object, "version", json_string(moxie_version()));
-    json_object_set_new(object, "cpu", json_string(machine->cpu));
-    json_object_set_new(object, "processors", json_integer(machine->processors));
-    json_object_set_new(object, "isa_found", json_string(machine->isa_found));
-    json_object_set_new(object, "isa_allowed", json_string(machine->isa_allowed));
-    json_object_set_new(object, "isa_cap", cap && *cap ? json_string(cap) : json_null());
-    json_object_set_new(object, "amx", json_string(machine->amx));
-    json_object_set_new(object, "features", json_string(machine->features));
-    json_object_set_new(object, "features_allowed", features(machine, false));
-    json_object_set_new(object, "features_capped", features(machine, true));
-    json_object_set_new(object, "cuda", json_boolean(!cuda->missing[0]));
-    json_object_set_new(object, "cuda_library", json_string(cuda->opened));
-    json_object_set_new(object, "cuda_missing", json_string(cuda->missing));
-    json_object_set_new(object, "cuda_instances", json_integer(cuda->kernels));
-    json_object_set_new(object, "cuda_devices", json_devices());
-    json_object_set_new(object, "cuda_kernels", json_cuda_kernels());
-    json_object_set_new(object, "families", json_families(machine));
-    json_object_set_new(object, "kernels", json_kernels(machine));
-    json_object_set_new(object, "limits", limits ? cli_limits_json(limits) : json_null());
+    cli_json_set(object, "version", cli_json_string(moxie_version()));
+    cli_json_set(object, "cpu", cli_json_string(machine->cpu));
+    cli_json_set(object, "processors", json_integer(machine->processors));
+    cli_json_set(object, "isa_found", cli_json_string(machine->isa_found));
+    cli_json_set(object, "isa_allowed", cli_json_string(machine->isa_allowed));
+    cli_json_set(object, "isa_cap", cap && *cap ? cli_json_string(cap) : json_null());
+    cli_json_set(object, "amx", cli_json_string(machine->amx));
+    cli_json_set(object, "features", cli_json_string(machine->features));
+    cli_json_set(object, "features_allowed", features(machine, false));
+    cli_json_set(object, "features_capped", features(machine, true));
+    cli_json_set(object, "cuda", json_boolean(!cuda->missing[0]));
+    cli_json_set(object, "cuda_library", cli_json_string(cuda->opened));
+    cli_json_set(object, "cuda_missing", cli_json_string(cuda->missing));
+    cli_json_set(object, "cuda_instances", json_integer(cuda->kernels));
+    cli_json_set(object, "cuda_devices", json_devices());
+    cli_json_set(object, "cuda_kernels", json_cuda_kernels());
+    cli_json_set(object, "families", json_families(machine));
+    cli_json_set(object, "kernels", json_kernels(machine));
+    cli_json_set(object, "limits", limits ? cli_limits_json(limits) : json_null());
     cli_json_end(object);
 }
 
@@ -297,7 +308,7 @@ static moxie_status find_limits(const arguments *args, cli_limits *limits, moxie
 {
     moxie_executor *executor = NULL;
     cli_limits_of of;
-    moxie_status status = moxie_executor_create(args->threads, &executor, error);
+    moxie_status status = cli_executor_create("info", args->threads, &executor, error);
     if (status == MOXIE_OK)
         status = cli_limits_of_cpu(executor, NULL, &of, error);
     if (status == MOXIE_OK)
@@ -310,7 +321,7 @@ int cmd_info(int argc, char **argv)
 {
     static const struct argp parser = { options, parse, "", "What this machine and this build can run.", 0, 0, 0 };
     arguments args = { 0 };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    cli_parse(&parser, argc, argv, &args);
 
     moxie_error error = { 0 };
     moxie_machine machine = MOXIE_MACHINE_INIT;

@@ -16,12 +16,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:
         if (args->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one", arg);
+            argp_error(state, "one directory at a time; \"%s\" is a second one", cli_shown(arg));
         args->dir = arg;
         return 0;
     case ARGP_KEY_END:
         if (!args->dir)
-            argp_error(state, "the checkpoint's directory is needed");
+            argp_error(state, "the checkpoint's directory is needed, with config.json and *.safetensors");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -44,34 +44,34 @@ static void add_text_row(cli_table *table, const moxie_model_layer_info *layer)
 
 static json_t *json_row(const moxie_model_layer_info *layer)
 {
-    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layer", (json_int_t)layer->layer,
-                     "format", layer->format, "shared_format", layer->shared_format, "routing", layer->routing,
-                     "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
-                     (json_int_t)layer->hidden, "intermediate", (json_int_t)layer->intermediate, "shared_intermediate",
-                     (json_int_t)layer->shared_intermediate, "router_width", (json_int_t)layer->router_width,
-                     "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes);
+    return cli_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layer", (json_int_t)layer->layer,
+                    "format", layer->format, "shared_format", layer->shared_format, "routing", layer->routing,
+                    "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
+                    (json_int_t)layer->hidden, "intermediate", (json_int_t)layer->intermediate, "shared_intermediate",
+                    (json_int_t)layer->shared_intermediate, "router_width", (json_int_t)layer->router_width,
+                    "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes);
 }
 
 static void print_summary(const char *dir, const moxie_model *model, const moxie_model_info *info)
 {
     char bytes[16];
-    printf("%s: %s (family %s)%s%s, %lld MoE layers, %lld tensors, %s in %lld files\n", dir, info->model_type,
-           info->family, info->quant_method[0] ? ", quantization " : "", info->quant_method, (long long)info->n_layers,
-           (long long)info->n_tensors, cli_bytes(bytes, info->tensor_bytes), (long long)info->n_files);
+    printf("%s: %s (family %s)%s%s, %lld MoE %s, %lld %s, %s in %lld %s\n", cli_shown(dir), cli_shown(info->model_type),
+           info->family, info->quant_method[0] ? ", quantization " : "", cli_shown(info->quant_method),
+           CLI_COUNT(info->n_layers, "layer"), CLI_COUNT(info->n_tensors, "tensor"),
+           cli_bytes(bytes, info->tensor_bytes), CLI_COUNT(info->n_files, "file"));
     for (int64_t i = 0; i < info->n_warnings; i++)
-        fprintf(stderr, "moxie inspect: warning: %s\n", moxie_model_warning(model, i));
+        fprintf(stderr, "moxie inspect: warning: %s\n", cli_shown(moxie_model_warning(model, i)));
 }
 
 static void print_json(const moxie_model *model, const moxie_model_info *info, json_t *layers)
 {
     json_t *object = cli_json_begin("inspect"), *warnings = json_array();
     for (int64_t i = 0; i < info->n_warnings; i++)
-        json_array_append_new(warnings, json_string(moxie_model_warning(model, i)));
-    json_object_update_new(object,
-                           json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family, "model_type",
-                                     info->model_type, "quant_method", info->quant_method, "tensors",
-                                     (json_int_t)info->n_tensors, "files", (json_int_t)info->n_files, "bytes",
-                                     (json_int_t)info->tensor_bytes, "layers", layers, "warnings", warnings));
+        cli_json_append(warnings, cli_json_string(moxie_model_warning(model, i)));
+    cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family, "model_type",
+                                    cli_utf8(info->model_type), "quant_method", cli_utf8(info->quant_method), "tensors",
+                                    (json_int_t)info->n_tensors, "files", (json_int_t)info->n_files, "bytes",
+                                    (json_int_t)info->tensor_bytes, "layers", layers, "warnings", warnings));
     cli_json_end(object);
 }
 
@@ -84,7 +84,7 @@ int cmd_inspect(int argc, char **argv)
     static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
                                             ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
     arguments args = { 0 };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    cli_parse(&parser, argc, argv, &args);
 
     moxie_error error = { 0 };
     moxie_model *model = NULL;
@@ -102,7 +102,7 @@ int cmd_inspect(int argc, char **argv)
         status = moxie_model_describe_layer(model, i, &layer, &error);
         if (status != MOXIE_OK)
             break;
-        json_array_append_new(rows, json_row(&layer));
+        cli_json_append(rows, json_row(&layer));
         add_text_row(&table, &layer);
     }
     int code = CLI_OK;

@@ -6,7 +6,6 @@
  */
 #include "prepare.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ static void parse_rank(struct argp_state *state, const char *option, const char 
     const long r = strtol(text, &end, 10);
     const long n = *end == '/' && end > text ? strtol(end + 1, &end, 10) : 0;
     if (*end != '\0' || n < 1 || n > MOXIE_MAX_EXPERTS || r < 0 || r >= n)
-        argp_error(state, "%s takes R/N with 0 <= R < N, not \"%s\"", option, text);
+        argp_error(state, "%s takes R/N with 0 <= R < N, not \"%s\"", option, cli_shown(text));
     *rank = (int32_t)r;
     *size = (int32_t)n;
 }
@@ -57,7 +56,7 @@ static void parse_layers(struct argp_state *state, const char *text, prepare_opt
     if (end > text && *end == '-' && end[1] != '\0')
         out->last_layer = strtoll(end + 1, &end, 10);
     if (end == text || *end != '\0' || out->first_layer < 0 || out->last_layer < out->first_layer)
-        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", text);
+        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_shown(text));
 }
 
 static void add_directory(struct argp_state *state, arguments *args, char *text)
@@ -78,7 +77,15 @@ static void check_arguments(struct argp_state *state, const arguments *args)
 {
     const prepare_options *p = &args->prepare;
     if (args->mode != UNDO && p->n_more > 0)
-        argp_error(state, "one directory at a time; \"%s\" is a second one", p->more[0]);
+        argp_error(state, "one directory at a time; \"%s\" is a second one", cli_shown(p->more[0]));
+    if (args->mode != PREPARE && p->layout)
+        argp_error(state, "--layout chooses what to prepare for, and %s prepares nothing: leave one of the two out",
+                   args->mode == UNDO     ? "--undo"
+                   : args->mode == VERIFY ? "--verify"
+                                          : "--list");
+    if ((args->mode == VERIFY || args->mode == LIST) && p->out)
+        argp_error(state, "-o OUT is a directory to make, and %s makes none: leave one of the two out",
+                   args->mode == VERIFY ? "--verify" : "--list");
     if (args->mode == LIST)
         return;
     if (!p->dir)
@@ -86,8 +93,20 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (args->mode != VERIFY && !p->out)
         argp_error(state, "-o OUT is needed, the directory to make");
     if (args->mode == PREPARE && !p->layout)
-        argp_error(state, "--layout NAME is needed; `moxie prepare --list %s` shows which there are for it", p->dir);
+        argp_error(state, "--layout NAME is needed; `moxie prepare --list %s` shows which there are for it",
+                   cli_shown(p->dir));
 }
+
+static void choose_mode(struct argp_state *state, arguments *args, prepare_mode mode)
+{
+    if (args->mode != PREPARE && args->mode != mode)
+        argp_error(state, "--undo, --verify and --list exclude each other: leave all but one out");
+    args->mode = mode;
+}
+
+/* In the order of moxie_expert_map_kind. */
+static const char *const ep_map_names[] = { "linear", "round-robin", NULL };
+static const cli_names ep_maps = { .kind = "kind of --ep-map", .fixed = ep_map_names };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -96,20 +115,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'o': p->out = arg; return 0;
     case 'j': p->json = true; return 0;
-    case OPT_LAYOUT: p->layout = arg; return 0;
+    case OPT_LAYOUT:
+        cli_parse_name(state, &cli_layouts, arg);
+        p->layout = arg;
+        return 0;
     case OPT_LAYERS: parse_layers(state, arg, p); return 0;
     case OPT_TP: parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size); return 0;
     case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
-    case OPT_EP_MAP:
-        if (strcmp(arg, "linear") != 0 && strcmp(arg, "round-robin") != 0)
-            argp_error(state, "--ep-map is linear or round-robin, not \"%s\"", arg);
-        p->how.ep_map = strcmp(arg, "linear") ? MOXIE_MAP_ROUND_ROBIN : MOXIE_MAP_LINEAR;
-        return 0;
+    case OPT_EP_MAP: p->how.ep_map = cli_parse_name(state, &ep_maps, arg); return 0;
     case OPT_PAD: p->how.pad = 1; return 0;
     case OPT_THREADS: p->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
-    case OPT_UNDO: args->mode = UNDO; return 0;
-    case OPT_VERIFY: args->mode = VERIFY; return 0;
-    case OPT_LIST: args->mode = LIST; return 0;
+    case OPT_UNDO: choose_mode(state, args, UNDO); return 0;
+    case OPT_VERIFY: choose_mode(state, args, VERIFY); return 0;
+    case OPT_LIST: choose_mode(state, args, LIST); return 0;
     case ARGP_KEY_ARG: add_directory(state, args, arg); return 0;
     case ARGP_KEY_END: check_arguments(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -123,7 +141,7 @@ static void print_text(const arguments *args, const prepare_report *r)
     static const char *const did[] = { "prepared", "restored", "whole" };
     const moxie_preparation_info *info = &r->info;
     char bytes[16], in[16], out[16], peak[16];
-    printf("%s: %lld layer%s %s", args->mode == VERIFY ? args->prepare.dir : args->prepare.out,
+    printf("%s: %lld layer%s %s", cli_shown(args->mode == VERIFY ? args->prepare.dir : args->prepare.out),
            (long long)(r->made + r->kept), r->made + r->kept == 1 ? "" : "s", did[args->mode]);
     if (args->mode != UNDO)
         printf(" as %s", info->layout);
@@ -155,22 +173,22 @@ static void print_json(const arguments *args, const prepare_report *r)
     char hash[24];
     json_t *object = cli_json_begin("prepare");
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->source_hash);
-    json_object_update_new(object, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode],
-                                             "directory", args->mode == VERIFY ? args->prepare.dir : args->prepare.out,
-                                             "layers_made", (json_int_t)r->made, "layers_kept", (json_int_t)r->kept,
-                                             "bytes", (json_int_t)r->bytes, "seconds", r->seconds, "peak_memory_bytes",
-                                             (json_int_t)cli_peak_memory()));
+    cli_json_merge(object,
+                   cli_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I}", "mode", modes[args->mode], "directory",
+                            cli_utf8(args->mode == VERIFY ? args->prepare.dir : args->prepare.out), "layers_made",
+                            (json_int_t)r->made, "layers_kept", (json_int_t)r->kept, "bytes", (json_int_t)r->bytes,
+                            "seconds", r->seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     if (args->mode != UNDO)
-        json_object_update_new(
-            object, json_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
-                              info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
-                              "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
-                              "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
-                              (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
+        cli_json_merge(object,
+                       cli_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
+                                info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
+                                "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
+                                "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                                (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
     if (args->mode == PREPARE)
-        json_object_update_new(object, json_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
-                                                 (json_int_t)r->expert_bytes_in, "expert_bytes_out",
-                                                 (json_int_t)r->expert_bytes_out));
+        cli_json_merge(object,
+                       cli_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
+                                (json_int_t)r->expert_bytes_in, "expert_bytes_out", (json_int_t)r->expert_bytes_out));
     cli_json_end(object);
 }
 
@@ -184,7 +202,7 @@ static int run(const arguments *args)
     cli_progress_begin(&progress, args->mode == UNDO ? "undo" : args->mode == VERIFY ? "verify" : "prepare");
     progress.terminal = progress.terminal && !p->json;
     const double start = cli_seconds();
-    moxie_status status = moxie_executor_create(p->threads, &executor, &error);
+    moxie_status status = cli_executor_create("prepare", p->threads, &executor, &error);
     if (status == MOXIE_OK && args->mode == PREPARE)
         status = prepare_all(p, executor, &progress, &report, &error);
     else if (status == MOXIE_OK && args->mode == UNDO)
@@ -215,18 +233,20 @@ int cmd_prepare(int argc, char **argv)
         0
     };
     arguments args = { .prepare = { .first_layer = -1, .last_layer = -1, .how = { .tp_size = 1, .ep_size = 1 } } };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    cli_parse(&parser, argc, argv, &args);
     if (args.mode == LIST)
         return prepare_list(&args.prepare);
     if (args.prepare.layout)
         snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
     /* "out/" would put "out/.partial" inside. */
     char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
+    if (args.prepare.out && !out) {
+        moxie_error error = { 0 };
+        return cli_fail("prepare", args.prepare.json, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory"), &error);
+    }
     for (size_t length = out ? strlen(out) : 0; length > 1 && out[length - 1] == '/';)
         out[--length] = '\0';
     args.prepare.out = out;
-    /* A limit on file sizes is an error of a write, not the end. */
-    signal(SIGXFSZ, SIG_IGN);
     const int code = run(&args);
     free(out);
     free(args.prepare.more);

@@ -29,13 +29,29 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
+static void check_together(struct argp_state *state, const arguments *args)
+{
+    if (args->list && (args->preset || args->dir))
+        argp_error(state, "--list writes nothing, and %s is for writing: leave one of the two out",
+                   args->dir ? "-o DIR" : args->preset);
+    if (args->list)
+        return;
+    if (!args->preset)
+        argp_error(state, "a preset is needed, and none is named; `moxie synth --list` shows them");
+    if (!args->dir)
+        argp_error(state, "-o DIR is needed, the directory to create");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
     case 'o': args->dir = arg; return 0;
     case 'j': args->json = true; return 0;
-    case OPT_FORMAT: args->synth.format = arg; return 0;
+    case OPT_FORMAT:
+        cli_parse_name(state, &cli_formats, arg);
+        args->synth.format = arg;
+        return 0;
     case OPT_LAYERS: args->synth.layers = cli_parse_int(state, "--layers", arg, 1, 100000); return 0;
     case OPT_EXPERTS: args->synth.experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
     case OPT_SEED: args->synth.seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
@@ -47,13 +63,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIST: args->list = true; return 0;
     case ARGP_KEY_ARG:
         if (args->preset)
-            argp_error(state, "one preset at a time; \"%s\" is a second one", arg);
+            argp_error(state, "one preset at a time; \"%s\" is a second one", cli_shown(arg));
+        cli_parse_name(state, &cli_presets, arg);
         args->preset = arg;
         return 0;
-    case ARGP_KEY_END:
-        if (!args->list && (!args->preset || !args->dir))
-            argp_error(state, "a preset and -o DIR are needed; `moxie synth --list` shows the presets");
-        return 0;
+    case ARGP_KEY_END: check_together(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -93,7 +107,7 @@ static json_t *format_names(const moxie_preset_info *info, int count)
 {
     json_t *formats = json_array();
     for (int f = 0; f < count; f++)
-        json_array_append_new(formats, json_string(info->formats[f]));
+        cli_json_append(formats, cli_json_string(info->formats[f]));
     return formats;
 }
 
@@ -102,16 +116,16 @@ static int list_json(void)
     json_t *object = cli_json_begin("synth"), *presets = json_array();
     moxie_preset_info info;
     for (int i = 0; moxie_preset_at(i, &info); i++)
-        json_array_append_new(
-            presets,
-            json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name, "family",
-                      info.family, "experts", (json_int_t)info.experts, "top_k", (json_int_t)info.top_k, "hidden",
-                      (json_int_t)info.hidden, "intermediate", (json_int_t)info.intermediate, "shared_intermediate",
-                      (json_int_t)info.shared_intermediate, "router_width", (json_int_t)info.router_width, "layers",
-                      (json_int_t)info.layers, "activation", info.activation, "formats",
-                      format_names(&info, info.n_formats), "native_formats", format_names(&info, info.n_native),
-                      "layer_bytes", (json_int_t)info.layer_bytes));
-    json_object_set_new(object, "presets", presets);
+        cli_json_append(presets,
+                        cli_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name,
+                                 "family", info.family, "experts", (json_int_t)info.experts, "top_k",
+                                 (json_int_t)info.top_k, "hidden", (json_int_t)info.hidden, "intermediate",
+                                 (json_int_t)info.intermediate, "shared_intermediate",
+                                 (json_int_t)info.shared_intermediate, "router_width", (json_int_t)info.router_width,
+                                 "layers", (json_int_t)info.layers, "activation", info.activation, "formats",
+                                 format_names(&info, info.n_formats), "native_formats",
+                                 format_names(&info, info.n_native), "layer_bytes", (json_int_t)info.layer_bytes));
+    cli_json_set(object, "presets", presets);
     cli_json_end(object);
     return CLI_OK;
 }
@@ -132,7 +146,7 @@ int cmd_synth(int argc, char **argv)
                                         0,
                                         0 };
     arguments args = { .synth = MOXIE_SYNTH_OPTIONS_INIT };
-    argp_parse(&parser, argc, argv, 0, NULL, &args);
+    cli_parse(&parser, argc, argv, &args);
     if (args.list)
         return args.json ? list_json() : list_text();
 
@@ -155,17 +169,16 @@ int cmd_synth(int argc, char **argv)
     moxie_model_get_info(model, &info);
     if (args.json) {
         json_t *object = cli_json_begin("synth");
-        json_object_update_new(object,
-                               json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", args.dir,
-                                         "tensors", (json_int_t)info.n_tensors, "files", (json_int_t)info.n_files,
-                                         "bytes", (json_int_t)info.tensor_bytes, "seconds", cli_seconds() - start));
+        cli_json_merge(object,
+                       cli_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "preset", args.preset, "dir", cli_utf8(args.dir),
+                                "tensors", (json_int_t)info.n_tensors, "files", (json_int_t)info.n_files, "bytes",
+                                (json_int_t)info.tensor_bytes, "seconds", cli_seconds() - start));
         cli_json_end(object);
     } else {
         char bytes[16];
-        printf("%s: %lld MoE layer%s of %s, %lld tensors, %s in %lld file%s, %.1f s\n", args.dir,
-               (long long)info.n_layers, info.n_layers == 1 ? "" : "s", args.preset, (long long)info.n_tensors,
-               cli_bytes(bytes, info.tensor_bytes), (long long)info.n_files, info.n_files == 1 ? "" : "s",
-               cli_seconds() - start);
+        printf("%s: %lld MoE %s of %s, %lld %s, %s in %lld %s, %.1f s\n", cli_shown(args.dir),
+               CLI_COUNT(info.n_layers, "layer"), args.preset, CLI_COUNT(info.n_tensors, "tensor"),
+               cli_bytes(bytes, info.tensor_bytes), CLI_COUNT(info.n_files, "file"), cli_seconds() - start);
     }
     moxie_model_close(model);
     return CLI_OK;

@@ -2,8 +2,8 @@
  *
  * main.c - `moxie COMMAND ...`: finds the sub-command and hands it the rest of the arguments.
  *
- * Exit codes: 0 fine, 1 a check failed, 2 usage, 3 input unreadable or invalid, 4 unsupported, 5 out of memory
- * or time.
+ * Exit codes: 0 fine, 1 a check failed, 2 usage, 3 input unreadable or invalid, or output that could not be written,
+ * 4 unsupported, 5 out of memory or time.
  */
 #include "cli.h"
 
@@ -27,12 +27,17 @@ static const command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
+static const char *command_at(int32_t i)
+{
+    return i < N_COMMANDS ? commands[i].name : NULL;
+}
+
 static void print_usage(FILE *out)
 {
     fprintf(out, "Usage: moxie COMMAND [OPTION...]\n\nQuantized fused mixture-of-experts layers.\n\nCommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n`moxie COMMAND --help` describes one. Every command takes --json.\n");
+    fprintf(out, "\n`moxie COMMAND --help` describes one. Every command takes --json.\n\n%s\n", cli_exit_codes);
 }
 
 static void print_version(FILE *stream, struct argp_state *state)
@@ -41,31 +46,44 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "moxie %s\n", moxie_version());
 }
 
+static int refuse_command(const char *given)
+{
+    static const cli_names names = { .kind = "command", .at = command_at };
+    char text[400];
+    fprintf(stderr, "moxie: %s\n", cli_no_such_name(&names, given, text, sizeof text));
+    return CLI_USAGE;
+}
+
+static int run_command(int argc, char **argv)
+{
+    static const cli_names names = { .at = command_at };
+    const int32_t i = cli_find_name(&names, argv[1]);
+    if (i < 0)
+        return refuse_command(argv[1]);
+    /* argp prints argv[0] in its messages: the command's full name reads better there. */
+    char name[32];
+    snprintf(name, sizeof name, "moxie %s", commands[i].name);
+    argv[1] = name;
+    return commands[i].run(argc - 1, argv + 1);
+}
+
 int main(int argc, char **argv)
 {
+    cli_begin();
     argp_err_exit_status = CLI_USAGE;
     argp_program_version_hook = print_version;
+    cli_end_install();
     if (argc < 2) {
         print_usage(stderr);
-        return CLI_USAGE;
+        return cli_end(CLI_USAGE);
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         print_usage(stdout);
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
         print_version(stdout, NULL);
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(argv[1], commands[i].name))
-            continue;
-        /* argp prints argv[0] in its messages: the command's full name reads better there. */
-        char name[32];
-        snprintf(name, sizeof name, "moxie %s", commands[i].name);
-        argv[1] = name;
-        return commands[i].run(argc - 1, argv + 1);
-    }
-    fprintf(stderr, "moxie: there is no command \"%s\"; `moxie --help` lists them\n", argv[1]);
-    return CLI_USAGE;
+    return cli_end(run_command(argc, argv));
 }

@@ -9,7 +9,8 @@
  * A directory under OUT's own name is whole. OUT.partial holds finished layers, each a sealed file, and is gone on
  * with.
  *
- *     OUT/moxie_prepare.json             how it was made (prepare_manifest.c); the first file
+ *     OUT/moxie_prepare.json             how it was made (prepare_manifest.c); the first file. Of the way back:
+ *                                        moxie_restore.json
  *     OUT/config.json ...                the checkpoint's, for the way back
  *     OUT/layer-00003.safetensors        prefix + parameter [E_local, ...], moxie.expert_xxh3, moxie.source/...
  *     OUT/model.safetensors.index.json   the last file
@@ -20,15 +21,20 @@
 #ifndef MOXIE_PREPARE_TOOL_H
 #define MOXIE_PREPARE_TOOL_H
 
+#include <limits.h>
+
 #include <moxie/moxie_prepare.h>
 
 #include "cli.h"
 
-#define PREPARE_MANIFEST    "moxie_prepare.json"
 #define PREPARE_INDEX       "model.safetensors.index.json"
 #define PREPARE_SOURCE      "moxie.source/"
 #define PREPARE_EXPERT_HASH "moxie.expert_xxh3"
 #define PREPARE_PARTIAL     ".partial"
+/* Bytes that names in a directory, and OUT.partial beside OUT, add to a path, and a few more. */
+enum { PREPARE_LONGEST_NAME = 64 };
+/* Of a tensor's name in a prepared file, with its terminator. */
+enum { PREPARE_NAME = 400 };
 
 /* How weights are prepared: what the manifest records. */
 typedef struct prepare_how {
@@ -89,8 +95,24 @@ int prepare_source_spans(const prepare_source *source, const moxie_expert *exper
 /* XXH3-64 of those bytes, one after the other. */
 uint64_t prepare_span_hash(const prepare_span *spans, int count);
 uint64_t prepare_source_expert_bytes(const prepare_source *source, const moxie_expert *expert);
-/* [[name, dtype, [shape], pieces], ...] as text, for a file's metadata; free() it. */
+/* The name under which a tensor is kept, "moxie.source/NAME"; false when it is too long. */
+bool prepare_kept_name(const char *name, char buffer[PREPARE_NAME]);
+/* [[name, dtype, [shape], pieces], ...] as text, for a file's metadata; NULL when out of memory. free() it. */
 char *prepare_source_text(const prepare_source *source);
+
+/* ---- the same, read from a file's metadata (prepare_described.c) -------------------------------------- */
+
+/* Tensors as a text describes them, without data. */
+typedef struct prepare_described {
+    moxie_named_tensor *tensors; /* [count] */
+    int64_t *pieces;             /* [count]: as in prepare_tensor */
+    uint64_t *bytes;             /* [count] */
+    int64_t count;
+    uint64_t room_bytes; /* of all, each from a multiple of 64 on */
+} prepare_described;
+/* Untrusted: sizes and their sum are in range, or it is MOXIE_ERR_FORMAT. prepare_described_free() in any case. */
+moxie_status prepare_described_parse(const char *text, const char *path, prepare_described *out, moxie_error *error);
+void prepare_described_free(prepare_described *described);
 
 /* ---- one expert's bytes to a file (prepare_put.c) --------------------------------------------------- */
 
@@ -130,34 +152,67 @@ int prepare_list(const prepare_options *options);
 
 /* ---- all layers (prepare_all.c) --------------------------------------------------------------------- */
 
-/* `out` is absent or an empty directory. */
-moxie_status prepare_check_out(const char *out, moxie_error *error);
-/* After a failure: what is finished stays, and is gone on with; a directory without it goes. */
-void prepare_leave(const char *partial, const prepare_report *report);
 moxie_status prepare_all(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                          prepare_report *report, moxie_error *error);
 
-/* ---- a prepared directory (prepare_manifest.c) ------------------------------------------------------ */
+/* ---- what a directory is (prepare_manifest.c) ------------------------------------------------------- */
 
-moxie_status prepare_manifest_read(const char *dir, prepare_how *out, moxie_error *error);
-moxie_status prepare_manifest_write(const char *dir, const prepare_how *how, const char *source, moxie_error *error);
+typedef enum prepare_kind { PREPARE_PREPARED, PREPARE_RESTORED } prepare_kind;
+const char *prepare_manifest_file(prepare_kind kind);
+/* A directory's name leaves room for those of the files in it. */
+moxie_status prepare_check_name(const char *dir, moxie_error *error);
+/* "DIR/NAME"; `buffer` has PATH_MAX bytes. Returns it. */
+const char *prepare_path(const char *dir, const char *name, char *buffer);
+/* A string of any bytes, such as a path's: where they are no UTF-8, '?' for each that is not ASCII. */
+json_t *prepare_json_string(const char *text);
+moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const prepare_how *how, const char *source,
+                                    moxie_error *error);
+moxie_status prepare_manifest_read(const char *dir, prepare_kind kind, prepare_how *out, moxie_error *error);
+/* `path` is for messages. */
+moxie_status prepare_manifest_parse(const char *text, size_t size, const char *path, prepare_kind kind,
+                                    prepare_how *out, moxie_error *error);
 bool prepare_how_equal(const prepare_how *a, const prepare_how *b);
 void prepare_how_free(prepare_how *how);
-/* Copies config.json and the quantization configurations that there are; or compares them. */
+
+/* ---- configurations (prepare_configs.c) ------------------------------------------------------------- */
+
+/* Names of the files that hold a checkpoint's configurations; NULL past the last. */
+const char *prepare_config_name(int i);
+/* Copies those that `from` has and `to` has not yet. */
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error);
-bool prepare_configs_equal(const char *from, const char *to);
-/* The index of all layer files in `dir`, in the Hugging Face manner. `source_hash` NULL: they are a checkpoint's again.
- */
+/* Whether those of `to` are those of `from`: all of them, or as many as there are. */
+moxie_status prepare_configs_compare(const char *from, const char *to, bool all, bool *equal, moxie_error *error);
+
+/* ---- the index (prepare_index.c) -------------------------------------------------------------------- */
+
+/* Of all layer files in `dir`. `source_hash` NULL: they are a checkpoint's again. */
 moxie_status prepare_index_write(const char *dir, const prepare_how *how, const uint64_t *source_hash,
                                  moxie_error *error);
 /* Every tensor of the layers' files is in the index, and nothing else. */
 moxie_status prepare_index_check(const char *dir, const prepare_how *how, moxie_error *error);
-/* Opens `dir` and holds it against a second run; removes what an interrupted run left under way. Close *fd. */
-moxie_status prepare_directory_hold(const char *dir, int *fd, moxie_error *error);
-/* Removes what this program writes into such a directory, and the directory if nothing else is in it. */
-void prepare_directory_remove(const char *dir);
-/* Writes `object` beside the path and renames it. Takes the reference. */
-moxie_status prepare_json_write(const char *path, json_t *object, moxie_error *error);
+
+/* ---- OUT and OUT.partial (prepare_partial.c) -------------------------------------------------------- */
+
+typedef struct prepare_partial {
+    char path[PATH_MAX];
+    prepare_kind kind;
+    int fd;     /* which holds it; -1: it is not held */
+    bool begun; /* by this run, and nothing in it is worth keeping yet */
+} prepare_partial;
+
+/* `out` is absent or an empty directory, and its name is one that can be given. */
+moxie_status prepare_check_out(const char *out, moxie_error *error);
+/* Makes OUT.partial with manifest and `source`'s configurations, or goes on in the one that this very run left. Holds
+ * it against other processes. What is another's is refused, and untouched. */
+moxie_status prepare_partial_open(const char *out, prepare_kind kind, const prepare_how *how, const char *source,
+                                  prepare_partial *p, moxie_error *error);
+/* Something in it is worth keeping from now on. */
+void prepare_partial_keep(prepare_partial *p);
+/* Renames it to OUT. */
+moxie_status prepare_partial_commit(prepare_partial *p, const char *out, moxie_error *error);
+/* After a failure: what is finished stays, and is gone on with; a directory without it goes. Also when it is not held.
+ */
+void prepare_partial_leave(prepare_partial *p, int64_t finished);
 
 /* ---- the way back ------------------------------------------------------------------------------------ */
 
@@ -165,14 +220,13 @@ moxie_status prepare_json_write(const char *path, json_t *object, moxie_error *e
  * filled in (prepare_back.c). */
 typedef struct prepare_back {
     moxie_tensor_file *file;
-    moxie_named_tensor *tensors;
-    int64_t *pieces;
-    int64_t count;
+    prepare_described described; /* tensors with their addresses */
     unsigned char *room;
-    uint64_t room_bytes;
+    bool shared; /* described and room are another rank's */
     moxie_model *model;
     moxie_model_layer *layer;
     moxie_preparation *preparation;
+    moxie_preparation_info info;
     char prefix[300];
 } prepare_back;
 /* `first` NULL, or another rank's same layer, whose room is shared. prepare_back_close() in any case. */

@@ -2,38 +2,14 @@
  *
  * prepare_all.c - every layer that was asked for, and the directory around them.
  *
- *     plan all layers -> OUT.partial: configurations, manifest -> a sealed file for each layer -> index -> OUT
+ *     plan all layers -> OUT.partial: manifest, configurations -> a sealed file for each layer -> index -> OUT
  *
  * Refusals come before anything is written. What is interrupted is gone on with: layers whose files are whole and made
  * in the same way of the same tensors are kept.
  */
 #include "prepare.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-moxie_status prepare_check_out(const char *out, moxie_error *error)
-{
-    struct stat info;
-    if (lstat(out, &info) != 0)
-        return errno == ENOENT ? MOXIE_OK : cli_error(MOXIE_ERR_IO, error, out, "%s", strerror(errno));
-    DIR *listing = opendir(out);
-    int entries = 0;
-    while (listing && readdir(listing))
-        entries++;
-    if (listing)
-        closedir(listing);
-    if (listing && entries <= 2)
-        return MOXIE_OK;
-    return cli_error(MOXIE_ERR_IO, error, out,
-                     "it exists already; name a new directory, or remove this one "
-                     "(`moxie prepare --verify` says whether it is whole)");
-}
 
 /* The MoE layers of the model within the range, each planned once. */
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
@@ -71,33 +47,8 @@ static moxie_status plan_layers(const prepare_options *options, const moxie_mode
     return status;
 }
 
-/* OUT.partial, new, or one that this very preparation left. *fd holds it against a second run. */
-static moxie_status open_partial(const prepare_options *options, const prepare_how *how, const char *partial, int *fd,
-                                 moxie_error *error)
-{
-    prepare_how before = { 0 };
-    moxie_error ignored;
-    const bool found = access(partial, F_OK) == 0;
-    const bool described = found && prepare_manifest_read(partial, &before, &ignored) == MOXIE_OK;
-    const bool same = described && prepare_how_equal(&before, how) && prepare_configs_equal(options->dir, partial);
-    prepare_how_free(&before);
-    if (described && !same)
-        return cli_error(MOXIE_ERR_IO, error, partial,
-                         "it is what another preparation left when it was interrupted: run that again, or remove it");
-    if (found && !described)
-        prepare_directory_remove(partial); /* interrupted before its manifest was there */
-    if (!described && mkdir(partial, 0777) != 0)
-        return cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
-    moxie_status status = prepare_directory_hold(partial, fd, error);
-    if (status == MOXIE_OK && !described)
-        status = prepare_configs_copy(options->dir, partial, error);
-    if (status == MOXIE_OK && !described)
-        status = prepare_manifest_write(partial, how, options->dir, error);
-    return status;
-}
-
 static moxie_status make_layers(const prepare_options *options, const prepare_how *how, const moxie_model *model,
-                                const char *partial, const moxie_executor *executor, cli_progress *progress,
+                                prepare_partial *partial, const moxie_executor *executor, cli_progress *progress,
                                 prepare_report *report, moxie_error *error)
 {
     prepare_options with = *options;
@@ -107,48 +58,40 @@ static moxie_status make_layers(const prepare_options *options, const prepare_ho
         char what[32];
         snprintf(what, sizeof what, "layer %lld", (long long)how->layers[i]);
         progress->what = what;
-        status = prepare_layer(&with, model, how->layers[i], partial, executor, progress, report, error);
+        status = prepare_layer(&with, model, how->layers[i], partial->path, executor, progress, report, error);
+        if (status == MOXIE_OK)
+            prepare_partial_keep(partial);
     }
     progress->what = "prepare";
     return status;
 }
 
-void prepare_leave(const char *partial, const prepare_report *report)
-{
-    if (report->made + report->kept == 0)
-        prepare_directory_remove(partial);
-    else
-        fprintf(stderr, "moxie prepare: %lld finished layers stay in %s; run the same again to go on\n",
-                (long long)(report->made + report->kept), partial);
-}
-
 moxie_status prepare_all(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                          prepare_report *report, moxie_error *error)
 {
-    char partial[PATH_MAX];
+    prepare_partial partial = { .fd = -1 };
     moxie_model *model = NULL;
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     prepare_how how = options->how;
-    int fd = -1;
     model_options.experts_only = 1;
-    snprintf(partial, sizeof partial, "%s%s", options->out, PREPARE_PARTIAL);
-    moxie_status status = prepare_check_out(options->out, error);
+    moxie_status status = prepare_check_name(options->dir, error);
+    if (status == MOXIE_OK)
+        status = prepare_check_name(options->out, error);
+    if (status == MOXIE_OK)
+        status = prepare_check_out(options->out, error);
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
     if (status == MOXIE_OK)
         status = plan_layers(options, model, &how, error);
     if (status == MOXIE_OK)
-        status = open_partial(options, &how, partial, &fd, error);
+        status = prepare_partial_open(options->out, PREPARE_PREPARED, &how, options->dir, &partial, error);
     if (status == MOXIE_OK)
-        status = make_layers(options, &how, model, partial, executor, progress, report, error);
+        status = make_layers(options, &how, model, &partial, executor, progress, report, error);
     if (status == MOXIE_OK)
-        status = prepare_index_write(partial, &how, &report->source_hash, error);
-    if (status == MOXIE_OK && (fsync(fd) != 0 || rename(partial, options->out) != 0))
-        status = cli_error(MOXIE_ERR_IO, error, options->out, "cannot be put in place: %s", strerror(errno));
-    if (status != MOXIE_OK && fd >= 0)
-        prepare_leave(partial, report);
-    if (fd >= 0)
-        close(fd);
+        status = prepare_index_write(partial.path, &how, &report->source_hash, error);
+    if (status == MOXIE_OK)
+        status = prepare_partial_commit(&partial, options->out, error);
+    prepare_partial_leave(&partial, report->made + report->kept);
     prepare_how_free(&how);
     moxie_model_close(model);
     return status;

@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *prepare_layer_path(const char *dir, int64_t layer, char *buffer)
 {
@@ -106,11 +105,15 @@ typedef struct pairs {
     int count;
 } pairs;
 
-static void add_pair(pairs *p, const char *key, char *value)
+/* Takes `value`; false when it is NULL, for want of memory. */
+static bool add_pair(pairs *p, const char *key, char *value)
 {
+    if (!value)
+        return false;
     p->items[2 * p->count] = key;
-    p->items[2 * p->count + 1] = value ? value : "";
+    p->items[2 * p->count + 1] = value;
     p->owned[p->count++] = value;
+    return true;
 }
 
 static void free_pairs(pairs *p)
@@ -119,30 +122,30 @@ static void free_pairs(pairs *p)
         free(p->owned[i]);
 }
 
-static char *dump(json_t *object)
-{
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return text;
-}
-
 static char *slice_text(const prepare_how *how, const moxie_preparation_info *info)
 {
     json_t *experts = json_array();
-    for (int32_t i = 0; i < info->n_experts; i++)
-        json_array_append_new(experts, json_integer(info->experts[i]));
-    return dump(json_pack("{s:[i,i], s:[i,i], s:s, s:[I,I,I], s:o}", "tp", how->tp_rank, how->tp_size, "ep",
-                          how->ep_rank, how->ep_size, "ep_map",
-                          how->ep_map == MOXIE_MAP_LINEAR ? "linear" : "round-robin", "intermediate",
-                          (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
-                          (json_int_t)info->whole_intermediate, "experts", experts));
+    bool fine = experts != NULL;
+    for (int32_t i = 0; fine && i < info->n_experts; i++)
+        fine = json_array_append_new(experts, json_integer(info->experts[i])) == 0;
+    if (!fine) {
+        json_decref(experts);
+        return NULL;
+    }
+    return cli_json_text(json_pack("{s:[i,i], s:[i,i], s:s, s:[I,I,I], s:o}", "tp", how->tp_rank, how->tp_size, "ep",
+                                   how->ep_rank, how->ep_size, "ep_map",
+                                   how->ep_map == MOXIE_MAP_LINEAR ? "linear" : "round-robin", "intermediate",
+                                   (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                                   (json_int_t)info->whole_intermediate, "experts", experts),
+                         JSON_COMPACT);
 }
 
 static char *padding_text(const moxie_preparation_info *info)
 {
-    return dump(json_pack("{s:[I,I], s:[I,I], s:i}", "hidden", (json_int_t)info->hidden,
-                          (json_int_t)info->padded_hidden, "intermediate", (json_int_t)info->intermediate,
-                          (json_int_t)info->padded_intermediate, "scales_repeated", info->repeat));
+    return cli_json_text(json_pack("{s:[I,I], s:[I,I], s:i}", "hidden", (json_int_t)info->hidden,
+                                   (json_int_t)info->padded_hidden, "intermediate", (json_int_t)info->intermediate,
+                                   (json_int_t)info->padded_intermediate, "scales_repeated", info->repeat),
+                         JSON_COMPACT);
 }
 
 /* Hexadecimal floats: exact. */
@@ -151,30 +154,23 @@ static char *facts_text(const moxie_preparation *preparation)
     moxie_preparation_facts f = MOXIE_PREPARATION_FACTS_INIT;
     moxie_error error;
     char *text = NULL;
-    moxie_preparation_get_facts(preparation, &f, &error);
-    if (asprintf(&text, "%a %a %a %a %a %a", (double)f.scale_most[0], (double)f.scale_most[1], (double)f.scale_least[0],
+    if (moxie_preparation_get_facts(preparation, &f, &error) != MOXIE_OK ||
+        asprintf(&text, "%a %a %a %a %a %a", (double)f.scale_most[0], (double)f.scale_most[1], (double)f.scale_least[0],
                  (double)f.scale_least[1], (double)f.a13_most, (double)f.a2_most) < 0)
         text = NULL;
     return text;
 }
 
-/* All but the facts, which only a survey knows. */
-static void describe(const prepare_how *how, const moxie_preparation *preparation, const prepare_source *source,
+/* All but the facts, which only a survey knows. False when out of memory. */
+static bool describe(const prepare_how *how, const moxie_preparation_info *info, const prepare_source *source,
                      int64_t layer, pairs *p)
 {
-    moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
-    moxie_error error;
     char number[24];
-    moxie_preparation_get_info(preparation, &info, &error);
     snprintf(number, sizeof number, "%lld", (long long)layer);
-    *p = (pairs) { 0 };
-    add_pair(p, "format", strdup("pt")); /* what readers in the Hugging Face manner ask for */
-    add_pair(p, "moxie.version", strdup(moxie_version()));
-    add_pair(p, "moxie.layout", strdup(how->layout));
-    add_pair(p, "moxie.layer", strdup(number));
-    add_pair(p, "moxie.slice", slice_text(how, &info));
-    add_pair(p, "moxie.padding", padding_text(&info));
-    add_pair(p, "moxie.source", prepare_source_text(source));
+    return add_pair(p, "format", strdup("pt")) && /* what readers in the Hugging Face manner ask for */
+           add_pair(p, "moxie.version", strdup(moxie_version())) && add_pair(p, "moxie.layout", strdup(how->layout)) &&
+           add_pair(p, "moxie.layer", strdup(number)) && add_pair(p, "moxie.slice", slice_text(how, info)) &&
+           add_pair(p, "moxie.padding", padding_text(info)) && add_pair(p, "moxie.source", prepare_source_text(source));
 }
 
 /* What the file keeps of the checkpoint is still there as it was. */
@@ -185,11 +181,12 @@ static bool has_kept(const moxie_tensor_file *file, const prepare_source *source
         const prepare_tensor *t = &source->tensors[i];
         moxie_tensor kept;
         moxie_error error;
-        char name[400];
+        char name[PREPARE_NAME];
         if (t->pieces > 0)
             continue;
-        snprintf(name, sizeof name, "%s%s", PREPARE_SOURCE, t->name);
-        same = moxie_tensor_file_find(file, name, &kept, &error) == MOXIE_OK &&
+        same = prepare_kept_name(t->name, name) && moxie_tensor_file_find(file, name, &kept, &error) == MOXIE_OK &&
+               kept.dtype == t->view.dtype && kept.rank == t->view.rank &&
+               !memcmp(kept.shape, t->view.shape, (size_t)kept.rank * sizeof *kept.shape) &&
                !memcmp(kept.data, t->view.data, (size_t)t->bytes);
     }
     return same;
@@ -198,13 +195,13 @@ static bool has_kept(const moxie_tensor_file *file, const prepare_source *source
 /* A whole file that was made in the same way of tensors of the same form, and of the same tensors where it keeps them;
  * its experts' hashes go to `hashes`. */
 static bool is_made(const char *path, const pairs *p, const char *prefix, const prepare_source *source,
-                    uint64_t *hashes)
+                    int32_t n_experts, uint64_t *hashes)
 {
     moxie_tensor_file *file = NULL;
     moxie_error error;
     moxie_tensor tensor;
-    char name[400];
-    if (access(path, F_OK) != 0 || moxie_tensor_file_open(path, 0, &file, &error) != MOXIE_OK)
+    char name[PREPARE_NAME];
+    if (!moxie_file_exists(path) || moxie_tensor_file_open(path, 0, &file, &error) != MOXIE_OK)
         return false;
     bool same = true;
     for (int i = 0; same && i < p->count; i++) {
@@ -214,9 +211,10 @@ static bool is_made(const char *path, const pairs *p, const char *prefix, const 
     same = same && moxie_tensor_file_check_seal(file, &error) == MOXIE_OK;
     same = same && has_kept(file, source);
     snprintf(name, sizeof name, "%s%s", prefix, PREPARE_EXPERT_HASH);
-    same = same && moxie_tensor_file_find(file, name, &tensor, &error) == MOXIE_OK;
+    same = same && moxie_tensor_file_find(file, name, &tensor, &error) == MOXIE_OK && tensor.dtype == MOXIE_U64 &&
+           tensor.rank == 1 && tensor.shape[0] == n_experts;
     if (same)
-        memcpy(hashes, tensor.data, (size_t)tensor.shape[0] * sizeof *hashes);
+        memcpy(hashes, tensor.data, (size_t)n_experts * sizeof *hashes);
     moxie_tensor_file_close(file);
     return same;
 }
@@ -259,7 +257,7 @@ static moxie_status open_writer(layer_work *w, const char *path, moxie_error *er
 {
     const int64_t stacked = w->info.n_tensors + 1, most = stacked + w->source.count;
     moxie_sealed_tensor *decls = calloc((size_t)most, sizeof *decls);
-    char(*names)[400] = calloc((size_t)most, sizeof *names);
+    char(*names)[PREPARE_NAME] = calloc((size_t)most, sizeof *names);
     moxie_status status = decls && names ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory");
     int64_t n = 0;
     for (; status == MOXIE_OK && n < stacked; n++)
@@ -270,7 +268,9 @@ static moxie_status open_writer(layer_work *w, const char *path, moxie_error *er
         const prepare_tensor *t = &w->source.tensors[i];
         if (t->pieces > 0)
             continue;
-        snprintf(names[n], sizeof names[n], "%s%s", PREPARE_SOURCE, t->name);
+        if (!prepare_kept_name(t->name, names[n]))
+            status = cli_error(MOXIE_ERR_UNSUPPORTED, error, path,
+                               "the name of a tensor is too long to be kept: %.100s", t->name);
         decls[n] =
             (moxie_sealed_tensor) { .name = names[n], .dtype = t->view.dtype, .rank = t->view.rank, .pieces = 1 };
         memcpy(decls[n].shape, t->view.shape, sizeof decls[n].shape);
@@ -315,10 +315,10 @@ static moxie_status write_layer(layer_work *w, const char *path, const moxie_exe
                                 moxie_error *error)
 {
     moxie_status status = survey(w, error);
-    if (status == MOXIE_OK) {
-        add_pair(&w->pairs, "moxie.facts", facts_text(w->preparation));
+    if (status == MOXIE_OK && !add_pair(&w->pairs, "moxie.facts", facts_text(w->preparation)))
+        status = cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for its metadata");
+    if (status == MOXIE_OK)
         status = prepare_tensors_alloc(w->preparation, &w->tensors, error);
-    }
     if (status == MOXIE_OK)
         status = open_writer(w, path, error);
     if (status == MOXIE_OK)
@@ -349,13 +349,12 @@ static moxie_status begin(layer_work *w, const moxie_model *model, const moxie_m
         status = moxie_model_expert_prefix(model, layer, w->prefix, sizeof w->prefix, error);
     if (status == MOXIE_OK)
         status = prepare_source_read(model, layer, w->weights, &w->source, error);
-    if (status == MOXIE_OK) {
-        describe(&w->options->how, w->preparation, &w->source, layer, &w->pairs);
-        w->hashes = calloc((size_t)w->info.n_experts, sizeof *w->hashes);
-        if (!w->hashes)
-            status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %d hashes", (int)w->info.n_experts);
-    }
-    return status;
+    if (status != MOXIE_OK)
+        return status;
+    w->hashes = calloc((size_t)w->info.n_experts, sizeof *w->hashes);
+    if (!w->hashes || !describe(&w->options->how, &w->info, &w->source, layer, &w->pairs))
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the description of layer %lld", (long long)layer);
+    return MOXIE_OK;
 }
 
 /* The file that is there was made of this checkpoint: every expert still has the hash it had. */
@@ -403,7 +402,8 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
     moxie_status status = moxie_model_load_layer(model, layer, &loaded, error);
     if (status == MOXIE_OK)
         status = begin(&w, model, loaded, layer, error);
-    if (status == MOXIE_OK && !(is_made(path, &w.pairs, w.prefix, &w.source, w.hashes) && is_of_source(&w))) {
+    if (status == MOXIE_OK &&
+        !(is_made(path, &w.pairs, w.prefix, &w.source, w.info.n_experts, w.hashes) && is_of_source(&w))) {
         made = true;
         status = write_layer(&w, path, executor, progress, error);
     }

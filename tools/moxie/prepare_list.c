@@ -74,7 +74,7 @@ static const char *reason_in(const moxie_error *why, const char *layout)
 static void print_fits(const subject *s)
 {
     static const char *const headings[] = { "take them", "take them with --pad", "do not" };
-    printf("layouts for the experts of %s, by its layer %lld:\n", s->options->dir, (long long)s->layer);
+    printf("layouts for the experts of %s, by its layer %lld:\n", cli_shown(s->options->dir), (long long)s->layer);
     for (int f = 0; f < FITS_COUNT; f++) {
         moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
         bool any = false;
@@ -108,11 +108,11 @@ static json_t *json_of(const moxie_prepare_layout *layout)
 {
     json_t *limits = json_array();
     for (int32_t l = 0; l < layout->n_limits; l++)
-        json_array_append_new(limits, json_pack("{s:s, s:i, s:b, s:s}", "extent", layout->limits[l].extent, "multiple",
-                                                layout->limits[l].multiple, "pads", layout->limits[l].pads, "why",
-                                                layout->limits[l].why));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout->name, "summary", layout->summary, "caller",
-                     layout->caller, "takes", layout->takes, "limits", limits);
+        cli_json_append(limits, cli_pack("{s:s, s:i, s:b, s:s}", "extent", layout->limits[l].extent, "multiple",
+                                         layout->limits[l].multiple, "pads", layout->limits[l].pads, "why",
+                                         layout->limits[l].why));
+    return cli_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout->name, "summary", layout->summary, "caller",
+                    layout->caller, "takes", layout->takes, "limits", limits);
 }
 
 /* `s` NULL: no checkpoint was given. */
@@ -126,12 +126,12 @@ static void print_json(const subject *s)
         moxie_error why = { 0 };
         const fit f = s ? fit_of(s, layout.name, &why) : FITS;
         if (s)
-            json_object_set_new(one, "fits", json_string(fits[f]));
+            cli_json_set(one, "fits", cli_json_string(fits[f]));
         if (f == REFUSED)
-            json_object_set_new(one, "refusal", json_string(reason_in(&why, layout.name)));
-        json_array_append_new(layouts, one);
+            cli_json_set(one, "refusal", cli_json_string(reason_in(&why, layout.name)));
+        cli_json_append(layouts, one);
     }
-    json_object_set_new(object, "layouts", layouts);
+    cli_json_set(object, "layouts", layouts);
     cli_json_end(object);
 }
 

@@ -212,18 +212,31 @@ uint64_t prepare_source_expert_bytes(const prepare_source *source, const moxie_e
     return bytes;
 }
 
+static json_t *describe(const prepare_tensor *t)
+{
+    json_t *shape = json_array();
+    bool fine = shape != NULL;
+    for (int32_t axis = 0; fine && axis < t->view.rank; axis++)
+        fine = json_array_append_new(shape, json_integer((json_int_t)t->view.shape[axis])) == 0;
+    if (fine)
+        return json_pack("[s, s, o, I]", t->name, moxie_dtype_name(t->view.dtype), shape, (json_int_t)t->pieces);
+    json_decref(shape);
+    return NULL;
+}
+
 char *prepare_source_text(const prepare_source *source)
 {
     json_t *list = json_array();
-    for (int64_t i = 0; i < source->count; i++) {
-        const prepare_tensor *t = &source->tensors[i];
-        json_t *shape = json_array();
-        for (int32_t axis = 0; axis < t->view.rank; axis++)
-            json_array_append_new(shape, json_integer((json_int_t)t->view.shape[axis]));
-        json_array_append_new(
-            list, json_pack("[s, s, o, I]", t->name, moxie_dtype_name(t->view.dtype), shape, (json_int_t)t->pieces));
-    }
-    char *text = json_dumps(list, JSON_COMPACT);
+    bool fine = list != NULL;
+    for (int64_t i = 0; fine && i < source->count; i++)
+        fine = json_array_append_new(list, describe(&source->tensors[i])) == 0;
+    if (fine)
+        return cli_json_text(list, JSON_COMPACT);
     json_decref(list);
-    return text;
+    return NULL;
+}
+
+bool prepare_kept_name(const char *name, char buffer[PREPARE_NAME])
+{
+    return snprintf(buffer, PREPARE_NAME, "%s%s", PREPARE_SOURCE, name) < PREPARE_NAME;
 }

@@ -10,13 +10,9 @@
  */
 #include "prepare.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* The directories that one checkpoint goes back from. */
@@ -48,7 +44,11 @@ static moxie_status check_ranks(const ranks *r, moxie_error *error)
         prepare_how same = r->how[i];
         same.tp_rank = a->tp_rank;
         same.ep_rank = a->ep_rank;
-        if (!prepare_how_equal(&same, a) || !prepare_configs_equal(r->dirs[i], r->dirs[0]))
+        bool equal = false;
+        const moxie_status status = prepare_configs_compare(r->dirs[0], r->dirs[i], true, &equal, error);
+        if (status != MOXIE_OK)
+            return status;
+        if (!equal || !prepare_how_equal(&same, a))
             return cli_error(MOXIE_ERR_MISMATCH, error, r->dirs[i], "it was not prepared in the same way as %s",
                              r->dirs[0]);
         for (int j = 0; j < i; j++)
@@ -68,7 +68,9 @@ static moxie_status read_ranks(const prepare_options *options, ranks *r, moxie_e
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory");
     for (int i = 0; i < r->count; i++) {
         r->dirs[i] = i == 0 ? options->dir : options->more[i - 1];
-        moxie_status status = prepare_manifest_read(r->dirs[i], &r->how[i], error);
+        moxie_status status = prepare_check_name(r->dirs[i], error);
+        if (status == MOXIE_OK)
+            status = prepare_manifest_read(r->dirs[i], PREPARE_PREPARED, &r->how[i], error);
         if (status == MOXIE_OK)
             status = prepare_index_check(r->dirs[i], &r->how[i], error);
         if (status != MOXIE_OK)
@@ -90,12 +92,8 @@ typedef struct undo_work {
 /* The slot of an expert on a rank, or -1. */
 static int32_t slot_of(const prepare_back *back, int64_t expert)
 {
-    moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
-    moxie_error error;
-    if (moxie_preparation_get_info(back->preparation, &info, &error) != MOXIE_OK)
-        return -1;
-    for (int32_t s = 0; s < info.n_experts; s++)
-        if (info.experts[s] == expert)
+    for (int32_t s = 0; s < back->info.n_experts; s++)
+        if (back->info.experts[s] == expert)
             return s;
     return -1;
 }
@@ -156,7 +154,7 @@ static moxie_status undo_expert(undo_work *w, int64_t expert, const moxie_execut
 static moxie_status open_restored(undo_work *w, const char *path, moxie_error *error)
 {
     static const char *const metadata[] = { "format", "pt" };
-    const prepare_back *b = &w->backs[0];
+    const prepare_described *b = &w->backs[0].described;
     moxie_sealed_tensor *decls = calloc((size_t)b->count, sizeof *decls);
     if (!decls)
         return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for %lld tensors", (long long)b->count);
@@ -193,7 +191,7 @@ static moxie_status write_restored(undo_work *w, const moxie_weights *weights, c
 /* The pieces that the files recorded are those that the views show. */
 static moxie_status check_pieces(const undo_work *w, moxie_error *error)
 {
-    const prepare_back *b = &w->backs[0];
+    const prepare_described *b = &w->backs[0].described;
     bool same = w->source.count == b->count;
     for (int64_t i = 0; same && i < b->count; i++)
         same = w->source.tensors[i].pieces == b->pieces[i];
@@ -226,7 +224,7 @@ static uint64_t restored_hash(const undo_work *w, const moxie_tensor_file *file,
 /* Names, types, shapes, and the bytes of what was kept. */
 static bool has_tensors(const undo_work *w, const moxie_tensor_file *file)
 {
-    const prepare_back *b = &w->backs[0];
+    const prepare_described *b = &w->backs[0].described;
     bool same = moxie_tensor_file_count(file) == b->count;
     for (int64_t i = 0; same && i < b->count; i++) {
         const moxie_tensor *want = &b->tensors[i].tensor;
@@ -235,7 +233,7 @@ static bool has_tensors(const undo_work *w, const moxie_tensor_file *file)
         same = moxie_tensor_file_at(file, i, &name, &found) == MOXIE_OK && !strcmp(name, b->tensors[i].name) &&
                found.dtype == want->dtype && found.rank == want->rank &&
                !memcmp(found.shape, want->shape, (size_t)want->rank * sizeof *want->shape) &&
-               (b->pieces[i] > 0 || !memcmp(found.data, want->data, (size_t)w->source.tensors[i].bytes));
+               (b->pieces[i] > 0 || !memcmp(found.data, want->data, (size_t)b->bytes[i]));
     }
     return same;
 }
@@ -245,7 +243,7 @@ static bool is_restored(const undo_work *w, const moxie_weights *weights, const 
 {
     moxie_tensor_file *file = NULL;
     moxie_error error;
-    if (access(path, F_OK) != 0 || moxie_tensor_file_open(path, 0, &file, &error) != MOXIE_OK)
+    if (!moxie_file_exists(path) || moxie_tensor_file_open(path, 0, &file, &error) != MOXIE_OK)
         return false;
     bool same = moxie_tensor_file_check_seal(file, &error) == MOXIE_OK && has_tensors(w, file);
     for (int64_t e = 0; same && e < weights->n_experts; e++) {
@@ -273,7 +271,9 @@ static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, c
     if (status == MOXIE_OK)
         status = check_pieces(&w, error);
     if (status == MOXIE_OK)
-        w.tensors = calloc(128, sizeof *w.tensors);
+        w.tensors = calloc(PREPARE_PIECES, sizeof *w.tensors);
+    if (status == MOXIE_OK && !w.tensors)
+        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory");
     const bool kept = status == MOXIE_OK && is_restored(&w, weights, prepare_layer_path(out, layer, path));
     if (status == MOXIE_OK && !kept)
         status = write_restored(&w, weights, path, executor, progress, error);
@@ -289,72 +289,56 @@ static moxie_status undo_layer(const ranks *r, int64_t layer, const char *out, c
     return status;
 }
 
-static bool has_layer(const prepare_how *how, long long layer)
+static moxie_status undo_layers(const ranks *r, prepare_partial *partial, const moxie_executor *executor,
+                                cli_progress *progress, prepare_report *report, moxie_error *error)
 {
-    for (int64_t i = 0; i < how->n_layers; i++)
-        if (how->layers[i] == layer)
-            return true;
-    return false;
-}
-
-/* Layers that this run does not make are another's. */
-static void remove_other_layers(const char *dir, const prepare_how *how)
-{
-    DIR *listing = opendir(dir);
-    long long layer;
-    for (const struct dirent *entry; listing && (entry = readdir(listing));)
-        if (sscanf(entry->d_name, "layer-%lld.safetensors", &layer) == 1 && !has_layer(how, layer))
-            unlinkat(dirfd(listing), entry->d_name, 0);
-    if (listing)
-        closedir(listing);
-}
-
-/* OUT.partial, new, or one that such a run left. */
-static moxie_status open_partial(const ranks *r, const char *partial, int *fd, moxie_error *error)
-{
-    char path[PATH_MAX + sizeof PREPARE_MANIFEST];
-    snprintf(path, sizeof path, "%s/%s", partial, PREPARE_MANIFEST);
-    if (access(path, F_OK) == 0)
-        return cli_error(MOXIE_ERR_IO, error, partial,
-                         "it is what a preparation left when it was interrupted: run that again, or remove it");
-    const bool going_on = access(partial, F_OK) == 0 && prepare_configs_equal(r->dirs[0], partial);
-    if (!going_on)
-        prepare_directory_remove(partial);
-    if (!going_on && mkdir(partial, 0777) != 0)
-        return cli_error(MOXIE_ERR_IO, error, partial, "cannot be made: %s", strerror(errno));
-    moxie_status status = prepare_directory_hold(partial, fd, error);
-    if (status == MOXIE_OK && going_on)
-        remove_other_layers(partial, &r->how[0]);
-    return status == MOXIE_OK && !going_on ? prepare_configs_copy(r->dirs[0], partial, error) : status;
+    moxie_status status = MOXIE_OK;
+    for (int64_t i = 0; status == MOXIE_OK && i < r->how[0].n_layers; i++) {
+        status = undo_layer(r, r->how[0].layers[i], partial->path, executor, progress, report, error);
+        if (status == MOXIE_OK)
+            prepare_partial_keep(partial);
+    }
+    return status;
 }
 
 moxie_status prepare_undo(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                           prepare_report *report, moxie_error *error)
 {
-    char partial[PATH_MAX];
+    prepare_partial partial = { .fd = -1 };
     ranks r;
-    int fd = -1;
-    snprintf(partial, sizeof partial, "%s%s", options->out, PREPARE_PARTIAL);
     moxie_status status = read_ranks(options, &r, error);
     if (status == MOXIE_OK)
+        status = prepare_check_name(options->out, error);
+    if (status == MOXIE_OK)
         status = prepare_check_out(options->out, error);
+    if (status == MOXIE_OK) {
+        prepare_how of_all = r.how[0]; /* the same whatever rank is named first */
+        of_all.tp_rank = of_all.ep_rank = 0;
+        status = prepare_partial_open(options->out, PREPARE_RESTORED, &of_all, r.dirs[0], &partial, error);
+    }
     if (status == MOXIE_OK)
-        status = open_partial(&r, partial, &fd, error);
-    for (int64_t i = 0; status == MOXIE_OK && i < r.how[0].n_layers; i++)
-        status = undo_layer(&r, r.how[0].layers[i], partial, executor, progress, report, error);
+        status = undo_layers(&r, &partial, executor, progress, report, error);
     if (status == MOXIE_OK)
-        status = prepare_index_write(partial, &r.how[0], NULL, error);
-    if (status == MOXIE_OK && (fsync(fd) != 0 || rename(partial, options->out) != 0))
-        status = cli_error(MOXIE_ERR_IO, error, options->out, "cannot be put in place: %s", strerror(errno));
-    if (status != MOXIE_OK && fd >= 0)
-        prepare_leave(partial, report);
-    if (fd >= 0)
-        close(fd);
+        status = prepare_index_write(partial.path, &r.how[0], NULL, error);
+    if (status == MOXIE_OK)
+        status = prepare_partial_commit(&partial, options->out, error);
+    prepare_partial_leave(&partial, report->made + report->kept);
     free_ranks(&r);
     return status;
 }
 
 /* ---- reading again ------------------------------------------------------------------------------------ */
+
+static bool reads_slice(const char *text, const prepare_how *how)
+{
+    json_t *object = NULL;
+    moxie_error ignored;
+    json_int_t tp[2], ep[2];
+    const bool read = text && cli_json_parse(text, strlen(text), "", &object, &ignored) == MOXIE_OK &&
+                      json_unpack(object, "{s:[I,I], s:[I,I]}", "tp", &tp[0], &tp[1], "ep", &ep[0], &ep[1]) == 0;
+    json_decref(object);
+    return read && tp[0] == how->tp_rank && tp[1] == how->tp_size && ep[0] == how->ep_rank && ep[1] == how->ep_size;
+}
 
 /* What a file says of itself is what the manifest says. */
 static moxie_status check_layer_words(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *b,
@@ -363,25 +347,21 @@ static moxie_status check_layer_words(const char *dir, const prepare_how *how, i
     char number[24], path[PATH_MAX];
     const char *layout = moxie_tensor_file_metadata(b->file, "moxie.layout");
     const char *index = moxie_tensor_file_metadata(b->file, "moxie.layer");
-    const char *slice = moxie_tensor_file_metadata(b->file, "moxie.slice");
     snprintf(number, sizeof number, "%lld", (long long)layer);
-    json_error_t where;
-    json_t *object = slice ? json_loads(slice, 0, &where) : NULL;
-    int tp[2] = { -1, -1 }, ep[2] = { -1, -1 };
-    const bool read =
-        object && json_unpack(object, "{s:[i,i], s:[i,i]}", "tp", &tp[0], &tp[1], "ep", &ep[0], &ep[1]) == 0;
-    json_decref(object);
-    if (read && layout && index && !strcmp(layout, how->layout) && !strcmp(index, number) && tp[0] == how->tp_rank &&
-        tp[1] == how->tp_size && ep[0] == how->ep_rank && ep[1] == how->ep_size)
+    if (layout && index && !strcmp(layout, how->layout) && !strcmp(index, number) &&
+        reads_slice(moxie_tensor_file_metadata(b->file, "moxie.slice"), how))
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_MISMATCH, error, prepare_layer_path(dir, layer, path),
-                     "it says of itself another layout, layer or share than %s", PREPARE_MANIFEST);
+                     "it says of itself another layout, layer or share than %s",
+                     prepare_manifest_file(PREPARE_PREPARED));
 }
 
 moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_report *report, moxie_error *error)
 {
-    prepare_how how;
-    moxie_status status = prepare_manifest_read(dir, &how, error);
+    prepare_how how = { 0 };
+    moxie_status status = prepare_check_name(dir, error);
+    if (status == MOXIE_OK)
+        status = prepare_manifest_read(dir, PREPARE_PREPARED, &how, error);
     if (status != MOXIE_OK)
         return status;
     status = prepare_index_check(dir, &how, error);
@@ -391,8 +371,8 @@ moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_rep
         if (status == MOXIE_OK)
             status = check_layer_words(dir, &how, how.layers[i], &back, error);
         if (status == MOXIE_OK)
-            status = moxie_preparation_get_info(back.preparation, &report->info, error);
-        report->info.experts = NULL;
+            report->info = back.info;
+        report->info.experts = NULL; /* the preparation's, which goes */
         report->made += status == MOXIE_OK;
         report->bytes += report->info.expert_bytes * (uint64_t)report->info.n_experts;
         prepare_back_close(&back);

@@ -72,24 +72,24 @@ static moxie_status adjust_step(const json_t *config, const char *file, mox_dims
     return MOXIE_OK;
 }
 
-static void write_step(json_t *config, const mox_dims *dims)
+static bool write_step(json_t *config, const mox_dims *dims)
 {
     (void)dims;
-    json_object_set_new(config, "use_moe_router_bias", json_true());
-    json_object_set_new(config, "moe_router_activation", json_string("sigmoid"));
+    return json_object_set_new(config, "use_moe_router_bias", json_true()) == 0 &&
+           json_object_set_new(config, "moe_router_activation", json_string("sigmoid")) == 0;
 }
 
-static void write_deepseek_v4(json_t *config, const mox_dims *dims)
+static bool write_deepseek_v4(json_t *config, const mox_dims *dims)
 {
     (void)dims;
-    json_object_set_new(config, "topk_method", json_string("noaux_tc"));
+    return json_object_set_new(config, "topk_method", json_string("noaux_tc")) == 0;
 }
 
-static void write_gemma4(json_t *config, const mox_dims *dims)
+static bool write_gemma4(json_t *config, const mox_dims *dims)
 {
     (void)dims;
-    json_object_set_new(config, "enable_moe_block", json_true());
-    json_object_set_new(config, "hidden_activation", json_string("gelu_pytorch_tanh"));
+    return json_object_set_new(config, "enable_moe_block", json_true()) == 0 &&
+           json_object_set_new(config, "hidden_activation", json_string("gelu_pytorch_tanh")) == 0;
 }
 
 #define MOX_FAMILY(...) { __VA_ARGS__ },

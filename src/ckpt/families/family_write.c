@@ -90,8 +90,8 @@ static bool put_model(json_t *config, json_t *text, const mox_family *family, co
 {
     if (!put_sizes(text, family, dims) || !put_routing(text, family, dims))
         return false;
-    if (family->write_config)
-        family->write_config(text, dims);
+    if (family->write_config && !family->write_config(text, dims))
+        return false;
     return json_object_set_new(config, "model_type", json_string(model_type)) == 0 &&
            json_object_set_new(config, "architectures", json_pack("[s]", family->architecture)) == 0 &&
            json_object_set_new(config, "torch_dtype", json_string("bfloat16")) == 0;

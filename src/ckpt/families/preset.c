@@ -179,8 +179,9 @@ moxie_status mox_synth_resolve(const char *preset, const moxie_synth_options *op
     const moxie_synth_options defaults = MOXIE_SYNTH_OPTIONS_INIT;
     const moxie_synth_options *o = options ? options : &defaults;
     mox_synth_model m = { .preset = mox_preset_by_name(preset), .seed = o->seed };
+    char shown[96];
     MOX_FAIL_IF(!m.preset, MOXIE_ERR_ARGUMENT, error, "there is no preset \"%s\"; `moxie synth --list` shows them",
-                preset);
+                mox_escape(shown, sizeof shown, preset));
     m.dims = m.preset->dims;
     m.family = mox_family_by_id(m.preset->family);
     MOX_FAIL_IF(!m.family, MOXIE_ERR_UNSUPPORTED, error, "preset %s: its family %s has no row", preset,

@@ -140,8 +140,8 @@ typedef struct mox_family {
     /* Family-specific keys beyond the table: sets dims / routing / activation from config; NULL: nothing. */
     moxie_status (*adjust)(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                            moxie_layer_config *out, moxie_error *error);
-    /* Adds the family's own keys when config.json is written; NULL: nothing. */
-    void (*write_config)(json_t *config, const mox_dims *dims);
+    /* Adds the family's own keys when config.json is written, false when out of memory; NULL: nothing. */
+    bool (*write_config)(json_t *config, const mox_dims *dims);
 } mox_family;
 
 const mox_family *mox_family_at(int32_t i);

@@ -7,6 +7,15 @@
 
 #include "ckpt/formats/hf_quant_config.h"
 
+/* Sets `key`; takes `object` and `value`, either of which may be NULL. NULL when out of memory. */
+static json_t *with_key(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
 /* Adds `key`: [names]; steals nothing, frees `config` and returns NULL when out of memory. */
 static json_t *with_ignore(json_t *config, const char *key, const char *const *ignore, int64_t n_ignore)
 {
@@ -85,10 +94,8 @@ json_t *mox_write_modelopt(const mox_hf_quant *row, const char *const *ignore, i
     json_t *config = json_pack("{s:s, s:s, s:{s:s, s:s}}", "quant_algo", modelopt_algorithm(row), "quant_method",
                                "modelopt", "producer", "name", "modelopt", "version", "0.41.0");
     const int64_t group = row->default_group ? row->default_group : row->weight.group_cols;
-    if (config && group > 0 && json_object_set_new(config, "group_size", json_integer(group)) != 0) {
-        json_decref(config);
-        config = NULL;
-    }
+    if (group > 0)
+        config = with_key(config, "group_size", json_integer(group));
     return with_ignore(config, "ignore", ignore, n_ignore);
 }
 
@@ -108,13 +115,9 @@ static json_t *ct_side(const moxie_quant *quant, int64_t group, bool dynamic)
     json_t *side = json_pack("{s:n, s:n, s:b, s:n, s:i, s:s, s:s, s:b, s:s}", "actorder", "block_structure", "dynamic",
                              (int)dynamic, "group_size", "num_bits", (int)bits, "observer", "minmax", "strategy",
                              strategy, "symmetric", (int)!quant->has_zero, "type", real ? "float" : "int");
-    if (!side)
-        return NULL;
     if (quant->group_rows > 1)
-        json_object_set_new(side, "block_structure", json_pack("[i,i]", (int)quant->group_rows, (int)group));
-    else if (group > 0)
-        json_object_set_new(side, "group_size", json_integer(group));
-    return side;
+        return with_key(side, "block_structure", json_pack("[i,i]", (int)quant->group_rows, (int)group));
+    return group > 0 ? with_key(side, "group_size", json_integer(group)) : side;
 }
 
 static const char *ct_format(const moxie_quant *weight)
@@ -133,8 +136,8 @@ json_t *mox_write_ct(const mox_hf_quant *row, const char *const *ignore, int64_t
     json_t *weights = ct_side(&row->weight, group, false);
     /* NVFP4 activations have static globals and dynamic block scales: "local". */
     json_t *inputs = ct_side(&row->act, row->act.group_cols, !row->act.is_static);
-    if (inputs && row->act.global)
-        json_object_set_new(inputs, "dynamic", json_string("local"));
+    if (row->act.global)
+        inputs = with_key(inputs, "dynamic", json_string("local"));
     json_t *config = json_pack("{s:{s:{s:o, s:n, s:[s], s:o}}, s:s, s:n, s:s, s:s}", "config_groups", "group_0",
                                "input_activations", inputs, "output_activations", "targets", "Linear", "weights",
                                weights, "format", ct_format(&row->weight), "kv_cache_scheme", "quant_method",

@@ -9,10 +9,11 @@
 #include "ckpt/model/model.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file.h"
 #include "ckpt/model/model_parts.h"
+#include "ckpt/no_model.h"
 
 /* nvidia/MiniMax-M3-NVFP4's config.json has 3 MB. */
 #define CONFIG_LIMIT ((uint64_t)64 << 20)
@@ -35,10 +36,13 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     const char *params = path_of(model, dir, "params.json");
     if (!model->config_path || !params)
         return no_memory(error);
-    if (access(model->config_path, F_OK) != 0 && access(params, F_OK) == 0)
+    const bool absent = !mox_file_exists(model->config_path);
+    if (absent && mox_file_exists(params))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, params, -1,
                              "a checkpoint in Mistral's own layout (params.json, no config.json); use the release in "
                              "Hugging Face layout");
+    if (absent)
+        return mox_no_model(dir, error);
     MOX_TRY(mox_json_load(model->config_path, CONFIG_LIMIT, true, &model->config, error));
     return mox_config_family(model->config, model->config_path, &model->family, &model->model_type, error);
 }
@@ -51,7 +55,7 @@ static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie
         const char *path = path_of(model, dir, names[i]);
         if (!path)
             return no_memory(error);
-        if (access(path, F_OK) != 0)
+        if (!mox_file_exists(path))
             continue;
         MOX_TRY(mox_json_load(path, CONFIG_LIMIT, true, &model->quant_file, error));
         model->quant_config = mox_quant_config_from_file(model->quant_file);

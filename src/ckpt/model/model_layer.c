@@ -317,6 +317,7 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
 {
     const mox_layer_place *place = NULL;
     MOX_TRY(mox_model_find_place(model, layer, &place, error));
+    MOX_TRY(mox_tensor_set_check(model->set, error));
     moxie_model_layer *result = mox_alloc(sizeof *result);
     MOX_FAIL_IF(!result, MOXIE_ERR_MEMORY, error, "no memory for a layer");
     result->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;

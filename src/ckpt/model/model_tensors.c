@@ -53,6 +53,7 @@ moxie_status mox_model_visit_experts(const moxie_model *model, int64_t layer, mo
 {
     const mox_layer_place *place = NULL;
     MOX_TRY(mox_model_find_place(model, layer, &place, error));
+    MOX_TRY(mox_tensor_set_check(model->set, error));
     const char *prefix = model->family->prefixes[place->prefix];
     for (int64_t i = 0; i < mox_tensor_set_count(model->set); i++) {
         const mox_file_tensor *tensor = mox_tensor_set_at(model->set, i);

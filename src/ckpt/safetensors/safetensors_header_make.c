@@ -76,6 +76,7 @@ static void put_quoted(text *t, const char *string)
 
 static moxie_status check_utf8(const char *what, const char *string, moxie_error *error)
 {
+    MOX_FAIL_IF(!string, MOXIE_ERR_ARGUMENT, error, "a %s is NULL", what);
     const uint64_t size = strlen(string);
     char shown[NAME_SHOWN];
     for (uint64_t i = 0; i < size;) {
@@ -136,6 +137,8 @@ static moxie_status put_metadata(text *t, const char *const *pairs, int64_t n, m
         status = check_key(&keys, "metadata key", pairs[2 * i], error);
         if (status == MOXIE_OK)
             status = check_utf8("metadata value", pairs[2 * i + 1], error);
+        if (status != MOXIE_OK)
+            break;
         put(t, i ? "," : "");
         put_quoted(t, pairs[2 * i]);
         put(t, ":");

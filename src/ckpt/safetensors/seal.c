@@ -92,6 +92,7 @@ static moxie_status check(const mox_tensor_set *set, const int64_t *pieces, uint
 
 moxie_status mox_seal_check(const mox_tensor_set *set, moxie_error *error)
 {
+    MOX_TRY(mox_tensor_set_check(set, error));
     uint64_t total = 0, header_bytes = 0;
     const unsigned char *file = mox_tensor_set_file_header(set, 0, &header_bytes);
     int64_t *pieces = mox_calloc((uint64_t)mox_tensor_set_count(set), sizeof *pieces);

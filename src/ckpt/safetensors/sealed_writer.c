@@ -2,9 +2,8 @@
  *
  * sealed_writer.c - writes a sealed file (seal.h): room for all of it first, pieces where they belong, the header last.
  *
- *     open: path.<pid>-<n>.tmp, room  ->  put, put, ... in any order  ->  finish: header, fsync, rename, fsync
- * directory
- *                                                                     \-> abandon: unlink
+ *     open: temporary file, room  ->  put, put, ... in any order  ->  finish: header, to the disk, rename
+ *                                                                 \-> abandon: unlink
  *
  * Room is taken at once, so that a full disk is told before the work and not after it. Pieces are summed on their way,
  * while they are in the cache.
@@ -18,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
-#include "ckpt/beside.h"
+#include "base/whole_file.h"
 #include "ckpt/safetensors/safetensors_header.h"
 
 typedef struct sealed_place {
@@ -28,7 +27,7 @@ typedef struct sealed_place {
 
 struct moxie_sealed_writer {
     mox_arena arena;
-    mox_beside file;
+    mox_whole_file file;
     unsigned char *header;
     uint64_t header_bytes;
     sealed_place *places;
@@ -105,7 +104,11 @@ static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor
 
 static moxie_status take_room(const mox_sealed_writer *w, uint64_t bytes, moxie_error *error)
 {
-    if (fallocate(w->file.fd, 0, 0, (off_t)bytes) == 0)
+    int failed;
+    do
+        failed = fallocate(w->file.fd, 0, 0, (off_t)bytes);
+    while (failed && errno == EINTR);
+    if (!failed)
         return MOXIE_OK;
     /* Some file systems cannot: then the writes themselves will tell. */
     if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->file.fd, (off_t)bytes) == 0)
@@ -118,13 +121,11 @@ static moxie_status start(mox_sealed_writer *w, const char *path, const moxie_se
                           const char *const *metadata, int64_t n_metadata, moxie_error *error)
 {
     uint64_t data_bytes = 0;
-    w->file.fd = -1;
+    w->file = MOX_WHOLE_FILE_NONE;
     w->count = count;
-    const char *name = mox_arena_strndup(&w->arena, path, strlen(path));
-    MOX_FAIL_IF(!name, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     MOX_TRY(make_header(w, tensors, count, metadata, n_metadata, &data_bytes, error));
     MOX_TRY(place_pieces(w, tensors, error));
-    MOX_TRY(mox_beside_create(&w->arena, name, &w->file, error));
+    MOX_TRY(mox_whole_file_create(path, &w->file, error));
     return take_room(w, w->header_bytes + data_bytes, error);
 }
 
@@ -151,26 +152,14 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
                              "piece %lld of tensor %lld was never declared", (long long)piece, (long long)tensor);
     const sealed_place *place = &w->places[tensor];
-    MOX_TRY(mox_beside_write(&w->file, data, place->piece_bytes,
-                             (int64_t)(place->offset + (uint64_t)piece * place->piece_bytes), error));
+    MOX_TRY(mox_whole_file_write_at(&w->file, data, place->piece_bytes,
+                                    place->offset + (uint64_t)piece * place->piece_bytes, error));
     w->sums[1 + place->first + piece] = mox_checksum(data, place->piece_bytes);
     w->given[place->first + piece] = true;
     return MOXIE_OK;
 }
 
 /* ---- the end -------------------------------------------------------------------------------------- */
-
-/* The new name is on the disk, too. What cannot be synchronised is left to the file system. */
-static void sync_directory(mox_sealed_writer *w)
-{
-    const char *slash = strrchr(w->file.path, '/');
-    const char *dir = slash ? mox_arena_strndup(&w->arena, w->file.path, (uint64_t)(slash - w->file.path) + 1) : ".";
-    const int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
-}
 
 static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
 {
@@ -182,10 +171,8 @@ static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
     const uint64_t seal = mox_seal_make(w->header, w->header_bytes, w->sums, (uint64_t)w->pieces);
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)seal);
     memcpy(mox_seal_digits(w->header, w->header_bytes), digits, MOX_SEAL_DIGITS);
-    MOX_TRY(mox_beside_write(&w->file, w->header, w->header_bytes, 0, error));
-    MOX_TRY(mox_beside_publish(&w->file, true, error));
-    sync_directory(w);
-    return MOXIE_OK;
+    MOX_TRY(mox_whole_file_write_at(&w->file, w->header, w->header_bytes, 0, error));
+    return mox_whole_file_publish(&w->file, error);
 }
 
 moxie_status mox_sealed_writer_finish(mox_sealed_writer *w, moxie_error *error)
@@ -199,7 +186,7 @@ void mox_sealed_writer_abandon(mox_sealed_writer *w)
 {
     if (!w)
         return;
-    mox_beside_discard(&w->file);
+    mox_whole_file_discard(&w->file);
     mox_free(w->header);
     mox_arena_free(&w->arena);
     mox_free(w);

@@ -18,7 +18,7 @@
 
 #define MOX_INDEX_NAME "model.safetensors.index.json"
 /* An index has some 80 bytes a tensor; the largest public ones have 20 MB. */
-#define MOX_INDEX_MAX_BYTES (UINT64_C(1) << 29)
+#define MOX_INDEX_MAX_BYTES (UINT64_C(1) << 27)
 
 typedef struct mox_index_entry {
     const char *tensor;

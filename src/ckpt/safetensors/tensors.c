@@ -14,11 +14,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/name_map.h"
+#include "ckpt/no_model.h"
 #include "ckpt/safetensors/safetensors_header.h"
 #include "ckpt/safetensors/tensor_index.h"
 
@@ -321,8 +321,7 @@ static moxie_status list_directory(const char *dir, name_list *list, moxie_error
     }
     closedir(stream);
     if (status == MOXIE_OK && list->count == 0)
-        status = mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "there is no %s and no file *%s in this directory",
-                               MOX_INDEX_NAME, SUFFIX);
+        status = mox_no_tensors(dir, error);
     if (status == MOXIE_OK)
         qsort(list->names, (size_t)list->count, sizeof *list->names, by_name);
     return status;
@@ -345,11 +344,8 @@ moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_s
     const char *index_path = mox_arena_printf(&arena, "%s/%s", dir, MOX_INDEX_NAME);
     if (!index_path)
         return no_memory(error);
-    /* lstat, not access: a dangling link to an index is a broken checkpoint, not one without an index. */
-    struct stat info;
-    const bool indexed = lstat(index_path, &info) == 0;
-    const moxie_status status =
-        indexed ? open_indexed(dir, index_path, no_mmap, out, error) : open_listed(dir, no_mmap, out, error);
+    const moxie_status status = mox_file_exists(index_path) ? open_indexed(dir, index_path, no_mmap, out, error)
+                                                            : open_listed(dir, no_mmap, out, error);
     mox_arena_free(&arena);
     return status;
 }
@@ -390,6 +386,13 @@ moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_ten
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, set->shards[tensor->file].path, (int64_t)tensor->offset,
                              "tensor \"%s\" (%s) cannot be used: %s", mox_escape(shown, sizeof shown, tensor->name),
                              tensor->file_dtype, tensor->unusable);
+    return MOXIE_OK;
+}
+
+moxie_status mox_tensor_set_check(const mox_tensor_set *set, moxie_error *error)
+{
+    for (int64_t i = 0; i < set->n_shards; i++)
+        MOX_TRY(mox_file_check(&set->shards[i].file, set->shards[i].path, error));
     return MOXIE_OK;
 }
 

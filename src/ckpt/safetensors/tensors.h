@@ -31,8 +31,9 @@ typedef struct mox_tensor_set mox_tensor_set;
 
 /* One file, or a directory: the files that model.safetensors.index.json names, or all *.safetensors in name order.
  * Every header is checked in full; tensors named by the index but absent are errors, extra ones warnings (they stay
- * in the set). Files are mapped; whoever truncates a mapped file kills its reader by SIGBUS, so `no_mmap` reads
- * every file whole into memory instead, at open. One-thread-at-a-time; an open set is immutable. */
+ * in the set). Files are mapped; whoever truncates a mapped file kills its reader by SIGBUS, where
+ * mox_tensor_set_check() did not see it first, so `no_mmap` reads every file whole into memory instead, at open.
+ * One-thread-at-a-time; an open set is immutable. */
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 /* Tensors that lie in memory already, contiguous, as one shard called `name`. Names and data are borrowed. */
@@ -45,6 +46,9 @@ int64_t mox_tensor_set_count(const mox_tensor_set *set);
 const mox_file_tensor *mox_tensor_set_at(const mox_tensor_set *set, int64_t i);
 /* O(1); NULL when absent. */
 const mox_file_tensor *mox_tensor_set_find(const mox_tensor_set *set, const char *name);
+/* MOXIE_ERR_IO when a mapped file of the set was cut off since it was opened. One system call a file: for each layer,
+ * not for each tensor. */
+moxie_status mox_tensor_set_check(const mox_tensor_set *set, moxie_error *error);
 /* MOXIE_ERR_UNSUPPORTED with file, tensor and reason when the tensor is unusable. */
 moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_tensor *tensor, moxie_error *error);
 int64_t mox_tensor_set_files(const mox_tensor_set *set);

@@ -11,10 +11,10 @@
  */
 #include "ckpt/synth/synth.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #include "base/sizes.h"
+#include "base/whole_file.h"
 #include "ckpt/staging.h"
 
 static const uint64_t default_shard_bytes = UINT64_C(5000000000);
@@ -34,7 +34,7 @@ typedef struct writing {
     mox_synth_filler *filler;
     mox_staging *staging;
     mox_tensor_writer *writer;
-    FILE *index; /* NULL: one shard */
+    mox_whole_file index; /* none: one shard */
     shard open;
     int64_t layer;
     uint64_t shard_bytes;
@@ -127,6 +127,21 @@ static moxie_status open_shard_file(writing *w, const char *name, moxie_error *e
     return status;
 }
 
+/* `line` is at most one tensor's name and file. */
+static moxie_status put_index(writing *w, moxie_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static moxie_status put_index(writing *w, moxie_error *error, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    MOX_FAIL_IF(length < 0 || (size_t)length >= sizeof line, MOXIE_ERR_ARGUMENT, error,
+                "a tensor's name is too long for the index");
+    return mox_whole_file_append(&w->index, line, (uint64_t)length, error);
+}
+
 static moxie_status close_shard(writing *w, moxie_error *error)
 {
     char name[64];
@@ -136,8 +151,8 @@ static moxie_status close_shard(writing *w, moxie_error *error)
     for (int64_t i = 0; i < w->open.count; i++) {
         const mox_tensor_spec *spec = &w->open.specs[i];
         MOX_TRY(mox_synth_fill(w->filler, w->open.layers[i], spec, put_bytes, w, error));
-        if (w->index)
-            fprintf(w->index, "%s\n    \"%s\": \"%s\"", w->index_lines++ > 0 ? "," : "", spec->name, name);
+        if (w->index.fd >= 0)
+            MOX_TRY(put_index(w, error, "%s\n    \"%s\": \"%s\"", w->index_lines++ > 0 ? "," : "", spec->name, name));
     }
     mox_tensor_writer *writer = w->writer;
     w->writer = NULL;
@@ -180,41 +195,31 @@ static moxie_status write_tensor(void *user, const mox_tensor_spec *spec, moxie_
 static moxie_status write_config(writing *w, moxie_error *error)
 {
     json_t *config = NULL;
-    MOX_TRY(mox_synth_config(&w->model, &config, error));
     const char *path = mox_staging_path(w->staging, "config.json");
-    const bool written = path && json_dump_file(config, path, JSON_INDENT(2)) == 0;
+    MOX_FAIL_IF(!path, MOXIE_ERR_ARGUMENT, error, "the path of config.json is too long");
+    MOX_TRY(mox_synth_config(&w->model, &config, error));
+    const moxie_status status = mox_json_write(path, config, error);
     json_decref(config);
-    if (!written)
-        return mox_fail_file(MOXIE_ERR_IO, error, path ? path : "config.json", -1, "cannot write: %s", strerror(errno));
-    return MOXIE_OK;
+    return status;
 }
-
-static const char index_file[] = "model.safetensors.index.json";
 
 static moxie_status open_index(writing *w, moxie_error *error)
 {
     if (w->total_shards == 1)
         return MOXIE_OK;
-    const char *path = mox_staging_path(w->staging, index_file);
-    w->index = path ? fopen(path, "w") : NULL;
-    if (!w->index)
-        return mox_fail_file(MOXIE_ERR_IO, error, path ? path : index_file, -1, "cannot create: %s", strerror(errno));
-    fprintf(w->index, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
-            (unsigned long long)w->total_bytes);
-    return MOXIE_OK;
+    const char *path = mox_staging_path(w->staging, "model.safetensors.index.json");
+    MOX_FAIL_IF(!path, MOXIE_ERR_ARGUMENT, error, "the path of the index is too long");
+    MOX_TRY(mox_whole_file_create(path, &w->index, error));
+    return put_index(w, error, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
+                     (unsigned long long)w->total_bytes);
 }
 
 static moxie_status close_index(writing *w, moxie_error *error)
 {
-    if (!w->index)
+    if (w->index.fd < 0)
         return MOXIE_OK;
-    FILE *index = w->index;
-    w->index = NULL;
-    fputs("\n  }\n}\n", index);
-    const bool failed = ferror(index) != 0;
-    if (fclose(index) != 0 || failed)
-        return mox_fail_file(MOXIE_ERR_IO, error, index_file, -1, "cannot write: %s", strerror(errno));
-    return MOXIE_OK;
+    MOX_TRY(put_index(w, error, "\n  }\n}\n"));
+    return mox_whole_file_publish(&w->index, error);
 }
 
 static moxie_status write_files(writing *w, moxie_error *error)
@@ -228,8 +233,7 @@ static moxie_status write_files(writing *w, moxie_error *error)
 
 static void release(writing *w)
 {
-    if (w->index)
-        fclose(w->index);
+    mox_whole_file_discard(&w->index);
     mox_tensor_writer_abandon(w->writer);
     mox_staging_abandon(w->staging);
     mox_synth_filler_destroy(w->filler);
@@ -240,7 +244,8 @@ static void release(writing *w)
 moxie_status mox_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
                              const moxie_executor *executor, moxie_error *error)
 {
-    writing w = { .options = options ? *options : (moxie_synth_options)MOXIE_SYNTH_OPTIONS_INIT };
+    writing w = { .options = options ? *options : (moxie_synth_options)MOXIE_SYNTH_OPTIONS_INIT,
+                  .index = MOX_WHOLE_FILE_NONE };
     w.shard_bytes = w.options.shard_bytes > 0 ? w.options.shard_bytes : default_shard_bytes;
     MOX_TRY(mox_synth_resolve(preset, &w.options, &w.model, error));
     MOX_TRY(for_each_tensor(&w, count_tensor, error));

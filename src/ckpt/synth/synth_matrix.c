@@ -247,14 +247,16 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
 }
 
 /* GPTQ exports say "sym" in quantization_config when every zero point is the middle code. */
-static bool is_symmetric(const mox_hf_quant *format)
+static moxie_status read_symmetric(const mox_hf_quant *format, bool *out, moxie_error *error)
 {
+    *out = false;
     if (!format->write_config)
-        return false;
+        return MOXIE_OK;
     json_t *config = format->write_config(format, NULL, 0);
-    const bool symmetric = json_is_true(json_object_get(config, "sym"));
+    MOX_FAIL_IF(!config, MOXIE_ERR_MEMORY, error, "no memory for a quantization_config");
+    *out = json_is_true(json_object_get(config, "sym"));
     json_decref(config);
-    return symmetric;
+    return MOXIE_OK;
 }
 
 moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
@@ -266,7 +268,8 @@ moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_
     m.group_rows = mox_group_rows(&m.quant, m.rows);
     m.group_cols = mox_group_cols(&m.quant, m.cols);
     m.scale_cols = mox_scale_cols(&m.quant, m.cols);
-    m.symmetric = m.quant.has_zero && is_symmetric(spec->format);
+    if (m.quant.has_zero)
+        MOX_TRY(read_symmetric(spec->format, &m.symmetric, error));
     uint64_t bytes = (uint64_t)mox_dtype_bits(spec->dtype);
     for (int32_t i = 0; i < spec->rank; i++)
         bytes *= (uint64_t)spec->shape[i];

@@ -7,9 +7,13 @@
  * The buffer is four times the last-level caches, up to 1 GB, and never less than twice: so a pass finds next to
  * nothing of the pass before, and does not take long. Its pages are 2 MB where the system grants them, as for weights:
  * walks of the page tables are no limit of memory. L2 probes use the beginning of each worker's share.
+ *
+ * There are no more parts than processors. Of more workers than that some would wait while others, alone, read their
+ * share from the caches, for which it is then small enough.
  */
 #include "cpu/limits/limits.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +46,7 @@ typedef struct measurement {
     char *buffer;
     uint64_t share; /* bytes of the buffer a worker has, a multiple of 2 UNIT */
     mox_limit_part *parts;
+    int32_t n_parts; /* workers, but no more than processors */
     const mox_limit_probe *probe;
 } measurement;
 
@@ -54,41 +59,50 @@ static double seconds(clockid_t clock)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static void free_parts(measurement *m)
+{
+    for (int32_t w = 0; w < m->n_parts; w++)
+        atomic_store(&m->parts[w].taken, false);
+}
+
+/* The worker's own part, which lies near its processor; a worker that comes again, because another one never came,
+ * takes that one's: its own would now come from the caches. There are as many tasks as parts. */
+static mox_limit_part *take_part(measurement *m, int32_t worker)
+{
+    int32_t w = worker % m->n_parts;
+    while (atomic_exchange(&m->parts[w].taken, true))
+        w = (w + 1) % m->n_parts;
+    return &m->parts[w];
+}
+
 static void run_part(void *context, int64_t task, int32_t worker)
 {
-    const measurement *m = context;
-    mox_limit_part *part = &m->parts[worker];
+    measurement *m = context;
+    mox_limit_part *part = take_part(m, worker);
     (void)task;
-    const double begin = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
+    part->begin = seconds(CLOCK_MONOTONIC);
+    const double cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
     m->probe->run(m->probe, part);
-    part->cpu += seconds(CLOCK_THREAD_CPUTIME_ID) - cpu; /* one worker may get several tasks */
-    part->begin = part->tasks > 0 ? part->begin : begin;
+    part->cpu = seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
     part->end = seconds(CLOCK_MONOTONIC);
-    part->tasks++;
 }
 
 typedef struct loop {
     double span; /* from the first start to the last end */
-    double cpu;  /* the longest processor time of a worker */
-    bool clean;  /* every worker ran once, on a processor of its own, and all at the same time */
+    double cpu;  /* the longest processor time of a part */
+    bool clean;  /* every part had a processor of its own, and all ran at the same time */
 } loop;
 
 static loop run_loop(measurement *m)
 {
-    const int32_t workers = m->executor->workers;
-    for (int32_t w = 0; w < workers; w++) {
-        m->parts[w].tasks = 0;
-        m->parts[w].cpu = 0;
-    }
-    mox_parallel(m->executor, workers, run_part, m);
+    free_parts(m);
+    mox_parallel(m->executor, m->n_parts, run_part, m);
     loop l = { .clean = true };
-    double first = 0, last_begin = 0, last = 0;
-    for (int32_t w = 0; w < workers; w++) {
+    double first = m->parts[0].begin, last_begin = first, last = m->parts[0].end;
+    for (int32_t w = 0; w < m->n_parts; w++) {
         const mox_limit_part *p = &m->parts[w];
-        l.clean = l.clean && p->tasks == 1 && p->cpu >= CLEAN * (p->end - p->begin);
-        if (p->tasks == 0)
-            continue;
-        first = first > 0 && first < p->begin ? first : p->begin;
+        l.clean = l.clean && p->cpu >= CLEAN * (p->end - p->begin);
+        first = p->begin < first ? p->begin : first;
         last_begin = p->begin > last_begin ? p->begin : last_begin;
         last = p->end > last ? p->end : last;
         l.cpu = p->cpu > l.cpu ? p->cpu : l.cpu;
@@ -107,11 +121,11 @@ static double set_parts(measurement *m, uint64_t rounds)
         bytes = m->share / 2;
     if (probe->limit == MOX_LIMIT_L2_READ)
         bytes = (uint64_t)mox_min_i64((int64_t)m->share, (int64_t)(m->caches.l2 / 2)) / UNIT * UNIT;
-    for (int32_t w = 0; w < m->executor->workers; w++) {
+    for (int32_t w = 0; w < m->n_parts; w++) {
         char *data = m->buffer + (uint64_t)w * m->share;
         m->parts[w] = (mox_limit_part) { .data = data, .to = data + m->share / 2, .bytes = bytes, .rounds = rounds };
     }
-    return (probe->ops > 0 ? probe->ops : (double)bytes) * (double)m->executor->workers;
+    return (probe->ops > 0 ? probe->ops : (double)bytes) * (double)m->n_parts;
 }
 
 /* Rounds that make a loop long enough, by processor time: waiting for a processor must not count. The loops that
@@ -135,10 +149,11 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median clean loop; where the machine leaves none, what the workers did in the time that they had. */
+/* The median clean loop; where the machine leaves none, the fastest of the others. Their work over their processor
+ * time would be more, and wrong: workers that take turns have memory, or a core, to themselves while they run. */
 static double probe_rate(measurement *m, const mox_limit_probe *probe, bool *disturbed)
 {
-    double clean[LOOPS], least_cpu = 0;
+    double clean[LOOPS], shortest = 0;
     int count = 0;
     m->probe = probe;
     const uint64_t rounds = find_rounds(m);
@@ -148,13 +163,13 @@ static double probe_rate(measurement *m, const mox_limit_probe *probe, bool *dis
         const loop l = run_loop(m);
         if (l.clean)
             clean[count++] = l.span;
-        least_cpu = i > 0 && least_cpu < l.cpu ? least_cpu : l.cpu;
+        shortest = i > 0 && shortest < l.span ? shortest : l.span;
         if (seconds(CLOCK_MONOTONIC) - start > PROBE_SECONDS)
             break;
     }
     *disturbed = count == 0;
     qsort(clean, (size_t)count, sizeof clean[0], by_value);
-    return work / (count > 0 ? clean[count / 2] : least_cpu);
+    return work / (count > 0 ? clean[count / 2] : shortest);
 }
 
 /* ---- all probes of a limit ------------------------------------------------------------------------ */
@@ -220,12 +235,14 @@ static void measure_all(measurement *m, moxie_limits *out)
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
+/* Every share, or reading would find the system's one page of zeros, and that in the caches. */
 static void touch_share(void *context, int64_t task, int32_t worker)
 {
-    const measurement *m = context;
+    measurement *m = context;
+    const int64_t share = take_part(m, worker) - m->parts;
     (void)task;
     for (uint64_t at = 0; at < m->share; at += 4096)
-        m->buffer[(uint64_t)worker * m->share + at] = (char)at;
+        m->buffer[(uint64_t)share * m->share + at] = (char)at;
 }
 
 /* Between twice and four times the caches, no more than a quarter of what is free now if the system tells. */
@@ -242,17 +259,18 @@ static uint64_t buffer_bytes(const measurement *m)
 
 static moxie_status allocate(measurement *m, moxie_error *error)
 {
-    const uint64_t workers = (uint64_t)m->executor->workers, unit = 2 * UNIT;
-    m->share = buffer_bytes(m) / workers / unit * unit;
+    const uint64_t unit = 2 * UNIT, parts = (uint64_t)m->n_parts;
+    m->share = buffer_bytes(m) / parts / unit * unit;
     m->share = m->share > 0 ? m->share : unit;
-    m->parts = mox_alloc_aligned(workers * sizeof *m->parts, 64);
-    m->buffer = mox_alloc_pages(workers * m->share);
-    MOX_FAIL_IF(!m->parts || !m->buffer, MOXIE_ERR_MEMORY, error,
-                "no memory for the buffer of %llu bytes that the memory probes of %llu workers read (the caches hold "
-                "%llu): free some, or use limits measured before",
-                (unsigned long long)(workers * m->share), (unsigned long long)workers,
-                (unsigned long long)m->caches.last);
-    mox_parallel(m->executor, (int64_t)workers, touch_share, m);
+    m->parts = mox_alloc_aligned(parts * sizeof *m->parts, 64);
+    m->buffer = mox_alloc_pages(parts * m->share);
+    MOX_FAIL_IF(
+        !m->parts || !m->buffer, MOXIE_ERR_MEMORY, error,
+        "no memory for the buffer of %llu bytes that the memory probes of %llu processors read (the caches hold "
+        "%llu): free some, or use limits measured before",
+        (unsigned long long)(parts * m->share), (unsigned long long)parts, (unsigned long long)m->caches.last);
+    free_parts(m);
+    mox_parallel(m->executor, m->n_parts, touch_share, m);
     return MOXIE_OK;
 }
 
@@ -265,7 +283,11 @@ static mox_isa class_under(mox_isa cap)
 
 moxie_status mox_limits_measure(const moxie_executor *executor, mox_isa cap, moxie_limits *out, moxie_error *error)
 {
-    measurement m = { .executor = executor, .isa = class_under(cap), .caches = mox_cache_sizes_find() };
+    const int32_t workers = executor->workers, processors = mox_cpu()->processors;
+    measurement m = { .executor = executor,
+                      .isa = class_under(cap),
+                      .caches = mox_cache_sizes_find(),
+                      .n_parts = workers < processors ? workers : processors };
     const moxie_status status = allocate(&m, error);
     if (status == MOXIE_OK)
         measure_all(&m, out);

@@ -6,7 +6,9 @@
  *     rate = work of all workers / (last end - first start),   median of a few loops
  *     limit = best rate among the probes of the highest instruction set that has one for it
  *
- * A loop in which a worker did not have its processor for itself says nothing about the machine and is made again.
+ * No more workers than processors take part. A loop in which one did not have its processor for itself says little
+ * about the machine and is made again. Where no loop is better the fastest one counts: what it did, in the time it
+ * took.
  *
  * A floor under a layer's time follows: max(bytes / read_gb_s, operations / bf16_tflop_s). The probes are no
  * kernel family: no plan ever chooses one. Each ISA file lists its own; adding a probe is adding a row there.
@@ -33,9 +35,9 @@ typedef struct mox_limit_part {
     uint64_t bytes;                /* a multiple of 8 * 4096 */
     uint64_t rounds;               /* passes over the data, or units of arithmetic */
     volatile uint64_t sink;        /* takes the result, so that the work cannot be left out */
-    /* Filled around the probe: when it began and ended, processor time of the thread, probes run. */
+    /* Filled around the probe: when it began and ended, processor time of the thread. */
     double begin, end, cpu;
-    int32_t tasks;
+    _Atomic bool taken; /* each part is run once in a loop, by whichever worker */
 } mox_limit_part;
 
 typedef struct mox_limit_probe {

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     int4 total;
     const int4 sum = sum_before(mine, warps, &total);
     if (tokens > 0)
-        entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, { 0, 0 } };
+        entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, 0, 0 };
     __syncthreads();
     if (slot == 0)
         *args.list = { total.x, args.most, total.y, { 0, 0, 0, 0, 0 } };

@@ -59,7 +59,8 @@ typedef struct mox_sm90_entry {
     int32_t first; /* token tiles of all entries before */
     int32_t row;   /* rows of a tiled operand before: their tokens, each rounded up to 8 */
     int32_t tiles; /* its own token tiles */
-    int32_t padding[2];
+    int32_t used;  /* while a list of few is made: bit b of entry w says that slot 32 w + b has tokens */
+    int32_t padding;
 } mox_sm90_entry;
 
 /* Eight rows of a tiled operand. */

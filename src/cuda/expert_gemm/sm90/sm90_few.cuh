@@ -46,15 +46,15 @@ __device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, i
     for (int r = 0; r < 2; r++) {
         const int p = 32 * r + lane, id = p < few.pairs ? few.ids[p] : -1;
         slot[r] = mox_sm90_slot_of(few, few.slot_of, id);
-        entries[p].tokens = entries[p].padding[0] = 0;
+        entries[p].tokens = entries[p].used = 0;
     }
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < 2; r++)
         if (slot[r] >= 0)
-            atomicOr(&entries[slot[r] / 32].padding[0], 1 << slot[r] % 32);
+            atomicOr(&entries[slot[r] / 32].used, 1 << slot[r] % 32);
     __syncwarp();
-    const int mine = entries[lane].padding[0], sum = mox_sm90_sum_to_lane(__popc(mine), lane);
+    const int mine = entries[lane].used, sum = mox_sm90_sum_to_lane(__popc(mine), lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int word = max(slot[r], 0) / 32, bits = __shfl_sync(~0u, mine, word);

@@ -78,7 +78,7 @@ __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, 
         const int found = __popc(__ballot_sync(~0u, lane * step < size && a.w <= column)) - 1;
         if (step == 1)
             return { __shfl_sync(~0u, a.x, found), __shfl_sync(~0u, a.y, found), __shfl_sync(~0u, a.z, found),
-                     __shfl_sync(~0u, a.w, found), __shfl_sync(~0u, b.x, found), __shfl_sync(~0u, b.y, found), { 0, 0 } };
+                     __shfl_sync(~0u, a.w, found), __shfl_sync(~0u, b.x, found), __shfl_sync(~0u, b.y, found), 0, 0 };
         low += found * step;
         size = min(step, size - found * step);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_weights.c - one layer's weights, made up for a configuration: the right sizes and formats, random codes.
+ * made_weights.c - one layer's weights, made up for a configuration: the right sizes and formats, random codes. For
+ * benchmarks, and for runs without a checkpoint.
  *
  *     block of codes:   | ............ one matrix ............ | slack |
  *                        ^ expert 0 gate    ^ each matrix begins at a place of its own within the slack
@@ -9,7 +10,7 @@
  * subnormal on the way. Weights are about 1/sqrt(K), so that activations keep their size. Every word of a block is
  * splitmix64 of (seed, block, index), a counter-based generator: a seed means the same bytes everywhere.
  */
-#include "bench.h"
+#include "made_weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static uint64_t mix(uint64_t z)
 }
 
 typedef struct maker {
-    bench_weights *out;
+    made_weights *out;
     uint64_t seed;
     bool failed;
 } maker;
@@ -249,12 +250,23 @@ static void make_shared(maker *m, const moxie_layer_config *c, bool gated)
             dense_grid(fill_normal(m, MOXIE_BF16, c->hidden, 0.01f), MOXIE_BF16, 1, c->hidden);
 }
 
-moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed, bench_weights *out, moxie_error *error)
+/* Logits of about unit variance, whatever the width. */
+static void make_router(maker *m, const moxie_layer_config *c)
+{
+    const float size = (float)(1 / sqrt((double)c->router_width));
+    moxie_matrix *router = &m->out->views.router;
+    router->codes = dense_grid(fill_normal(m, MOXIE_BF16, c->experts * c->router_width, size), MOXIE_BF16, c->experts,
+                               c->router_width);
+    if (c->router_has_bias)
+        router->bias = dense_grid(fill_normal(m, MOXIE_BF16, c->experts, 0.1f), MOXIE_BF16, c->experts, 1);
+}
+
+moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error)
 {
     maker m = { .out = out, .seed = mix(seed + 1) };
     const moxie_layer_config *c = config;
     const bool gated = moxie_act_is_gated(c->activation.kind);
-    *out = (bench_weights) { .views = MOXIE_WEIGHTS_INIT };
+    *out = (made_weights) { .views = MOXIE_WEIGHTS_INIT };
     out->experts = calloc((size_t)c->experts, sizeof *out->experts);
     const moxie_matrix w13 = make_role(&m, &c->w13, c->intermediate, c->hidden, c->bias13 != 0);
     const moxie_matrix w2 = make_role(&m, &c->w2, c->hidden, c->intermediate, c->bias2 != 0);
@@ -262,6 +274,8 @@ moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed,
         out->experts[e] = make_expert(&w13, &w2, gated, &c->a13, &c->a2, (uint64_t)e + 1);
     if (c->shared.intermediate > 0)
         make_shared(&m, c, gated);
+    if (c->router_width > 0)
+        make_router(&m, c);
     out->views.n_experts = c->experts;
     out->views.experts = out->experts;
     if (!m.failed && out->experts)
@@ -270,12 +284,12 @@ moxie_status bench_weights_make(const moxie_layer_config *config, uint64_t seed,
                      (long long)c->hidden, (long long)c->intermediate);
 }
 
-void bench_weights_free(bench_weights *weights)
+void made_weights_free(made_weights *weights)
 {
     for (int i = 0; i < weights->n_blocks; i++)
         free(weights->blocks[i]);
     free(weights->experts);
-    *weights = (bench_weights) { 0 };
+    *weights = (made_weights) { 0 };
 }
 
 static uint64_t grid_bytes(const moxie_grid *grid)
@@ -285,7 +299,7 @@ static uint64_t grid_bytes(const moxie_grid *grid)
     return (uint64_t)(grid->rows * grid->cols * moxie_dtype_bits(grid->dtype) + 7) / 8;
 }
 
-uint64_t bench_expert_bytes(const moxie_expert *expert)
+uint64_t made_expert_bytes(const moxie_expert *expert)
 {
     const moxie_matrix *const all[] = { &expert->gate, &expert->up, &expert->down };
     uint64_t bytes = 0;

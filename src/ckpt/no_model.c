@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * no_model.c - looks at a path that is no checkpoint's directory, and says what it seems to be:
+ *
+ *     nothing                            a name on a hub? a typing error?
+ *     a file                             one shard, GGUF, a pickle: its directory, or another release
+ *     a directory with *.gguf, *.bin     formats that are not read
+ *     models--org--name                  the Hugging Face cache: one of its snapshots
+ *     model_index.json                   a diffusers pipeline: one of its parts
+ *     a directory with one that is       that one
+ *
+ * Only names are looked at. They are untrusted and shown escaped.
+ */
+#include "ckpt/no_model.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors/file.h"
+
+enum { PATH = 4096, SHOWN = 300 };
+#define NEEDED "a directory with config.json and *.safetensors, as models are released on the Hugging Face Hub"
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcasecmp(name + n - m, end) == 0;
+}
+
+static bool is_pickle(const char *name)
+{
+    static const char *const endings[] = { ".bin", ".pt", ".pth", ".ckpt", ".pkl" };
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_with(name, endings[i]))
+            return true;
+    return false;
+}
+
+/* Whether `dir`/`name`/config.json is there; *path becomes `dir`/`name`. */
+static bool has_config(const char *dir, const char *name, char path[PATH])
+{
+    static const char config[] = "/config.json";
+    const size_t length = strlen(dir);
+    const char *const slash = length > 0 && dir[length - 1] == '/' ? "" : "/";
+    const int written = snprintf(path, PATH, "%s%s%s%s", dir, slash, name, config);
+    const bool there = written < PATH && access(path, F_OK) == 0;
+    path[written < PATH ? written - (int)strlen(config) : 0] = '\0';
+    return there;
+}
+
+/* ---- formats that are not read -------------------------------------------------------------------- */
+
+static moxie_status is_gguf(const char *path, moxie_error *error)
+{
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1, "GGUF is not read yet; what is: " NEEDED);
+}
+
+static moxie_status is_pickled(const char *path, moxie_error *error)
+{
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
+                         "weights pickled by PyTorch (*.bin, *.pt, *.pth) are not read, for they are programs; save "
+                         "them as safetensors (transformers: save_pretrained), or take a release that is " NEEDED);
+}
+
+/* ---- a file --------------------------------------------------------------------------------------- */
+
+static moxie_status is_file(const char *path, const struct stat *info, moxie_error *error)
+{
+    char dir[PATH], inner[PATH], shown[SHOWN];
+    char *const slash = snprintf(dir, sizeof dir, "%s", path) < PATH ? strrchr(dir, '/') : NULL;
+    if (slash)
+        *slash = '\0';
+    const char *parent = !slash ? "." : slash == dir ? "/" : dir;
+    if (ends_with(path, ".gguf"))
+        return is_gguf(path, error);
+    if (is_pickle(path))
+        return is_pickled(path, error);
+    if (!S_ISREG(info->st_mode))
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1,
+                             "a checkpoint's directory is needed, and this is a device, pipe or socket; give " NEEDED);
+    if (has_config(parent, ".", inner))
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
+                             "a checkpoint's directory is needed, and this is one file of it: give \"%s\"",
+                             mox_escape(shown, sizeof shown, parent));
+    return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
+                         "a checkpoint's directory is needed, and this is a file, without config.json beside it; "
+                         "give " NEEDED);
+}
+
+/* ---- a directory ---------------------------------------------------------------------------------- */
+
+typedef struct content {
+    bool gguf, pickles, tensors, pipeline, cached_model, cache, broken_config;
+    char part[PATH]; /* the first directory by name in it that holds config.json; "": there is none */
+} content;
+
+static void look_at(const char *dir, const char *name, content *c)
+{
+    char path[PATH];
+    c->gguf |= ends_with(name, ".gguf");
+    c->pickles |= is_pickle(name);
+    c->tensors |= ends_with(name, ".safetensors");
+    c->pipeline |= !strcmp(name, "model_index.json");
+    c->cached_model |= !strcmp(name, "snapshots");
+    c->cache |= !strncmp(name, "models--", 8);
+    c->broken_config |= !strcmp(name, "config.json");
+    if (name[0] != '.' && has_config(dir, name, path) && (!*c->part || strcmp(path, c->part) < 0))
+        memcpy(c->part, path, sizeof path);
+}
+
+/* False when the directory cannot be read: errno says why. */
+static bool look_into(const char *dir, content *c)
+{
+    const struct dirent *entry;
+    DIR *stream = opendir(dir);
+    *c = (content) { .gguf = false };
+    if (!stream)
+        return false;
+    while ((entry = readdir(stream)) != NULL)
+        look_at(dir, entry->d_name, c);
+    closedir(stream);
+    return true;
+}
+
+/* The snapshot of a cached model that its branch "main" names; "" when it is not there. */
+static void find_main(const char *dir, char snapshot[PATH])
+{
+    char path[PATH], name[100];
+    mox_file file = { 0 };
+    moxie_error absent;
+    snapshot[0] = '\0';
+    if (snprintf(path, sizeof path, "%s/refs/main", dir) >= PATH ||
+        mox_file_open(path, true, 64, &file, &absent) != MOXIE_OK)
+        return;
+    snprintf(name, sizeof name, "snapshots/%.*s", (int)file.size, (const char *)file.data);
+    name[strcspn(name, "\n")] = '\0';
+    mox_file_close(&file);
+    if (!has_config(dir, name, snapshot))
+        snapshot[0] = '\0';
+}
+
+/* models--org--name, of the Hugging Face cache. */
+static moxie_status is_cached_model(const char *dir, moxie_error *error)
+{
+    char snapshots[PATH], found[PATH], shown[SHOWN];
+    content c;
+    find_main(dir, found);
+    if (!*found && snprintf(snapshots, sizeof snapshots, "%s/snapshots", dir) < PATH && look_into(snapshots, &c))
+        memcpy(found, c.part, sizeof found);
+    if (*found)
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "this is a model's folder in the Hugging Face cache, and the checkpoint is one of its "
+                             "snapshots: give \"%s\"",
+                             mox_escape(shown, sizeof shown, found));
+    return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                         "this is a model's folder in the Hugging Face cache, and none of its snapshots holds "
+                         "config.json: the download is incomplete; repeat it");
+}
+
+/* What is in the folder decides; the order is from what is certain to what is likely. */
+static moxie_status is_folder(const char *dir, moxie_error *error)
+{
+    char shown[SHOWN];
+    content c;
+    if (!look_into(dir, &c))
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
+    mox_escape(shown, sizeof shown, c.part);
+    if (c.gguf)
+        return is_gguf(dir, error);
+    if (c.pipeline)
+        return mox_fail_file(
+            MOXIE_ERR_IO, error, dir, -1,
+            "this is a diffusers pipeline (model_index.json), whose parts are models of their own%s%s%s",
+            *shown ? ": give one of them, such as \"" : "; none of them holds config.json", shown, *shown ? "\"" : "");
+    if (c.cached_model)
+        return is_cached_model(dir, error);
+    if (c.cache)
+        return mox_fail_file(
+            MOXIE_ERR_IO, error, dir, -1,
+            "this is the Hugging Face cache: give one model's snapshot, models--ORG--NAME/snapshots/HASH");
+    if (c.broken_config)
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "config.json is a link to nothing: the download is incomplete, or its blobs were removed; "
+                             "repeat it");
+    if (c.tensors)
+        return mox_fail_file(
+            MOXIE_ERR_IO, error, dir, -1,
+            "config.json is missing beside the *.safetensors: it says what model they are; get it from "
+            "the same release");
+    if (c.pickles)
+        return is_pickled(dir, error);
+    if (*shown)
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "config.json is not in this directory, but there is one in \"%s\": "
+                             "give that",
+                             shown);
+    return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                         "config.json is missing, and there is nothing else of a checkpoint here; give " NEEDED);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------- */
+
+/* "openai/gpt-oss-20b": one slash, no dot or slash in front. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.';
+}
+
+moxie_status mox_no_model(const char *dir, moxie_error *error)
+{
+    struct stat info;
+    if (stat(dir, &info) == 0)
+        return S_ISDIR(info.st_mode) ? is_folder(dir, error) : is_file(dir, &info, error);
+    if (errno != ENOENT)
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open: %m; give " NEEDED);
+    return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "there is no such directory%s; give " NEEDED,
+                         is_hub_name(dir) ? " (a model's name on a hub must be downloaded first)" : "");
+}
+
+moxie_status mox_no_tensors(const char *dir, moxie_error *error)
+{
+    content c;
+    if (!look_into(dir, &c))
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
+    if (c.gguf)
+        return is_gguf(dir, error);
+    if (c.pickles)
+        return is_pickled(dir, error);
+    return mox_fail_file(
+        MOXIE_ERR_IO, error, dir, -1,
+        "there is no model.safetensors.index.json and no file *.safetensors in this directory, only its "
+        "config.json: the download is incomplete; repeat it");
+}

@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# An allocation that fails, anywhere: a message and exit code 5, or all of the output as ever. Never a signal, never an
+# object that lacks a key.
+. "$(dirname "$0")/cli_lib.sh"
+[ ! -e "$1/emulated" ] || { echo "skipped: an emulator would be given the library to preload"; exit 77; }
+grep -q "__asan_\|__tsan_" "$moxie" && { echo "skipped: sanitizers have an allocator of their own"; exit 77; }
+${CC:-cc} -shared -fPIC -o "$tmp/fail_alloc.so" "$(dirname "$0")/fail_alloc.c" 2>"$tmp/err" ||
+    { echo "skipped: no library to preload: $(head -1 "$tmp/err")"; exit 77; }
+
+synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
+model=$tmp/model
+hand="--experts 8 --top-k 2 --hidden 64 --intermediate 96"
+
+# one NUMBER [ALL] COMMAND...: with allocation NUMBER failing. Sets $code.
+one() {
+    number=$1 forever=$2
+    shift 2
+    code=0
+    env ${forever:+FAIL_ALL=1} FAIL_ALLOC="$number" LD_PRELOAD="$tmp/fail_alloc.so" "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
+    case "$code" in
+    0) grep -v "needs libmoxie_cuda" "$tmp/out" | cmp -s - "$tmp/whole" || fail "exit code 0 with other output when allocation $number fails: $*" ;;
+    5) [ -s "$tmp/err" ] || fail "exit code 5 without a message when allocation $number fails: $*" ;;
+    *) fail "exit code $code when allocation $number ${forever:+and all later ones }fails: $* -- $(head -c 300 "$tmp/err")" ;;
+    esac
+}
+# each COMMAND...: the first allocations one by one, and ever fewer of the others. Its output has no times in it.
+each() {
+    "$@" | grep -v "needs libmoxie_cuda" >"$tmp/whole" # why it cannot be opened may be memory
+    number=1 met=0
+    while [ "$number" -lt 30000 ]; do
+        one "$number" "" "$@"
+        [ "$code" != 5 ] || met=$((met + 1))
+        one "$number" forever "$@"
+        [ "$code" != 0 ] || break
+        number=$((number + 1 + number / 5))
+    done
+    [ "$met" -gt 1 ] || fail "only $met allocations made a difference: $*"
+}
+each "$moxie" synth --list
+each "$moxie" synth --list --json
+each "$moxie" info
+each "$moxie" info --json
+# shellcheck disable=SC2086 # several words
+each "$moxie" explain $hand
+# shellcheck disable=SC2086
+each "$moxie" explain $hand --json
+each "$moxie" inspect "$model"
+each "$moxie" inspect "$model" --json
+each "$moxie" diff "$model" --against "$model" --threads 1 --json
+each "$moxie" prepare --list
+each "$moxie" prepare --list --json
+# A refusal, which has to be told without memory, too: exit code 5 or the refusal's own.
+for number in 1 2 3 4 5 6 8 10 15 20 40; do
+    for forever in "" 1; do
+        code=0
+        env ${forever:+FAIL_ALL=1} FAIL_ALLOC=$number LD_PRELOAD="$tmp/fail_alloc.so" \
+            "$moxie" inspect "$tmp/nowhere$(printf '\351')" --json >"$tmp/out" 2>"$tmp/err" || code=$?
+        case "$code" in
+        3 | 5) [ -s "$tmp/err" ] || fail "no message when allocation $number of a refusal fails" ;;
+        *) fail "exit code $code when allocation $number of a refusal fails: $(head -c 300 "$tmp/err")" ;;
+        esac
+    done
+done
+# Times differ from run to run: only the codes.
+for number in 1 3 8 21 55 144 377; do
+    for arguments in "run $model --tokens 1 --json" "bench $model --tokens 1 --repeats 1 --limits $tmp/limits --json" \
+        "run --preset granite-3.1-1b-a400m --experts 8 --tokens 1" "diff $model --tokens 1"; do
+        [ -e "$tmp/limits" ] || "$moxie" info --limits "$tmp/limits" >/dev/null
+        code=0
+        # shellcheck disable=SC2086
+        env FAIL_ALLOC=$number LD_PRELOAD="$tmp/fail_alloc.so" "$moxie" $arguments >"$tmp/out" 2>"$tmp/err" || code=$?
+        [ "$code" = 0 ] || [ "$code" = 5 ] || fail "exit code $code when allocation $number fails: $arguments -- $(head -c 300 "$tmp/err")"
+    done
+done
+finish

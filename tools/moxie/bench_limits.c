@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench_limits.c - the limits around a line, and lines that beat them.
+ *
+ *     measured:   limits | line | limits | line | limits      the better of the two beside a line makes its floor
+ *     --limits:   a file's, for all lines
+ *
+ * A limit that a run beats is none: it was measured while the machine had other work, or is old. Then what the run
+ * reached counts in its place, and goes to the file. Only runs count that did what the limit is about: read weights
+ * that cannot have come from the caches, or multiplied the very numbers.
+ */
+#include "bench.h"
+
+#include <math.h>
+
+/* `into` becomes the better of both, figure by figure. */
+static void keep_better(moxie_limits *into, const moxie_limits *other)
+{
+    into->read_gb_s = fmax(into->read_gb_s, other->read_gb_s);
+    into->copy_gb_s = fmax(into->copy_gb_s, other->copy_gb_s);
+    into->l2_read_gb_s = fmax(into->l2_read_gb_s, other->l2_read_gb_s);
+    into->f32_tflop_s = fmax(into->f32_tflop_s, other->f32_tflop_s);
+    into->bf16_tflop_s = fmax(into->bf16_tflop_s, other->bf16_tflop_s);
+    into->int8_top_s = fmax(into->int8_top_s, other->int8_top_s);
+    into->fp8_tflop_s = fmax(into->fp8_tflop_s, other->fp8_tflop_s);
+    into->disturbed = into->disturbed < other->disturbed ? into->disturbed : other->disturbed;
+}
+
+/* Of the limits that one line's floor comes from, and of the best. */
+static void raise_limit(bench *b, const bench_line *line, moxie_limits *limits, bool best)
+{
+    static const char how[] = "a run of moxie bench";
+    const double read = line->bytes / line->median * 1e-9, rate = line->flop / line->median * 1e-12;
+    double *limit = &limits->read_gb_s;
+    const char **limit_how = &limits->read_how;
+    if (line->by != BENCH_BY_MEMORY) {
+        limit = line->by == BENCH_BY_FP8 ? &limits->fp8_tflop_s : &limits->bf16_tflop_s;
+        limit_how = line->by == BENCH_BY_FP8 ? &limits->fp8_how : &limits->bf16_how;
+    }
+    const double reached = line->by == BENCH_BY_MEMORY ? read : rate;
+    if (reached <= *limit)
+        return;
+    if (best)
+        b->raised[b->n_raised++] = (bench_raised) { line->by, line->tokens, *limit, reached };
+    *limit = reached;
+    *limit_how = how;
+}
+
+/* Whether a kernel may multiply in a narrower format than the limit that operations are counted by. */
+static bool multiplies_narrower(const bench *b)
+{
+    const moxie_layer_config *c = &b->model.config;
+    return b->args->layer.mode != MOXIE_MODE_INVARIANT || c->a13.element != MOXIE_DTYPE_NONE ||
+           c->a2.element != MOXIE_DTYPE_NONE;
+}
+
+/* `limits` are those of the line's floor. */
+static void raise_beaten(bench *b, bench_line *line, moxie_limits *limits)
+{
+    const bool counts = line->by == BENCH_BY_MEMORY ? line->cached <= BENCH_FEW_CACHED
+                        : line->by == BENCH_BY_BF16 ? !multiplies_narrower(b)
+                                                    : true;
+    if (!counts || line->ratio <= 0 || line->ratio >= 1)
+        return;
+    raise_limit(b, line, limits, false);
+    raise_limit(b, line, &b->limits.found, true);
+}
+
+moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error *error)
+{
+    const bench_arguments *args = b->args;
+    bench_line *line = &b->lines[i];
+    moxie_limits after = MOXIE_LIMITS_INIT;
+    moxie_status status = bench_line_time(b->backend, &b->model, &b->routing, b->tokens[i], args->repeats, args->seed,
+                                          b->limits.found.cache_bytes, line, error);
+    if (status == MOXIE_OK && !args->limits_file)
+        status = cli_limits_measure(&b->device, &after, error);
+    if (status != MOXIE_OK)
+        return status;
+    moxie_limits around = *before;
+    if (!args->limits_file) {
+        const double change = fmax(after.read_gb_s, before->read_gb_s) / fmin(after.read_gb_s, before->read_gb_s);
+        b->noise = fmax(b->noise, change - 1);
+        keep_better(&b->limits.found, &after);
+        keep_better(&around, &after);
+        *before = after;
+    }
+    bench_line_set_floor(line, &b->model.config, &around);
+    raise_beaten(b, line, &around);
+    bench_line_set_floor(line, &b->model.config, &around);
+    if (args->limits_file)
+        *before = around;
+    return MOXIE_OK;
+}
+
+moxie_status bench_keep_limits(bench *b, moxie_error *error)
+{
+    if (!b->args->limits_file || b->n_raised == 0)
+        return MOXIE_OK;
+    for (int i = 0; i < b->n_lines; i++)
+        bench_line_set_floor(&b->lines[i], &b->model.config, &b->limits.found);
+    return cli_limits_put(b->args->limits_file, &b->device, &b->limits.found, error);
+}

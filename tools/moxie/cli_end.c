@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_end.c - how the program ends early: by a signal, or because Jansson has no memory. Both remove unfinished files
+ * first. A signal then ends it as if nobody had listened, so that a shell sees why.
+ *
+ * Jansson (2.14) is not safe without memory: its parser loses characters or fails an assertion, its writer loses keys.
+ * It never learns of it here.
+ */
+#include "cli.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void (*_Atomic clean_up)(void);
+
+void cli_on_end(void (*clean)(void))
+{
+    atomic_store(&clean_up, clean);
+}
+
+/* Async-signal-safe. */
+static void remove_unfinished(void)
+{
+    moxie_temporaries_remove();
+    void (*const clean)(void) = atomic_exchange(&clean_up, NULL);
+    if (clean)
+        clean();
+}
+
+void cli_no_memory(void)
+{
+    static const char words[] = "moxie: memory: there is none left; what was not finished is removed\n";
+    remove_unfinished();
+    const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
+    (void)written; /* there is nobody else to tell */
+    _exit(CLI_RESOURCES);
+}
+
+static void *malloc_or_end(size_t bytes)
+{
+    void *block = malloc(bytes);
+    if (!block)
+        cli_no_memory();
+    return block;
+}
+
+static void end_by_signal(int number)
+{
+    remove_unfinished();
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    signal(number, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    raise(number);
+}
+
+void cli_end_install(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before, ending = { .sa_handler = end_by_signal };
+        sigfillset(&ending.sa_mask);
+        /* Whoever started the program may want a signal to be ignored: nohup does. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &ending, NULL);
+    }
+    /* A limit on the size of files is an error of the write, not the end. */
+    signal(SIGXFSZ, SIG_IGN);
+    json_set_alloc_funcs(malloc_or_end, free);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * made_weights.h - one layer's weights, made up in memory for a configuration.
+ */
+#ifndef MOXIE_MADE_WEIGHTS_H
+#define MOXIE_MADE_WEIGHTS_H
+
+#include "cli.h"
+
+typedef struct made_weights {
+    moxie_weights views;
+    moxie_expert shared, *experts;
+    void *blocks[24];
+    int n_blocks;
+} made_weights;
+
+/* Random codes of the configuration's formats, no NaN among them, under scales that keep activations in range. All
+ * experts look into the same few blocks, each from a place of its own: memory is that of one expert. A router if the
+ * configuration has one. made_weights_free() in any case. */
+moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error);
+void made_weights_free(made_weights *weights);
+/* Bytes of all that an expert's matrices hold, as in a checkpoint: codes, scales, zero points, globals, biases. */
+uint64_t made_expert_bytes(const moxie_expert *expert);
+
+#endif

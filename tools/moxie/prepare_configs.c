@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare_configs.c - the checkpoint's configurations, which a prepared directory holds for the way back.
+ */
+#include "prepare.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* As the model reader: a config.json of 3 MB is the largest known. */
+enum { MOST_BYTES = 64 << 20 };
+
+static const char *const names[] = { "config.json", "hf_quant_config.json", "quantize_config.json" };
+enum { N_NAMES = sizeof names / sizeof names[0] };
+
+const char *prepare_config_name(int i)
+{
+    return i < N_NAMES ? names[i] : NULL;
+}
+
+typedef struct content {
+    char *text; /* NULL: there is no such file */
+    uint64_t size;
+} content;
+
+static moxie_status read_config(const char *dir, const char *name, content *out, moxie_error *error)
+{
+    char path[PATH_MAX];
+    *out = (content) { 0 };
+    if (!moxie_file_exists(prepare_path(dir, name, path)))
+        return MOXIE_OK;
+    return moxie_file_read(path, MOST_BYTES, &out->text, &out->size, error);
+}
+
+moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error)
+{
+    char path[PATH_MAX];
+    moxie_status status = MOXIE_OK;
+    for (int i = 0; status == MOXIE_OK && i < N_NAMES; i++) {
+        content config;
+        if (moxie_file_exists(prepare_path(to, names[i], path)))
+            continue;
+        status = read_config(from, names[i], &config, error);
+        if (status == MOXIE_OK && config.text)
+            status = moxie_file_write(path, config.text, config.size, error);
+        moxie_file_free(config.text);
+    }
+    return status;
+}
+
+moxie_status prepare_configs_compare(const char *from, const char *to, bool all, bool *equal, moxie_error *error)
+{
+    moxie_status status = MOXIE_OK;
+    *equal = true;
+    for (int i = 0; status == MOXIE_OK && *equal && i < N_NAMES; i++) {
+        content a, b = { 0 };
+        status = read_config(from, names[i], &a, error);
+        if (status == MOXIE_OK)
+            status = read_config(to, names[i], &b, error);
+        if (status == MOXIE_OK && b.text)
+            *equal = a.text && a.size == b.size && !memcmp(a.text, b.text, (size_t)a.size);
+        else
+            *equal = !all || !a.text;
+        moxie_file_free(a.text);
+        moxie_file_free(b.text);
+    }
+    return status;
+}
