@@ -9,7 +9,6 @@ if(TARGET moxie_cuda)
 endif()
 if(TARGET moxie_cli)
     install(TARGETS moxie_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    set_target_properties(moxie_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 endif()
 install(EXPORT moxieTargets NAMESPACE moxie:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/moxie)
 configure_package_config_file(cmake/moxieConfig.cmake.in ${CMAKE_BINARY_DIR}/moxieConfig.cmake
