@@ -55,13 +55,15 @@ offers "normal outliers" moxie diff --states ""
 offers "auto ref cpu cuda" moxie explain --backend=
 offers "bf16 f16 f32" moxie explain --dtype ""
 offers "linear round-robin" moxie prepare --ep-map=
+complete_words moxie bench --routing=
+[[ " ${COMPREPLY[*]} " == *" uniform zipf one-hot skewed "* ]] || fail "completions of bench --routing: ${COMPREPLY[*]}"
 for option in activation routing scheme isa activations; do
     complete_words moxie explain "--$option="
     [ ${#COMPREPLY[@]} -ge 2 ] || fail "no values of explain --$option: ${COMPREPLY[*]}"
     for value in "${COMPREPLY[@]}"; do
         code=0
         "$moxie" explain --experts 4 --top-k 2 --hidden 256 --intermediate 128 "--$option=$value" >/dev/null 2>"$tmp/err" || code=$?
-        [ $code != 2 ] || ! grep -qE "unknown|no routing|is one of|names no" "$tmp/err" || fail "offered, but refused: --$option=$value: $(cat "$tmp/err")"
+        [ $code != 2 ] || ! grep -qE "unknown|no routing|is one of|names no|there is no" "$tmp/err" || fail "offered, but refused: --$option=$value: $(cat "$tmp/err")"
     done
 done
 
