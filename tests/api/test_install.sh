@@ -18,8 +18,12 @@ done
 make -n install PREFIX=/a/place | grep -q 'CMAKE_INSTALL_PREFIX="/a/place"' || { echo "CMake does not get PREFIX"; exit 1; }
 make -n install | grep -q 'scripts/install .* "/usr/local" ""' || { echo "no default of PREFIX"; exit 1; }
 
+code=0
+scripts/install "$build" some/where >"$tmp/out" 2>&1 || code=$?
+[ $code = 2 ] && grep -q 'PREFIX is "some/where"; an absolute path' "$tmp/out" || { echo "a relative PREFIX: $code"; cat "$tmp/out"; exit 1; }
+
 # ---- everything is there -------------------------------------------------------------------------
-scripts/install "$build" "/opt/a b" "$tmp/package" >/dev/null
+scripts/install "$build" "/opt/a b/" "$tmp/package" >/dev/null
 there=$tmp/package/opt/a\ b
 libdir=$(dirname "$(find "$there" -name libmoxie.so.0)")
 for file in bin/moxie include/moxie/moxie.h include/moxie/moxie_cuda.h share/doc/moxie/LICENSE \
