@@ -20,6 +20,7 @@ find_package(CUDAToolkit REQUIRED)
 
 # As the C files: no contraction, since bits are defined; kernels write the fused operations that they want.
 function(moxie_cuda_target target)
+    moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                  ${CUDAToolkit_INCLUDE_DIRS})
     string(REPLACE ";" " " architectures "${MOXIE_CUDA_ARCHITECTURES}")
