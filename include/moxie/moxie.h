@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * moxie.h - quantized fused mixture-of-experts layers: the whole public interface of libmoxie.
+ * moxie.h - quantized fused mixture-of-experts layers: configurations, layers, plans, runs, checks. Beside it:
+ * moxie_ckpt.h (checkpoints, safetensors), moxie_prepare.h (weights for other engines' kernels), moxie_scheme.h (vLLM's
+ * quantization schemes), moxie_cuda.h (NVIDIA GPUs) and moxie_version.h.
  *
  *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
  *
@@ -16,7 +18,8 @@
  *   - Fallible calls return moxie_status. Results come by out-parameter and are untouched on failure.
  *   - A `moxie_error *` may be NULL; when given it is filled on failure and untouched on success.
  *   - Structs that begin with `struct_size` are set by their MOXIE_..._INIT macro; zero in any
- *     other field means its default. Fields are only ever appended.
+ *     other field means its default. Fields are only ever appended. A size that is not where a
+ *     field ends is MOXIE_ERR_ARGUMENT.
  *   - Destroy functions accept NULL. Nothing prints, aborts or exits.
  *   - Every function names its thread rule: immutable (any thread, any time), thread-safe, or
  *     one-thread-at-a-time (per object).
@@ -66,7 +69,7 @@ typedef enum moxie_status {
     MOXIE_ERR_IO = 4,          /* the system refused to open, read, write or rename a file */
     MOXIE_ERR_FORMAT = 5,      /* a file's content is malformed or contradicts itself */
     MOXIE_ERR_MISMATCH = 6,    /* two things that must agree do not: shape, dtype, checksum */
-    MOXIE_ERR_TIMEOUT = 7
+    MOXIE_ERR_TIMEOUT = 7      /* the caller gave no more time: its callback (progress, visit) ended the call */
 } moxie_status;
 
 /* What went wrong: what was asked, what was found, which limit failed, what to try.
@@ -81,7 +84,8 @@ typedef struct moxie_error {
 /* The status as one lower-case word, for example "unsupported". Immutable. */
 MOXIE_API const char *moxie_status_name(moxie_status status);
 
-/* The library's version, "major.minor.patch". Immutable. */
+/* The library's version, "major.minor.patch", and when it is known the commit it was built from: "0.1.0
+ * (8ecf564a1b2c)", with "-dirty" behind it when files were changed. Immutable. */
 MOXIE_API const char *moxie_version(void);
 
 typedef enum moxie_log_level { MOXIE_LOG_ERROR = 1, MOXIE_LOG_WARN, MOXIE_LOG_INFO, MOXIE_LOG_DEBUG } moxie_log_level;
@@ -90,6 +94,26 @@ typedef void (*moxie_log_fn)(void *user, moxie_log_level level, const char *text
 /* Sends messages up to `level` to `fn`; NULL, the default, drops them. Thread-safe: a call that is
  * already logging may still use the previous callback, so keep its `user` alive for the process. */
 MOXIE_API void moxie_set_log(moxie_log_fn fn, void *user, moxie_log_level level);
+
+/* Where the library's memory on the host comes from, in place of the C library's heap and the system's pages: records,
+ * lists, everything that it allocates itself. Not covered: files that are mapped, and what other libraries allocate
+ * (JSON texts while they are parsed, threads, open files, the CUDA driver). Device memory: moxie_cuda.h.
+ * Both functions are called from any thread, several at once. */
+typedef struct moxie_allocator {
+    uint32_t struct_size;
+    int32_t zeroed; /* 1: memory comes zeroed, as from calloc or mmap; 0: the library clears it */
+    void *self;
+    /* `bytes` (1 or more) at a multiple of `align`, a power of two from 16 to 2 MB; NULL when there is none. */
+    void *(*allocate)(void *self, uint64_t bytes, uint64_t align);
+    /* Memory that `allocate` gave, with the bytes it was asked for; never NULL. */
+    void (*release)(void *self, void *memory, uint64_t bytes);
+} moxie_allocator;
+#define MOXIE_ALLOCATOR_INIT MOXIE_INIT(moxie_allocator)
+
+/* For the whole process, from the next allocation on; NULL goes back to the default. The struct is copied. To be called
+ * while the library holds no memory, so before anything is created or after all of it was destroyed, else
+ * MOXIE_ERR_ARGUMENT; and while no other thread calls the library. */
+MOXIE_API moxie_status moxie_set_allocator(const moxie_allocator *allocator, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Number formats                                                                              */
@@ -395,10 +419,11 @@ typedef struct moxie_expert {
     float a13_scale, a2_scale;
 } moxie_expert;
 
-/* One layer's weights: views, nothing owned. */
+/* One layer's weights: views, nothing owned. Of experts that another rank owns (ep_size, ep_rank) preparation and
+ * checks read the static scales alone: their views may be absent. */
 typedef struct moxie_weights {
     uint32_t struct_size;
-    int64_t n_experts;
+    int64_t n_experts;           /* all E, whatever the rank */
     const moxie_expert *experts; /* [n_experts], by global expert index */
     const moxie_expert *shared;  /* or NULL */
     moxie_matrix router;         /* [E, router_width], float; bias [E,1] */
@@ -421,16 +446,23 @@ typedef void (*moxie_task_fn)(void *context, int64_t task, int32_t worker);
 
 /* Parallel-for. run() calls fn(context, i, worker) once for each i in [0, tasks), worker in
  * [0, workers) and never two tasks of one worker at a time, and returns when all are done.
- * A host engine passes its own; `self` is handed back. */
+ * A host engine passes its own; `self` is handed back.
+ *
+ * Plans, preparations and checks may share an executor. Those that run at the same time, on threads of the caller's,
+ * call run() at the same time. The pool of moxie_executor_create() then gives its workers to one loop after the other;
+ * an executor of the caller's must bear it, or its users take turns. A task may not start a loop on the executor that
+ * runs it. */
 typedef struct moxie_executor {
     void *self;
     int32_t workers;
     void (*run)(void *self, int64_t tasks, moxie_task_fn fn, void *context);
 } moxie_executor;
 
-/* A thread pool of `threads` workers, the caller's thread included; 0 means one per processor this
- * process may use. 1 starts no thread. A pool used in a forked child restarts its threads there.
- * One-thread-at-a-time. */
+/* A thread pool of `threads` workers, the caller's thread included; 0 means one per processor this process may use. 1
+ * starts no thread. MOXIE_ERR_MEMORY says how many the system starts when they are too few; that is tried before, so
+ * that a limit which others reach at the same moment may still keep the call from returning. A pool used in a forked
+ * child restarts its threads there, in its first loop, which must be alone; where they do not start, its loops run on
+ * the calling thread. Loops: thread-safe, one after the other. Create and destroy: one-thread-at-a-time. */
 MOXIE_API moxie_status moxie_executor_create(int32_t threads, moxie_executor **out, moxie_error *error);
 MOXIE_API void moxie_executor_destroy(moxie_executor *executor);
 
@@ -451,7 +483,8 @@ typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } 
 typedef struct moxie_layer moxie_layer;
 typedef struct moxie_plan moxie_plan;
 
-/* Called between experts while preparing, on the caller's thread. Non-zero cancels (MOXIE_ERR_TIMEOUT). */
+/* Called between experts while preparing, on the caller's thread. Non-zero cancels: MOXIE_ERR_TIMEOUT, as for any time
+ * that the caller sets. */
 typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
@@ -459,9 +492,10 @@ typedef struct moxie_options {
     uint32_t struct_size;
     int32_t backend;                /* moxie_backend */
     int32_t mode;                   /* moxie_mode */
-    const char *isa;                /* NULL: all this machine has; "scalar", "avx2", "avx512", "amx" cap it */
+    const char *isa;                /* NULL: all this machine has; "scalar", "avx2", "avx512", "amx" (x86-64), "scalar",
+                                     * "neon" (64-bit ARM) cap it; MOXIE_ERR_ARGUMENT for other names */
     int64_t max_tokens;             /* T that a run may bring; 0 means 4096 */
-    const moxie_executor *executor; /* NULL: serial. Must outlive the plan */
+    const moxie_executor *executor; /* NULL: serial. A plan copies the struct: what `self` is must outlive the plan */
     moxie_progress_fn progress;
     void *progress_user;
     /* Of the cuda back end (moxie_cuda.h): which device, "0" (the default), "1", ...; explanations also take "sm_80",
@@ -503,12 +537,14 @@ MOXIE_API uint64_t moxie_layer_bytes(const moxie_layer *layer);
 /* ------------------------------------------------------------------------------------------- */
 
 /* Chooses a kernel for every step. `layer` must outlive the plan and be prepared before its first run; the records'
- * layout limits the choice to kernels that read it. One run at a time per plan. */
+ * layout limits the choice to kernels that read it. One run at a time per plan; plans of one layer may run at the same
+ * time, each with a workspace of its own. */
 MOXIE_API moxie_status moxie_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
                                          moxie_error *error);
 MOXIE_API void moxie_plan_destroy(moxie_plan *plan);
 
-/* Bytes that a run needs at `workspace`, 64-byte aligned. A pure function of the plan. */
+/* Bytes that a run needs at `workspace`, 64-byte aligned: a multiple of 64, as aligned_alloc() wants it (of 256 for a
+ * plan of the cuda back end). A pure function of the plan. Immutable. */
 MOXIE_API uint64_t moxie_plan_workspace_bytes(const moxie_plan *plan);
 
 /* One step of a plan, or one rejected row before it. Strings live as long as the object they came from. */
@@ -554,7 +590,9 @@ typedef struct moxie_run_args {
 } moxie_run_args;
 #define MOXIE_RUN_ARGS_INIT MOXIE_INIT(moxie_run_args)
 
-/* The whole layer in one call: router, experts, combine. Allocates nothing. */
+/* The whole layer in one call: router, experts, combine. Allocates nothing, but for a plan of the cuda back end: there
+ * this call and the next three take memory of the device and the host at every run, for what they copy;
+ * moxie_cuda_plan_run takes none. */
 MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 
 /* The modular three, for engines that move tokens between them.
@@ -593,12 +631,13 @@ typedef struct moxie_check_report {
 
 /* Runs `plan` on `args` and compares every stage, element by element, with the oracle: double
  * precision from the same rounded inputs, straight from the checkpoint views in `weights` (never from
- * packed records). MOXIE_OK means that it ran; look at worst_ratio. Slow. One-thread-at-a-time. */
+ * packed records). MOXIE_OK means that it ran; look at worst_ratio. Slow; allocates room for every stage of a pass.
+ * One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                                         moxie_check_report *report, moxie_error *error);
 
 /* Where two sets of weights of one configuration first differ in value or code; `count` 0 means equal. How the
- * numbers lie in memory does not matter. Immutable. */
+ * numbers lie in memory does not matter. All experts are compared, whatever the rank. Immutable. */
 typedef struct moxie_weights_difference {
     int64_t expert;         /* -1: equal, or with `projection` not empty a part outside the experts */
     const char *projection; /* "gate", "up", "down", "shared gate", ..., "shared expert gate", "router"; "": equal */
@@ -619,13 +658,15 @@ typedef struct moxie_machine {
     uint32_t struct_size;
     int32_t processors;      /* that this process may use */
     char cpu[64];            /* brand string */
-    const char *isa_found;   /* best class the CPU and system permit: "scalar", "avx2", "avx512", "amx" */
+    const char *isa_found;   /* best class the CPU and system permit: "scalar", "neon", "avx2", "avx512", "amx" */
     const char *isa_allowed; /* after the cap of MOXIE_MAX_ISA */
     char features[512];      /* space-separated names of what was found */
     const char *amx;         /* "absent"; "disabled": the system does not save tiles; "refused": the kernel denied this
                               * process the use of them; "permitted" */
 } moxie_machine;
 #define MOXIE_MACHINE_INIT MOXIE_INIT(moxie_machine)
+/* The environment variable MOXIE_MAX_ISA is read once. When it names no class of this architecture, this call and every
+ * other that chooses kernels fail with MOXIE_ERR_ARGUMENT, and only scalar code is allowed. Immutable. */
 MOXIE_API moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error);
 
 /* Walks every kernel row in the library; returns 0 past the last. Immutable. */

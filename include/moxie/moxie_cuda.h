@@ -3,14 +3,16 @@
  * moxie_cuda.h - layers on NVIDIA GPUs: what was found, device memory from the caller, runs on the caller's stream.
  *
  * libmoxie links nothing of CUDA. When options.backend is MOXIE_BACKEND_CUDA it opens libmoxie_cuda.so: the file that
- * MOXIE_CUDA_LIBRARY names, else the one beside libmoxie, else one on the loader's path. Without it, or without a
- * driver, everything else works and these functions say why. GPUs from compute capability 8.0 on are used.
+ * MOXIE_CUDA_LIBRARY names, else the one beside libmoxie, else one on the loader's path; in a program that runs with
+ * more rights than who starts it (set-user-ID) the variable is not read. Without the file, or without a driver,
+ * everything else works and these functions say why. GPUs from compute capability 8.0 on are used.
  *
  *     options.backend = MOXIE_BACKEND_CUDA   -> moxie_layer_create, moxie_layer_prepare: records go to device memory,
  *                                               one expert after the other through pinned buffers
  *                                            -> moxie_plan_create
  *     moxie_cuda_plan_run(plan, args, stream)   device pointers; enqueues and returns; can be captured into a graph
- *     moxie_plan_run(plan, args)                host pointers; copies in, runs, copies out, waits: for tools and tests
+ *     moxie_plan_run(plan, args)                host pointers; makes device memory for them, copies in, runs, copies
+ *                                               out, waits: for tools and tests
  *
  * A stream is a cudaStream_t as a void pointer, so that this header needs none of CUDA's; NULL is the default stream.
  * moxie_layer_record gives a device address for such a layer.
@@ -51,8 +53,8 @@ typedef struct moxie_cuda_device {
     int32_t multiprocessors;
     int32_t usable;                                /* 0: too old */
     uint64_t shared_bytes, l2_bytes, memory_bytes; /* shared memory of a block, L2, device memory */
-    char name[64];
-    char features[96]; /* words that kernels ask for, space separated */
+    char name[64];                                 /* printable ASCII; other bytes of the driver's are '?' */
+    char features[96];                             /* words that kernels ask for, space separated */
 } moxie_cuda_device;
 #define MOXIE_CUDA_DEVICE_INIT MOXIE_INIT(moxie_cuda_device)
 /* MOXIE_ERR_UNSUPPORTED past the last, or when there is none. Thread-safe. */

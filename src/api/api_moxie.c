@@ -10,6 +10,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cpu/limits/limits.h"
 #include "layer/check/check.h"
 #include "layer/config/struct_size.h"
@@ -23,14 +24,18 @@ const char *moxie_status_name(moxie_status status)
     return mox_status_name(status);
 }
 
-const char *moxie_version(void)
-{
-    return MOXIE_VERSION_STRING;
-}
-
 void moxie_set_log(moxie_log_fn fn, void *user, moxie_log_level level)
 {
     mox_set_log(fn, user, level);
+}
+
+moxie_status moxie_set_allocator(const moxie_allocator *allocator, moxie_error *error)
+{
+    moxie_allocator read;
+    if (allocator == NULL)
+        return mox_set_allocator(NULL, error);
+    MOX_TRY(mox_struct_read(allocator, &read, MOX_STRUCT(moxie_allocator), error));
+    return mox_set_allocator(&read, error);
 }
 
 const char *moxie_dtype_name(moxie_dtype dtype)

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.c - the heap with an allocation counter and a fuse for tests, blocks of whole pages, and the arena.
+ * memory.c - the heap with an allocation counter and a fuse for tests, the caller's allocator in its place, blocks of
+ * whole pages, and the arena.
+ *
+ * A block of the caller's allocator has its size before it, since only that allocator wants to know it again. The same
+ * for whole pages, whose alignment may be 2 MB:
+ *
+ *     memory:  [ rest of the alignment | bytes of it all, offset of the block ][ block ... ]
  *
  * A block of pages is a mapping of its own. Not malloc's: that one recycles memory that other threads have touched, and
  * the wish for huge pages would outlive the block. How much to unmap is noted in the page before it:
@@ -23,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/sizes.h"
+#include "base/status.h"
 
 static _Atomic uint64_t allocations, allocated_bytes;
 static _Atomic uint64_t fuse; /* allocations until one fails; 0: none will */
@@ -40,23 +47,116 @@ static bool admit(uint64_t size)
     return left != 1 && size <= (uint64_t)PTRDIFF_MAX;
 }
 
+/* Blocks that are held, and counts one more that is not NULL. */
+static _Atomic int64_t held;
+
+static void *hold(void *block)
+{
+    if (block)
+        atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
+    return block;
+}
+
+static void let_go(const void *block)
+{
+    if (block)
+        atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
+}
+
+/* ---- the caller's allocator -------------------------------------------------------------------------- */
+
+static moxie_allocator hook; /* `allocate` NULL: there is none */
+
+typedef struct hook_head {
+    uint64_t bytes, offset;
+} hook_head;
+
+enum { HOOK_ALIGN = 16 };
+_Static_assert(sizeof(hook_head) <= HOOK_ALIGN, "a head fits before every block");
+
+static hook_head *head_of(const void *block)
+{
+    return (hook_head *)(uintptr_t)block - 1;
+}
+
+/* `size` bytes, zeroed when `zeroed`. */
+static void *hook_alloc(uint64_t size, uint64_t align, bool zeroed)
+{
+    const uint64_t offset = align > HOOK_ALIGN ? align : HOOK_ALIGN;
+    uint64_t bytes;
+    if (!mox_add_u64(size ? size : 1, offset, &bytes))
+        return NULL;
+    unsigned char *memory = hook.allocate(hook.self, bytes, offset);
+    if (!memory)
+        return NULL;
+    unsigned char *block = memory + offset;
+    *head_of(block) = (hook_head) { bytes, offset };
+    if (zeroed && !hook.zeroed)
+        memset(block, 0, (size_t)size);
+    return block;
+}
+
+static void hook_free(void *block)
+{
+    if (!block)
+        return;
+    const hook_head head = *head_of(block);
+    hook.release(hook.self, (unsigned char *)block - head.offset, head.bytes);
+}
+
+static void *hook_realloc(void *block, uint64_t size)
+{
+    void *grown = hook_alloc(size, HOOK_ALIGN, false);
+    if (!grown || !block)
+        return grown;
+    const uint64_t old = head_of(block)->bytes - head_of(block)->offset;
+    memcpy(grown, block, (size_t)(old < size ? old : size));
+    hook_free(block);
+    return grown;
+}
+
+moxie_status mox_set_allocator(const moxie_allocator *allocator, moxie_error *error)
+{
+    const int64_t blocks = atomic_load_explicit(&held, memory_order_relaxed);
+    MOX_FAIL_IF(allocator && (!allocator->allocate || !allocator->release), MOXIE_ERR_ARGUMENT, error,
+                "an allocator needs both allocate and release, %s is NULL",
+                allocator->allocate ? "release" : "allocate");
+    MOX_FAIL_IF(blocks > 0, MOXIE_ERR_ARGUMENT, error,
+                "the library holds %lld blocks of memory, which another allocator could not release: set it before "
+                "anything is created, or after all of it was destroyed",
+                (long long)blocks);
+    hook = allocator ? *allocator : (moxie_allocator) { .allocate = NULL };
+    return MOXIE_OK;
+}
+
+/* ---- the heap ------------------------------------------------------------------------------------------ */
+
 void *mox_alloc(uint64_t size)
 {
-    return admit(size) ? calloc(1, size ? (size_t)size : 1) : NULL;
+    if (!admit(size))
+        return NULL;
+    return hold(hook.allocate ? hook_alloc(size, HOOK_ALIGN, true) : calloc(1, size ? (size_t)size : 1));
 }
 
 void *mox_alloc_aligned(uint64_t size, uint64_t align)
 {
     void *block = NULL;
-    if (!admit(size) || posix_memalign(&block, (size_t)align, size ? (size_t)size : 1) != 0)
+    if (!admit(size))
+        return NULL;
+    if (hook.allocate)
+        return hold(hook_alloc(size, align, true));
+    if (posix_memalign(&block, (size_t)align, size ? (size_t)size : 1) != 0)
         return NULL;
     memset(block, 0, (size_t)size);
-    return block;
+    return hold(block);
 }
 
 void *mox_realloc(void *block, uint64_t size)
 {
-    return admit(size) ? realloc(block, size ? (size_t)size : 1) : NULL;
+    if (!admit(size))
+        return NULL;
+    void *grown = hook.allocate ? hook_realloc(block, size) : realloc(block, size ? (size_t)size : 1);
+    return block ? grown : hold(grown);
 }
 
 void *mox_calloc(uint64_t count, uint64_t size)
@@ -67,7 +167,11 @@ void *mox_calloc(uint64_t count, uint64_t size)
 
 void mox_free(void *block)
 {
-    free(block);
+    let_go(block);
+    if (hook.allocate)
+        hook_free(block);
+    else
+        free(block);
 }
 
 void mox_alloc_fail_at(uint64_t n)
@@ -114,6 +218,8 @@ void *mox_alloc_pages(uint64_t size)
     if (!admit(size) || !mox_align_u64(size ? size : 1, page, &bytes))
         return NULL;
     const uint64_t align = bytes < HUGE_PAGE || page > HUGE_PAGE ? page : HUGE_PAGE;
+    if (hook.allocate)
+        return hold(hook_alloc(bytes, align, true));
     if (!mox_add_u64(bytes, page + align, &mapped))
         return NULL;
     void *mapping = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -125,12 +231,15 @@ void *mox_alloc_pages(uint64_t size)
     if (bytes >= HUGE_PAGE)
         madvise(block, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
 #endif
-    return block;
+    return hold(block);
 }
 
 void mox_free_pages(void *block)
 {
-    if (!block)
+    let_go(block);
+    if (hook.allocate)
+        hook_free(block);
+    if (hook.allocate || !block)
         return;
     unsigned char *mapping = (unsigned char *)block - page_size();
     munmap(mapping, *(const uint64_t *)(const void *)mapping);

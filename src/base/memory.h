@@ -10,13 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <moxie/moxie.h>
+
+/* Body of moxie_set_allocator; `allocator` is the library's own struct, or NULL. */
+moxie_status mox_set_allocator(const moxie_allocator *allocator, moxie_error *error);
+
 /* Heap memory; NULL when there is none (or a test asked for failure). Zeroed. size 0 gives a unique pointer. */
 void *mox_alloc(uint64_t size);
 /* Zeroed and aligned to `align` (a power of two, at least 8). Free with mox_free. */
 void *mox_alloc_aligned(uint64_t size, uint64_t align);
 /* Memory for what is large: zero, but touched by nobody yet, so that every page comes to be near the thread that first
  * writes to it. Whole pages of its own; from 2 MB on it begins on 2 MB and huge pages are asked for. Free with
- * mox_free_pages. */
+ * mox_free_pages. The caller's allocator, if there is one, is only asked for the alignment; if its memory is not
+ * zeroed, this thread touches all of it. */
 void *mox_alloc_pages(uint64_t size);
 /* Grows or shrinks; new bytes are not zeroed. NULL leaves the old block alone. Not for aligned blocks. */
 void *mox_realloc(void *block, uint64_t size);

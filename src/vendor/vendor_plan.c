@@ -200,6 +200,12 @@ const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dt
     return code;
 }
 
+/* The dtype of a tensor that holds such elements as they are: one that files have a name for. */
+static moxie_dtype stored_as(moxie_dtype source)
+{
+    return mox_dtype_bytes(source) == 0 || source == MOXIE_U8B128 ? MOXIE_U8 : source;
+}
+
 static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tensor *tensor, moxie_error *error)
 {
     const mox_vendor_part *part = tensor->part;
@@ -212,7 +218,7 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
     const moxie_dtype source = source_dtype(plan, part);
     const mox_vendor_code *code = mox_vendor_code_for(part->code, source);
     m->bits = code != NULL ? code->out_bits : mox_dtype_bits(source);
-    tensor->dtype = part->dtype != MOXIE_DTYPE_NONE ? part->dtype : mox_dtype_bytes(source) > 0 ? source : MOXIE_U8;
+    tensor->dtype = part->dtype != MOXIE_DTYPE_NONE ? part->dtype : stored_as(source);
     m->item_bytes = mox_dtype_bytes(tensor->dtype);
     m->row_bytes = mox_ceil_div(m->cols * m->bits, 8);
     uint64_t bytes;

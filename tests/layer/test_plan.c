@@ -177,6 +177,8 @@ static void workspace_is_bounded(void **state)
         moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
         const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);
         assert_int_equal(a, moxie_plan_workspace_bytes(again));
+        assert_int_equal(a % 64, 0); /* aligned_alloc() wants it */
+        assert_int_equal(b % 64, 0);
         /* Only ids and weights, 4 bytes a choice each, are kept for the whole batch. */
         assert_int_equal(b - a, 2 * (cache_lines(MANY * 2 * 4) - cache_lines(pass * 2 * 4)));
         /* What a pass holds besides operands and results, the permutation, is small. */

@@ -6,6 +6,7 @@
  *     undo        unpack(pack(w)) == w, and what is padded came back as nothing
  *     limits      shapes beside a limit are refused with the rule and the nearest that would do
  */
+#include "ckpt/safetensors/tensors.h"
 #include "vendor/vendor.h"
 #include "test_executors.h"
 #include "test_problem.h"
@@ -56,6 +57,7 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
         uint8_t *want = test_array_bytes(&stated[s].array, stated[s].bits, &bytes);
         const uint8_t *got = t->data[i];
         assert_int_equal(plan->tensors[i].bytes, bytes);
+        assert_non_null(mox_file_dtype_name(plan->tensors[i].dtype)); /* files can hold it */
         for (size_t b = 0; b < bytes; b++)
             if (got[b] != want[b])
                 fail_msg("%s %s: byte %zu of %zu is %02x, stated %02x", what, stated[s].name, b, bytes, got[b],

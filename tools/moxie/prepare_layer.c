@@ -168,9 +168,10 @@ static bool describe(const prepare_how *how, const moxie_preparation_info *info,
     char number[24];
     snprintf(number, sizeof number, "%lld", (long long)layer);
     return add_pair(p, "format", strdup("pt")) && /* what readers in the Hugging Face manner ask for */
-           add_pair(p, "moxie.version", strdup(moxie_version())) && add_pair(p, "moxie.layout", strdup(how->layout)) &&
-           add_pair(p, "moxie.layer", strdup(number)) && add_pair(p, "moxie.slice", slice_text(how, info)) &&
-           add_pair(p, "moxie.padding", padding_text(info)) && add_pair(p, "moxie.source", prepare_source_text(source));
+           add_pair(p, "moxie.version", strdup(MOXIE_VERSION_STRING)) &&
+           add_pair(p, "moxie.layout", strdup(how->layout)) && add_pair(p, "moxie.layer", strdup(number)) &&
+           add_pair(p, "moxie.slice", slice_text(how, info)) && add_pair(p, "moxie.padding", padding_text(info)) &&
+           add_pair(p, "moxie.source", prepare_source_text(source));
 }
 
 /* What the file keeps of the checkpoint is still there as it was. */

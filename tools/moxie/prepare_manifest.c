@@ -68,7 +68,7 @@ moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const pr
     }
     json_t *object =
         json_pack("{s:i, s:s, s:s, s:s, s:i, s:[i,i], s:[i,i,i], s:o, s:o}", "schema_version", CLI_SCHEMA_VERSION,
-                  "kind", manifests[kind].kind, "version", moxie_version(), "layout", how->layout, "pad", how->pad,
+                  "kind", manifests[kind].kind, "version", MOXIE_VERSION_STRING, "layout", how->layout, "pad", how->pad,
                   "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map, "layers", layers,
                   "source", prepare_json_string(realpath(source, real) ? real : source));
     return cli_json_write(prepare_path(dir, manifests[kind].file, path), object, JSON_INDENT(1), error);

@@ -198,7 +198,7 @@ static moxie_status check_pieces(const undo_work *w, moxie_error *error)
     return same ? MOXIE_OK
                 : cli_error(MOXIE_ERR_MISMATCH, error, w->ranks->dirs[0],
                             "its layers were cut into other pieces than this version of moxie (%s) finds",
-                            moxie_version());
+                            MOXIE_VERSION_STRING);
 }
 
 /* ---- going on ----------------------------------------------------------------------------------------- */

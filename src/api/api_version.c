@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_version.c - the library's version and the commit it was built from, which the build puts into a header
+ * (cmake/moxie_version.cmake). Alone in its file, since a new commit compiles it again.
+ */
+#include <moxie/moxie.h>
+
+#if defined(__has_include)
+#if __has_include("moxie_commit.h")
+#include "moxie_commit.h"
+#endif
+#endif
+#ifndef MOX_COMMIT
+#define MOX_COMMIT ""
+#endif
+
+const char *moxie_version(void)
+{
+    static const char plain[] = MOXIE_VERSION_STRING, with_commit[] = MOXIE_VERSION_STRING " (" MOX_COMMIT ")";
+    return sizeof MOX_COMMIT > 1 ? with_commit : plain;
+}
