@@ -151,7 +151,8 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
     const uint64_t one = (uint64_t)(words_down * words_across * word);
     /* A scalar may be shared by the whole stack. */
     const uint64_t offset = place->stacked > 0 && bytes > one ? (uint64_t)place->expert * one : 0;
-    moxie_grid grid = { .data = (const char *)tensor->data + offset,
+    /* Without data, it is asked for strides alone. */
+    moxie_grid grid = { .data = tensor->data ? (const char *)tensor->data + offset : NULL,
                         .bytes = bytes - offset,
                         .rows = rows,
                         .cols = cols,
