@@ -94,7 +94,8 @@ moxie_status mox_directory_hold(const char *path, bool create, mox_directory *ou
         mox_directory dir = { .fd = -1 };
         dir.created = create && mkdir(path, 0777) == 0;
         if (create && !dir.created && errno != EEXIST)
-            return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot make the directory: %m");
+            return mox_fail_file(MOXIE_ERR_IO, error, path, -1,
+                                 "cannot make the directory: %m; name one in a directory that can be written");
         dir.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (dir.fd < 0 && errno == ENOENT && create)
             continue; /* who held it has just ended */

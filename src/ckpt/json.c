@@ -133,8 +133,8 @@ static moxie_status explain(const char *text, uint64_t size, const char *file, m
     char *quote = strstr(why.text, " near ");
     if (quote)
         *quote = '\0';
-    return mox_fail_file(MOXIE_ERR_FORMAT, error, file, why.position, "line %d, column %d: %s", why.line, why.column,
-                         why.text);
+    return mox_fail_file(MOXIE_ERR_FORMAT, error, file, why.position,
+                         "line %d, column %d: %s; is the file damaged or cut short?", why.line, why.column, why.text);
 }
 
 /* The text in [padding, text], or NULL. */

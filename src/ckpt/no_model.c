@@ -165,6 +165,15 @@ static moxie_status is_cached_model(const char *dir, moxie_error *error)
                          "config.json: the download is incomplete; repeat it");
 }
 
+static moxie_status is_broken_link(const char *dir, moxie_error *error)
+{
+    char path[PATH];
+    const bool fits = snprintf(path, sizeof path, "%s/config.json", dir) < PATH;
+    return mox_fail_file(MOXIE_ERR_IO, error, fits ? path : dir, -1,
+                         "cannot open: a link to nothing, or to itself; is the download incomplete, or were its blobs "
+                         "removed? repeat it");
+}
+
 /* What is in the folder decides; the order is from what is certain to what is likely. */
 static moxie_status is_folder(const char *dir, moxie_error *error)
 {
@@ -187,9 +196,7 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
             MOXIE_ERR_IO, error, dir, -1,
             "this is the Hugging Face cache: give one model's snapshot, models--ORG--NAME/snapshots/HASH");
     if (c.broken_config)
-        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
-                             "config.json is a link to nothing: the download is incomplete, or its blobs were removed; "
-                             "repeat it");
+        return is_broken_link(dir, error);
     if (c.tensors)
         return mox_fail_file(
             MOXIE_ERR_IO, error, dir, -1,

@@ -42,7 +42,8 @@ static moxie_status check_target(const char *dir, moxie_error *error)
     if (!listing && errno == ENOENT)
         return MOXIE_OK;
     if (!listing)
-        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot use this as the output directory: %m");
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "cannot use this as the output directory: %m; name a new directory, or an empty one");
     bool empty = true;
     errno = 0;
     for (const struct dirent *entry; empty && (entry = readdir(listing));)

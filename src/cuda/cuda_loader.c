@@ -71,8 +71,9 @@ static void find(void)
     char path[1024];
     if (wanted != NULL && *wanted != '\0') {
         if (!try_path(wanted))
-            mox_fail(MOXIE_ERR_UNSUPPORTED, &failure, "MOXIE_CUDA_LIBRARY is %s, which cannot be opened: %s", wanted,
-                     dlerror());
+            mox_fail(MOXIE_ERR_UNSUPPORTED, &failure,
+                     "MOXIE_CUDA_LIBRARY is %s, which cannot be opened: %s; correct it, unset it, or use backend cpu",
+                     wanted, dlerror());
         return;
     }
     if ((beside(path, sizeof path) && try_path(path)) || try_path(LIBRARY))

@@ -18,8 +18,9 @@ static moxie_status check_sizes(int64_t experts, int64_t top_k, moxie_error *err
     MOX_FAIL_IF(top_k < 1 || top_k > MOXIE_MAX_TOP_K, MOXIE_ERR_ARGUMENT, error,
                 "routing: top_k is %lld; it must be from 1 to %d", (long long)top_k, MOXIE_MAX_TOP_K);
     MOX_FAIL_IF(top_k > experts, MOXIE_ERR_ARGUMENT, error,
-                "routing: top_k is %lld, but there are only %lld experts to choose from", (long long)top_k,
-                (long long)experts);
+                "routing: top_k is %lld, but there %s only %lld expert%s to choose from; give at least %lld",
+                (long long)top_k, experts == 1 ? "is" : "are", (long long)experts, experts == 1 ? "" : "s",
+                (long long)top_k);
     return MOXIE_OK;
 }
 
@@ -98,8 +99,9 @@ static moxie_status check_groups(const moxie_routing *r, int64_t experts, int64_
                     (int)kept, (int)groups);
         return MOXIE_OK;
     }
-    MOX_FAIL_IF(experts % groups != 0, MOXIE_ERR_ARGUMENT, error, "routing: %lld experts do not divide into %d groups",
-                (long long)experts, (int)groups);
+    MOX_FAIL_IF(experts % groups != 0, MOXIE_ERR_ARGUMENT, error,
+                "routing: %lld experts do not divide into %d groups; give a multiple of %d", (long long)experts,
+                (int)groups, (int)groups);
     MOX_FAIL_IF(kept < 1 || kept > groups, MOXIE_ERR_ARGUMENT, error,
                 "routing.topk_group is %d; with %d groups it must be from 1 to %d", (int)kept, (int)groups,
                 (int)groups);

@@ -51,7 +51,7 @@ static const struct path_case {
     { "i/models--a--b/snapshots/12ab/config.json", "i/models--a--b/snapshots", MOXIE_ERR_IO, { "/snapshots/12ab\"" } },
     { "j/models--a--b/snapshots/12ab/README.md", "j/models--a--b", MOXIE_ERR_IO, { "incomplete" } },
     { "k/models--a--b/snapshots/", "k", MOXIE_ERR_IO, { "Hugging Face cache", "snapshots/HASH" } },
-    { "l/config.json@../../blobs/none l/model.safetensors", "l", MOXIE_ERR_IO, { "link to nothing" } },
+    { "l/config.json@../../blobs/none l/model.safetensors", "l", MOXIE_ERR_IO, { "a link to nothing", "repeat it" } },
     { "o/part/config.json o/README.md", "o", MOXIE_ERR_IO, { "/o/part\"" } },
     { "q/odd\x1b[31m/config.json", "q", MOXIE_ERR_IO, { "/q/odd\\x1b[31m\"" } },
     { "fifo|", "fifo", MOXIE_ERR_IO, { "device, pipe or socket" } },

@@ -24,20 +24,20 @@ lost() {
     [ "$code" = 3 ] || fail "exit code $code instead of 3 with standard output $to: $*"
     grep -q "cannot write to standard output: $reason" "$tmp/err" || fail "no reason with standard output $to: $* -- $(cat "$tmp/err")"
 }
-every_command() {
-    for arguments in --help --version "info" "info --json" "synth --list" "synth --list --json" "inspect $model" \
-        "inspect $model --json" "explain $small" "explain $small --json" "run $model --tokens 1" \
-        "run $model --tokens 1 --json" "diff $model --tokens 1" "diff $model --tokens 1 --json" \
-        "diff $model --against $model" "bench $model --tokens 1 --repeats 1 --limits $limits" \
-        "bench $model --tokens 1 --repeats 1 --limits $limits --json" "prepare --list" "prepare --list $model --json" \
-        "info --help" "synth --help" "inspect --help" "explain --help" "run --help" "diff --help" "bench --help" \
-        "prepare --help" "run --version"; do
-        # shellcheck disable=SC2086 # several words
-        lost "$1" "$2" "$moxie" $arguments
-    done
-}
-[ -c /dev/full ] && every_command "No space left on device" /dev/full
-every_command "Bad file descriptor" closed
+for arguments in --help --version "info" "info --json" "synth --list" "synth --list --json" "inspect $model" \
+    "inspect $model --json" "explain $small" "explain $small --json" "run $model --tokens 1" "run $model --tokens 1 --json" \
+    "diff $model --tokens 1" "diff $model --tokens 1 --json" "diff $model --against $model" \
+    "bench $model --tokens 1 --repeats 1 --limits $limits" "bench $model --tokens 1 --repeats 1 --limits $limits --json" \
+    "prepare --list" "prepare --list $model --json" "info --help" "synth --help" "inspect --help" "explain --help" \
+    "run --help" "diff --help" "bench --help" "prepare --help" "run --version"; do
+    # shellcheck disable=SC2086 # several words
+    [ ! -c /dev/full ] || lost "No space left on device" /dev/full "$moxie" $arguments
+done
+for arguments in --help --version "info --json" "synth --list" "inspect $model" "explain $small --json" "run $model --tokens 1" \
+    "diff $model --against $model" "prepare --list --json" "bench --help" "run --version"; do
+    # shellcheck disable=SC2086
+    lost "Bad file descriptor" closed "$moxie" $arguments
+done
 # Nothing to say, nothing lost; and an error of another kind keeps its code.
 code=0
 "$moxie" run "$model" --tokens many >&- 2>/dev/null || code=$?
@@ -95,8 +95,6 @@ for odd in "a${escape}b" "$latin" "x${bell}y"; do
         {
             quiet "$moxie" inspect "$tmp/$odd" $json
             [ "$code" = 0 ] || fail "inspect of a directory with an odd name: exit code $code"
-            quiet "$moxie" bench "$tmp/$odd" --tokens 1 --repeats 1 --limits "$limits" $json
-            [ "$code" = 0 ] || fail "bench of a directory with an odd name: exit code $code"
             quiet "$moxie" diff "$tmp/$odd" --against "$tmp/$odd" $json
             [ "$code" = 0 ] || fail "diff of a directory with an odd name: exit code $code"
             quiet "$moxie" synth gpt-oss-20b -o "$tmp/new$odd$json" --layers 1 --experts 4 --hidden 64 --intermediate 64 $json
@@ -124,6 +122,11 @@ for odd in "a${escape}b" "$latin" "x${bell}y"; do
     quiet "$moxie" run "$model" "$odd"
     quiet env "MOXIE_MAX_ISA=$odd" "$moxie" info
     [ "$code" = 2 ] || fail "exit code $code instead of 2: MOXIE_MAX_ISA with odd bytes"
+done
+for json in "" --json; do
+    # shellcheck disable=SC2086
+    quiet "$moxie" bench "$tmp/$latin" --tokens 1 --repeats 1 --limits "$limits" $json
+    [ "$code" = 0 ] || fail "bench of a directory with an odd name: exit code $code"
 done
 # A name inside a file.
 cp -r "$model" "$tmp/named"

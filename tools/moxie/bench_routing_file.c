@@ -85,6 +85,10 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
     moxie_status status = moxie_tensor_file_open(g->name, 0, &file, error);
     if (status == MOXIE_OK)
         status = moxie_tensor_file_find(file, "topk_ids", &tensor, error);
+    if (status == MOXIE_ERR_MISMATCH)
+        cli_error(status, error, g->name,
+                  "there is no tensor \"topk_ids\"; --routing takes that of a router, [T,%lld] of i32 or i64",
+                  (long long)g->top_k);
     if (status == MOXIE_OK)
         status = read_ids(g, &tensor, error);
     if (status == MOXIE_OK && moxie_tensor_file_find(file, "topk_weights", &tensor, &absent) == MOXIE_OK)

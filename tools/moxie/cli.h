@@ -45,10 +45,10 @@ int cmd_prepare(int argc, char **argv);
 
 /* First of all in main(): from then on the program's end checks that standard output was written. */
 void cli_begin(void);
+/* Right behind output that may not fit into a buffer: notes why it could not be written, if so. */
+void cli_note_output(void);
 /* Notes the exit code that a command chose, and returns it. */
-int cli_end(int code);
-/* Message, exit code 5. `bytes` 0: unknown. */
-void cli_out_of_memory(size_t bytes) __attribute__((noreturn));
+int cli_note_code(int code);
 /* These end the program instead of returning NULL: for what is small. free() the result. */
 void *cli_alloc(size_t bytes);
 void *cli_realloc(void *block, size_t bytes);
@@ -74,9 +74,6 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
 
 /* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
 
-/* From main(); and whether an allocation for JSON has failed since. */
-void cli_json_watch_memory(void);
-bool cli_json_memory_failed(void);
 /* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
 json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
 json_t *cli_json_string(const char *text); /* any bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_end.c - how the program ends early: by a signal, or because Jansson has no memory. Both remove unfinished files
- * first. A signal then ends it as if nobody had listened, so that a shell sees why.
+ * cli_end.c - how the program ends early: by a signal, or because there is no memory for something small. Both remove
+ * unfinished files first. A signal then ends it as if nobody had listened, so that a shell sees why.
  *
  * Jansson (2.14) is not safe without memory: its parser loses characters or fails an assertion, its writer loses keys.
  * It never learns of it here.
@@ -31,7 +31,8 @@ static void remove_unfinished(void)
 
 void cli_no_memory(void)
 {
-    static const char words[] = "moxie: memory: there is none left; what was not finished is removed\n";
+    static const char words[] =
+        "moxie: memory: there is none left; free some, or ask for less. What was not finished is removed\n";
     remove_unfinished();
     const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
     (void)written; /* there is nobody else to tell */

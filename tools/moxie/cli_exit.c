@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static int chosen_code; /* the command's own */
+static int chosen_code;  /* the command's own */
+static int output_error; /* errno of the first write that failed */
 
 /* A closed descriptor's number would go to the next file that is opened. */
 static void open_standard_files(void)
@@ -41,35 +42,31 @@ static void close_output(void)
     const bool failed_before = ferror(stdout) != 0;
     if (fclose(stdout) == 0 && !failed_before)
         return;
-    if (errno == EPIPE)
+    const int reason = output_error ? output_error : errno;
+    if (reason == EPIPE)
         end_for_closed_pipe();
     fprintf(stderr, "moxie: cannot write to standard output: %s\n",
-            errno ? strerror(errno) : "an earlier part of it was lost");
+            reason ? strerror(reason) : "an earlier part of it was lost");
     _exit(chosen_code != CLI_OK ? chosen_code : CLI_BAD_INPUT);
+}
+
+void cli_note_output(void)
+{
+    if (ferror(stdout) && !output_error)
+        output_error = errno;
 }
 
 void cli_begin(void)
 {
     open_standard_files();
-    cli_json_watch_memory();
     if (atexit(close_output) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
-int cli_end(int code)
+int cli_note_code(int code)
 {
     chosen_code = code;
     return code;
-}
-
-void cli_out_of_memory(size_t bytes)
-{
-    chosen_code = CLI_RESOURCES;
-    if (bytes)
-        fprintf(stderr, "moxie: out of memory: %zu bytes more were not to be had; free some, or ask for less\n", bytes);
-    else
-        fprintf(stderr, "moxie: out of memory; free some, or ask for less\n");
-    exit(CLI_RESOURCES);
 }
 
 void *cli_alloc(size_t bytes)
@@ -81,7 +78,7 @@ void *cli_realloc(void *block, size_t bytes)
 {
     void *grown = realloc(block, bytes ? bytes : 1);
     if (!grown)
-        cli_out_of_memory(bytes);
+        cli_no_memory();
     return grown;
 }
 
@@ -98,6 +95,6 @@ char *cli_vformat(const char *format, va_list arguments)
 {
     char *text;
     if (vasprintf(&text, format, arguments) < 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
     return text;
 }

@@ -113,13 +113,31 @@ static moxie_status check_hidden(const char *path, const moxie_tensor *tensor, m
     return MOXIE_OK;
 }
 
+static moxie_status no_hidden(const moxie_tensor_file *file, const char *path, moxie_error *error)
+{
+    const char *first = "";
+    moxie_tensor tensor;
+    const long long count = (long long)moxie_tensor_file_count(file);
+    if (error->code == MOXIE_ERR_UNSUPPORTED || error->code == MOXIE_ERR_MEMORY)
+        return error->code;
+    if (count == 0 || moxie_tensor_file_at(file, 0, &first, &tensor) != MOXIE_OK)
+        return cli_error(MOXIE_ERR_MISMATCH, error, path,
+                         "there is no tensor at all, and hidden_states is needed: [T,H] of "
+                         "bf16, f16 or f32");
+    return cli_error(
+        MOXIE_ERR_MISMATCH, error, path,
+        "there is no tensor \"hidden_states\" among its %lld (the first is \"%.100s\"): name the input so, [T,H] "
+        "of bf16, f16 or f32",
+        count, cli_shown(first));
+}
+
 moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtype, moxie_error *error)
 {
     moxie_tensor_file *file = NULL;
     moxie_tensor hidden;
     moxie_status status = moxie_tensor_file_open(path, 0, &file, error);
-    if (status == MOXIE_OK)
-        status = moxie_tensor_file_find(file, "hidden_states", &hidden, error);
+    if (status == MOXIE_OK && moxie_tensor_file_find(file, "hidden_states", &hidden, error) != MOXIE_OK)
+        status = no_hidden(file, path, error);
     if (status == MOXIE_OK)
         status = check_hidden(path, &hidden, error);
     if (status == MOXIE_OK) {
@@ -185,7 +203,8 @@ moxie_status cli_input_load(const char *path, const moxie_layer_config *config, 
                       wanted[i].to, error);
     moxie_tensor_file_close(file);
     if (status == MOXIE_OK && !out->ids != !out->weights)
-        status = cli_error(MOXIE_ERR_MISMATCH, error, path, "topk_ids and topk_weights go together; %s is absent",
+        status = cli_error(MOXIE_ERR_MISMATCH, error, path,
+                           "topk_ids and topk_weights go together; %s is absent: add it, or leave the other out",
                            out->ids ? "topk_weights" : "topk_ids");
     return status;
 }

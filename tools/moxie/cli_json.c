@@ -2,36 +2,11 @@
  *
  * cli_json.c - JSON that is whole or not there: jansson returns NULL or -1 when memory ends, and a key would be missing
  * without a word. Here that ends the program with exit code 5.
- *
- * A text that jansson could not parse for want of memory it calls malformed. So its allocations are watched, the
- * library's too, which shares jansson: after one has failed, an error of form is one of memory.
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-
-static atomic_bool memory_failed; /* parsing may happen on any thread */
-
-static void *watched_alloc(size_t bytes)
-{
-    void *block = malloc(bytes);
-    if (!block)
-        atomic_store(&memory_failed, true);
-    return block;
-}
-
-void cli_json_watch_memory(void)
-{
-    json_set_alloc_funcs(watched_alloc, free);
-}
-
-bool cli_json_memory_failed(void)
-{
-    return atomic_load(&memory_failed);
-}
 
 json_t *cli_pack(const char *format, ...)
 {
@@ -44,7 +19,7 @@ json_t *cli_pack(const char *format, ...)
         return value;
     if (json_error_code(&where) != json_error_out_of_memory) /* a number that JSON has not: a mistake of ours */
         fprintf(stderr, "moxie: no JSON could be made: %s\n", where.text);
-    cli_out_of_memory(0);
+    cli_no_memory();
 }
 
 json_t *cli_json_string(const char *text)
@@ -55,19 +30,19 @@ json_t *cli_json_string(const char *text)
 void cli_json_set(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 void cli_json_append(json_t *array, json_t *value)
 {
     if (json_array_append_new(array, value) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 void cli_json_merge(json_t *object, json_t *more)
 {
     if (json_object_update_new(object, more) != 0)
-        cli_out_of_memory(0);
+        cli_no_memory();
 }
 
 json_t *cli_json_begin(const char *command)
@@ -78,9 +53,10 @@ json_t *cli_json_begin(const char *command)
 /* What could not be written is told at the end of the program (cli_exit.c). */
 void cli_json_end(json_t *object)
 {
-    errno = 0;
-    if (json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0 && !ferror(stdout))
-        cli_out_of_memory(0);
-    putchar('\n');
-    json_decref(object);
+    char *text = cli_json_text(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (!text)
+        cli_no_memory();
+    puts(text);
+    cli_note_output();
+    free(text);
 }

@@ -5,6 +5,7 @@
  *
  *     gpt-oss     ->  gpt-oss-20b          what was given is the beginning of a name, or stands within one
  *     avx215      ->  avx512               or a few letters are wrong, missing, too many or exchanged
+ *     mxpf4       ->  mxfp4-ct             in the beginning of a name, too
  *
  * The distance is Damerau's (optimal string alignment). A third of the letters may be wrong, and one in any case.
  */
@@ -54,12 +55,17 @@ static int distance(const char *a, const char *b)
 /* Less is nearer; MOST_LETTERS and above: not meant. The shorter of two names that begin alike is nearer. */
 static int farness(const char *given, const char *name)
 {
+    char start[MOST_LETTERS];
     const int length = (int)strnlen(given, MOST_LETTERS), rest = (int)strnlen(name, MOST_LETTERS) - length;
     const int wrong = distance(given, name), allowed = length < 3 ? 1 : length / 3;
     if (length >= 2 && strncasecmp(given, name, (size_t)length) == 0)
         return rest;
     if (wrong <= allowed && wrong < length)
         return wrong;
+    snprintf(start, sizeof start, "%.*s", length, name);
+    const int wrong_start = distance(given, start);
+    if (length >= 4 && rest > 0 && wrong_start <= allowed)
+        return smaller(wrong_start + rest, MOST_LETTERS - 1);
     return length >= 3 && strcasestr(name, given) ? smaller(rest, MOST_LETTERS - 1) : MOST_LETTERS;
 }
 

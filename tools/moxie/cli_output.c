@@ -36,11 +36,6 @@ static bool colour_wanted(FILE *stream)
 int cli_fail(const char *command, bool json, moxie_status status, const moxie_error *error)
 {
     const bool colour = colour_wanted(stderr);
-    moxie_error memory = *error;
-    if (status == MOXIE_ERR_FORMAT && cli_json_memory_failed()) {
-        status = cli_error(MOXIE_ERR_MEMORY, &memory, error->file, "no memory to parse JSON; free some");
-        error = &memory;
-    }
     fprintf(stderr, "%smoxie %s: %s%s: ", colour ? "\033[31m" : "", command, moxie_status_name(status),
             colour ? "\033[0m" : "");
     if (error->file[0])
@@ -127,6 +122,7 @@ void cli_table_print(const cli_table *table)
     fputs(colour ? "\033[0m" : "", stdout);
     for (int i = 0; i + table->columns <= table->rows; i += table->columns)
         print_row(table, widths, table->cells + i);
+    cli_note_output();
 }
 
 void cli_table_free(cli_table *table)

@@ -85,7 +85,7 @@ static const struct argp_option *short_option(const option_list *list, char lett
 static void refuse(const char *command, const char *text)
 {
     fprintf(stderr, "%s: %s\nTry `%s --help' for more information.\n", command, text, command);
-    exit(cli_end(CLI_USAGE));
+    exit(cli_note_code(CLI_USAGE));
 }
 
 static void refuse_option(const char *command, const option_list *list, const char *name, size_t length)
@@ -103,9 +103,19 @@ static void refuse_empty(const char *command, const struct argp_option *option)
 {
     char text[200];
     if (option->name)
-        snprintf(text, sizeof text, "--%s takes %s, and nothing was given", option->name, option->arg);
+        snprintf(text, sizeof text, "--%s takes %s, and nothing was given: name it behind the option", option->name,
+                 option->arg);
     else
-        snprintf(text, sizeof text, "-%c takes %s, and nothing was given", option->key, option->arg);
+        snprintf(text, sizeof text, "-%c takes %s, and nothing was given: name it behind the option", option->key,
+                 option->arg);
+    refuse(command, text);
+}
+
+static void refuse_value(const char *command, const struct argp_option *option, const char *value)
+{
+    char text[300];
+    snprintf(text, sizeof text, "--%s takes no value, and \"%.80s\" was given: leave it out", option->name,
+             cli_shown(value));
     refuse(command, text);
 }
 
@@ -118,8 +128,10 @@ static bool check_long(const char *command, const option_list *list, const char 
         refuse_option(command, list, argument + 2, length);
     const bool inside = argument[2 + length] == '=';
     const char *value = inside ? argument + 2 + length + 1 : next;
-    if (option->arg && value && !*value)
+    if (option->arg && (!value || !*value))
         refuse_empty(command, option);
+    if (!option->arg && inside)
+        refuse_value(command, option, value);
     return option->arg && !inside;
 }
 
@@ -134,7 +146,7 @@ static bool check_short(const char *command, const option_list *list, const char
             snprintf(text, sizeof text, "there is no option -%s", cli_shown(one));
             refuse(command, text);
         }
-        if (option->arg && !letter[1] && next && !*next)
+        if (option->arg && !letter[1] && (!next || !*next))
             refuse_empty(command, option);
         if (option->arg)
             return !letter[1];
@@ -181,7 +193,7 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input)
     with_codes.doc = doc;
     check_arguments(parser, argc, argv);
     if (argp_parse(&with_codes, argc, argv, 0, NULL, input) != 0)
-        cli_out_of_memory(0); /* all else it has told, and ended the program */
+        cli_no_memory(); /* all else it has told, and ended the program */
     check_environment(argv[0]);
     free(doc);
 }

@@ -47,7 +47,9 @@ static void check_together(struct argp_state *state, arguments *args)
 {
     const char *running = args->layer.tokens >= 0 ? "--tokens" : args->for_running;
     if (!args->layer.dir)
-        argp_error(state, "the checkpoint's directory is needed; a preset has none until `moxie synth` writes it");
+        argp_error(
+            state,
+            "the checkpoint's directory is needed, and none is given; a preset has one when `moxie synth` wrote it");
     if (args->against && running)
         argp_error(state,
                    "--against compares weights and runs nothing, and %s is for running: leave one of the two out",
@@ -125,6 +127,11 @@ static int diff_weights(const arguments *args)
         status = cli_layer_open(&second, &b, &error);
     if (status == MOXIE_OK)
         status = moxie_weights_compare(&a.config, a.weights, b.weights, &difference, &error);
+    if (status == MOXIE_ERR_MISMATCH && !error.file[0]) {
+        const moxie_error why = error;
+        cli_error(status, &error, args->against, "%.600s; give the checkpoint of a layer of the same sizes and format",
+                  why.text);
+    }
     const int code = status == MOXIE_OK ? report_difference(args, a.index, &difference)
                                         : cli_fail("diff", args->layer.json, status, &error);
     cli_layer_close(&a);

@@ -193,6 +193,11 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
     moxie_scheme_args scheme_args = MOXIE_SCHEME_ARGS_INIT;
     set_group(&scheme_args, args->scheme, args->group);
     status = moxie_scheme_make(args->scheme, &scheme_args, &scheme, error);
+    if (status != MOXIE_OK && args->group) {
+        const size_t used = strlen(error->text);
+        snprintf(error->text + used, sizeof error->text - used, " (--group %lld makes blocks: leave it out)",
+                 (long long)args->group);
+    }
     if (status != MOXIE_OK)
         return status;
     config->a13 = scheme.a13;

@@ -16,12 +16,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:
         if (args->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one", cli_shown(arg));
+            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out", cli_shown(arg));
         args->dir = arg;
         return 0;
     case ARGP_KEY_END:
         if (!args->dir)
-            argp_error(state, "the checkpoint's directory is needed, with config.json and *.safetensors");
+            argp_error(
+                state,
+                "the checkpoint's directory is needed, and none is given: name one with config.json and *.safetensors");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -77,7 +77,8 @@ static void check_arguments(struct argp_state *state, const arguments *args)
 {
     const prepare_options *p = &args->prepare;
     if (args->mode != UNDO && p->n_more > 0)
-        argp_error(state, "one directory at a time; \"%s\" is a second one", cli_shown(p->more[0]));
+        argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
+                   cli_shown(p->more[0]));
     if (args->mode != PREPARE && p->layout)
         argp_error(state, "--layout chooses what to prepare for, and %s prepares nothing: leave one of the two out",
                    args->mode == UNDO     ? "--undo"
@@ -89,11 +90,12 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (args->mode == LIST)
         return;
     if (!p->dir)
-        argp_error(state, "a directory is needed; `moxie prepare --list` shows the layouts");
+        argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` shows the layouts");
     if (args->mode != VERIFY && !p->out)
-        argp_error(state, "-o OUT is needed, the directory to make");
+        argp_error(state, "-o OUT is needed, and none is given: name a directory to make");
     if (args->mode == PREPARE && !p->layout)
-        argp_error(state, "--layout NAME is needed; `moxie prepare --list %s` shows which there are for it",
+        argp_error(state,
+                   "--layout NAME is needed, and none is given; `moxie prepare --list %s` shows which there are for it",
                    cli_shown(p->dir));
 }
 
@@ -212,6 +214,11 @@ static int run(const arguments *args)
     cli_progress_end(&progress);
     moxie_executor_destroy(executor);
     report.seconds = cli_seconds() - start;
+    if (status == MOXIE_ERR_UNSUPPORTED && args->mode == PREPARE && !error.file[0]) {
+        const size_t used = strlen(error.text);
+        snprintf(error.text + used, sizeof error.text - used, "; `moxie prepare --list %.200s` shows what takes them",
+                 p->dir);
+    }
     if (status != MOXIE_OK) {
         const int code = cli_fail("prepare", p->json, status, &error);
         return args->mode == VERIFY && (status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_FORMAT) ? CLI_CHECK_FAILED

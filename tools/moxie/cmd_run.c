@@ -256,6 +256,22 @@ static moxie_status open_preset(const arguments *args, cli_layer *layer, made_we
     return MOXIE_OK;
 }
 
+/* An id that is none of the experts' skips its choice: by the rules, and rarely by intention. */
+static void warn_of_ids(const char *path, const moxie_layer_config *config, const cli_input *input)
+{
+    int64_t beyond = 0, first = -1;
+    for (int64_t i = 0; input->ids && i < input->tokens * config->top_k; i++)
+        if (input->ids[i] >= config->experts) {
+            first = beyond++ ? first : i;
+        }
+    if (beyond > 0)
+        fprintf(stderr,
+                "moxie run: warning: %s: %lld %s beyond the layer's experts, 0 to %lld, and skipped; the "
+                "first is %d, of token %lld\n",
+                cli_shown(path), CLI_COUNT_OF(beyond, "of topk_ids is", "of topk_ids are"),
+                (long long)config->experts - 1, input->ids[first], (long long)(first / config->top_k));
+}
+
 static moxie_status execute(arguments *args, cli_layer *layer, made_weights *weights, cli_input *input, results *r,
                             moxie_error *error)
 {
@@ -269,6 +285,8 @@ static moxie_status execute(arguments *args, cli_layer *layer, made_weights *wei
         status = args->input
                      ? cli_input_load(args->input, &layer->config, input, error)
                      : cli_input_random(&layer->config, args->layer.tokens, args->seed, args->states, input, error);
+    if (status == MOXIE_OK)
+        warn_of_ids(args->input, &layer->config, input);
     if (status == MOXIE_OK)
         status = cli_layer_prepare(&args->layer, layer, error);
     if (status == MOXIE_OK)

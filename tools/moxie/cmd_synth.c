@@ -39,7 +39,7 @@ static void check_together(struct argp_state *state, const arguments *args)
     if (!args->preset)
         argp_error(state, "a preset is needed, and none is named; `moxie synth --list` shows them");
     if (!args->dir)
-        argp_error(state, "-o DIR is needed, the directory to create");
+        argp_error(state, "-o DIR is needed, and none is given: name a directory to create");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -63,7 +63,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIST: args->list = true; return 0;
     case ARGP_KEY_ARG:
         if (args->preset)
-            argp_error(state, "one preset at a time; \"%s\" is a second one", cli_shown(arg));
+            argp_error(state, "one preset at a time; \"%s\" is a second one: leave one of them out", cli_shown(arg));
         cli_parse_name(state, &cli_presets, arg);
         args->preset = arg;
         return 0;

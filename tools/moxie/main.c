@@ -93,15 +93,15 @@ int main(int argc, char **argv)
     cli_end_install();
     if (argc < 2) {
         print_usage(stderr);
-        return cli_end(CLI_USAGE);
+        return cli_note_code(CLI_USAGE);
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         print_usage(stdout);
-        return cli_end(CLI_OK);
+        return cli_note_code(CLI_OK);
     }
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
         print_version(stdout, NULL);
-        return cli_end(CLI_OK);
+        return cli_note_code(CLI_OK);
     }
-    return cli_end(run_command(argc, argv));
+    return cli_note_code(run_command(argc, argv));
 }

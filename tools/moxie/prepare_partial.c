@@ -48,7 +48,9 @@ moxie_status prepare_check_out(const char *out, moxie_error *error)
     if (!*out || !strcmp(last, ".") || !strcmp(last, ".."))
         return cli_error(MOXIE_ERR_ARGUMENT, error, out, "OUT has to be the name of a directory that can be made");
     if (lstat(out, &info) != 0)
-        return errno == ENOENT ? MOXIE_OK : cli_error(MOXIE_ERR_IO, error, out, "%s", strerror(errno));
+        return errno == ENOENT ? MOXIE_OK
+                               : cli_error(MOXIE_ERR_IO, error, out,
+                                           "%s; name a new directory in one that can be written", strerror(errno));
     if (S_ISDIR(info.st_mode) && count_entries(out) == 0)
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_IO, error, out,

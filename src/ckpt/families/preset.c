@@ -127,8 +127,8 @@ static moxie_status choose_formats(const char *format, mox_synth_model *m, moxie
 static moxie_status reduce_layers(int64_t layers, mox_synth_model *m, moxie_error *error)
 {
     MOX_FAIL_IF(layers < 0 || layers > m->preset->dims.layers, MOXIE_ERR_ARGUMENT, error,
-                "%lld layers were asked for; %s has %lld with experts, 0 means all", (long long)layers, m->preset->name,
-                (long long)m->preset->dims.layers);
+                "%lld layers were asked for; %s has %lld with experts: give 1 to %lld", (long long)layers,
+                m->preset->name, (long long)m->preset->dims.layers, (long long)m->preset->dims.layers);
     m->layers = layers > 0 ? layers : m->preset->dims.layers;
     m->dims.layers = mox_preset_layer(m->preset, m->layers - 1) + 1;
     return MOXIE_OK;
@@ -140,8 +140,9 @@ static moxie_status reduce_experts(int64_t experts, mox_synth_model *m, moxie_er
         return MOXIE_OK;
     const mox_dims *d = &m->preset->dims;
     MOX_FAIL_IF(experts < d->top_k || experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
-                "%lld experts were asked for; %s chooses %lld a token, so give %lld to %d", (long long)experts,
-                m->preset->name, (long long)d->top_k, (long long)d->top_k, MOXIE_MAX_EXPERTS);
+                "%lld expert%s asked for; %s chooses %lld a token, so give %lld to %d", (long long)experts,
+                experts == 1 ? " was" : "s were", m->preset->name, (long long)d->top_k, (long long)d->top_k,
+                MOXIE_MAX_EXPERTS);
     if (d->n_group > 1) {
         /* A group is scored by its two best experts, and the groups kept must hold top_k. */
         const int64_t least = mox_max_i64(2, mox_ceil_div(d->top_k, d->topk_group));

@@ -8,7 +8,9 @@
  */
 #include "ckpt/model/model.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
@@ -36,8 +38,9 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     const char *params = path_of(model, dir, "params.json");
     if (!model->config_path || !params)
         return no_memory(error);
-    const bool absent = !mox_file_exists(model->config_path);
-    if (absent && mox_file_exists(params))
+    /* A link to nothing is absent, too: what is said then covers it. */
+    const bool absent = access(model->config_path, F_OK) != 0 && errno != EACCES;
+    if (absent && access(params, F_OK) == 0)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, params, -1,
                              "a checkpoint in Mistral's own layout (params.json, no config.json); use the release in "
                              "Hugging Face layout");

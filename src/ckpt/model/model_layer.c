@@ -307,10 +307,14 @@ moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const
             *out = &model->places[i];
             return MOXIE_OK;
         }
-    return mox_fail(MOXIE_ERR_ARGUMENT, error,
-                    "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld",
-                    (long long)layer, (long long)model->n_places, (long long)model->places[0].layer,
-                    (long long)model->places[model->n_places - 1].layer);
+    const int64_t first = model->places[0].layer, last = model->places[model->n_places - 1].layer;
+    MOX_FAIL_IF(first == last, MOXIE_ERR_ARGUMENT, error,
+                "layer %lld is no mixture of experts; there is one, layer %lld: give that", (long long)layer,
+                (long long)first);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld: give one of them",
+        (long long)layer, (long long)model->n_places, (long long)first, (long long)last);
 }
 
 moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)

@@ -26,7 +26,7 @@ static moxie_status examine(int fd, const char *path, uint64_t limit, struct sta
     if (fstat(fd, info) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot read its attributes: %m");
     if (!S_ISREG(info->st_mode))
-        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "expected a regular file, found a %s",
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "expected a regular file, found a %s; give a file",
                              S_ISDIR(info->st_mode) ? "directory" : "device, pipe or socket");
     if ((uint64_t)info->st_size > limit)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
@@ -71,7 +71,8 @@ moxie_status mox_file_open(const char *path, bool no_mmap, uint64_t limit, mox_f
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot open: %m");
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1,
+                             "cannot open: %m; give a file that is there and can be read");
     mox_file file = { 0 };
     struct stat info, after;
     moxie_status status = examine(fd, path, limit, &info, error);

@@ -119,9 +119,11 @@ static moxie_status check_entry(const header *h, const entry *e, const char *sho
         return MOX_CURSOR_FAIL(c, "tensor \"%s\": %llu elements of %s (%d bits) do not fill whole bytes", shown,
                                (unsigned long long)e->elements, e->dtype->name, (int)e->dtype->bits);
     if (e->begin > e->end || e->end > h->data_bytes)
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\" lies at [%llu, %llu), but the file has %llu bytes of data", shown,
-                               (unsigned long long)e->begin, (unsigned long long)e->end,
-                               (unsigned long long)h->data_bytes);
+        return MOX_CURSOR_FAIL(
+            c,
+            "tensor \"%s\" lies at [%llu, %llu), but the file has %llu bytes of data: it was cut short or "
+            "damaged, copy or download it again",
+            shown, (unsigned long long)e->begin, (unsigned long long)e->end, (unsigned long long)h->data_bytes);
     if (bits / 8 != e->end - e->begin)
         return MOX_CURSOR_FAIL(c, "tensor \"%s\": its shape needs %llu bytes of %s, its data_offsets give %llu", shown,
                                (unsigned long long)(bits / 8), e->dtype->name, (unsigned long long)(e->end - e->begin));
@@ -279,7 +281,8 @@ static moxie_status check_tiling(const header *h, const mox_file_tensor *const *
     }
     if (reached != h->data_start + h->data_bytes)
         return mox_fail_file(MOXIE_ERR_FORMAT, c->error, c->path, (int64_t)reached,
-                             "the tensors end after %llu bytes of data, but the file has %llu",
+                             "the tensors end after %llu bytes of data, but the file has %llu: it is damaged, copy or "
+                             "download it again",
                              (unsigned long long)(reached - h->data_start), (unsigned long long)h->data_bytes);
     return MOXIE_OK;
 }

@@ -28,8 +28,9 @@ static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
     MOX_TRY(check_extent(c->experts, 1, MOXIE_MAX_EXPERTS, "experts", error));
     MOX_TRY(check_extent(c->top_k, 1, MOXIE_MAX_TOP_K, "top_k", error));
     MOX_FAIL_IF(c->top_k > c->experts, MOXIE_ERR_ARGUMENT, error,
-                "top_k is %lld, but there are only %lld experts to choose from", (long long)c->top_k,
-                (long long)c->experts);
+                "top_k is %lld, but there %s only %lld expert%s to choose from; give at least %lld",
+                (long long)c->top_k, c->experts == 1 ? "is" : "are", (long long)c->experts, c->experts == 1 ? "" : "s",
+                (long long)c->top_k);
     MOX_TRY(check_extent(c->hidden, 1, LARGEST_EXTENT, "hidden", error));
     MOX_TRY(check_extent(c->intermediate, 1, LARGEST_EXTENT, "intermediate", error));
     MOX_TRY(check_extent(c->router_width, 0, LARGEST_EXTENT, "router_width", error));
