@@ -4,11 +4,11 @@
  *
  * pthreadpool_create() does not look whether a thread started, and waits for ever for one that did not. So:
  *
- *     trial     as many threads are started first, all at once, that do nothing but end
- *     making    a thread of its own calls pthreadpool_create(). The caller looks after it, and leaves it behind when
- *               threads of the pool stay missing: others may have reached a limit since the trial.
+ *     trial     all threads are started first, at once, and do nothing but end
+ *     making    a thread of its own calls pthreadpool_create(). The caller watches it, and leaves it behind when
+ * threads of the pool stay missing: others may have reached a limit since the trial.
  *
- * Where the trial finds room for the pool and no thread more, the caller itself makes it.
+ * So starting a pool takes one thread more than it has.
  */
 #include "base/pool_start.h"
 
@@ -174,11 +174,16 @@ moxie_status mox_pool_start(int32_t workers, pthreadpool_t *out, moxie_error *er
 {
     int cause;
     const int32_t started = try_threads(workers, &cause);
-    MOX_FAIL_IF(started < workers - 1, MOXIE_ERR_MEMORY, error,
-                "an executor of %d threads was asked for, and besides the caller's the system starts %d (%s): ask for "
-                "%d or fewer, or raise its limits of processes (ulimit -u, the cgroup's pids.max) and memory",
-                (int)workers, (int)started, strerror(cause), (int)started + 1);
-    const pthreadpool_t made = started == workers ? make_watched(workers) : pthreadpool_create((size_t)workers);
+    MOX_FAIL_IF(
+        started<
+            workers, MOXIE_ERR_MEMORY, error,
+            "an executor of %d threads was asked for, whose start takes one more, and besides the caller's the system "
+            "starts %d (%s): ask for %d or fewer, or raise its limits of processes (ulimit -u, the cgroup's pids.max) "
+            "and memory",
+            (int)workers, (int)started, strerror(cause), started> 1
+            ? (int)started
+            : 1);
+    const pthreadpool_t made = make_watched(workers);
     MOX_FAIL_IF(!made, MOXIE_ERR_MEMORY, error,
                 "an executor of %d threads was asked for, and memory or threads for it ran out: ask for fewer",
                 (int)workers);

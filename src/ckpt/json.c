@@ -9,7 +9,8 @@
  *
  * Its parser (2.14) collects each token in one buffer, and loses a character when that cannot grow: without a word, or
  * with a failed assertion. So it is given ["xxx...", text], whose first string is longer than any token of the text:
- * the buffer grows there or never, and that string shows whether it did.
+ * the buffer grows there or never, and that string shows whether it did. A closing quote that is lost makes it run
+ * beyond the buffer. So no growth falls on that quote, and there must be memory for the largest one before it begins.
  */
 #include "ckpt/json.h"
 
@@ -120,21 +121,39 @@ static moxie_status no_memory(uint64_t size, const char *file, moxie_error *erro
                          (unsigned long long)size);
 }
 
-/* Why Jansson did not take this text. */
+/* Jansson's allocator, which may be the program's own, has so many bytes. */
+static bool has_memory(uint64_t bytes)
+{
+    json_malloc_t allocate;
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    void *block = allocate(bytes);
+    release(block);
+    return block != NULL;
+}
+
+/* Why Jansson did not take this text: it takes it now, or the error is its own, or still one of memory. */
 static moxie_status explain(const char *text, uint64_t size, const char *file, moxie_error *error)
 {
     json_error_t why;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    if (root || json_error_code(&why) == json_error_out_of_memory) {
-        json_decref(root); /* now it takes it */
+    const bool taken = root != NULL;
+    json_decref(root);
+    if (taken || why.line < 0 || json_error_code(&why) == json_error_out_of_memory || !has_memory(64))
         return no_memory(size, file, error);
-    }
     /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
     char *quote = strstr(why.text, " near ");
     if (quote)
         *quote = '\0';
     return mox_fail_file(MOXIE_ERR_FORMAT, error, file, why.position,
                          "line %d, column %d: %s; is the file damaged or cut short?", why.line, why.column, why.text);
+}
+
+/* How long the string before the text is: with its quotes no power of two, at which Jansson's buffer grows. */
+static uint64_t padding_for(uint64_t longest)
+{
+    const uint64_t padding = longest + 16, token = padding + 2;
+    return (token & (token - 1)) == 0 ? padding + 1 : padding;
 }
 
 /* The text in [padding, text], or NULL. */
@@ -156,8 +175,8 @@ moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const
     run(&p);
     if (p.too_deep_at < size)
         return fail_too_deep(&p, file, error);
-    const uint64_t padding = p.longest + 16, head = sizeof open - 1 + padding + sizeof between - 1;
-    char *padded = mox_alloc(head + p.out_size + sizeof close);
+    const uint64_t padding = padding_for(p.longest), head = sizeof open - 1 + padding + sizeof between - 1;
+    char *padded = has_memory(4 * head) ? mox_alloc(head + p.out_size + sizeof close) : NULL;
     if (!padded)
         return no_memory(size, file, error);
     memcpy(padded, open, sizeof open - 1);

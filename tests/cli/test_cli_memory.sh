@@ -3,10 +3,8 @@
 # An allocation that fails, anywhere: a message and exit code 5, or all of the output as ever. Never a signal, never an
 # object that lacks a key.
 . "$(dirname "$0")/cli_lib.sh"
-[ ! -e "$1/emulated" ] || { echo "skipped: an emulator would be given the library to preload"; exit 77; }
-grep -q "__asan_\|__tsan_" "$moxie" && { echo "skipped: sanitizers have an allocator of their own"; exit 77; }
-${CC:-cc} -shared -fPIC -o "$tmp/fail_alloc.so" "$(dirname "$0")/fail_alloc.c" 2>"$tmp/err" ||
-    { echo "skipped: no library to preload: $(head -1 "$tmp/err")"; exit 77; }
+preload=$1/tests/libfault_preload.so
+[ -e "$preload" ] || { echo "skipped: no library to preload beside a sanitizer or an emulator"; exit 77; }
 
 synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
 model=$tmp/model
@@ -17,7 +15,7 @@ one() {
     number=$1 forever=$2
     shift 2
     code=0
-    env ${forever:+FAIL_ALL=1} FAIL_ALLOC="$number" LD_PRELOAD="$tmp/fail_alloc.so" "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
+    env MOXIE_FAULT="alloc:$number${forever:++}:ENOMEM" LD_PRELOAD="$preload" "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
     case "$code" in
     0) grep -v "needs libmoxie_cuda" "$tmp/out" | cmp -s - "$tmp/whole" || fail "exit code 0 with other output when allocation $number fails: $*" ;;
     5) [ -s "$tmp/err" ] || fail "exit code 5 without a message when allocation $number fails: $*" ;;
@@ -54,7 +52,7 @@ each "$moxie" prepare --list --json
 for number in 1 2 3 4 5 6 8 10 15 20 40; do
     for forever in "" 1; do
         code=0
-        env ${forever:+FAIL_ALL=1} FAIL_ALLOC=$number LD_PRELOAD="$tmp/fail_alloc.so" \
+        env MOXIE_FAULT="alloc:$number${forever:++}:ENOMEM" LD_PRELOAD="$preload" \
             "$moxie" inspect "$tmp/nowhere$(printf '\351')" --json >"$tmp/out" 2>"$tmp/err" || code=$?
         case "$code" in
         3 | 5) [ -s "$tmp/err" ] || fail "no message when allocation $number of a refusal fails" ;;
@@ -69,7 +67,7 @@ for number in 1 3 8 21 55 144 377; do
         [ -e "$tmp/limits" ] || "$moxie" info --limits "$tmp/limits" >/dev/null
         code=0
         # shellcheck disable=SC2086
-        env FAIL_ALLOC=$number LD_PRELOAD="$tmp/fail_alloc.so" "$moxie" $arguments >"$tmp/out" 2>"$tmp/err" || code=$?
+        env MOXIE_FAULT=alloc:$number:ENOMEM LD_PRELOAD="$preload" "$moxie" $arguments >"$tmp/out" 2>"$tmp/err" || code=$?
         [ "$code" = 0 ] || [ "$code" = 5 ] || fail "exit code $code when allocation $number fails: $arguments -- $(head -c 300 "$tmp/err")"
     done
 done

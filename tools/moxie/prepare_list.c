@@ -56,6 +56,8 @@ static fit fit_of(const subject *s, const char *layout, moxie_error *why)
         moxie_preparation_destroy(preparation);
         if (status == MOXIE_OK)
             return how.pad ? FITS_PADDED : FITS;
+        if (status == MOXIE_ERR_MEMORY) /* no word about the layout */
+            cli_no_memory();
     }
     if (s->options->how.pad)
         *why = padded;
