@@ -37,8 +37,9 @@ static void print_sum(const char *name, moxie_status status, uint64_t hash)
 }
 
 /* Everything that a plan can do with the layer's batch. Choices that the caller did not make are the whole run's. */
-static void run_layer(test_layer *layer, moxie_plan *plan)
+static void run_layer(test_layer *layer)
 {
+    moxie_plan *plan = layer->plan;
     const moxie_layer_config *c = &layer->config;
     moxie_run_args *a = &layer->args;
     const size_t choices = (size_t)(a->tokens * c->top_k), bytes = test_layer_output_bytes(layer);
@@ -88,28 +89,18 @@ static void print_kernels(const moxie_plan *plan)
 
 static void one_layer(test_layer *layer, const moxie_options *options)
 {
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_error error = { 0 };
-    moxie_status status = moxie_layer_create(&layer->config, options, &built, &error);
+    const moxie_status status = test_layer_try(layer, options, &error);
     if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, options, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, options, &plan, &error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        run_layer(layer, plan);
-    } else {
+        run_layer(layer);
+    else
         printf(" %s", moxie_status_name(status));
-    }
     printf(" # %s;", layer->text);
     if (status == MOXIE_OK)
-        print_kernels(plan);
+        print_kernels(layer->plan);
     else
         printf(" %s", error.text);
     putchar('\n');
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
 }
 
 int main(int argc, char **argv)
