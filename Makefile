@@ -15,7 +15,7 @@ test:
 	@scripts/setup test
 	@mkdir -p build
 	@scripts/check-includes
-	@scripts/test release
+	@MOXIE_TEST_QUICK=$${MOXIE_TEST_QUICK-1} scripts/test release
 
 install: all
 	cmake --install build/lib

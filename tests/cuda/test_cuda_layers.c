@@ -4,7 +4,8 @@
  * prepare, plan, run and the oracle; what a run enqueues; failures at every call; caller's memory; runs on the wrong
  * side.
  *
- * MOXIE_TEST_CONFIGS says how many random layers (default 150); MOXIE_TEST_SEED repeats one.
+ * MOXIE_TEST_CONFIGS says how many random layers (default 150, in a quick run 45; of those whose kernels are emulated
+ * 40 and 12); MOXIE_TEST_SEED repeats one.
  */
 #include <math.h>
 #include <string.h>
@@ -22,6 +23,17 @@ static moxie_options cuda_options(const test_layer *layer)
     options.backend = MOXIE_BACKEND_CUDA;
     options.max_tokens = layer->args.tokens + (layer->args.tokens == 0);
     return options;
+}
+
+#ifdef MOX_TEST_EMULATED
+enum { CONFIGS = 40, QUICK_CONFIGS = 12 };
+#else
+enum { CONFIGS = 150, QUICK_CONFIGS = 45 };
+#endif
+
+static int64_t random_configs(void)
+{
+    return test_env("MOXIE_TEST_CONFIGS", test_quick() ? QUICK_CONFIGS : CONFIGS);
 }
 
 /* ---- random layers ------------------------------------------------------------------------------------- */
@@ -83,14 +95,14 @@ static void random_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 90 };
-    walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150), MOXIE_MODE_THROUGHPUT);
+    walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_THROUGHPUT);
 }
 
 /* The same where rows read a layout for Hopper, and mostly layers that they take: those of some kinds of operands. */
 static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
                         uint32_t operands)
 {
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
+    const int64_t configs = random_configs() / 2;
     test_cuda_set_device("sm_90");
     memset(times_chosen, 0, sizeof times_chosen);
     walk_layers(limits, first, configs, mode);
