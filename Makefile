@@ -18,7 +18,7 @@ test:
 	@scripts/setup test
 	@mkdir -p build
 	@scripts/check-includes
-	@scripts/test release
+	@MOXIE_TEST_QUICK=$${MOXIE_TEST_QUICK-1} scripts/test release
 
 install: all
 	@scripts/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"

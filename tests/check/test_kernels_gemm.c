@@ -233,7 +233,7 @@ static void every_format_and_shape(void **state)
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
-    const int64_t fewer = test_one_in(5, "formats of activations for each of weights");
+    const int64_t fewer = test_quick_one_in(5, "formats of activations for each of weights");
     moxie_executor *pool = check_pool();
     gemm_problem p;
     for (int w = 0; w < test_weight_quant_count; w++)
@@ -247,53 +247,53 @@ static void every_format_and_shape(void **state)
     mox_executor_destroy(pool);
 }
 
+/* `each` problems of every weight format, or at turns one in `fewer` of them; the first is of plain activations, and
+ * number `pooled` is tried on a pool too. */
+static void check_each_format(uint64_t seed, int64_t each, int64_t fewer, int64_t pooled,
+                              gemm_size (*size)(test_rng *rng))
+{
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    moxie_executor *pool = check_pool();
+    gemm_problem p;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int64_t i = w % fewer; i < each; i += fewer) {
+            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
+            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size(&rng));
+            check_problem(&p, pool, i == pooled);
+            gemm_problem_free(&p);
+        }
+    mox_executor_destroy(pool);
+}
+
+static gemm_size long_size(test_rng *rng)
+{
+    static const int64_t cols[] = { MOX_SEGMENT - 1, MOX_SEGMENT, MOX_SEGMENT + 1, 521, 833, 1031, 1056, 1088, 1100 };
+    const int64_t rows = check_size(rng, 33);
+    return (gemm_size) { .rows = rows, .cols = cols[test_below(rng, sizeof cols / sizeof cols[0])] };
+}
+
 /* Sums of more than one MOX_SEGMENT and of many groups, each weight format with some activation formats. */
 static void long_rows(void **state)
 {
     (void)state;
-    static const int64_t cols[] = { MOX_SEGMENT - 1, MOX_SEGMENT, MOX_SEGMENT + 1, 521, 833, 1031, 1056, 1088, 1100 };
-    const uint64_t seed = test_seed(21);
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
-    print_message("seed %llu\n", (unsigned long long)seed);
-    test_rng rng = { seed };
-    const int64_t fewer = test_one_in(4, "problems of each format");
-    moxie_executor *pool = check_pool();
-    gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
-        for (int64_t i = w % fewer; i < 2 + 2 * configs; i += fewer) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
-            const gemm_size size = { .rows = check_size(&rng, 33),
-                                     .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])] };
-            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
-            check_problem(&p, pool, i == 0);
-            gemm_problem_free(&p);
-        }
-    mox_executor_destroy(pool);
+    const int64_t each = 2 + 2 * test_env("MOXIE_TEST_CONFIGS", 1);
+    check_each_format(test_seed(21), each, test_quick_one_in(4, "problems of each format"), 0, long_size);
+}
+
+static gemm_size size_of_many(test_rng *rng)
+{
+    static const int64_t most[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
+    const int64_t rows = check_size(rng, 33), cols = check_size(rng, 257);
+    return (gemm_size) { .rows = rows, .cols = cols, .most = most[test_below(rng, sizeof most / sizeof most[0])] };
 }
 
 /* Experts with more pairs than a tile, two tiles, a block of MOX_PANEL_BLOCK, two blocks. */
 static void many_pairs(void **state)
 {
     (void)state;
-    static const int64_t most[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
-    const uint64_t seed = test_seed(22);
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
-    print_message("seed %llu\n", (unsigned long long)seed);
-    test_rng rng = { seed };
-    const int64_t fewer = test_one_in(3, "problems of each format");
-    moxie_executor *pool = check_pool();
-    gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
-        for (int64_t i = w % fewer; i < 1 + 2 * configs; i += fewer) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
-            const gemm_size size = { .rows = check_size(&rng, 33),
-                                     .cols = check_size(&rng, 257),
-                                     .most = most[test_below(&rng, sizeof most / sizeof most[0])] };
-            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
-            check_problem(&p, pool, i == 1);
-            gemm_problem_free(&p);
-        }
-    mox_executor_destroy(pool);
+    const int64_t each = 1 + 2 * test_env("MOXIE_TEST_CONFIGS", 1);
+    check_each_format(test_seed(22), each, test_quick_one_in(3, "problems of each format"), 1, size_of_many);
 }
 
 /* Rows that sum integers make the exact sum of 2000 products 127 * 127 and one 126 * 127, far beyond the 2^24 up to

@@ -13,19 +13,6 @@
 #include "format/format.h"
 #include "ref/ref.h"
 
-static const int32_t kinds[] = { MOXIE_ACT_SILU,
-                                 MOXIE_ACT_GELU_ERF,
-                                 MOXIE_ACT_GELU_TANH,
-                                 MOXIE_ACT_SWIGLU_STEP,
-                                 MOXIE_ACT_SITU,
-                                 MOXIE_ACT_RELU2,
-                                 MOXIE_ACT_SILU_NO_MUL,
-                                 MOXIE_ACT_GELU_ERF_NO_MUL,
-                                 MOXIE_ACT_GELU_TANH_NO_MUL,
-                                 MOXIE_ACT_RELU2_NO_MUL,
-                                 MOXIE_ACT_RELU_NO_MUL,
-                                 MOXIE_ACT_IDENTITY_NO_MUL };
-
 enum { GLU_SLOTS = 3, GLU_EXPERTS = 5 };
 
 static float special(test_rng *rng)
@@ -124,12 +111,12 @@ static void every_glu_row(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (size_t k = 0; k < TEST_ACT_KINDS; k++)
             for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 20; n++) {
                 mox_refusal why;
-                const moxie_activation plain = { .kind = kinds[k] };
+                const moxie_activation plain = { .kind = test_act_kinds[k] };
                 if (mox_glu_at(i)->admit(&plain, &why))
-                    check_glu(mox_glu_at(i), &rng, kinds[k], pool);
+                    check_glu(mox_glu_at(i), &rng, test_act_kinds[k], pool);
             }
     mox_executor_destroy(pool);
 }
@@ -139,9 +126,9 @@ static void every_tile(uint64_t seed, void (*check)(const mox_glu_row *row, test
 {
     test_rng rng = { test_seed(seed) };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (size_t k = 0; k < TEST_ACT_KINDS; k++)
             for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
-                check(mox_glu_at(i), &rng, kinds[k]);
+                check(mox_glu_at(i), &rng, test_act_kinds[k]);
 }
 
 /* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */

@@ -134,21 +134,12 @@ static void forget(trail *t)
 /* Runs the layer by `options` and keeps what it leaves. False, with the reason printed, when it cannot. */
 static bool leave(test_layer *layer, const moxie_options *options, trail *t)
 {
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_error error = { 0 };
     const mox_probe probe = { t, after };
-    moxie_status status = moxie_layer_create(&layer->config, options, &built, &error);
+    moxie_status status = test_layer_try(layer, options, &error);
     if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, options, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, options, &plan, &error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        status = mox_plan_run(plan, MOX_RUN_WHOLE, &layer->args, NULL, &probe, &error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+        status = mox_plan_run(layer->plan, MOX_RUN_WHOLE, &layer->args, NULL, &probe, &error);
+    test_layer_discard(layer);
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     return status == MOXIE_OK;
@@ -191,6 +182,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
     const moxie_status status = test_layer_check(layer, &options, &report, &error);
+    test_layer_discard(layer); /* its memory's guards are looked at below */
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     for (int s = 0; s < report.n_stages; s++)

@@ -3,6 +3,7 @@
 # docs/adding-a-format.md is true: a copy of the sources with its code blocks applied, and nothing else, builds and
 # runs a layer in the new format within the oracle's bounds.
 set -eu
+[ "${MOXIE_TEST_QUICK:-0}" = 0 ] || { echo "skipped: builds the library again; .ci/run, or MOXIE_TEST_QUICK=0, does it"; exit 77; }
 root=$(pwd)
 build=$1
 tmp=$(mktemp -d)
@@ -25,7 +26,7 @@ for list in src/format/formats.def src/quant/schemes.def src/ckpt/formats/hf_qua
 done
 
 # shellcheck disable=SC2086 # an option or nothing: in an emulated build, the one that makes CMake cross-compile
-cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE=Debug -DMOXIE_TESTS=OFF >"$tmp/log" 2>&1 &&
+cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DMOXIE_TESTS=OFF >"$tmp/log" 2>&1 &&
     cmake --build "$tmp/build" >>"$tmp/log" 2>&1 || { tail -30 "$tmp/log"; exit 1; }
 
 moxie=$tmp/build/moxie

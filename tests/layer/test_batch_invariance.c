@@ -344,8 +344,8 @@ int main(void)
                                         cmocka_unit_test(quantized_activations) };
     const struct CMUnitTest all[] = { cmocka_unit_test(every_weight_format), cmocka_unit_test(quantized_activations),
                                       cmocka_unit_test(every_pair_of_formats) };
-    fewer_sizes = test_one_in(20, "sizes of a batch for each format");
-    fewer_workers = test_one_in(5, "numbers of workers for each format");
+    fewer_sizes = test_quick_one_in(20, "sizes of a batch for each format");
+    fewer_workers = test_quick_one_in(5, "numbers of workers for each format");
     return test_env("MOXIE_TEST_LONG", 0) != 0 ? cmocka_run_group_tests(all, NULL, NULL)
                                                : cmocka_run_group_tests(tests, NULL, NULL);
 }

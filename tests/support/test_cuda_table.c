@@ -312,23 +312,39 @@ static double with_global(double value, int32_t kind, double global)
     return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
 }
 
+/* Row n of a matrix, decoded as `row`, times operand row `at`. */
 static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
-                 int64_t row)
+                 const double *row, int64_t at)
 {
     double sum = 0;
     for (int64_t k = 0; k < m->cols; k++) {
-        double x = (double)((const float *)a->a.values)[row * a->a.stride + k];
+        double x = (double)((const float *)a->a.values)[at * a->a.stride + k];
         if (a->a.scales != NULL)
-            x *= (double)a->a.scales[row * a->a.scale_cols + k / a->a.group_cols];
-        sum += weight(a, m, record, n, k) * x;
+            x *= (double)a->a.scales[at * a->a.scale_cols + k / a->a.group_cols];
+        sum += row[k] * x;
     }
     if (a->a.global != NULL)
-        sum = with_global(sum, a->a.global_kind, (double)a->a.global[row]);
+        sum = with_global(sum, a->a.global_kind, (double)a->a.global[at]);
     if (m->global != 0)
         sum = with_global(sum, a->weight.global, (double)((const float *)(const void *)(record + m->global))[n]);
     if (m->bias != 0)
         sum += (double)((const float *)(const void *)(record + m->bias))[n];
     return (float)sum;
+}
+
+/* A matrix of a slot times all of the slot's rows, to the columns from `first` on. */
+static void multiply(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, int64_t slot, int64_t first)
+{
+    const uint8_t *record = a->records + (uint64_t)slot * a->record_bytes;
+    double *row = malloc((size_t)m->cols * sizeof *row);
+    for (int64_t n = 0; n < m->rows && a->offsets[slot] < a->offsets[slot + 1]; n++) {
+        for (int64_t k = 0; k < m->cols; k++)
+            row[k] = weight(a, m, record, n, k);
+        for (int64_t p = a->offsets[slot]; p < a->offsets[slot + 1]; p++)
+            a->out[p * a->n_out + first + n] =
+                dot(a, m, record, n, row, a->operand_row != NULL ? a->operand_row[p] : p);
+    }
+    free(row);
 }
 
 static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_stream stream, moxie_error *error)
@@ -341,12 +357,8 @@ static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_str
     if (hopper)
         return mox_sm90_enqueue(a, &test_cuda_sm90_ops, NULL);
     for (int64_t s = 0; s < a->slots; s++)
-        for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++)
-            for (int i = 0; i < matrices; i++)
-                for (int64_t n = 0; n < a->matrix[i].rows; n++)
-                    a->out[p * a->n_out + i * a->matrix[i].rows + n] =
-                        dot(a, &a->matrix[i], a->records + (uint64_t)s * a->record_bytes, n,
-                            a->operand_row != NULL ? a->operand_row[p] : p);
+        for (int i = 0; i < matrices; i++)
+            multiply(a, &a->matrix[i], s, i * a->matrix[i].rows);
     return MOXIE_OK;
 }
 

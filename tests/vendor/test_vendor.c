@@ -178,7 +178,7 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
     (void)state;
     const uint64_t seed = test_seed(4);
     print_message("seed %llu\n", (unsigned long long)seed);
-    const int shapes = SHAPES / (int)test_one_in(5, "shapes of each layout");
+    const int shapes = SHAPES / (int)test_quick_one_in(5, "shapes of each layout");
     for (int32_t i = 0; mox_vendor_at(i) != NULL; i++) {
         const mox_vendor_layout *layout = mox_vendor_at(i);
         if (test_statement_of(layout)->layout == NULL)
