@@ -57,7 +57,7 @@ else
     [ $code = 2 ] && grep -q "usage: .*moe MODEL_DIRECTORY" "$tmp/err" || fail "without an argument: $code, $(cat "$tmp/err")"
     code=0
     "$tmp/work/moe" "$tmp/nowhere" 2>"$tmp/err" || code=$?
-    [ $code = 1 ] && grep -q "^$tmp/nowhere/config.json: cannot open" "$tmp/err" || fail "for an absent directory: $code, $(cat "$tmp/err")"
+    [ $code = 1 ] && grep -q "^$tmp/nowhere: there is no such directory" "$tmp/err" || fail "for an absent directory: $code, $(cat "$tmp/err")"
     unset LD_LIBRARY_PATH
 fi
 # shellcheck disable=SC2086 # an option or nothing
