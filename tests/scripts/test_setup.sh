@@ -19,7 +19,7 @@ machine() {
     for name in sh env awk sed grep tr cat mktemp rm printf dirname seq head; do
         ln -s "$(command -v "$name")" "$tmp/bin/$name"
     done
-    has ninja help2man c++
+    has ninja help2man c++ pkg-config
     stub cmake 'echo "cmake version 3.25.1"'
     stub id 'echo 1000'
     stub sleep 'echo "slept $1" >>"$LOG"'
