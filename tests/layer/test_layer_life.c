@@ -5,6 +5,8 @@
  */
 #include "small_layer.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 
 /* ---- allocation failure ---------------------------------------------------------------------------------- */
@@ -258,6 +260,62 @@ static void failed_replacement_changes_nothing(void **state)
     test_layer_free(&t);
 }
 
+/* ---- one executor for several plans ---------------------------------------------------------------------- */
+
+enum { SHARERS = 3, ROUNDS = 15 };
+
+typedef struct sharer {
+    test_layer t;
+    moxie_layer *layer;
+    moxie_plan *plan;
+    void *want;
+    bool same;
+} sharer;
+
+static void *run_repeatedly(void *argument)
+{
+    sharer *s = argument;
+    s->same = true;
+    for (int i = 0; i < ROUNDS; i++) {
+        memset(s->t.args.output, 0xee, test_layer_output_bytes(&s->t));
+        s->same = moxie_plan_run(s->plan, &s->t.args, NULL) == MOXIE_OK &&
+                  memcmp(s->t.args.output, s->want, test_layer_output_bytes(&s->t)) == 0 && s->same;
+    }
+    return NULL;
+}
+
+/* Their runs go on at the same time, each on a thread of its own, and every one of them uses the pool. */
+static void plans_share_an_executor(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 70, .experts = 5, .largest = 60, .no_parallel = true };
+    static sharer sharers[SHARERS];
+    pthread_t threads[SHARERS];
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_executor *pool;
+    moxie_error error;
+    assert_ok(moxie_executor_create(3, &pool, &error), &error);
+    options.executor = pool;
+    for (int i = 0; i < SHARERS; i++) {
+        sharer *s = &sharers[i];
+        test_rng rng = { test_seed(8100) + (uint64_t)i };
+        test_layer_make(&s->t, &rng, &limits);
+        test_layer_build(&s->t, &options, &s->layer, &s->plan);
+        test_layer_workspace(&s->t, s->plan);
+        s->want = malloc(test_layer_output_bytes(&s->t));
+        output_of(&s->t, s->plan, s->want);
+    }
+    for (int i = 0; i < SHARERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_repeatedly, &sharers[i]), 0);
+    for (int i = 0; i < SHARERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(sharers[i].same);
+        free(sharers[i].want);
+        test_layer_close(&sharers[i].t, sharers[i].layer, sharers[i].plan);
+    }
+    moxie_executor_destroy(pool);
+}
+
 /* ---- preparation ----------------------------------------------------------------------------------------- */
 
 typedef struct counter {
@@ -404,6 +462,7 @@ int main(void)
         cmocka_unit_test(the_layer_owns_its_arrays),
         cmocka_unit_test(replaced_is_as_prepared),
         cmocka_unit_test(failed_replacement_changes_nothing),
+        cmocka_unit_test(plans_share_an_executor),
         cmocka_unit_test(progress_is_told_and_can_cancel),
         cmocka_unit_test(the_first_bad_expert_is_named),
         cmocka_unit_test(damage_is_found),
