@@ -266,8 +266,6 @@ enum { SHARERS = 3, ROUNDS = 15 };
 
 typedef struct sharer {
     test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
     void *want;
     bool same;
 } sharer;
@@ -278,7 +276,7 @@ static void *run_repeatedly(void *argument)
     s->same = true;
     for (int i = 0; i < ROUNDS; i++) {
         memset(s->t.args.output, 0xee, test_layer_output_bytes(&s->t));
-        s->same = moxie_plan_run(s->plan, &s->t.args, NULL) == MOXIE_OK &&
+        s->same = moxie_plan_run(s->t.plan, &s->t.args, NULL) == MOXIE_OK &&
                   memcmp(s->t.args.output, s->want, test_layer_output_bytes(&s->t)) == 0 && s->same;
     }
     return NULL;
@@ -298,12 +296,8 @@ static void plans_share_an_executor(void **state)
     options.executor = pool;
     for (int i = 0; i < SHARERS; i++) {
         sharer *s = &sharers[i];
-        test_rng rng = { test_seed(8100) + (uint64_t)i };
-        test_layer_make(&s->t, &rng, &limits);
-        test_layer_build(&s->t, &options, &s->layer, &s->plan);
-        test_layer_workspace(&s->t, s->plan);
-        s->want = malloc(test_layer_output_bytes(&s->t));
-        output_of(&s->t, s->plan, s->want);
+        test_layer_begin(&s->t, test_seed(8100) + (uint64_t)i, &limits, &options);
+        s->want = test_layer_output(&s->t, s->t.plan);
     }
     for (int i = 0; i < SHARERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, run_repeatedly, &sharers[i]), 0);
@@ -311,7 +305,7 @@ static void plans_share_an_executor(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_true(sharers[i].same);
         free(sharers[i].want);
-        test_layer_close(&sharers[i].t, sharers[i].layer, sharers[i].plan);
+        test_layer_free(&sharers[i].t);
     }
     moxie_executor_destroy(pool);
 }
