@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # A thin front: everything real is in CMakeLists.txt and scripts/.
-.PHONY: all demo test clean install format
+#   make install PREFIX=/usr DESTDIR=/tmp/package
+.PHONY: all demo test clean install uninstall format
+PREFIX ?= /usr/local
+BUILD = build/lib
 
 all:
 	@scripts/setup build
 	@mkdir -p build
-	cmake --preset release -DMOXIE_TESTS=OFF -B build/lib
-	cmake --build build/lib
+	cmake --preset release -DMOXIE_TESTS=OFF -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -B $(BUILD)
+	cmake --build $(BUILD)
 
 demo:
 	@scripts/demo
@@ -15,10 +18,13 @@ test:
 	@scripts/setup test
 	@mkdir -p build
 	@scripts/check-includes
-	@scripts/test release
+	@MOXIE_TEST_QUICK=$${MOXIE_TEST_QUICK-1} scripts/test release
 
 install: all
-	cmake --install build/lib
+	@scripts/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"
+
+uninstall:
+	@scripts/uninstall $(BUILD) "$(PREFIX)" "$(DESTDIR)"
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

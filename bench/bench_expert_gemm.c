@@ -50,7 +50,7 @@ typedef struct bench {
     const bench_case *which;
     mox_record_shape shape;
     void *records[EXPERTS];
-    mox_operand operand;
+    mox_activations operand;
     moxie_executor *executor;
     int repeats;
 } bench;
@@ -132,17 +132,18 @@ static void make_operand(bench *b)
     uint8_t *codes = need((uint64_t)b->executor->workers * HIDDEN);
     for (int64_t i = 0; i < rows * HIDDEN; i++)
         x[i] = mox_round_to(MOXIE_BF16, (float)(i * 7919 % 2003) * 1e-3f - 1.0f);
-    b->operand.values = need((uint64_t)rows * (HIDDEN + MOX_OPERAND_PAD) * 4);
-    b->operand.scales = need((uint64_t)rows * HIDDEN * 4);
-    const mox_quant_act_args args = { .quant = &b->which->act,
+    b->operand = mox_activations_f32(&b->which->act, rows, HIDDEN);
+    b->operand.values = need((uint64_t)(rows * b->operand.stride) * sizeof(float));
+    b->operand.scales = need((uint64_t)(rows * b->operand.scale_cols) * sizeof(float));
+    const mox_quant_act_args args = { .quant = b->which->act,
                                       .x = x,
                                       .x_dtype = MOXIE_F32,
                                       .round_to = MOXIE_F32,
-                                      .rows = rows,
+                                      .max_rows = rows,
                                       .cols = HIDDEN,
                                       .codes = codes,
                                       .row_scratch = scratch,
-                                      .out = &b->operand };
+                                      .out = b->operand };
     mox_quant_act_at(0)->run(&args, b->executor);
     mox_free(x);
     mox_free(scratch);

@@ -14,7 +14,7 @@
 #include "base/executor.h"
 #include "base/sizes.h"
 #include "bench_common.h"
-#include "pack/vendor/vendor.h"
+#include "vendor/vendor.h"
 
 enum { HIDDEN = 7168, INTERMEDIATE = 2048, MOST_EXPERTS = 16, TENSORS = MOX_VENDOR_TENSORS };
 enum { COPY_CHUNK = 1 << 17 };

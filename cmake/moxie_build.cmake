@@ -9,9 +9,25 @@ if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE Release)
 endif()
 
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# moxie reads files that others wrote. So an overrun stack or copy ends the program, and tables of function pointers
+# are read-only once it runs. Sanitizers check more, and do not go with _FORTIFY_SOURCE.
+# Files of kernels do without (moxie_isa_flags): either moves spills into loops that have no register to spare.
+function(moxie_harden target)
+    target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
+    if(NOT MOXIE_SANITIZE)
+        target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong>
+            $<$<AND:$<COMPILE_LANGUAGE:C>,$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=2>)
+    endif()
+endfunction()
+
 # Warnings are errors. Contraction is off everywhere: the bits of a sum must not depend on which path the
 # compiler could fuse.
 function(moxie_target target)
+    moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
     if(target STREQUAL "moxie_objects")
         target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
@@ -44,10 +60,36 @@ function(moxie_program target name)
     endif()
 endfunction()
 
+# Where an installed program or library looks for others: libmoxie in its place beside bin/, and folders outside the
+# project that it was linked from. It looks there in the build tree already (libmoxie lies beside the program, or one up
+# from emulated/). For CMake would have to overwrite a build tree's path at installation, and makes room for that by an
+# empty entry at its end; and an empty entry means the working directory.
+function(moxie_rpath target)
+    set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+        file(RELATIVE_PATH libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+        set(build "$ORIGIN")
+        if(CMAKE_CROSSCOMPILING_EMULATOR)
+            set(build "$ORIGIN/..")
+        endif()
+        set_target_properties(${target} PROPERTIES INSTALL_RPATH "${build};$ORIGIN/${libraries}")
+    endif()
+endfunction()
+
 # ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
 # _avx512_<name>.c is for what AVX512-<name> adds, _neon_<name>.c for the extension <name> of 64-bit ARM; _neon.c needs
 # no flag there.
 function(moxie_isa_flags)
+    moxie_isa_options(${ARGN})
+    foreach(source ${ARGN})
+        if(source MATCHES "_(avx2|avxvnni|avx512[a-z0-9_]*|amx|neon[a-z0-9_]*)\\.c$")
+            set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-stack-protector -U_FORTIFY_SOURCE)
+        endif()
+    endforeach()
+endfunction()
+
+function(moxie_isa_options)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
         foreach(source ${ARGN})
             if(source MATCHES "_neon_([a-z0-9]+)\\.c$")
@@ -104,4 +146,5 @@ function(moxie_find_header prefix header package)
     if(NOT ${prefix}_INCLUDE)
         message(FATAL_ERROR "${header} not found: install ${package} (scripts/setup does it)")
     endif()
+    include_directories(SYSTEM ${${prefix}_INCLUDE})
 endfunction()

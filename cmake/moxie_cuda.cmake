@@ -20,6 +20,7 @@ find_package(CUDAToolkit REQUIRED)
 
 # As the C files: no contraction, since bits are defined; kernels write the fused operations that they want.
 function(moxie_cuda_target target)
+    moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                  ${CUDAToolkit_INCLUDE_DIRS})
     string(REPLACE ";" " " architectures "${MOXIE_CUDA_ARCHITECTURES}")
@@ -38,7 +39,8 @@ set(MOXIE_CUDA_SM90 ${MOXIE_CUDA_KERNELS})
 list(FILTER MOXIE_CUDA_SM90 INCLUDE REGEX "_sm90[a-z0-9_]*\\.cu$")
 list(FILTER MOXIE_CUDA_KERNELS EXCLUDE REGEX "_sm90[a-z0-9_]*\\.cu$")
 
-add_library(moxie_cuda MODULE ${MOXIE_CUDA_HOST} ${MOXIE_CUDA_KERNELS} src/base/status.c)
+add_library(moxie_cuda MODULE ${MOXIE_CUDA_HOST} ${MOXIE_CUDA_KERNELS} src/base/status.c
+                       src/cuda/expert_gemm/sm90/sm90_plan.c)
 moxie_cuda_target(moxie_cuda)
 set_target_properties(moxie_cuda PROPERTIES PREFIX lib)
 target_link_libraries(moxie_cuda PRIVATE CUDA::cudart_static)

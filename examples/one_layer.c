@@ -23,14 +23,16 @@ int main(int argc, char **argv)
     moxie_model_layer_info info;
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.max_tokens = TOKENS; /* the workspace is for so many, not for 4096 */
     if (argc != 2)
         return fprintf(stderr, "usage: %s MODEL_DIRECTORY\n", argv[0]), 2;
     if (moxie_model_open(argv[1], NULL, &model, &error) || moxie_model_describe_layer(model, 0, &info, &error) ||
         moxie_model_load_layer(model, info.layer, &loaded, &error) ||
-        moxie_layer_create(moxie_model_layer_config(loaded), NULL, &layer, &error) ||
+        moxie_layer_create(moxie_model_layer_config(loaded), &options, &layer, &error) ||
         moxie_layer_prepare(layer, moxie_model_layer_weights(loaded), NULL, &error) ||
-        moxie_plan_create(layer, NULL, &plan, &error))
-        return fprintf(stderr, "%s: %s\n", error.file, error.text), 1;
+        moxie_plan_create(layer, &options, &plan, &error))
+        return fprintf(stderr, "%s%s%s\n", error.file, error.file[0] ? ": " : "", error.text), 1;
 
     /* Inputs and outputs are rows of hidden states in the layer's own dtype. */
     const moxie_layer_config *config = moxie_model_layer_config(loaded);

@@ -6,7 +6,7 @@
  */
 #include "fuzz_targets.h"
 
-#include "ckpt/model.h"
+#include "ckpt/model/model.h"
 
 void mox_fuzz_config(const uint8_t *data, uint64_t size)
 {

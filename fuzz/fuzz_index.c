@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "ckpt/tensor_index.h"
+#include "ckpt/safetensors/tensor_index.h"
 
 static void check_files(const mox_tensor_index *index)
 {

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "ckpt/safetensors_header.h"
+#include "ckpt/safetensors/safetensors_header.h"
 #include "format/format.h"
 
 /* Only reads happen, but a view's data is not const. */

@@ -2,8 +2,8 @@
  *
  * api_ckpt.c - moxie_model_*: checks what the caller gives and passes on to src/ckpt.
  */
-#include "ckpt/model.h"
-#include "layer/struct_size.h"
+#include "ckpt/model/model.h"
+#include "layer/config/struct_size.h"
 
 moxie_status moxie_model_open(const char *dir, const moxie_model_options *options, moxie_model **out,
                               moxie_error *error)

@@ -8,10 +8,10 @@
 
 #include "cuda/cuda_kernel.h"
 #include "cuda/limits/cuda_limits.h"
-#include "layer/launch.h"
-#include "layer/run.h"
-#include "layer/struct_size.h"
-#include "layer/time_cuda.h"
+#include "layer/plan/launch.h"
+#include "layer/run/run.h"
+#include "layer/config/struct_size.h"
+#include "layer/run/time_cuda.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
@@ -61,7 +61,10 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
 {
     NEED(plan);
     NEED(args);
-    return mox_device_enqueue(plan, MOX_DEVICE_RUN, args, NULL, stream, NULL, error);
+    MOX_FAIL_IF(!plan->backend->on_device, MOXIE_ERR_ARGUMENT, error,
+                "this plan runs on the host, and was given a stream: make its layer with backend cuda, or call "
+                "moxie_plan_run");
+    return mox_run_enqueue(plan, MOX_RUN_WHOLE, args, NULL, stream, NULL, error);
 }
 
 int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/temporaries.h"
 #include "base/whole_file.h"
-#include "ckpt/file.h"
+#include "ckpt/safetensors/file.h"
 
 moxie_status moxie_file_read(const char *path, uint64_t limit, char **data, uint64_t *bytes, moxie_error *error)
 {

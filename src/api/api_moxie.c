@@ -2,7 +2,7 @@
  *
  * api_moxie.c - the functions of moxie.h: each checks its pointers and calls down.
  *
- * Structs with a size are read where they are used (layer/struct_size.h).
+ * Structs with a size are read where they are used (layer/config/struct_size.h).
  */
 #include <moxie/moxie.h>
 
@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cpu/limits/limits.h"
-#include "layer/check.h"
-#include "layer/struct_size.h"
+#include "layer/check/check.h"
+#include "layer/config/struct_size.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
@@ -217,14 +217,14 @@ moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_
 {
     NEED(plan);
     NEED(args);
-    return mox_plan_run(plan, args, NULL, error);
+    return mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, NULL, error);
 }
 
 moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
     NEED(plan);
     NEED(args);
-    return mox_plan_route(plan, args, error);
+    return mox_plan_run(plan, MOX_RUN_ROUTE, args, NULL, NULL, error);
 }
 
 moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error)
@@ -232,7 +232,7 @@ moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, fl
     NEED(plan);
     NEED(args);
     NEED(rows);
-    return mox_plan_experts(plan, args, rows, error);
+    return mox_plan_run(plan, MOX_RUN_EXPERTS, args, rows, NULL, error);
 }
 
 moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, const float *rows, moxie_error *error)
@@ -240,7 +240,7 @@ moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, co
     NEED(plan);
     NEED(args);
     NEED(rows);
-    return mox_plan_combine(plan, args, rows, error);
+    return mox_plan_run(plan, MOX_RUN_COMBINE, args, (float *)(uintptr_t)rows, NULL, error);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * api_prepare.c - moxie_prepare_* and moxie_preparation_*: checks what the caller gives, cuts this rank's share, and
- * passes on to src/pack/vendor.
+ * passes on to src/vendor.
  */
 #include <moxie/moxie_prepare.h>
 
@@ -9,9 +9,9 @@
 
 #include "base/cpu_features.h"
 #include "base/memory.h"
-#include "layer/config.h"
-#include "layer/struct_size.h"
-#include "pack/vendor/vendor_share.h"
+#include "layer/config/config.h"
+#include "layer/config/struct_size.h"
+#include "vendor/vendor_share.h"
 #include "route/route.h"
 
 struct moxie_preparation {

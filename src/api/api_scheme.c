@@ -5,7 +5,7 @@
 #include <moxie/moxie_scheme.h>
 
 #include "base/cpu_features.h"
-#include "layer/struct_size.h"
+#include "layer/config/struct_size.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
 

@@ -2,7 +2,7 @@
  *
  * api_sealed.c - moxie_sealed_writer_*: checks what the caller gives and passes on to src/ckpt.
  */
-#include "ckpt/seal.h"
+#include "ckpt/safetensors/seal.h"
 
 moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t n_tensors,
                                       const char *const *metadata, int64_t n_metadata, moxie_sealed_writer **out,

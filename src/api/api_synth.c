@@ -4,8 +4,8 @@
  */
 #include <moxie/moxie_ckpt.h>
 
-#include "ckpt/synth.h"
-#include "layer/struct_size.h"
+#include "ckpt/synth/synth.h"
+#include "layer/config/struct_size.h"
 
 static const char *activation_name(int32_t kind)
 {

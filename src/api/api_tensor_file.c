@@ -7,7 +7,7 @@
 #include <moxie/moxie_ckpt.h>
 
 #include "base/sizes.h"
-#include "ckpt/seal.h"
+#include "ckpt/safetensors/seal.h"
 #include "format/format.h"
 
 struct moxie_tensor_file {

@@ -18,7 +18,7 @@
 
 #include "base/memory.h"
 #include "base/whole_file.h"
-#include "ckpt/file.h"
+#include "ckpt/safetensors/file.h"
 
 #define MAX_DEPTH 64
 

@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/file.h"
+#include "ckpt/safetensors/file.h"
 
 enum { PATH = 4096, SHOWN = 300 };
 #define NEEDED "a directory with config.json and *.safetensors, as models are released on the Hugging Face Hub"

@@ -47,7 +47,7 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
     return "cuda";
 }
 
-#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+#define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     static const void *family##_kernel(int32_t i)                                                                      \
     {                                                                                                                  \
         const mox_cuda_##family##_row *row = mox_cuda_##family##_at(i);                                                \
@@ -56,7 +56,7 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
 #include "cuda/cuda_families.def"
 #undef MOX_CUDA_LAUNCHER
 
-#define MOX_CUDA_LAUNCHER(family) family##_kernel,
+#define MOX_CUDA_LAUNCHER(family, args_type) family##_kernel,
 static const mox_family_at families[] = {
 #include "cuda/cuda_families.def"
 };

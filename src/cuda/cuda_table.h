@@ -18,15 +18,15 @@
 #ifndef MOX_CUDA_CUDA_TABLE_H
 #define MOX_CUDA_CUDA_TABLE_H
 
-#include "cuda/combine/cuda_combine_args.h"
+#include "cpu/combine/combine_args.h"
 #include "cuda/cuda_features.h"
-#include "cuda/dense/cuda_dense_args.h"
+#include "cpu/dense/dense_args.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
-#include "cuda/glu/cuda_glu_args.h"
+#include "cpu/glu/glu_args.h"
 #include "cuda/limits/cuda_limits_args.h"
-#include "cuda/permute/cuda_permute_args.h"
-#include "cuda/quant_act/cuda_quant_act_args.h"
-#include "cuda/topk/cuda_topk_args.h"
+#include "cpu/permute/permute_args.h"
+#include "cpu/quant_act/quant_act_args.h"
+#include "cpu/topk/topk_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,11 +37,10 @@ extern "C" {
 typedef void *mox_cuda_stream; /* a cudaStream_t; NULL is the default stream */
 typedef void *mox_cuda_event;  /* a cudaEvent_t without timing */
 
-#define MOX_CUDA_LAUNCHER(family)                                                                                      \
-    typedef moxie_status (*mox_cuda_##family##_launch)(const mox_cuda_##family##_args *args, mox_cuda_stream stream,   \
-                                                       moxie_error *error);
+#define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
+    typedef moxie_status mox_cuda_##family##_launch(const args_type *args, mox_cuda_stream stream, moxie_error *error);
 #include "cuda/cuda_families.def"
-MOX_CUDA_LAUNCHER(limits) /* probes: no family, but launched like one */
+MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args) /* probes: no family, but launched like one */
 #undef MOX_CUDA_LAUNCHER
 
 /* Positions in the table: MOX_CUDA_AT_<family>_<row>, MOX_CUDA_ROWS_<family>. */
@@ -81,10 +80,12 @@ enum {
 #undef MOX_CUDA_ROW
 
 /* All argument structs together: what two builds must agree about besides the table itself. */
-#define MOX_CUDA_ARGS_BYTES                                                                                            \
-    (sizeof(mox_cuda_dense_args) + sizeof(mox_cuda_topk_args) + sizeof(mox_cuda_permute_args) +                        \
-     sizeof(mox_cuda_quant_act_args) + sizeof(mox_cuda_expert_gemm_args) + sizeof(mox_cuda_glu_args) +                 \
-     sizeof(mox_cuda_combine_args) + sizeof(mox_cuda_limits_args) + sizeof(mox_cuda_features))
+#define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
+enum {
+    MOX_CUDA_ARGS_BYTES = sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args)
+#include "cuda/cuda_families.def"
+};
+#undef MOX_CUDA_LAUNCHER
 
 typedef struct mox_cuda_table {
     uint32_t version, bytes;  /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
@@ -128,9 +129,9 @@ typedef struct mox_cuda_table {
     moxie_status (*timer_stop)(void *timer, mox_cuda_stream stream, float *milliseconds, moxie_error *error);
 
     /* ---- kernels, one for each row -------------------------------------------------------------- */
-#define MOX_CUDA_LAUNCHER(family) mox_cuda_##family##_launch family[MOX_CUDA_ROWS_##family];
+#define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
 #include "cuda/cuda_families.def"
-    MOX_CUDA_LAUNCHER(limits)
+    MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args)
 #undef MOX_CUDA_LAUNCHER
 } mox_cuda_table;
 
@@ -139,9 +140,7 @@ typedef struct mox_cuda_table {
 typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 
 /* What every row of every list provides in libmoxie_cuda: mox_cuda_<family>_<row>_launch. */
-#define MOX_CUDA_ROW(family, id, ...)                                                                                  \
-    moxie_status mox_cuda_##family##_##id##_launch(const mox_cuda_##family##_args *args, mox_cuda_stream stream,       \
-                                                   moxie_error *error);
+#define MOX_CUDA_ROW(family, id, ...) mox_cuda_##family##_launch mox_cuda_##family##_##id##_launch;
 #include "cuda/combine/cuda_combine.def"
 #include "cuda/dense/cuda_dense.def"
 #include "cuda/expert_gemm/cuda_expert_gemm.def"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The README's example runs on a small synthetic checkpoint: four tokens, finite numbers, not all alike.
+# The longer of the README's examples runs on a small synthetic checkpoint: four tokens, finite numbers, not all alike.
 set -eu
 build=$1
 tmp=$(mktemp -d)
@@ -13,4 +13,8 @@ trap 'rm -rf "$tmp"' EXIT
 if grep -qi 'nan\|inf' "$tmp/out"; then cat "$tmp/out"; exit 1; fi
 [ "$(cut -d: -f2 "$tmp/out" | sort -u | wc -l)" = 4 ] || { echo "tokens are alike"; cat "$tmp/out"; exit 1; }
 if "$build/examples/example_one_layer" "$tmp/absent" 2>"$tmp/err"; then echo "an absent model opened"; exit 1; fi
-grep -q "$tmp/absent" "$tmp/err"
+grep -q "^$tmp/absent: there is no such directory" "$tmp/err"
+code=0
+"$build/examples/example_one_layer" 2>"$tmp/err" || code=$?
+[ $code = 2 ] && grep -q "usage: .* MODEL_DIRECTORY" "$tmp/err" || { echo "without an argument: $code"; cat "$tmp/err"; exit 1; }
+grep -q "max_tokens = TOKENS;" examples/one_layer.c || { echo "it reserves a workspace for more tokens than it has"; exit 1; }

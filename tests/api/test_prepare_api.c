@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "pack/vendor/vendor_share.h"
+#include "vendor/vendor_share.h"
 #include "test_problem.h"
 
 static moxie_layer_config config_of(const test_expert_spec *spec)
@@ -250,7 +250,7 @@ static void shares_of_every_layout_are_the_cut_expert_s_tensors(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(42) };
-    const int step = (int)test_one_in(6, "formats and biases of each layout");
+    const int step = (int)test_quick_one_in(6, "formats and biases of each layout");
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
         int taken = 0, turn = 0;

@@ -6,7 +6,7 @@
  * Also run under ThreadSanitizer: what tasks write is deliberately plain memory, so a missing ordering
  * between tasks and caller is reported there.
  */
-#include "test_support.h"
+#include "test_executors.h"
 
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -15,17 +15,6 @@
 #include "base/cpu_features.h"
 #include "base/executor.h"
 #include "base/memory.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-#ifndef UNDER_TSAN
-#define UNDER_TSAN 0
-#endif
 
 enum { MOST_TASKS = 1000, MOST_WORKERS = 64 };
 
@@ -162,18 +151,6 @@ static void test_create(void **state)
     assert_null(executor);
 }
 
-static void skip_where_children_cannot_start_threads(void)
-{
-    if (UNDER_TSAN) {
-        print_message("ThreadSanitizer cannot start threads after a fork\n");
-        skip();
-    }
-    if (test_emulated()) {
-        print_message("skipped: qemu's user mode fails in a child, forked from threads, that starts threads\n");
-        skip();
-    }
-}
-
 /* Uses the executor `loops` times in a forked child and destroys it there. A child that hangs is killed. */
 static void check_in_child(moxie_executor *executor, int loops)
 {
@@ -195,7 +172,7 @@ static void test_fork(void **state)
 {
     moxie_error error;
     (void)state;
-    skip_where_children_cannot_start_threads();
+    test_skip_where_children_start_no_threads();
     for (int32_t threads = 1; threads <= 4; threads++) {
         moxie_executor *executor = NULL;
         assert_ok(mox_executor_create(threads, &executor, &error), &error);
@@ -230,7 +207,7 @@ static void test_fork_inside_a_task(void **state)
     moxie_executor *executor = NULL;
     moxie_error error;
     (void)state;
-    skip_where_children_cannot_start_threads();
+    test_skip_where_children_start_no_threads();
     assert_ok(mox_executor_create(3, &executor, &error), &error);
     mox_parallel(executor, 8, fork_in_task, executor);
     assert_true(loop_is_right(executor, 1000));

@@ -4,7 +4,7 @@
  * works alone, and nobody waits for ever. This program's pthread_create() stands before the system's, for the thread
  * pool's library too, and fails when told to.
  */
-#include "test_support.h"
+#include "test_executors.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -125,10 +125,7 @@ static void each_allocation_may_fail(void **state)
 static void a_child_without_threads_works_alone(void **state)
 {
     (void)state;
-    if (test_emulated()) {
-        print_message("skipped: qemu's user mode fails in a child, forked from threads, that starts threads\n");
-        skip();
-    }
+    test_skip_where_children_start_no_threads();
     moxie_executor *executor = NULL;
     moxie_error error;
     assert_ok(moxie_executor_create(4, &executor, &error), &error);

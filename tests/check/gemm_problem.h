@@ -43,7 +43,7 @@ typedef struct gemm_problem {
     int64_t offsets[GEMM_SLOTS + 1];
     int64_t pairs, cols, n_out;
     int64_t *operand_row; /* NULL: identity */
-    mox_operand operand;
+    mox_activations operand;
     check_buffers buffers;
 } gemm_problem;
 
@@ -115,22 +115,23 @@ static inline void gemm_make_operand(gemm_problem *p, test_rng *rng, int64_t row
     float *given = check_buffer(&p->buffers, (size_t)rows * sizeof *given);
     for (int64_t r = 0; r < rows; r++)
         given[r] = test_act_given(quant);
-    const int64_t stride = mox_ceil_div(p->cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD;
-    p->operand.values = check_buffer(&p->buffers, (size_t)(rows * stride) * sizeof(float));
-    p->operand.scales = check_buffer(&p->buffers, (size_t)(rows * p->cols) * sizeof(float));
-    p->operand.global = check_buffer(&p->buffers, (size_t)rows * sizeof(float));
+    p->operand = mox_activations_f32(quant, rows, p->cols);
+    p->operand.values = check_buffer(&p->buffers, (size_t)(rows * p->operand.stride) * sizeof(float));
+    if (p->operand.scale_cols > 0)
+        p->operand.scales = check_buffer(&p->buffers, (size_t)(rows * p->operand.scale_cols) * sizeof(float));
+    if (p->operand.global_kind != MOXIE_GLOBAL_NONE)
+        p->operand.global = check_buffer(&p->buffers, (size_t)rows * sizeof(float));
     const mox_quant_act_args args = {
-        .quant = quant,
+        .quant = *quant,
         .x = x,
         .x_dtype = MOXIE_F32,
         .round_to = p->asked.dtype,
-        .rows = rows,
+        .max_rows = rows,
         .cols = p->cols,
-        .row_given = given,
-        .amax = mox_amax(x, rows * p->cols),
+        .row_scale = given,
         .codes = check_buffer(&p->buffers, (size_t)p->cols),
         .row_scratch = check_buffer(&p->buffers, (size_t)p->cols * sizeof(float)),
-        .out = &p->operand,
+        .out = p->operand,
     };
     mox_quant_act_at(0)->run(&args, &mox_executor_serial);
 }

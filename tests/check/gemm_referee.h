@@ -44,9 +44,12 @@ typedef enum referee_sum {
 /* NONE: a sum that this file does not know. */
 static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
 {
-    static const char *const names[REFEREE_SUMS] = { "", "fma32", "dot32", "fold32", "folded", "bytes32", "i32" };
+    static const mox_sum sums[REFEREE_SUMS] = {
+        [REFEREE_FMA32] = MOX_SUM_FMA32,   [REFEREE_DOT32] = MOX_SUM_DOT32,     [REFEREE_FOLD32] = MOX_SUM_FOLD32,
+        [REFEREE_FOLDED] = MOX_SUM_FOLDED, [REFEREE_BYTES32] = MOX_SUM_BYTES32, [REFEREE_I32] = MOX_SUM_I32
+    };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
-        if (strcmp(row->sum, names[i]) == 0)
+        if (row->sum == sums[i])
             return (referee_sum)i;
     return REFEREE_NONE;
 }
@@ -175,7 +178,7 @@ static inline void referee_weights(referee_sum kind, const gemm_problem *p, cons
 
 static inline void referee_acts(const gemm_problem *p, int64_t r, referee_row *row)
 {
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const bool fold = referee_folds(p);
     row->has_sa = a->scales != NULL && !fold && a->scale_cols > 1;
     row->act_cols = row->has_sa ? a->group_cols : p->cols;
@@ -302,7 +305,7 @@ static inline float referee_global(float value, int32_t kind, float global)
 /* The number that the sum of row n of the matrix and operand row r becomes. */
 static inline float referee_finish(const gemm_problem *p, const moxie_matrix *m, int64_t n, int64_t r, float sum)
 {
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const float unclaimed = referee_unclaimed();
     if (memcmp(&sum, &unclaimed, sizeof sum) == 0)
         return sum;

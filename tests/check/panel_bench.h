@@ -30,7 +30,7 @@ typedef struct bench {
 /* The number that stands in the operand: with its scale where that is folded. */
 static inline float value_at(const gemm_problem *p, int64_t r, int64_t k)
 {
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const float value = a->values[r * a->stride + k];
     return referee_folds(p) ? value * a->scales[r * a->scale_cols + k / a->group_cols] : value;
 }
@@ -94,7 +94,7 @@ static inline void check_operand(mox_operand_kind kind, const uint8_t *data, int
 static inline mox_panel_rows arrange(const bench *b, mox_operand_kind kind, int64_t rows, check_buffers *buffers)
 {
     const gemm_problem *p = &b->problem;
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, p->cols);
     uint8_t *data = check_buffer(buffers, bytes + MOX_PANEL_BEYOND);
     float *values = check_buffer(buffers, (size_t)p->cols * sizeof *values);

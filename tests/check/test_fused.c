@@ -21,7 +21,7 @@
 
 typedef struct stages {
     float *h, *act, *y; /* of one kind, by pair */
-    mox_operand a13, a2;
+    mox_activations a13, a2;
 } stages;
 
 typedef struct result {
@@ -30,17 +30,13 @@ typedef struct result {
     check_buffers buffers, scratch;
 } result;
 
-static mox_operand make_operand(check_buffers *buffers, const moxie_quant *quant, int64_t rows, int64_t cols)
+static mox_activations make_operand(check_buffers *buffers, const moxie_quant *quant, int64_t rows, int64_t cols)
 {
-    mox_operand a = { .rows = rows, .cols = cols, .stride = mox_ceil_div(cols, MOX_OPERAND_PAD) * MOX_OPERAND_PAD };
+    mox_activations a = mox_activations_f32(quant, rows, cols);
     a.values = check_buffer(buffers, (size_t)(rows * a.stride) * sizeof(float));
-    if (mox_quant_is_none(quant))
-        return a;
-    a.group_cols = mox_act_group_cols(quant, cols);
-    a.scale_cols = mox_ceil_div(cols, a.group_cols);
-    a.scales = check_buffer(buffers, (size_t)(rows * a.scale_cols) * sizeof(float));
-    a.global_kind = quant->global;
-    if (quant->global != MOXIE_GLOBAL_NONE)
+    if (a.scale_cols > 0)
+        a.scales = check_buffer(buffers, (size_t)(rows * a.scale_cols) * sizeof(float));
+    if (a.global_kind != MOXIE_GLOBAL_NONE)
         a.global = check_buffer(buffers, (size_t)rows * sizeof(float));
     return a;
 }
@@ -96,18 +92,18 @@ static void quantize(const fused_problem *f, const fused_kind *k, bool second, s
                 weight[p] = f->weights[f->pair_at[p]];
         }
     const mox_quant_act_args args = {
-        .quant = second ? &f->act2 : &f->act13,
+        .quant = second ? f->act2 : f->act13,
         .x = second ? s->act : f->x,
         .x_dtype = second ? MOXIE_F32 : f->set->dtype,
         .round_to = second ? f->set->dtype : MOXIE_F32,
-        .rows = k->pairs,
+        .max_rows = k->pairs,
         .cols = cols,
         .source = second ? NULL : k->token_of,
         .row_weight = weighted ? weight : NULL,
-        .row_given = given,
+        .row_scale = given,
         .codes = check_buffer(buffers, (size_t)cols),
         .row_scratch = check_buffer(buffers, (size_t)cols * sizeof(float)),
-        .out = second ? &s->a2 : &s->a13,
+        .out = second ? s->a2 : s->a13,
     };
     mox_quant_act_at(0)->run(&args, &mox_executor_serial);
 }
@@ -141,7 +137,7 @@ static void run_chain(const fused_problem *f, result *r)
         *s = make_stages(f, k, &r->buffers);
         quantize(f, k, false, s, &r->scratch);
         multiply(f, k, false, s, &r->scratch);
-        const mox_glu_args glu = { .activation = &f->activation,
+        const mox_glu_args glu = { .activation = f->activation,
                                    .slots = k->slots,
                                    .offsets = k->offsets,
                                    .expert_of = k->expert_of,
@@ -229,7 +225,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
     mox_fused_run(&args, executor);
     for (int i = 0; look && i < f->n_kinds; i++)
         for (int second = 0; second < 2; second++) {
-            const mox_operand *a = second ? sides[i].look2 : sides[i].look13;
+            const mox_activations *a = second ? sides[i].look2 : sides[i].look13;
             for (int64_t p = 0; a->scales == NULL && p < f->kinds[i].pairs; p++)
                 mox_fused_operand_row(&sides[i], second, p, a->values + p * a->stride);
         }
@@ -243,7 +239,8 @@ static void same(const fused_problem *f, const char *what, const void *got, cons
         fail_msg("%s, %s: %s differs", f->set->name, f->row->base.name, what);
 }
 
-static void same_operands(const fused_problem *f, const char *what, const mox_operand *got, const mox_operand *want)
+static void same_operands(const fused_problem *f, const char *what, const mox_activations *got,
+                          const mox_activations *want)
 {
     for (int64_t p = 0; p < want->rows; p++) {
         same(f, what, got->values + p * got->stride, want->values + p * want->stride,

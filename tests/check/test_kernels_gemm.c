@@ -36,7 +36,7 @@ static double with_global(double value, int32_t kind, float global)
 
 static operand_view view_operand(const gemm_problem *p, check_buffers *buffers)
 {
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const operand_view view = { check_buffer(buffers, (size_t)(a->rows * a->cols) * sizeof(double)),
                                 check_buffer(buffers, (size_t)a->cols * sizeof(double)),
                                 check_buffer(buffers, (size_t)a->rows * sizeof(double)) };
@@ -56,7 +56,7 @@ static operand_view view_operand(const gemm_problem *p, check_buffers *buffers)
 }
 
 /* The largest size of a finished sum while the activations' factors are applied to it: it has to fit in f32. */
-static double peak_of(const mox_operand *a, int64_t r, double magnitude)
+static double peak_of(const mox_activations *a, int64_t r, double magnitude)
 {
     double peak = magnitude;
     if (a->global != NULL) {
@@ -71,7 +71,7 @@ static double peak_of(const mox_operand *a, int64_t r, double magnitude)
 /* Every global factor of an element in one. */
 static double globals_of(const gemm_problem *p, const moxie_matrix *matrix, int64_t n, int64_t r)
 {
-    const mox_operand *a = &p->operand;
+    const mox_activations *a = &p->operand;
     const int32_t kind = p->asked.weight->global;
     const double act = a->global != NULL ? with_global(1.0, a->global_kind, a->global[r]) : 1.0;
     if (kind == MOXIE_GLOBAL_NONE)
@@ -111,11 +111,11 @@ static void compare_element(const mox_expert_gemm_row *row, const gemm_problem *
     const int64_t act_group = p->operand.scales != NULL ? p->operand.group_cols : p->cols;
     const int64_t depth = mox_dot_depth(p->cols, mox_group_cols(p->asked.weight, p->cols), act_group);
     double bound = mox_bound_dot(p->cols, depth, magnitude);
-    if (mox_expert_gemm_flushes(row))
+    if (mox_sum_traits_of(row->sum)->flushes)
         bound += mox_bound_flush(p->cols, weights, view->sum[r], globals_of(p, matrix, n, r));
     if (referee_sum_of(row) == REFEREE_BYTES32)
         bound += bytes_bound(p, view, r);
-    bound += mox_expert_gemm_folding_loss(row) * magnitude;
+    bound += mox_sum_traits_of(row->sum)->scale_in_weight * magnitude;
     if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
         return;
     char text[128];
@@ -170,8 +170,7 @@ static const mox_expert_gemm_row *twin_of(const mox_expert_gemm_row *row, const 
 {
     for (int32_t i = 0; mox_expert_gemm_at(i) != row; i++) {
         const mox_expert_gemm_row *other = mox_expert_gemm_at(i);
-        if (other->base.exactness == row->base.exactness && strcmp(other->sum, row->sum) == 0 &&
-            gemm_admitted(other, p))
+        if (other->base.exactness == row->base.exactness && other->sum == row->sum && gemm_admitted(other, p))
             return other;
     }
     return NULL;
@@ -207,7 +206,7 @@ static void check_row(const mox_expert_gemm_row *row, const gemm_problem *p, con
     compare_referee(row, p, out);
     if (twin != NULL)
         compare_bytes(row, p, out, gemm_run(twin, p, &mox_executor_serial, &buffers), "differs from the row before it");
-    if (!mox_expert_gemm_by_batch(row) && alone)
+    if (!mox_sum_traits_of(row->sum)->by_batch && alone)
         compare_alone(row, p, out);
     check_buffers_free(&buffers);
 }
@@ -234,7 +233,7 @@ static void every_format_and_shape(void **state)
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
-    const int64_t fewer = test_one_in(5, "formats of activations for each of weights");
+    const int64_t fewer = test_quick_one_in(5, "formats of activations for each of weights");
     moxie_executor *pool = check_pool();
     gemm_problem p;
     for (int w = 0; w < test_weight_quant_count; w++)
@@ -248,53 +247,53 @@ static void every_format_and_shape(void **state)
     mox_executor_destroy(pool);
 }
 
+/* `each` problems of every weight format, or at turns one in `fewer` of them; the first is of plain activations, and
+ * number `pooled` is tried on a pool too. */
+static void check_each_format(uint64_t seed, int64_t each, int64_t fewer, int64_t pooled,
+                              gemm_size (*size)(test_rng *rng))
+{
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    moxie_executor *pool = check_pool();
+    gemm_problem p;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        for (int64_t i = w % fewer; i < each; i += fewer) {
+            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
+            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size(&rng));
+            check_problem(&p, pool, i == pooled);
+            gemm_problem_free(&p);
+        }
+    mox_executor_destroy(pool);
+}
+
+static gemm_size long_size(test_rng *rng)
+{
+    static const int64_t cols[] = { MOX_SEGMENT - 1, MOX_SEGMENT, MOX_SEGMENT + 1, 521, 833, 1031, 1056, 1088, 1100 };
+    const int64_t rows = check_size(rng, 33);
+    return (gemm_size) { .rows = rows, .cols = cols[test_below(rng, sizeof cols / sizeof cols[0])] };
+}
+
 /* Sums of more than one MOX_SEGMENT and of many groups, each weight format with some activation formats. */
 static void long_rows(void **state)
 {
     (void)state;
-    static const int64_t cols[] = { MOX_SEGMENT - 1, MOX_SEGMENT, MOX_SEGMENT + 1, 521, 833, 1031, 1056, 1088, 1100 };
-    const uint64_t seed = test_seed(21);
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
-    print_message("seed %llu\n", (unsigned long long)seed);
-    test_rng rng = { seed };
-    const int64_t fewer = test_one_in(4, "problems of each format");
-    moxie_executor *pool = check_pool();
-    gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
-        for (int64_t i = w % fewer; i < 2 + 2 * configs; i += fewer) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
-            const gemm_size size = { .rows = check_size(&rng, 33),
-                                     .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])] };
-            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
-            check_problem(&p, pool, i == 0);
-            gemm_problem_free(&p);
-        }
-    mox_executor_destroy(pool);
+    const int64_t each = 2 + 2 * test_env("MOXIE_TEST_CONFIGS", 1);
+    check_each_format(test_seed(21), each, test_quick_one_in(4, "problems of each format"), 0, long_size);
+}
+
+static gemm_size size_of_many(test_rng *rng)
+{
+    static const int64_t most[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
+    const int64_t rows = check_size(rng, 33), cols = check_size(rng, 257);
+    return (gemm_size) { .rows = rows, .cols = cols, .most = most[test_below(rng, sizeof most / sizeof most[0])] };
 }
 
 /* Experts with more pairs than a tile, two tiles, a block of MOX_PANEL_BLOCK, two blocks. */
 static void many_pairs(void **state)
 {
     (void)state;
-    static const int64_t most[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
-    const uint64_t seed = test_seed(22);
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 1);
-    print_message("seed %llu\n", (unsigned long long)seed);
-    test_rng rng = { seed };
-    const int64_t fewer = test_one_in(3, "problems of each format");
-    moxie_executor *pool = check_pool();
-    gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
-        for (int64_t i = w % fewer; i < 1 + 2 * configs; i += fewer) {
-            const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
-            const gemm_size size = { .rows = check_size(&rng, 33),
-                                     .cols = check_size(&rng, 257),
-                                     .most = most[test_below(&rng, sizeof most / sizeof most[0])] };
-            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size);
-            check_problem(&p, pool, i == 1);
-            gemm_problem_free(&p);
-        }
-    mox_executor_destroy(pool);
+    const int64_t each = 1 + 2 * test_env("MOXIE_TEST_CONFIGS", 1);
+    check_each_format(test_seed(22), each, test_quick_one_in(3, "problems of each format"), 1, size_of_many);
 }
 
 /* Rows that sum integers make the exact sum of 2000 products 127 * 127 and one 126 * 127, far beyond the 2^24 up to
@@ -313,7 +312,7 @@ static void integers_are_exact(void **state)
         .shape = &p.shape, .projection = MOX_W13, .weight = &p.shape.w13, .act = &p.shape.w13, .dtype = MOXIE_BF16
     };
     int8_t codes[K];
-    float ones[K], values[K + MOX_OPERAND_PAD] = { 0 };
+    float ones[K], values[K + MOX_ACTIVATIONS_PAD] = { 0 };
     for (int k = 0; k < K; k++) {
         codes[k] = k == 1000 ? 126 : 127;
         ones[k] = 1.0f;
@@ -328,14 +327,14 @@ static void integers_are_exact(void **state)
     for (int32_t i = 0; mox_layout_at(i) != NULL; i++)
         gemm_pack_records(&p, mox_layout_at(i));
     p.offsets[1] = p.offsets[2] = p.offsets[3] = p.offsets[4] = 1;
-    p.operand = (mox_operand) { .rows = 1,
-                                .cols = K,
-                                .stride = mox_ceil_div(K, MOX_OPERAND_PAD) * MOX_OPERAND_PAD,
-                                .values = values,
-                                .scales = ones,
-                                .group_cols = K,
-                                .scale_cols = 1,
-                                .integer = 1 };
+    p.operand = (mox_activations) { .rows = 1,
+                                    .cols = K,
+                                    .stride = mox_ceil_div(K, MOX_ACTIVATIONS_PAD) * MOX_ACTIVATIONS_PAD,
+                                    .values = values,
+                                    .scales = ones,
+                                    .group_cols = K,
+                                    .scale_cols = 1,
+                                    .integer = 1 };
     bool first = true;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
@@ -343,7 +342,7 @@ static void integers_are_exact(void **state)
             continue;
         check_buffers buffers = { .count = 0 };
         const float *out = gemm_run(row, &p, &mox_executor_serial, &buffers);
-        if ((first || strstr(row->sum, "i32") != NULL) && out[0] != 32274002.0f)
+        if ((first || row->sum == MOX_SUM_I32 || row->sum == MOX_SUM_SEGMENTS_I32) && out[0] != 32274002.0f)
             fail_msg("%s sums to %.9g", row->base.name, (double)out[0]);
         first = false;
         check_buffers_free(&buffers);

@@ -13,19 +13,6 @@
 #include "format/format.h"
 #include "ref/ref.h"
 
-static const int32_t kinds[] = { MOXIE_ACT_SILU,
-                                 MOXIE_ACT_GELU_ERF,
-                                 MOXIE_ACT_GELU_TANH,
-                                 MOXIE_ACT_SWIGLU_STEP,
-                                 MOXIE_ACT_SITU,
-                                 MOXIE_ACT_RELU2,
-                                 MOXIE_ACT_SILU_NO_MUL,
-                                 MOXIE_ACT_GELU_ERF_NO_MUL,
-                                 MOXIE_ACT_GELU_TANH_NO_MUL,
-                                 MOXIE_ACT_RELU2_NO_MUL,
-                                 MOXIE_ACT_RELU_NO_MUL,
-                                 MOXIE_ACT_IDENTITY_NO_MUL };
-
 enum { GLU_SLOTS = 3, GLU_EXPERTS = 5 };
 
 static float special(test_rng *rng)
@@ -62,17 +49,17 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
 static void check_glu_row(const mox_glu_row *row, const mox_glu_args *args, int64_t expert, int64_t p)
 {
     const int64_t n = args->intermediate;
-    const int gated = args->activation->kind < MOXIE_ACT_SILU_NO_MUL;
+    const int gated = args->activation.kind < MOXIE_ACT_SILU_NO_MUL;
     double h[2 * 521], want[521], sensitivity[521];
     for (int64_t i = 0; i < n * (gated ? 2 : 1); i++)
         h[i] = args->h[p * n * (gated ? 2 : 1) + i];
-    const mox_ref_act act = mox_ref_act_resolve(args->activation, expert);
+    const mox_ref_act act = mox_ref_act_resolve(&args->activation, expert);
     mox_ref_glu_row(&act, args->interleaved, h, n, want, sensitivity);
     for (int64_t i = 0; i < n; i++) {
         const double bound = 8 * 0x1p-24 * sensitivity[i];
         if (!check_within(args->out[p * n + i], want[i], fmax(fabs(want[i]), sensitivity[i]), bound))
             fail_msg("%s, kind %d, row %lld column %lld: %.9g, want %.17g, bound %g", row->base.name,
-                     (int)args->activation->kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
+                     (int)args->activation.kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
                      bound);
     }
 }
@@ -90,7 +77,7 @@ static void check_glu(const mox_glu_row *row, test_rng *rng, int32_t kind, const
     float *h = check_buffer(&buffers, (size_t)(pairs * width) * sizeof *h);
     for (int64_t i = 0; i < pairs * width; i++)
         h[i] = test_below(rng, 20) == 0 ? special(rng) : 3.0f * test_normal(rng);
-    const mox_glu_args args = { .activation = &activation,
+    const mox_glu_args args = { .activation = activation,
                                 .slots = GLU_SLOTS,
                                 .offsets = offsets,
                                 .expert_of = test_below(rng, 4) > 0 ? expert_of : NULL,
@@ -124,12 +111,12 @@ static void every_glu_row(void **state)
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (size_t k = 0; k < TEST_ACT_KINDS; k++)
             for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 20; n++) {
                 mox_refusal why;
-                const moxie_activation plain = { .kind = kinds[k] };
+                const moxie_activation plain = { .kind = test_act_kinds[k] };
                 if (mox_glu_at(i)->admit(&plain, &why))
-                    check_glu(mox_glu_at(i), &rng, kinds[k], pool);
+                    check_glu(mox_glu_at(i), &rng, test_act_kinds[k], pool);
             }
     mox_executor_destroy(pool);
 }
@@ -139,9 +126,9 @@ static void every_tile(uint64_t seed, void (*check)(const mox_glu_row *row, test
 {
     test_rng rng = { test_seed(seed) };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
-        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (size_t k = 0; k < TEST_ACT_KINDS; k++)
             for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 10; n++)
-                check(mox_glu_at(i), &rng, kinds[k]);
+                check(mox_glu_at(i), &rng, test_act_kinds[k]);
 }
 
 /* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
@@ -158,7 +145,7 @@ static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
             if (gated || i < 16)
                 h[(gated ? 32 : 16) * r + i] = side[32 * r + i];
         }
-    const mox_glu_args args = { .activation = &activation,
+    const mox_glu_args args = { .activation = activation,
                                 .slots = 1,
                                 .offsets = offsets,
                                 .expert_of = &expert,
@@ -249,7 +236,7 @@ static void known_swiglu(void **state)
     const int64_t offsets[] = { 0, 1 };
     float out[4];
     const mox_glu_args args = {
-        .activation = &oai, .slots = 1, .offsets = offsets, .h = h, .intermediate = 4, .out = out
+        .activation = oai, .slots = 1, .offsets = offsets, .h = h, .intermediate = 4, .out = out
     };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++) {
         if (!check_machine_has(&mox_glu_at(i)->base))

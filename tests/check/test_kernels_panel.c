@@ -11,7 +11,7 @@
 #include "panel_bench.h"
 
 #if defined(__x86_64__)
-#include "cpu/expert_gemm/amx_tiles.h"
+#include "cpu/expert_gemm/amx/amx_tiles.h"
 #endif
 
 static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 15, 16,  17,  18,  23,  24,
@@ -91,8 +91,8 @@ static int64_t check_formats(uint64_t seed, int64_t configs, int64_t fewer, int6
 static void every_format_and_row_count(void **state)
 {
     (void)state;
-    const int64_t fewer = test_one_in(8, "numbers of rows for each format");
-    const int64_t fewer_acts = test_one_in(4, "formats of activations for each of weights");
+    const int64_t fewer = test_quick_one_in(8, "numbers of rows for each format");
+    const int64_t fewer_acts = test_quick_one_in(4, "formats of activations for each of weights");
     if (check_formats(test_seed(23), test_env("MOXIE_TEST_CONFIGS", 1), fewer, fewer_acts) == 0) {
         print_message("no panel kernel runs on this machine, or under MOXIE_MAX_ISA\n");
         skip();

@@ -182,7 +182,7 @@ static routed run_topk(const mox_topk_row *row, const route_problem *p, int64_t 
                          check_buffer(buffers, (size_t)(count * p->top_k) * sizeof(float)) };
     moxie_error error;
     const mox_topk_args args = {
-        .routing = &p->routing,
+        .routing = p->routing,
         .tokens = count,
         .experts = p->experts,
         .top_k = p->top_k,
@@ -299,7 +299,7 @@ static void custom_routing(void **state)
     float scratch[3 * 8], row_scratch[8], weights[3];
     int32_t ids[3];
     moxie_error error = { 0 };
-    const mox_topk_args args = { .routing = &routing,
+    const mox_topk_args args = { .routing = routing,
                                  .tokens = 3,
                                  .experts = 8,
                                  .top_k = 1,

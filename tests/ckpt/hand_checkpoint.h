@@ -9,8 +9,8 @@
 
 #include "test_support.h"
 
-#include "ckpt/model.h"
-#include "ckpt/tensors.h"
+#include "ckpt/model/model.h"
+#include "ckpt/safetensors/tensors.h"
 #include "quant/quant.h"
 
 #define HAND_MAX_TENSORS 96

@@ -7,7 +7,7 @@
 
 #include "test_support.h"
 
-#include "ckpt/synth.h"
+#include "ckpt/synth/synth.h"
 
 typedef struct fixture {
     char *dir;       /* temporary; checkpoints are made in it */

@@ -8,8 +8,8 @@
  */
 #include "test_support.h"
 
-#include "ckpt/tables.h"
-#include "ckpt/tensors.h"
+#include "ckpt/families/tables.h"
+#include "ckpt/safetensors/tensors.h"
 
 typedef struct listing {
     const char *family, *format, *shared;

@@ -5,8 +5,8 @@
  */
 #include "test_support.h"
 
-#include "ckpt/family_config.h"
-#include "ckpt/model.h"
+#include "ckpt/families/family_config.h"
+#include "ckpt/model/model.h"
 
 typedef struct config_case {
     const char *text, *family;

@@ -5,10 +5,10 @@
  */
 #include "test_support.h"
 
-#include "ckpt/hf_quant_config.h"
-#include "ckpt/model.h"
-#include "ckpt/part.h"
-#include "ckpt/tensors.h"
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/model/model.h"
+#include "ckpt/formats/part.h"
+#include "ckpt/safetensors/tensors.h"
 
 #define M "model.layers.0.mlp.experts.0.up_proj"
 

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/tensor_index.h"
-#include "ckpt/tensors.h"
+#include "ckpt/safetensors/tensor_index.h"
+#include "ckpt/safetensors/tensors.h"
 
 #define INDEX "model.safetensors.index.json"
 

@@ -6,10 +6,10 @@
  */
 #include "test_support.h"
 
-#include "ckpt/family_config.h"
-#include "ckpt/hf_quant_config.h"
-#include "ckpt/model.h"
-#include "ckpt/synth.h"
+#include "ckpt/families/family_config.h"
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/model/model.h"
+#include "ckpt/synth/synth.h"
 #include "quant/quant.h"
 
 static void same_quant(const moxie_quant *got, const moxie_quant *want, int64_t rows, int64_t cols)

@@ -8,7 +8,7 @@
  */
 #include "test_support.h"
 
-#include "ckpt/synth.h"
+#include "ckpt/synth/synth.h"
 
 typedef struct published {
     const char *name;

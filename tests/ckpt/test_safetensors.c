@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ckpt/safetensors_header.h"
+#include "ckpt/safetensors/safetensors_header.h"
 
 typedef struct image {
     unsigned char *data;

@@ -14,7 +14,7 @@
 
 #include <moxie/moxie_ckpt.h>
 
-#include "ckpt/tensors.h"
+#include "ckpt/safetensors/tensors.h"
 #include "format/format.h"
 
 /* ---- content ---------------------------------------------------------------------------------------- */

@@ -7,6 +7,11 @@ expect 2 "Usage: moxie COMMAND" "$moxie"
 expect 0 "Commands:" "$moxie" --help
 grep -q "Exit codes: 0 fine" "$tmp/out" || fail "no exit codes in moxie --help"
 expect 0 "^moxie [0-9]+\.[0-9]+\.[0-9]+" "$moxie" --version
+# A line for each back end: what it runs on, or why it cannot.
+expect 0 "^cpu   (scalar|neon|avx2|avx512|amx)( |,).*[0-9]+ processors?$" "$moxie" --version
+expect 0 "^cpu   scalar.*, [0-9]+ processors?$" env MOXIE_MAX_ISA=scalar "$moxie" run --version
+expect 0 "^cuda  not available: .*$tmp/no.so" env MOXIE_CUDA_LIBRARY="$tmp/no.so" "$moxie" --version
+[ "$(wc -l <"$tmp/out")" = 4 ] || fail "--version is not of four lines: $(cat "$tmp/out")"
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
 
 # What was meant by a name that is none.

@@ -89,8 +89,6 @@ static inline moxie_cuda_allocator device_guarded(device_guards *guards)
 typedef struct device_case {
     const mox_cuda_table *table;
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
 } device_case;
 
 static inline moxie_options device_options(int64_t max_tokens)
@@ -116,13 +114,12 @@ static inline void device_case_make(device_case *c, const mox_cuda_table *table,
     }
     moxie_options options = device_options(c->layer.args.tokens);
     options.mode = MOXIE_MODE_THROUGHPUT; /* rows of FP8 tensor cores too: they keep all that is tested */
-    test_layer_build(&c->layer, &options, &c->built, &c->plan);
-    test_layer_workspace(&c->layer, c->plan);
+    test_layer_plan(&c->layer, &options);
 }
 
 static inline void device_case_close(device_case *c)
 {
-    test_layer_close(&c->layer, c->built, c->plan);
+    test_layer_free(&c->layer);
 }
 
 /* ---- arguments on the device ---------------------------------------------------------------------------- */

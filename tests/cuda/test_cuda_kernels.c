@@ -14,7 +14,7 @@
 
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "device_support.h"
-#include "layer/run.h"
+#include "layer/run/run.h"
 
 static const mox_cuda_table *table;
 
@@ -58,11 +58,11 @@ static void keep(trail *t, mox_stage stage, const char *what, const void *number
     t->items[t->count++].numbers = copy;
 }
 
-static void keep_operand(trail *t, mox_stage stage, const mox_operand *a)
+static void keep_activations(trail *t, mox_stage stage, const mox_activations *a, int64_t rows)
 {
-    keep(t, stage, "values", a->values, a->rows * a->stride, true);
-    keep(t, stage, "scales", a->scales, a->rows * a->scale_cols, true);
-    keep(t, stage, "globals", a->global, a->rows, true);
+    keep(t, stage, "values", a->values, rows * a->stride, true);
+    keep(t, stage, "scales", a->scales, rows * a->scale_cols, true);
+    keep(t, stage, "globals", a->global, rows, true);
 }
 
 static moxie_status after(void *user, const mox_run *run, mox_stage stage, const mox_expert_pass *pass,
@@ -71,18 +71,22 @@ static moxie_status after(void *user, const mox_run *run, mox_stage stage, const
     trail *t = user;
     const moxie_layer_config *c = &run->plan->config;
     const int64_t choices = run->args.tokens * c->top_k;
+    const int64_t pairs = pass != NULL ? pass->offsets[pass->slots] : 0;
+    const int64_t rows13 = pass != NULL && pass->source == NULL ? pass->rows13 : pairs;
     (void)error;
+    if (pass != NULL && pairs == 0)
+        return MOXIE_OK;
     switch (stage) {
     case MOX_STAGE_ROUTER: keep(t, stage, "logits", run->logits, run->args.tokens * c->experts, true); break;
     case MOX_STAGE_TOPK:
         keep(t, stage, "ids", run->ids, choices, false);
         keep(t, stage, "weights", run->weights, choices, true);
         break;
-    case MOX_STAGE_QUANT13: keep_operand(t, stage, &pass->a13); break;
-    case MOX_STAGE_GEMM13: keep(t, stage, "h", pass->h, pass->pairs * pass->side->n13, true); break;
-    case MOX_STAGE_GLU: keep(t, stage, "act", pass->act, pass->pairs * pass->side->shape.intermediate, true); break;
-    case MOX_STAGE_QUANT2: keep_operand(t, stage, &pass->a2); break;
-    case MOX_STAGE_GEMM2: keep(t, stage, "y", pass->y, pass->pairs * pass->side->shape.hidden, true); break;
+    case MOX_STAGE_QUANT13: keep_activations(t, stage, &pass->traced[MOX_W13], rows13); break;
+    case MOX_STAGE_GEMM13: keep(t, stage, "h", pass->h, pairs * pass->experts->n13, true); break;
+    case MOX_STAGE_GLU: keep(t, stage, "act", pass->act, pairs * pass->experts->shape.intermediate, true); break;
+    case MOX_STAGE_QUANT2: keep_activations(t, stage, &pass->traced[MOX_W2], pairs); break;
+    case MOX_STAGE_GEMM2: keep(t, stage, "y", pass->y, pairs * pass->experts->shape.hidden, true); break;
     case MOX_STAGE_SHARED_GATE: keep(t, stage, "weights", run->shared_weight, run->tokens, true); break;
     case MOX_STAGE_COMBINE:
         keep(t, stage, "position", run->permutation.position, 2 * run->tokens * c->top_k, false);
@@ -130,21 +134,12 @@ static void forget(trail *t)
 /* Runs the layer by `options` and keeps what it leaves. False, with the reason printed, when it cannot. */
 static bool leave(test_layer *layer, const moxie_options *options, trail *t)
 {
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_error error = { 0 };
-    const mox_probe probe = { t, NULL, after };
-    moxie_status status = moxie_layer_create(&layer->config, options, &built, &error);
+    const mox_probe probe = { t, after };
+    moxie_status status = test_layer_try(layer, options, &error);
     if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, options, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, options, &plan, &error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        status = mox_plan_run(plan, &layer->args, &probe, &error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+        status = mox_plan_run(layer->plan, MOX_RUN_WHOLE, &layer->args, NULL, &probe, &error);
+    test_layer_discard(layer);
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     return status == MOXIE_OK;
@@ -187,6 +182,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
     const moxie_status status = test_layer_check(layer, &options, &report, &error);
+    test_layer_discard(layer); /* its memory's guards are looked at below */
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     for (int s = 0; s < report.n_stages; s++)

@@ -8,8 +8,8 @@
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_cuda.h>
 
-#include "cuda/expert_gemm/sm90_plan.h"
-#include "layer/plan.h"
+#include "cuda/expert_gemm/sm90/sm90_plan.h"
+#include "layer/plan/plan.h"
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
@@ -58,21 +58,16 @@ static void run_one(uint64_t seed, const test_layer_limits *limits)
 {
     test_rng rng = { seed };
     test_layer layer;
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_error error = { 0 };
     moxie_options options = MOXIE_OPTIONS_INIT;
     test_layer_make(&layer, &rng, limits);
     options.backend = MOXIE_BACKEND_CUDA;
     options.mode = MOXIE_MODE_THROUGHPUT;
     options.max_tokens = layer.args.tokens;
-    assert_ok(moxie_layer_create(&layer.config, &options, &built, &error), &error);
-    assert_ok(moxie_layer_prepare(built, &layer.weights, &options, &error), &error);
-    assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
-    test_layer_workspace(&layer, plan);
-    running = plan;
-    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
-    test_layer_close(&layer, built, plan);
+    test_layer_plan(&layer, &options);
+    running = layer.plan;
+    assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
+    test_layer_free(&layer);
 }
 
 static void runs_launch_what_plans_say(void **state)

@@ -4,7 +4,8 @@
  * prepare, plan, run and the oracle; what a run enqueues; failures at every call; caller's memory; runs on the wrong
  * side.
  *
- * MOXIE_TEST_CONFIGS says how many random layers (default 150); MOXIE_TEST_SEED repeats one.
+ * MOXIE_TEST_CONFIGS says how many random layers (default 150, in a quick run 45; of those whose kernels are emulated
+ * 40 and 12); MOXIE_TEST_SEED repeats one.
  */
 #include <math.h>
 #include <string.h>
@@ -22,6 +23,17 @@ static moxie_options cuda_options(const test_layer *layer)
     options.backend = MOXIE_BACKEND_CUDA;
     options.max_tokens = layer->args.tokens + (layer->args.tokens == 0);
     return options;
+}
+
+#ifdef MOX_TEST_EMULATED
+enum { CONFIGS = 40, QUICK_CONFIGS = 12 };
+#else
+enum { CONFIGS = 150, QUICK_CONFIGS = 45 };
+#endif
+
+static int64_t random_configs(void)
+{
+    return test_env("MOXIE_TEST_CONFIGS", test_quick() ? QUICK_CONFIGS : CONFIGS);
 }
 
 /* ---- random layers ------------------------------------------------------------------------------------- */
@@ -43,23 +55,10 @@ static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *
 {
     moxie_options options = cuda_options(layer);
     options.mode = mode;
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    moxie_status status = moxie_layer_create(&layer->config, &options, &built, error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, &options, error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_verify(built, error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, &options, &plan, error);
-    if (status == MOXIE_OK) {
-        count_rows(plan);
-        test_layer_workspace(layer, plan);
-        status = moxie_plan_check(plan, &layer->weights, &layer->args, &report, error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+    const moxie_status status = test_layer_check(layer, &options, &report, error);
+    if (layer->plan != NULL)
+        count_rows(layer->plan);
     if (status != MOXIE_OK)
         return error->text;
     for (int s = 0; s < report.n_stages; s++)
@@ -96,25 +95,25 @@ static void random_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 90 };
-    walk_layers(&limits, test_seed(501), test_env("MOXIE_TEST_CONFIGS", 150), MOXIE_MODE_THROUGHPUT);
+    walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_THROUGHPUT);
 }
 
 /* The same where rows read a layout for Hopper, and mostly layers that they take: those of some kinds of operands. */
 static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
                         uint32_t operands)
 {
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 150) / 2;
+    const int64_t configs = random_configs() / 2;
     test_cuda_set_device("sm_90");
     memset(times_chosen, 0, sizeof times_chosen);
     walk_layers(limits, first, configs, mode);
     for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_row *row = mox_cuda_expert_gemm_at(i);
-        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->operand & 1)
+        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->activations & 1)
             assert_true(times_chosen[i] > 5);
     }
 }
 
-enum { NATIVE = 1 << MOX_CUDA_OPERAND_NATIVE, CODES = 1 << MOX_CUDA_OPERAND_CODES };
+enum { NATIVE = 1 << MOX_ACTIVATIONS_NATIVE, CODES = 1 << MOX_ACTIVATIONS_CODES };
 
 static void random_hopper_layers(void **state)
 {
@@ -292,45 +291,25 @@ static void every_kind_of_acts(void **state)
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
-/* The output of the first `tokens` tokens. */
-static void run_first(test_layer *layer, moxie_plan *plan, int64_t tokens, char *to)
-{
-    moxie_error error = { 0 };
-    moxie_run_args args = layer->args;
-    args.tokens = tokens;
-    memset(args.output, 0x5a, test_layer_output_bytes(layer));
-    assert_ok(moxie_plan_run(plan, &args, &error), &error);
-    memcpy(to, args.output, test_layer_output_bytes(layer));
-}
-
 static void prefixes_agree(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
 {
     static const int64_t prefixes[] = { 1, 3, 8, 17, 40 };
     test_rng rng = { seed };
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
-    moxie_error error = { 0 };
     test_layer_make(&layer, &rng, limits);
     moxie_options options = cuda_options(&layer);
     options.mode = mode;
-    assert_ok(moxie_layer_create(&layer.config, &options, &built, &error), &error);
-    assert_ok(moxie_layer_prepare(built, &layer.weights, &options, &error), &error);
-    assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
-    test_layer_workspace(&layer, plan);
-    const size_t bytes = test_layer_output_bytes(&layer), row = bytes / (size_t)layer.args.tokens;
-    char *all = malloc(bytes), *some = malloc(bytes);
-    run_first(&layer, plan, layer.args.tokens, all);
+    test_layer_plan(&layer, &options);
+    void *all = test_layer_output(&layer, layer.plan);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        run_first(&layer, plan, prefixes[i], some);
-        if (memcmp(all, some, (size_t)prefixes[i] * row) != 0)
+        layer.args.tokens = prefixes[i];
+        void *some = test_layer_output(&layer, layer.plan);
+        if (memcmp(all, some, test_layer_output_bytes(&layer)) != 0)
             fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer.text, (long long)prefixes[i],
                      (unsigned long long)seed);
+        free(some);
     }
     free(all);
-    free(some);
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
     test_layer_free(&layer);
 }
 
@@ -375,27 +354,31 @@ static void make_routed(test_layer *layer, uint64_t seed)
     }
 }
 
-static void enqueues_and_returns(void **state)
+/* The layer's arguments as a run on the device takes them, with a workspace that the caller frees. */
+static moxie_run_args device_args(const test_layer *layer)
 {
-    (void)state;
-    test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
-    moxie_error error = { 0 };
-    make_routed(&layer, 7000);
-    const moxie_options options = cuda_options(&layer);
-    test_layer_build(&layer, &options, &built, &plan);
-    test_layer_workspace(&layer, plan);
-    moxie_run_args args = layer.args;
-    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    moxie_run_args args = layer->args;
+    args.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
     args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
     args.ids_out = NULL;
     args.weights_out = NULL;
     args.logits_out = NULL;
+    return args;
+}
+
+static void enqueues_and_returns(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_error error = { 0 };
+    make_routed(&layer, 7000);
+    const moxie_options options = cuda_options(&layer);
+    test_layer_plan(&layer, &options);
+    moxie_run_args args = device_args(&layer);
     const uint64_t before = mox_alloc_count();
     const int device_before = test_cuda_allocations();
     test_cuda_clear();
-    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_ok(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), &error);
     assert_string_equal(test_cuda_log(), "dense topk permute quant_act expert_gemm glu quant_act expert_gemm combine ");
     assert_int_equal(mox_alloc_count(), before);
     assert_int_equal(test_cuda_allocations(), device_before);
@@ -404,11 +387,11 @@ static void enqueues_and_returns(void **state)
     const size_t bytes = test_layer_output_bytes(&layer);
     void *first = malloc(bytes + 1);
     memcpy(first, args.output, bytes);
-    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
     assert_memory_equal(first, layer.args.output, bytes);
     free(first);
     free(args.workspace);
-    test_layer_close(&layer, built, plan);
+    test_layer_free(&layer);
 }
 
 /* A layer whose hidden states rows on layout hopper read where they are. */
@@ -433,34 +416,29 @@ static void fused_rows_enqueue_two(void **state)
 {
     (void)state;
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_error error = { 0 };
     test_cuda_set_device("sm_90");
     make_hopper(&layer, 31000, MOXIE_BF16);
     const moxie_options options = cuda_options(&layer);
-    test_layer_build(&layer, &options, &built, &plan);
-    test_layer_workspace(&layer, plan);
+    test_layer_plan(&layer, &options);
     const size_t bytes = test_layer_output_bytes(&layer);
-    moxie_run_args args = layer.args;
-    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    moxie_run_args args = device_args(&layer);
     char *hidden = aligned_alloc(16, (bytes + 31) / 16 * 16), *first = malloc(bytes + 1);
     memcpy(hidden, layer.args.hidden, bytes);
     args.hidden = hidden;
     test_cuda_clear();
-    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_ok(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), &error);
     assert_string_equal(test_cuda_log(), "permute expert_gemm_fused expert_gemm_hopper combine ");
     memcpy(first, args.output, bytes);
-    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
+    assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
     assert_memory_equal(first, layer.args.output, bytes);
     args.hidden = hidden + 2;
-    assert_int_equal(moxie_cuda_plan_run(plan, &args, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "align it to 16 bytes"));
     free(first);
     free(hidden);
     free(args.workspace);
-    test_layer_close(&layer, built, plan);
+    test_layer_free(&layer);
 }
 
 /* What a run of a layer with such activations enqueues. */
@@ -474,8 +452,6 @@ static void check_log(const test_act_quant *act, const char *log)
                                        .weight = test_weight_quant_named("mxfp4"),
                                        .act = act };
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_error error = { 0 };
     for (uint64_t seed = 39000;; test_layer_free(&layer)) {
         make_sized(&layer, &limits, &seed);
@@ -483,15 +459,13 @@ static void check_log(const test_act_quant *act, const char *log)
             break;
     }
     const moxie_options options = cuda_options(&layer);
-    test_layer_build(&layer, &options, &built, &plan);
-    moxie_run_args args = layer.args;
-    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args.workspace = aligned_alloc(256, (size_t)(args.workspace_bytes + 256) / 256 * 256);
+    test_layer_plan(&layer, &options);
+    moxie_run_args args = device_args(&layer);
     test_cuda_clear();
-    assert_ok(moxie_cuda_plan_run(plan, &args, NULL, &error), &error);
+    assert_ok(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), &error);
     assert_string_equal(test_cuda_log(), log);
     free(args.workspace);
-    test_layer_close(&layer, built, plan);
+    test_layer_free(&layer);
 }
 
 /* The first product makes powers of two for W2's activations; other scales take a launch. */
@@ -589,26 +563,17 @@ static void failures_come_through(void **state)
     const moxie_options options = cuda_options(&layer);
     bool reached = true;
     for (int n = 1; reached; n++) {
-        moxie_layer *built = NULL;
-        moxie_plan *plan = NULL;
         moxie_error error = { 0 };
         assert_true(n < 500);
         test_cuda_fail_at(n);
-        moxie_status status = moxie_layer_create(&layer.config, &options, &built, &error);
+        moxie_status status = test_layer_try(&layer, &options, &error);
         if (status == MOXIE_OK)
-            status = moxie_layer_prepare(built, &layer.weights, &options, &error);
-        if (status == MOXIE_OK)
-            status = moxie_plan_create(built, &options, &plan, &error);
-        if (status == MOXIE_OK) {
-            test_layer_workspace(&layer, plan);
-            status = moxie_plan_run(plan, &layer.args, &error);
-        }
+            status = moxie_plan_run(layer.plan, &layer.args, &error);
         reached = test_cuda_fail_at(0);
         assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
         if (reached)
             assert_non_null(strstr(error.text, "told to fail"));
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
+        test_layer_discard(&layer);
     }
     test_layer_free(&layer);
 }
@@ -619,8 +584,6 @@ static void simulated_choices_agree(void **state)
     (void)state;
     const test_layer_limits limits = { .tokens = 100, .largest = 20 };
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_error error = { 0 };
     uint64_t seed = 17000;
     for (;; seed++) {
@@ -637,14 +600,11 @@ static void simulated_choices_agree(void **state)
     for (int side = 0; side < 2; side++) {
         moxie_options options = cuda_options(&layer);
         options.backend = side == 0 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_CUDA;
-        test_layer_build(&layer, &options, &built, &plan);
-        test_layer_workspace(&layer, plan);
+        test_layer_plan(&layer, &options);
         args.workspace = layer.args.workspace;
         args.workspace_bytes = layer.args.workspace_bytes;
         args.ids_out = ids[side] = test_layer_own(&layer, count * sizeof(int32_t));
-        assert_ok(moxie_plan_route(plan, &args, &error), &error);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(built);
+        assert_ok(moxie_plan_route(layer.plan, &args, &error), &error);
     }
     assert_memory_equal(ids[0], ids[1], count * sizeof(int32_t));
     test_layer_free(&layer);
@@ -673,19 +633,16 @@ static void caller_gives_memory(void **state)
     (void)state;
     const moxie_cuda_allocator allocator = { &given, give, take };
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_error error = { 0 };
     make_routed(&layer, 11000);
     moxie_options options = cuda_options(&layer);
     options.device_memory = &allocator;
     const int pinned = 1, before = test_cuda_allocations();
-    test_layer_build(&layer, &options, &built, &plan);
+    test_layer_plan(&layer, &options);
     assert_int_equal(test_cuda_allocations() - before, pinned); /* the ring alone */
     assert_true(given > 0);
-    test_layer_workspace(&layer, plan);
-    assert_ok(moxie_plan_run(plan, &layer.args, &error), &error);
-    test_layer_close(&layer, built, plan);
+    assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
+    test_layer_free(&layer);
     assert_int_equal(given, taken);
 }
 
@@ -693,20 +650,18 @@ static void wrong_side(void **state)
 {
     (void)state;
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan, *other = NULL;
+    moxie_plan *other = NULL;
     moxie_error error = { 0 };
     make_routed(&layer, 13000);
     moxie_options options = cuda_options(&layer);
     options.backend = MOXIE_BACKEND_CPU;
-    test_layer_build(&layer, &options, &built, &plan);
-    test_layer_workspace(&layer, plan);
-    assert_int_equal(moxie_cuda_plan_run(plan, &layer.args, NULL, &error), MOXIE_ERR_ARGUMENT);
+    test_layer_plan(&layer, &options);
+    assert_int_equal(moxie_cuda_plan_run(layer.plan, &layer.args, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "runs on the host"));
     options.backend = MOXIE_BACKEND_CUDA;
-    assert_int_equal(moxie_plan_create(built, &options, &other, &error), MOXIE_ERR_MISMATCH);
+    assert_int_equal(moxie_plan_create(layer.built, &options, &other, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "records are in the host's memory"));
-    test_layer_close(&layer, built, plan);
+    test_layer_free(&layer);
 }
 
 static void presets_explain(void **state)

@@ -5,6 +5,7 @@
 # its instructions; kernels stay short, and their instances few.
 #   test_cuda_objects.sh BUILD [SOURCE...]     by default of all sources
 set -eu
+[ "${MOXIE_TEST_QUICK:-0}" = 0 ] || { echo "skipped: takes minutes of nvcc; .ci/run, or MOXIE_TEST_QUICK=0, runs it"; exit 77; }
 cd "$(dirname "$0")/../.."
 nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }

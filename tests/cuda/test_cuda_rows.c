@@ -23,7 +23,7 @@ static const mox_cuda_table *table;
 
 static bool is_left_out(int n)
 {
-    return test_env("MOXIE_TEST_CONFIGS", 200) < 100 && n % 9 != 0;
+    return (test_quick() || test_env("MOXIE_TEST_CONFIGS", 200) < 100) && n % 9 != 0;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     desk d = { 0 };
     moxie_error error = { 0 };
     const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
-    const mox_cuda_permute_args a = {
+    const mox_permute_args a = {
         .ids = put(&d, ids, (size_t)pairs * sizeof *ids),
         .tokens = tokens,
         .top_k = top_k,
@@ -131,14 +131,13 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
         .shared_offsets = put(&d, NULL, sizeof shared),
         .token_of = put(&d, NULL, numbers),
         .counts =
-            put(&d, NULL,
-                (size_t)((pairs + MOX_CUDA_PERMUTE_CHUNK - 1) / MOX_CUDA_PERMUTE_CHUNK * slots) * sizeof(int32_t)),
+            put(&d, NULL, (size_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * slots) * sizeof(int32_t)),
         .weights = put(&d, weights, floats),
         .row_weight = put(&d, NULL, floats),
-        .slot_given13 = put(&d, given[0], (size_t)slots * sizeof(float)),
-        .slot_given2 = put(&d, given[1], (size_t)slots * sizeof(float)),
-        .given13 = put(&d, NULL, floats),
-        .given2 = put(&d, NULL, floats),
+        .static_scale13 = put(&d, given[0], (size_t)slots * sizeof(float)),
+        .static_scale2 = put(&d, given[1], (size_t)slots * sizeof(float)),
+        .pair_scale13 = put(&d, NULL, floats),
+        .pair_scale2 = put(&d, NULL, floats),
     };
     assert_ok(table->permute[row](&a, NULL, &error), &error);
     const size_t local = (size_t)offsets[slots];
@@ -154,8 +153,8 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     same(a.pair_at, pair_at, local * sizeof(int64_t), "pairs", text);
     same(a.token_of, token_of, local * sizeof(int64_t), "tokens", text);
     same(a.row_weight, by_pair[0], local * sizeof(float), "weights", text);
-    same(a.given13, by_pair[1], local * sizeof(float), "scales of w13", text);
-    same(a.given2, by_pair[2], local * sizeof(float), "scales of w2", text);
+    same(a.pair_scale13, by_pair[1], local * sizeof(float), "scales of w13", text);
+    same(a.pair_scale2, by_pair[2], local * sizeof(float), "scales of w2", text);
     same(a.shared_offsets, shared, sizeof shared, "shared offsets", text);
     clear(&d);
 }
@@ -252,14 +251,14 @@ static int times_quantized[MOX_CUDA_ROWS_quant_act];
 static void check_quant_act(int32_t row, const quant_case *c)
 {
     const moxie_quant quant = quant_of(c);
-    const mox_cuda_quant_act_problem problem = { .quant = &quant, .operand = MOX_CUDA_OPERAND_CODES };
+    const mox_cuda_quant_act_problem problem = { .quant = &quant, .kind = MOX_ACTIVATIONS_CODES };
     mox_refusal why;
     if (!mox_cuda_quant_act_at(row)->admit(&problem, &why))
         return;
     times_quantized[row]++;
     const int64_t groups = groups_of(c), bytes = mox_dtype_bytes(c->dtype);
     const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols);
-    const size_t each = c->kind == MOX_CUDA_OPERAND_CODES ? 1 : sizeof(float);
+    const size_t each = c->kind == MOX_ACTIVATIONS_CODES ? 1 : sizeof(float);
     test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
     char text[224];
     text_of(c, row, text, sizeof text);
@@ -283,7 +282,7 @@ static void check_quant_act(int32_t row, const quant_case *c)
     char *on_device = put(&d, NULL, (count + 1) * (size_t)bytes);
     const char *from = on_device + (c->odd ? bytes : 0);
     assert_ok(table->copy((void *)(uintptr_t)from, x, count * (size_t)bytes, NULL, &error), &error);
-    const mox_cuda_quant_act_args a = {
+    const mox_quant_act_args a = {
         .quant = quant,
         .rule = mox_act_quant_rule(&quant),
         .x = from,
@@ -294,13 +293,13 @@ static void check_quant_act(int32_t row, const quant_case *c)
         .rows = c->chosen ? put(&d, &c->rows, sizeof c->rows) : NULL,
         .source = c->chosen ? put(&d, source, (size_t)c->rows * sizeof *source) : NULL,
         .table = put(&d, mox_format_table(c->element), 256 * sizeof(float)),
-        .row_given = c->chosen ? put(&d, given, (size_t)c->rows * sizeof *given) : NULL,
-        .given = given[0],
+        .row_scale = c->chosen ? put(&d, given, (size_t)c->rows * sizeof *given) : NULL,
+        .static_scale = given[0],
         .early = !c->chosen,
         .out = { .kind = c->kind,
                  .cols = c->cols,
                  .stride = c->stride,
-                 .values = put(&d, NULL, values * each),
+                 .data = put(&d, NULL, values * each),
                  .scales = put(&d, NULL, (size_t)(c->rows * groups) * sizeof(float)),
                  .group_cols = c->group,
                  .scale_cols = groups,
@@ -309,8 +308,7 @@ static void check_quant_act(int32_t row, const quant_case *c)
     };
     assert_ok(table->quant_act[row](&a, NULL, &error), &error);
     same(a.out.scales, scales, (size_t)(c->rows * groups) * sizeof(float), "scales", text);
-    same(a.out.values, c->kind == MOX_CUDA_OPERAND_CODES ? (void *)codes : (void *)numbers, values * each, "codes",
-         text);
+    same(a.out.data, c->kind == MOX_ACTIVATIONS_CODES ? (void *)codes : (void *)numbers, values * each, "codes", text);
     if (a.out.global != NULL)
         same(a.out.global, given, (size_t)c->rows * sizeof *given, "globals", text);
     clear(&d);
@@ -341,7 +339,7 @@ static quant_case quant_case_at(int i)
                      .cols = quant_cols[shape / COUNT(quant_dtypes) / COUNT(quant_rows)],
                      .scale_rule = way % 2 == 0 ? MOXIE_RULE_DEFAULT : MOXIE_RULE_UE8M0,
                      .group = GROUP_OF_TEST,
-                     .kind = way == 4 ? MOX_CUDA_OPERAND_F32 : MOX_CUDA_OPERAND_CODES,
+                     .kind = way == 4 ? MOX_ACTIVATIONS_F32 : MOX_ACTIVATIONS_CODES,
                      .chosen = way == 2 || way == 3,
                      .odd = way == 5 };
     if (c.cols > 10000 && c.rows > 100)

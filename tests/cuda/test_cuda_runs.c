@@ -15,7 +15,7 @@ static void run_tokens(device_case *c, int64_t tokens, void *to)
     moxie_run_args args = c->layer.args;
     args.tokens = tokens;
     memset(args.output, 0x5a, test_layer_output_bytes(&c->layer));
-    assert_ok(moxie_plan_run(c->plan, &args, &error), &error);
+    assert_ok(moxie_plan_run(c->layer.plan, &args, &error), &error);
     memcpy(to, args.output, test_layer_output_bytes(&c->layer));
 }
 
@@ -96,7 +96,7 @@ static void graph_replays(void **state)
         char *got = malloc(bytes + 1), *want = malloc(bytes + 1);
         assert_ok(table->stream_create(&stream, &error), &error);
         assert_ok(table->capture_begin(stream, &error), &error);
-        assert_ok(moxie_cuda_plan_run(c.plan, &d.args, stream, &error), &error);
+        assert_ok(moxie_cuda_plan_run(c.layer.plan, &d.args, stream, &error), &error);
         assert_ok(table->capture_end(stream, &graph, &error), &error);
         for (int round = 0; round < 3; round++) {
             /* Other hidden states, hence another routing where the layer routes: rows the other way around. */
@@ -137,8 +137,8 @@ static void check_two_streams(bool mma)
     device_case_make(&c, table, 600, &limits);
     moxie_options options = device_options(64);
     options.mode = MOXIE_MODE_THROUGHPUT;
-    assert_ok(moxie_plan_create(c.built, &options, &second, &error), &error);
-    moxie_plan *const plans[2] = { c.plan, second };
+    assert_ok(moxie_plan_create(c.layer.built, &options, &second, &error), &error);
+    moxie_plan *const plans[2] = { c.layer.plan, second };
     const size_t bytes = test_layer_output_bytes(&c.layer);
     char *want = malloc(bytes + 1), *got = malloc(bytes + 1);
     run_tokens(&c, 64, want);
@@ -174,7 +174,7 @@ static void check_case(device_case *c)
 {
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    assert_ok(moxie_plan_check(c->plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
+    assert_ok(moxie_plan_check(c->layer.plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
     if (!(report.worst_ratio <= 1))
         fail_msg("%s: past the bound by %g", c->layer.text, report.worst_ratio);
 }
@@ -200,7 +200,7 @@ static void edges_of_routing(void **state)
         c.layer.args.weights = weights;
         check_case(&c);
         c.layer.args.tokens = 0;
-        assert_int_equal(moxie_plan_run(c.plan, &c.layer.args, NULL), MOXIE_OK);
+        assert_int_equal(moxie_plan_run(c.layer.plan, &c.layer.args, NULL), MOXIE_OK);
         c.layer.args.tokens = 50;
         device_case_close(&c);
     }

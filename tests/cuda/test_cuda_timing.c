@@ -86,8 +86,6 @@ static void limits_refuse(void **state)
 /* Three runs of a layer: choices of their own, hidden states and workspace together. */
 typedef struct timed {
     test_layer layer;
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_run_args args[RUNS];
     moxie_cuda_timed_run runs[RUNS];
     size_t bytes;
@@ -108,8 +106,7 @@ static void open_timed(timed *t)
     }
     options.backend = MOXIE_BACKEND_CUDA;
     options.max_tokens = 5;
-    test_layer_build(&t->layer, &options, &t->built, &t->plan);
-    test_layer_workspace(&t->layer, t->plan);
+    test_layer_plan(&t->layer, &options);
     t->bytes = test_layer_output_bytes(&t->layer);
     for (int r = 0; r < RUNS; r++) {
         const int64_t choices = 5 * t->layer.config.top_k;
@@ -122,7 +119,7 @@ static void open_timed(timed *t)
         t->args[r].weights_out = NULL;
         t->args[r].logits_out = NULL;
         t->args[r].output = test_layer_own(&t->layer, t->bytes + 1);
-        t->runs[r] = (moxie_cuda_timed_run) { t->plan, &t->args[r] };
+        t->runs[r] = (moxie_cuda_timed_run) { t->layer.plan, &t->args[r] };
     }
 }
 
@@ -158,11 +155,11 @@ static void graph_computes(void **state)
     for (int r = 0; r < RUNS; r++) {
         moxie_run_args alone = t.args[r];
         alone.output = test_layer_own(&t.layer, t.bytes + 1);
-        assert_ok(moxie_plan_run(t.plan, &alone, &error), &error);
+        assert_ok(moxie_plan_run(t.layer.plan, &alone, &error), &error);
         assert_memory_equal(alone.output, t.args[r].output, t.bytes);
     }
     assert_memory_not_equal(t.args[0].output, t.args[1].output, t.bytes);
-    test_layer_close(&t.layer, t.built, t.plan);
+    test_layer_free(&t.layer);
 }
 
 static void timing_refuses(void **state)
@@ -204,7 +201,7 @@ static void timing_refuses(void **state)
     assert_non_null(strstr(error.text, "share a device"));
     moxie_plan_destroy(plan);
     moxie_layer_destroy(built);
-    test_layer_close(&t.layer, t.built, t.plan);
+    test_layer_free(&t.layer);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  *
  * emulated_gemm.cpp - operations of sm90_plan.h by the emulator: the list, the gather, the product.
  */
-#include "cuda/expert_gemm/sm90_plan.h"
+#include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "test_cuda_sm90.h"
 
 extern "C" moxie_status test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,

@@ -15,13 +15,18 @@
 typedef enum small_choice { SMALL_IDS, SMALL_LOGITS, SMALL_ROUTER } small_choice;
 
 typedef struct small_spec {
-    const test_weight_quant *weight;
+    const test_weight_quant *weight, *weight2; /* weight2: of W2, NULL: the same */
     const test_act_quant *act;
     moxie_dtype dtype;
     int64_t experts, top_k, hidden, intermediate, tokens;
     bool bias, shared, shared_gate, router, on_input;
     small_choice choice;
 } small_spec;
+
+static inline const test_weight_quant *small_weight2(const small_spec *spec)
+{
+    return spec->weight2 != NULL ? spec->weight2 : spec->weight;
+}
 
 static inline moxie_layer_config small_config(const small_spec *spec)
 {
@@ -33,12 +38,14 @@ static inline moxie_layer_config small_config(const small_spec *spec)
     c.hidden = spec->hidden;
     c.intermediate = spec->intermediate;
     c.bias13 = c.bias2 = spec->bias;
-    c.w13 = c.w2 = spec->weight->quant;
+    c.w13 = spec->weight->quant;
+    c.w2 = small_weight2(spec)->quant;
     c.a13 = c.a2 = spec->act->quant;
     c.router_width = spec->router ? spec->hidden : 0;
     if (spec->shared) {
         c.shared.intermediate = spec->intermediate;
-        c.shared.w13 = c.shared.w2 = c.w13;
+        c.shared.w13 = c.w13;
+        c.shared.w2 = c.w2;
         c.shared.a13 = c.shared.a2 = c.a13;
         c.shared.bias13 = c.shared.bias2 = spec->bias;
         c.shared.has_gate = spec->shared_gate;
@@ -56,7 +63,7 @@ static inline void small_weights(test_layer *t, test_rng *rng, const small_spec 
                                       .bias13 = spec->bias,
                                       .bias2 = spec->bias,
                                       .w13 = spec->weight,
-                                      .w2 = spec->weight,
+                                      .w2 = small_weight2(spec),
                                       .a13 = spec->act,
                                       .a2 = spec->act };
     t->owners = calloc((size_t)spec->experts + 1, sizeof *t->owners);

@@ -12,7 +12,7 @@
  * every weight format with every activation format.
  */
 #include "base/cpu_features.h"
-#include "layer/plan.h"
+#include "layer/plan/plan.h"
 #include "small_layer.h"
 #include "test_executors.h"
 
@@ -210,22 +210,22 @@ static void check_workers(const subject *s, const moxie_layer *layer, const char
 
 /* The rows of both products of routed and shared experts. */
 typedef struct products {
-    const mox_expert_gemm_row *row[4];
+    const mox_kernel *kernel[4];
 } products;
 
 static products products_of(const moxie_plan *plan)
 {
-    const mox_expert_rows *r = &plan->routed.rows, *s = &plan->shared.rows;
-    return (products) { { r->gemm13, r->gemm2, s->gemm13, s->gemm2 } };
+    const mox_expert_kernels *r = &plan->kernels.experts[MOX_ROUTED], *s = &plan->kernels.experts[MOX_SHARED_EXPERT];
+    return (products) { { r->product[0], r->product[1], s->product[0], s->product[1] } };
 }
 
 /* Rows of one layout, class and sum give the same bits. */
 static bool promise_the_same(const products *a, const products *b)
 {
     for (int i = 0; i < 4; i++) {
-        const mox_expert_gemm_row *x = a->row[i], *y = b->row[i];
-        if (x != y && (strcmp(x->base.layout, y->base.layout) != 0 || x->base.exactness != y->base.exactness ||
-                       strcmp(x->sum, y->sum) != 0))
+        const mox_kernel *x = a->kernel[i], *y = b->kernel[i];
+        if (x != y && (strcmp(x->layout, y->layout) != 0 || x->exactness != y->exactness ||
+                       mox_backend_host.sum(x) != mox_backend_host.sum(y)))
             return false;
     }
     return true;
@@ -344,8 +344,8 @@ int main(void)
                                         cmocka_unit_test(quantized_activations) };
     const struct CMUnitTest all[] = { cmocka_unit_test(every_weight_format), cmocka_unit_test(quantized_activations),
                                       cmocka_unit_test(every_pair_of_formats) };
-    fewer_sizes = test_one_in(20, "sizes of a batch for each format");
-    fewer_workers = test_one_in(5, "numbers of workers for each format");
+    fewer_sizes = test_quick_one_in(20, "sizes of a batch for each format");
+    fewer_workers = test_quick_one_in(5, "numbers of workers for each format");
     return test_env("MOXIE_TEST_LONG", 0) != 0 ? cmocka_run_group_tests(all, NULL, NULL)
                                                : cmocka_run_group_tests(tests, NULL, NULL);
 }

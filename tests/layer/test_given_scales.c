@@ -3,40 +3,28 @@
  * test_given_scales.c - static scales and globals that come with the experts: what experts without one get, and how
  * replacements move them.
  */
-#include "layer/layer.h"
+#include "layer/weights/layer.h"
 #include "test_layer.h"
 
-typedef struct calibrated {
-    test_layer t;
-    moxie_layer *layer;
-} calibrated;
-
 /* Three experts with these scales for both products' activations under `quant`; the layer is made, the status that of
- * preparing.
- */
-static moxie_status prepare_calibrated(calibrated *c, const moxie_quant *quant, const float given[3],
+ * preparing. */
+static moxie_status prepare_calibrated(test_layer *t, const moxie_quant *quant, const float given[3],
                                        moxie_error *error)
 {
     const test_layer_limits limits = { .tokens = 1, .experts = 3, .largest = 16, .no_parallel = true };
     test_rng rng = { 7902 };
-    test_layer_make(&c->t, &rng, &limits);
-    c->t.config.a13 = c->t.config.a2 = *quant;
-    c->t.config.shared = (moxie_shared_config) { 0 };
+    test_layer_make(t, &rng, &limits);
+    t->config.a13 = t->config.a2 = *quant;
+    t->config.shared = (moxie_shared_config) { 0 };
     for (int e = 0; e < 3; e++)
-        c->t.experts[e].a13_scale = c->t.experts[e].a2_scale = given[e];
-    assert_ok(moxie_layer_create(&c->t.config, NULL, &c->layer, error), error);
-    return moxie_layer_prepare(c->layer, &c->t.weights, NULL, error);
+        t->experts[e].a13_scale = t->experts[e].a2_scale = given[e];
+    assert_ok(moxie_layer_create(&t->config, NULL, &t->built, error), error);
+    return moxie_layer_prepare(t->built, &t->weights, NULL, error);
 }
 
-static void end_calibrated(calibrated *c)
+static void expect_given(const test_layer *t, float first, float second, float third)
 {
-    moxie_layer_destroy(c->layer);
-    test_layer_free(&c->t);
-}
-
-static void expect_given(const calibrated *c, float first, float second, float third)
-{
-    const mox_given *const both[2] = { &c->layer->given13, &c->layer->given2 };
+    const mox_static_scale *const both[2] = { &t->built->static_scale[MOX_W13], &t->built->static_scale[MOX_W2] };
     for (int i = 0; i < 2; i++) {
         const float *resolved = both[i]->resolved;
         assert_true(resolved[0] == first && resolved[1] == second && resolved[2] == third);
@@ -54,20 +42,20 @@ static void missing_scales_are_cautious(void **state)
 {
     (void)state;
     const float some[3] = { 0.5f, 0.0f, 2.0f }, none[3] = { 0 }, bad[3] = { 1.0f, -1.0f, 1.0f };
-    calibrated c;
+    test_layer t;
     moxie_error error;
-    assert_ok(prepare_calibrated(&c, &static_fp8, some, &error), &error);
-    expect_given(&c, 0.5f, 2.0f, 2.0f);
-    end_calibrated(&c);
-    assert_ok(prepare_calibrated(&c, &dividing_nvfp4, some, &error), &error);
-    expect_given(&c, 0.5f, 0.5f, 2.0f);
-    end_calibrated(&c);
-    assert_int_equal(prepare_calibrated(&c, &static_fp8, none, &error), MOXIE_ERR_MISMATCH);
+    assert_ok(prepare_calibrated(&t, &static_fp8, some, &error), &error);
+    expect_given(&t, 0.5f, 2.0f, 2.0f);
+    test_layer_free(&t);
+    assert_ok(prepare_calibrated(&t, &dividing_nvfp4, some, &error), &error);
+    expect_given(&t, 0.5f, 0.5f, 2.0f);
+    test_layer_free(&t);
+    assert_int_equal(prepare_calibrated(&t, &static_fp8, none, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "a13_scale"));
-    end_calibrated(&c);
-    assert_int_equal(prepare_calibrated(&c, &static_fp8, bad, &error), MOXIE_ERR_ARGUMENT);
+    test_layer_free(&t);
+    assert_int_equal(prepare_calibrated(&t, &static_fp8, bad, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "expert 1 a13_scale"));
-    end_calibrated(&c);
+    test_layer_free(&t);
 }
 
 /* Scales follow a replaced expert, to the others that lean on it too; a refused one leaves all as they were. */
@@ -75,23 +63,23 @@ static void scales_follow_replacements(void **state)
 {
     (void)state;
     const float some[3] = { 0.5f, 0.0f, 0.0f };
-    calibrated c;
+    test_layer t;
     moxie_error error;
-    assert_ok(prepare_calibrated(&c, &static_fp8, some, &error), &error);
-    expect_given(&c, 0.5f, 0.5f, 0.5f);
-    moxie_expert other = c.t.experts[0];
+    assert_ok(prepare_calibrated(&t, &static_fp8, some, &error), &error);
+    expect_given(&t, 0.5f, 0.5f, 0.5f);
+    moxie_expert other = t.experts[0];
     other.a2_scale = -1;
-    assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_ARGUMENT);
-    expect_given(&c, 0.5f, 0.5f, 0.5f);
+    assert_int_equal(moxie_layer_update_expert(t.built, 0, &other, &error), MOXIE_ERR_ARGUMENT);
+    expect_given(&t, 0.5f, 0.5f, 0.5f);
     other.a13_scale = 8;
     other.a2_scale = 0;
-    assert_int_equal(moxie_layer_update_expert(c.layer, 0, &other, &error), MOXIE_ERR_MISMATCH);
-    expect_given(&c, 0.5f, 0.5f, 0.5f);
+    assert_int_equal(moxie_layer_update_expert(t.built, 0, &other, &error), MOXIE_ERR_MISMATCH);
+    expect_given(&t, 0.5f, 0.5f, 0.5f);
     other.a13_scale = other.a2_scale = 4;
-    assert_ok(moxie_layer_update_expert(c.layer, 1, &other, &error), &error);
-    expect_given(&c, 0.5f, 4.0f, 4.0f);
-    assert_ok(moxie_layer_verify(c.layer, &error), &error);
-    end_calibrated(&c);
+    assert_ok(moxie_layer_update_expert(t.built, 1, &other, &error), &error);
+    expect_given(&t, 0.5f, 4.0f, 4.0f);
+    assert_ok(moxie_layer_verify(t.built, &error), &error);
+    test_layer_free(&t);
 }
 
 int main(void)

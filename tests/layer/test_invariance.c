@@ -36,102 +36,133 @@ static moxie_run_args one_token(const test_layer *layer, int64_t t, void *output
     return a;
 }
 
-static void run(moxie_plan *plan, const moxie_run_args *args)
+static void run(const test_layer *layer, const moxie_run_args *args)
 {
     moxie_error error;
-    assert_ok(moxie_plan_run(plan, args, &error), &error);
+    assert_ok(moxie_plan_run(layer->plan, args, &error), &error);
 }
 
-static void compare_alone(test_layer *layer, moxie_plan *plan, int64_t t)
+/* Layers of `count` seeds from `first` on, planned; `change` (or NULL) changes them before. */
+static void each_layer(uint64_t first, uint64_t count, const test_layer_limits *limits,
+                       void (*change)(test_layer *layer, uint64_t seed), void (*check)(test_layer *layer))
+{
+    for (uint64_t seed = 0; seed < count; seed += step) {
+        test_rng rng = { test_seed(first) + seed };
+        test_layer layer;
+        test_layer_make(&layer, &rng, limits);
+        if (change != NULL)
+            change(&layer, seed);
+        test_layer_plan(&layer, NULL);
+        check(&layer);
+        test_layer_free(&layer);
+    }
+}
+
+static void compare_alone(test_layer *layer, int64_t t)
 {
     const int64_t bytes = row_bytes(layer, layer->config.hidden);
     void *alone = malloc((size_t)bytes);
     const moxie_run_args args = one_token(layer, t, alone);
-    run(plan, &args);
+    run(layer, &args);
     if (memcmp(alone, (const char *)layer->args.output + t * bytes, (size_t)bytes) != 0)
         fail_msg("token %lld alone differs from token %lld of %lld: %s", (long long)t, (long long)t,
                  (long long)layer->args.tokens, layer->text);
     free(alone);
 }
 
+static void check_each_token(test_layer *layer)
+{
+    run(layer, &layer->args);
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        compare_alone(layer, t);
+}
+
 static void alone_and_in_a_batch(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = 19, .plain_routing = true, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 40; seed += step) {
-        test_rng rng = { test_seed(7000) + seed };
-        test_layer layer;
-        moxie_layer *built;
-        moxie_plan *plan;
-        test_layer_make(&layer, &rng, &limits);
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        run(plan, &layer.args);
-        for (int64_t t = 0; t < layer.args.tokens; t++)
-            compare_alone(&layer, plan, t);
-        test_layer_close(&layer, built, plan);
-    }
+    each_layer(7000, 40, &limits, NULL, check_each_token);
+}
+
+static void check_ends_of_passes(test_layer *layer)
+{
+    static const int64_t tokens[] = { 0, 1, 255, 256, 257, 511, 512, 599 };
+    run(layer, &layer->args);
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
+        compare_alone(layer, tokens[i]);
 }
 
 /* Long enough for three passes of 256 tokens. */
 static void across_passes(void **state)
 {
     (void)state;
-    static const int64_t tokens[] = { 0, 1, 255, 256, 257, 511, 512, 599 };
     const test_layer_limits limits = { .tokens = 600, .largest = 24, .plain_routing = true, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 10; seed += step) {
-        test_rng rng = { test_seed(7100) + seed };
-        test_layer layer;
-        moxie_layer *built;
+    each_layer(7100, 10, &limits, NULL, check_ends_of_passes);
+}
+
+static void check_threads(test_layer *layer)
+{
+    static const int32_t threads[] = { 2, 4 };
+    void *serial = test_layer_output(layer, layer->plan);
+    for (size_t i = 0; i < 2; i++) {
+        moxie_error error;
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        moxie_executor *pool;
         moxie_plan *plan;
-        test_layer_make(&layer, &rng, &limits);
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        run(plan, &layer.args);
-        for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
-            compare_alone(&layer, plan, tokens[i]);
-        test_layer_close(&layer, built, plan);
+        assert_ok(moxie_executor_create(threads[i], &pool, &error), &error);
+        options.executor = pool;
+        assert_ok(moxie_plan_create(layer->built, &options, &plan, &error), &error);
+        test_layer_workspace(layer, plan);
+        void *output = test_layer_output(layer, plan);
+        if (memcmp(serial, output, test_layer_output_bytes(layer)) != 0)
+            fail_msg("%d threads differ from one: %s", (int)threads[i], layer->text);
+        free(output);
+        moxie_plan_destroy(plan);
+        moxie_executor_destroy(pool);
     }
+    free(serial);
 }
 
 /* Callbacks, simulated strategies and batch-wide scales included: threads change nothing for them either. */
 static void any_number_of_threads(void **state)
 {
     (void)state;
-    static const int32_t threads[] = { 2, 4 };
     const test_layer_limits limits = { .tokens = 33 };
-    for (uint64_t seed = 0; seed < 30; seed += step) {
-        test_rng rng = { test_seed(7200) + seed };
-        test_layer layer;
-        moxie_layer *built;
-        moxie_plan *plan;
-        test_layer_make(&layer, &rng, &limits);
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        run(plan, &layer.args);
-        moxie_plan_destroy(plan);
-        const size_t bytes = test_layer_output_bytes(&layer);
-        void *serial = malloc(bytes);
-        memcpy(serial, layer.args.output, bytes);
-        for (size_t i = 0; i < 2; i++) {
-            moxie_error error;
-            moxie_options options = MOXIE_OPTIONS_INIT;
-            moxie_executor *pool;
-            assert_ok(moxie_executor_create(threads[i], &pool, &error), &error);
-            options.executor = pool;
-            assert_ok(moxie_plan_create(built, &options, &plan, &error), &error);
-            test_layer_workspace(&layer, plan);
-            memset(layer.args.output, 0xee, bytes);
-            run(plan, &layer.args);
-            if (memcmp(serial, layer.args.output, bytes) != 0)
-                fail_msg("%d threads differ from one: %s", (int)threads[i], layer.text);
-            moxie_plan_destroy(plan);
-            moxie_executor_destroy(pool);
-        }
-        free(serial);
-        moxie_layer_destroy(built);
-        test_layer_free(&layer);
+    each_layer(7200, 30, &limits, NULL, check_threads);
+}
+
+static void drop_shared(test_layer *layer, uint64_t seed)
+{
+    (void)seed;
+    layer->config.shared = (moxie_shared_config) { 0 };
+}
+
+static void check_modular(test_layer *layer)
+{
+    moxie_error error;
+    const int64_t choices = layer->args.tokens * layer->config.top_k;
+    const size_t bytes = test_layer_output_bytes(layer);
+    void *one_call = test_layer_output(layer, layer->plan);
+    float *rows = test_layer_own(layer, (size_t)(choices * layer->config.hidden) * sizeof *rows);
+    memset(layer->args.output, 0xee, bytes);
+    moxie_run_args args = layer->args;
+    if (args.ids == NULL) {
+        args.ids_out = test_layer_own(layer, (size_t)choices * sizeof *args.ids_out);
+        args.weights_out = test_layer_own(layer, (size_t)choices * sizeof *args.weights_out);
+        assert_ok(moxie_plan_route(layer->plan, &args, &error), &error);
+        args.ids = args.ids_out;
+        args.weights = args.weights_out;
     }
+    moxie_run_args least = args; /* what the header says that the experts need */
+    least.output = NULL;
+    least.weights = layer->config.routing.on_input ? args.weights : NULL;
+    least.ids_out = NULL;
+    least.weights_out = NULL;
+    assert_ok(moxie_plan_experts(layer->plan, &least, rows, &error), &error);
+    assert_ok(moxie_plan_combine(layer->plan, &args, rows, &error), &error);
+    if (memcmp(one_call, args.output, bytes) != 0)
+        fail_msg("the modular calls differ from the one call: %s", layer->text);
+    free(one_call);
 }
 
 /* route, experts, combine against the one call. The shared expert belongs to the one call alone. */
@@ -139,44 +170,7 @@ static void modular_and_in_one_call(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = 300, .largest = 40, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 30; seed += step) {
-        test_rng rng = { test_seed(7300) + seed };
-        test_layer layer;
-        moxie_layer *built;
-        moxie_plan *plan;
-        moxie_error error;
-        test_layer_make(&layer, &rng, &limits);
-        layer.config.shared = (moxie_shared_config) { 0 };
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        run(plan, &layer.args);
-
-        const int64_t choices = layer.args.tokens * layer.config.top_k;
-        const size_t bytes = test_layer_output_bytes(&layer);
-        void *one_call = malloc(bytes);
-        float *rows = test_layer_own(&layer, (size_t)(choices * layer.config.hidden) * sizeof *rows);
-        memcpy(one_call, layer.args.output, bytes);
-        memset(layer.args.output, 0xee, bytes);
-        moxie_run_args args = layer.args;
-        if (args.ids == NULL) {
-            args.ids_out = test_layer_own(&layer, (size_t)choices * sizeof *args.ids_out);
-            args.weights_out = test_layer_own(&layer, (size_t)choices * sizeof *args.weights_out);
-            assert_ok(moxie_plan_route(plan, &args, &error), &error);
-            args.ids = args.ids_out;
-            args.weights = args.weights_out;
-        }
-        moxie_run_args least = args; /* what the header says that the experts need */
-        least.output = NULL;
-        least.weights = layer.config.routing.on_input ? args.weights : NULL;
-        least.ids_out = NULL;
-        least.weights_out = NULL;
-        assert_ok(moxie_plan_experts(plan, &least, rows, &error), &error);
-        assert_ok(moxie_plan_combine(plan, &args, rows, &error), &error);
-        if (memcmp(one_call, args.output, bytes) != 0)
-            fail_msg("the modular calls differ from the one call: %s", layer.text);
-        free(one_call);
-        test_layer_close(&layer, built, plan);
-    }
+    each_layer(7300, 30, &limits, drop_shared, check_modular);
 }
 
 static float *rows_of_rank(test_layer *layer, int32_t ranks, int32_t rank)
@@ -184,16 +178,11 @@ static float *rows_of_rank(test_layer *layer, int32_t ranks, int32_t rank)
     const int64_t count = layer->args.tokens * layer->config.top_k * layer->config.hidden;
     float *rows = malloc(((size_t)count + 1) * sizeof *rows);
     memset(rows, 0x5a, (size_t)count * sizeof *rows);
-    moxie_layer *built;
-    moxie_plan *plan;
     moxie_error error;
     layer->config.ep_size = ranks;
     layer->config.ep_rank = rank;
-    test_layer_build(layer, NULL, &built, &plan);
-    test_layer_workspace(layer, plan);
-    assert_ok(moxie_plan_experts(plan, &layer->args, rows, &error), &error);
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
+    test_layer_plan(layer, NULL);
+    assert_ok(moxie_plan_experts(layer->plan, &layer->args, rows, &error), &error);
     return rows;
 }
 
@@ -205,44 +194,89 @@ static bool is_zero(const float *row, int64_t count)
     return true;
 }
 
+enum { RANKS = 3 };
+
+/* Which rank owns each expert. */
+static void find_owners(const moxie_layer_config *c, int32_t owner[MOXIE_MAX_EXPERTS])
+{
+    int32_t local[MOXIE_MAX_EXPERTS], count;
+    for (int32_t r = 0; r < RANKS; r++) {
+        assert_int_equal(
+            moxie_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, RANKS, r, local, &count, NULL),
+            MOXIE_OK);
+        for (int64_t e = 0; e < c->experts; e++)
+            owner[e] = local[e] >= 0 ? r : owner[e];
+    }
+}
+
+static void check_ranks(test_layer *layer)
+{
+    const moxie_layer_config *c = &layer->config;
+    int32_t owner[MOXIE_MAX_EXPERTS];
+    if (layer->args.ids == NULL)
+        return;
+    float *alone = rows_of_rank(layer, 1, 0), *of[RANKS];
+    for (int32_t r = 0; r < RANKS; r++)
+        of[r] = rows_of_rank(layer, RANKS, r);
+    find_owners(c, owner);
+    for (int64_t i = 0; i < layer->args.tokens * c->top_k; i++) {
+        const int32_t id = layer->args.ids[i];
+        const bool exists = id >= 0 && id < c->experts;
+        const float *got = of[exists ? owner[id] : 0];
+        for (int32_t r = 0; r < RANKS; r++)
+            if (!exists || owner[id] != r)
+                assert_true(is_zero(of[r] + i * c->hidden, c->hidden));
+        if (memcmp(got + i * c->hidden, alone + i * c->hidden, (size_t)c->hidden * sizeof *got) != 0)
+            fail_msg("choice %lld (expert %d) differs between ranks: %s", (long long)i, (int)id, layer->text);
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        free(of[r]);
+    free(alone);
+}
+
 /* Each choice is computed by the one rank that owns its expert, with the bytes that a single rank gives it. */
 static void on_any_rank(void **state)
 {
     (void)state;
-    enum { RANKS = 3 };
     const test_layer_limits limits = { .tokens = 9, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 30; seed += step) {
-        test_rng rng = { test_seed(7400) + seed };
-        test_layer layer;
-        test_layer_make(&layer, &rng, &limits);
-        const moxie_layer_config *c = &layer.config;
-        if (layer.args.ids != NULL) {
-            float *alone = rows_of_rank(&layer, 1, 0), *of[RANKS];
-            int32_t local[MOXIE_MAX_EXPERTS], owner[MOXIE_MAX_EXPERTS], count;
-            for (int32_t r = 0; r < RANKS; r++) {
-                of[r] = rows_of_rank(&layer, RANKS, r);
-                assert_int_equal(moxie_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, RANKS, r,
-                                                  local, &count, NULL),
-                                 MOXIE_OK);
-                for (int64_t e = 0; e < c->experts; e++)
-                    owner[e] = local[e] >= 0 ? r : owner[e];
-            }
-            for (int64_t i = 0; i < layer.args.tokens * c->top_k; i++) {
-                const int32_t id = layer.args.ids[i];
-                const bool exists = id >= 0 && id < c->experts;
-                const float *got = of[exists ? owner[id] : 0];
-                for (int32_t r = 0; r < RANKS; r++)
-                    if (!exists || owner[id] != r)
-                        assert_true(is_zero(of[r] + i * c->hidden, c->hidden));
-                if (memcmp(got + i * c->hidden, alone + i * c->hidden, (size_t)c->hidden * sizeof *got) != 0)
-                    fail_msg("choice %lld (expert %d) differs between ranks: %s", (long long)i, (int)id, layer.text);
-            }
-            for (int32_t r = 0; r < RANKS; r++)
-                free(of[r]);
-            free(alone);
-        }
-        test_layer_free(&layer);
-    }
+    each_layer(7400, 30, &limits, NULL, check_ranks);
+}
+
+static void take_batch_wide_scales(test_layer *layer, uint64_t seed)
+{
+    const moxie_quant whole = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1 };
+    moxie_layer_config *c = &layer->config;
+    const bool shared = c->shared.intermediate > 0;
+    moxie_quant *const first = shared ? &c->shared.a13 : &c->a13, *const second = shared ? &c->shared.a2 : &c->a2;
+    *(seed % 2 == 0 ? first : second) = whole;
+}
+
+/* Rows of `bytes` in the opposite order, in memory of the layer. */
+static void *turned_rows(test_layer *layer, const void *rows, int64_t bytes)
+{
+    char *turned = test_layer_own(layer, (size_t)(layer->args.tokens * bytes));
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        memcpy(turned + t * bytes, (const char *)rows + (layer->args.tokens - 1 - t) * bytes, (size_t)bytes);
+    return turned;
+}
+
+static void check_turned(test_layer *layer)
+{
+    const int64_t bytes = row_bytes(layer, layer->config.hidden), k = layer->config.top_k;
+    moxie_run_args forward = layer->args;
+    forward.ids_out = test_layer_own(layer, (size_t)(forward.tokens * k) * sizeof *forward.ids_out);
+    forward.weights_out = test_layer_own(layer, (size_t)(forward.tokens * k) * sizeof *forward.weights_out);
+    run(layer, &forward);
+    moxie_run_args turned = layer->args;
+    turned.hidden = turned_rows(layer, forward.hidden, bytes);
+    turned.ids = turned_rows(layer, forward.ids_out, k * (int64_t)sizeof *turned.ids);
+    turned.weights = turned_rows(layer, forward.weights_out, k * (int64_t)sizeof *turned.weights);
+    turned.output = test_layer_own(layer, test_layer_output_bytes(layer));
+    run(layer, &turned);
+    const char *want = turned_rows(layer, forward.output, bytes);
+    for (int64_t t = 0; t < turned.tokens; t++)
+        if (memcmp((const char *)turned.output + t * bytes, want + t * bytes, (size_t)bytes) != 0)
+            fail_msg("token %lld depends on its place in the batch: %s", (long long)t, layer->text);
 }
 
 /* One scale for the whole batch means just that: a batch longer than a pass, turned round, gives the same rows turned
@@ -250,57 +284,22 @@ static void on_any_rank(void **state)
 static void batch_wide_scales_span_passes(void **state)
 {
     (void)state;
-    const moxie_quant whole = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1 };
     const test_layer_limits limits = { .tokens = 600, .largest = 16, .plain_routing = true, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 8; seed += step) {
-        test_rng rng = { test_seed(7450) + seed };
-        test_layer layer;
-        moxie_layer *built;
-        moxie_plan *plan;
-        test_layer_make(&layer, &rng, &limits);
-        moxie_layer_config *c = &layer.config;
-        const bool shared = c->shared.intermediate > 0;
-        moxie_quant *const first = shared ? &c->shared.a13 : &c->a13, *const second = shared ? &c->shared.a2 : &c->a2;
-        *(seed % 2 == 0 ? first : second) = whole;
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        const int64_t bytes = row_bytes(&layer, layer.config.hidden), tokens = layer.args.tokens;
-        const moxie_run_args forward = layer.args;
-        char *turned_output = malloc((size_t)(tokens * bytes)), *hidden = malloc((size_t)(tokens * bytes));
-        moxie_run_args turned = forward;
-        int32_t *ids = malloc((size_t)(tokens * layer.config.top_k) * sizeof *ids);
-        float *weights = malloc((size_t)(tokens * layer.config.top_k) * sizeof *weights);
-        turned.ids_out = ids;
-        turned.weights_out = weights;
-        run(plan, &turned);
-        turned.ids_out = NULL;
-        turned.weights_out = NULL;
-        const int64_t k = layer.config.top_k;
-        int32_t *turned_ids = malloc((size_t)(tokens * k) * sizeof *ids);
-        float *turned_weights = malloc((size_t)(tokens * k) * sizeof *weights);
-        for (int64_t t = 0; t < tokens; t++) {
-            const int64_t from = tokens - 1 - t;
-            memcpy(hidden + t * bytes, (const char *)forward.hidden + from * bytes, (size_t)bytes);
-            memcpy(turned_ids + t * k, ids + from * k, (size_t)k * sizeof *ids);
-            memcpy(turned_weights + t * k, weights + from * k, (size_t)k * sizeof *weights);
-        }
-        turned.hidden = hidden;
-        turned.ids = turned_ids;
-        turned.weights = turned_weights;
-        turned.output = turned_output;
-        run(plan, &turned);
-        for (int64_t t = 0; t < tokens; t++)
-            if (memcmp(turned_output + t * bytes, (char *)forward.output + (tokens - 1 - t) * bytes, (size_t)bytes) !=
-                0)
-                fail_msg("token %lld depends on its place in the batch: %s", (long long)t, layer.text);
-        free(turned_output);
-        free(hidden);
-        free(ids);
-        free(weights);
-        free(turned_ids);
-        free(turned_weights);
-        test_layer_close(&layer, built, plan);
-    }
+    each_layer(7450, 8, &limits, take_batch_wide_scales, check_turned);
+}
+
+static void check_two_workspaces(test_layer *layer)
+{
+    memset(layer->args.workspace, 0x00, layer->args.workspace_bytes);
+    const uint64_t before = mox_alloc_count();
+    void *first = test_layer_output(layer, layer->plan);
+    memset(layer->args.workspace, 0xff, layer->args.workspace_bytes);
+    void *second = test_layer_output(layer, layer->plan);
+    assert_int_equal(mox_alloc_count(), before);
+    if (memcmp(first, second, test_layer_output_bytes(layer)) != 0)
+        fail_msg("what lay in the workspace before changed the output: %s", layer->text);
+    free(first);
+    free(second);
 }
 
 /* Two workspaces of different content, two runs: the same bytes, and no allocation. */
@@ -308,28 +307,7 @@ static void runs_allocate_nothing(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1 };
-    for (uint64_t seed = 0; seed < 40; seed += step) {
-        test_rng rng = { test_seed(7500) + seed };
-        test_layer layer;
-        moxie_layer *built;
-        moxie_plan *plan;
-        test_layer_make(&layer, &rng, &limits);
-        test_layer_build(&layer, NULL, &built, &plan);
-        test_layer_workspace(&layer, plan);
-        const size_t bytes = test_layer_output_bytes(&layer);
-        void *first = malloc(bytes + 1);
-        memset(layer.args.workspace, 0x00, layer.args.workspace_bytes);
-        const uint64_t before = mox_alloc_count();
-        run(plan, &layer.args);
-        memcpy(first, layer.args.output, bytes);
-        memset(layer.args.workspace, 0xff, layer.args.workspace_bytes);
-        run(plan, &layer.args);
-        assert_int_equal(mox_alloc_count(), before);
-        if (memcmp(first, layer.args.output, bytes) != 0)
-            fail_msg("what lay in the workspace before changed the output: %s", layer.text);
-        free(first);
-        test_layer_close(&layer, built, plan);
-    }
+    each_layer(7500, 40, &limits, NULL, check_two_workspaces);
 }
 
 int main(void)

@@ -6,22 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "test_support.h"
-
-/* A configuration that every test changes in one place. */
-static moxie_layer_config small_config(void)
-{
-    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
-    c.dtype = MOXIE_BF16;
-    c.experts = 8;
-    c.top_k = 2;
-    c.hidden = 64;
-    c.intermediate = 32;
-    c.w13 = (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
-    c.w2 = (moxie_quant) { .element = MOXIE_BF16 };
-    c.routing.weight = MOXIE_WEIGHT_SOFTMAX_SELECTED;
-    return c;
-}
+#include "test_layer.h"
 
 /* ---- configurations -------------------------------------------------------------------------------------- */
 
@@ -38,7 +23,7 @@ static void refused(const moxie_layer_config *c, moxie_status status, const char
 
 #define REFUSED(words, ...)                                                                                            \
     do {                                                                                                               \
-        moxie_layer_config c = small_config();                                                                         \
+        moxie_layer_config c = test_config();                                                                          \
         __VA_ARGS__;                                                                                                   \
         refused(&c, MOXIE_ERR_ARGUMENT, words);                                                                        \
     } while (0)
@@ -46,7 +31,7 @@ static void refused(const moxie_layer_config *c, moxie_status status, const char
 static void rules_of_a_configuration(void **state)
 {
     (void)state;
-    const moxie_layer_config good = small_config();
+    const moxie_layer_config good = test_config();
     moxie_error error;
     assert_ok(moxie_layer_config_check(&good, &error), &error);
     REFUSED("dtype", c.dtype = MOXIE_I8);
@@ -81,7 +66,7 @@ static void structs_of_other_versions(void **state)
     moxie_error error;
     moxie_plan *plan = NULL;
     /* An older caller's configuration ends before the parallel fields: they are zero, whatever lies behind. */
-    moxie_layer_config old = small_config();
+    moxie_layer_config old = test_config();
     old.struct_size = offsetof(moxie_layer_config, ep_size);
     old.ep_size = -1;
     assert_ok(moxie_layer_config_check(&old, &error), &error);
@@ -89,18 +74,18 @@ static void structs_of_other_versions(void **state)
     struct {
         moxie_layer_config config;
         uint64_t tail[2];
-    } newer = { .config = small_config() };
+    } newer = { .config = test_config() };
     newer.config.struct_size = sizeof newer;
     assert_ok(moxie_layer_config_check(&newer.config, &error), &error);
     newer.tail[1] = 1;
     assert_int_equal(moxie_layer_config_check(&newer.config, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "newer header"));
     /* Forgotten. */
-    moxie_layer_config unset = small_config();
+    moxie_layer_config unset = test_config();
     unset.struct_size = 0;
     assert_int_equal(moxie_layer_config_check(&unset, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "INIT"));
-    const moxie_layer_config good = small_config();
+    const moxie_layer_config good = test_config();
     moxie_options options = { 0 };
     assert_int_equal(moxie_plan_explain(&good, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
     assert_null(plan);
@@ -112,7 +97,7 @@ static void options_refused(moxie_options options, moxie_status status, const ch
 {
     moxie_error error = { 0 };
     moxie_plan *plan = NULL;
-    const moxie_layer_config c = small_config();
+    const moxie_layer_config c = test_config();
     assert_int_equal(moxie_plan_explain(&c, &options, &plan, &error), status);
     if (strstr(error.text, words) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", error.text, words);

@@ -5,6 +5,8 @@
  */
 #include "small_layer.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 
 /* ---- allocation failure ---------------------------------------------------------------------------------- */
@@ -203,14 +205,6 @@ static void the_layer_owns_its_arrays(void **state)
 
 /* ---- replacing an expert --------------------------------------------------------------------------------- */
 
-static void output_of(test_layer *t, moxie_plan *plan, void *output)
-{
-    moxie_error error;
-    memset(t->args.output, 0xee, test_layer_output_bytes(t));
-    assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
-    memcpy(output, t->args.output, test_layer_output_bytes(t));
-}
-
 /* After expert 1 was replaced by a copy of expert 0 with other static scales, the layer is the one that would have
  * been prepared so; the plan made before stays valid. */
 static void replaced_is_as_prepared(void **state)
@@ -218,34 +212,24 @@ static void replaced_is_as_prepared(void **state)
     (void)state;
     const test_layer_limits limits = { .tokens = 11, .experts = 4, .largest = 64, .no_parallel = true };
     for (uint64_t seed = 0; seed < 30; seed++) {
-        test_rng rng = { test_seed(7700) + seed };
         test_layer t;
-        moxie_layer *old_layer, *new_layer;
-        moxie_plan *old_plan, *new_plan;
+        moxie_layer *fresh_layer;
+        moxie_plan *fresh_plan;
         moxie_error error;
-        test_layer_make(&t, &rng, &limits);
-        test_layer_build(&t, NULL, &old_layer, &old_plan);
-        test_layer_workspace(&t, old_plan);
-        const size_t bytes = test_layer_output_bytes(&t);
-        void *updated = malloc(bytes), *fresh = malloc(bytes);
-
+        test_layer_begin(&t, test_seed(7700) + seed, &limits, NULL);
         t.experts[1] = t.experts[0];
         t.experts[1].a13_scale *= 1.5f;
         t.experts[1].a2_scale *= 0.75f;
-        assert_ok(moxie_layer_update_expert(old_layer, 1, &t.experts[1], &error), &error);
-        assert_ok(moxie_layer_verify(old_layer, &error), &error);
-        output_of(&t, old_plan, updated);
-        test_layer_build(&t, NULL, &new_layer, &new_plan);
-        output_of(&t, new_plan, fresh);
-        if (memcmp(updated, fresh, bytes) != 0)
+        assert_ok(moxie_layer_update_expert(t.built, 1, &t.experts[1], &error), &error);
+        assert_ok(moxie_layer_verify(t.built, &error), &error);
+        test_layer_build(&t, NULL, &fresh_layer, &fresh_plan);
+        void *updated = test_layer_output(&t, t.plan), *fresh = test_layer_output(&t, fresh_plan);
+        if (memcmp(updated, fresh, test_layer_output_bytes(&t)) != 0)
             fail_msg("an updated layer differs from a fresh one: %s", t.text);
-
-        moxie_plan_destroy(old_plan);
-        moxie_plan_destroy(new_plan);
-        moxie_layer_destroy(old_layer);
-        moxie_layer_destroy(new_layer);
         free(updated);
         free(fresh);
+        moxie_plan_destroy(fresh_plan);
+        moxie_layer_destroy(fresh_layer);
         test_layer_free(&t);
     }
 }
@@ -254,33 +238,76 @@ static void failed_replacement_changes_nothing(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = 5, .experts = 3, .largest = 40, .no_parallel = true };
-    test_rng rng = { 7800 };
     test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
     moxie_error error;
-    test_layer_make(&t, &rng, &limits);
-    test_layer_build(&t, NULL, &layer, &plan);
-    test_layer_workspace(&t, plan);
-    const size_t bytes = test_layer_output_bytes(&t);
-    void *before = malloc(bytes), *after = malloc(bytes);
-    output_of(&t, plan, before);
+    test_layer_begin(&t, 7800, &limits, NULL);
+    void *before = test_layer_output(&t, t.plan);
 
     moxie_expert bad = t.experts[2];
     bad.down.codes.cols++;
-    assert_int_equal(moxie_layer_update_expert(layer, 2, &bad, &error), MOXIE_ERR_MISMATCH);
+    assert_int_equal(moxie_layer_update_expert(t.built, 2, &bad, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "expert 2 down"));
-    assert_int_equal(moxie_layer_update_expert(layer, 3, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
-    assert_int_equal(moxie_layer_update_expert(layer, -1, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_layer_update_expert(t.built, 3, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_layer_update_expert(t.built, -1, &t.experts[0], &error), MOXIE_ERR_ARGUMENT);
     mox_alloc_fail_at(1);
-    assert_int_equal(moxie_layer_update_expert(layer, 0, &t.experts[1], &error), MOXIE_ERR_MEMORY);
+    assert_int_equal(moxie_layer_update_expert(t.built, 0, &t.experts[1], &error), MOXIE_ERR_MEMORY);
     mox_alloc_fail_at(0);
 
-    output_of(&t, plan, after);
-    assert_memory_equal(before, after, bytes);
+    void *after = test_layer_output(&t, t.plan);
+    assert_memory_equal(before, after, test_layer_output_bytes(&t));
     free(before);
     free(after);
-    test_layer_close(&t, layer, plan);
+    test_layer_free(&t);
+}
+
+/* ---- one executor for several plans ---------------------------------------------------------------------- */
+
+enum { SHARERS = 3, ROUNDS = 15 };
+
+typedef struct sharer {
+    test_layer t;
+    void *want;
+    bool same;
+} sharer;
+
+static void *run_repeatedly(void *argument)
+{
+    sharer *s = argument;
+    s->same = true;
+    for (int i = 0; i < ROUNDS; i++) {
+        memset(s->t.args.output, 0xee, test_layer_output_bytes(&s->t));
+        s->same = moxie_plan_run(s->t.plan, &s->t.args, NULL) == MOXIE_OK &&
+                  memcmp(s->t.args.output, s->want, test_layer_output_bytes(&s->t)) == 0 && s->same;
+    }
+    return NULL;
+}
+
+/* Their runs go on at the same time, each on a thread of its own, and every one of them uses the pool. */
+static void plans_share_an_executor(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 70, .experts = 5, .largest = 60, .no_parallel = true };
+    static sharer sharers[SHARERS];
+    pthread_t threads[SHARERS];
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_executor *pool;
+    moxie_error error;
+    assert_ok(moxie_executor_create(3, &pool, &error), &error);
+    options.executor = pool;
+    for (int i = 0; i < SHARERS; i++) {
+        sharer *s = &sharers[i];
+        test_layer_begin(&s->t, test_seed(8100) + (uint64_t)i, &limits, &options);
+        s->want = test_layer_output(&s->t, s->t.plan);
+    }
+    for (int i = 0; i < SHARERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_repeatedly, &sharers[i]), 0);
+    for (int i = 0; i < SHARERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(sharers[i].same);
+        free(sharers[i].want);
+        test_layer_free(&sharers[i].t);
+    }
+    moxie_executor_destroy(pool);
 }
 
 /* ---- preparation ----------------------------------------------------------------------------------------- */
@@ -305,24 +332,22 @@ static void progress_is_told_and_can_cancel(void **state)
     const test_layer_limits limits = { .tokens = 1, .experts = 7, .largest = 16, .no_parallel = true };
     test_rng rng = { 7900 };
     test_layer t;
-    moxie_layer *layer;
     moxie_error error;
     test_layer_make(&t, &rng, &limits);
     counter seen = { 0 };
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.progress = count_progress;
     options.progress_user = &seen;
-    assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
-    assert_ok(moxie_layer_prepare(layer, &t.weights, &options, &error), &error);
+    assert_ok(moxie_layer_create(&t.config, &options, &t.built, &error), &error);
+    assert_ok(moxie_layer_prepare(t.built, &t.weights, &options, &error), &error);
     assert_int_equal(seen.calls, 7);
     assert_int_equal(seen.done, 7);
     assert_int_equal(seen.total, 7);
 
     seen = (counter) { .stop_at = 3 };
-    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_TIMEOUT);
+    assert_int_equal(moxie_layer_prepare(t.built, &t.weights, &options, &error), MOXIE_ERR_TIMEOUT);
     assert_int_equal(seen.done, 3);
-    assert_int_equal(moxie_layer_verify(layer, &error), MOXIE_ERR_ARGUMENT);
-    moxie_layer_destroy(layer);
+    assert_int_equal(moxie_layer_verify(t.built, &error), MOXIE_ERR_ARGUMENT);
     test_layer_free(&t);
 }
 
@@ -333,7 +358,6 @@ static void the_first_bad_expert_is_named(void **state)
     const test_layer_limits limits = { .tokens = 1, .experts = 9, .largest = 16, .no_parallel = true };
     test_rng rng = { 7901 };
     test_layer t;
-    moxie_layer *layer;
     moxie_error error;
     moxie_options options = MOXIE_OPTIONS_INIT;
     moxie_executor *pool;
@@ -342,13 +366,12 @@ static void the_first_bad_expert_is_named(void **state)
     options.executor = pool;
     t.experts[5].up.codes.data = NULL;
     t.experts[6].up.codes.rows++;
-    assert_ok(moxie_layer_create(&t.config, &options, &layer, &error), &error);
-    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
+    assert_ok(moxie_layer_create(&t.config, &options, &t.built, &error), &error);
+    assert_int_equal(moxie_layer_prepare(t.built, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "expert 5"));
     t.weights.n_experts--;
-    assert_int_equal(moxie_layer_prepare(layer, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
+    assert_int_equal(moxie_layer_prepare(t.built, &t.weights, &options, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "8 experts"));
-    moxie_layer_destroy(layer);
     moxie_executor_destroy(pool);
     test_layer_free(&t);
 }
@@ -361,30 +384,28 @@ static void damage_is_found(void **state)
     const test_layer_limits limits = { .tokens = 1, .experts = 6, .largest = 48, .no_parallel = true };
     test_rng rng = { 8000 };
     test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
     moxie_error error;
     test_layer_make(&t, &rng, &limits);
-    test_layer_build(&t, NULL, &layer, &plan);
-    assert_ok(moxie_layer_verify(layer, &error), &error);
+    test_layer_plan(&t, NULL);
+    assert_ok(moxie_layer_verify(t.built, &error), &error);
     for (int64_t e = 0; e < 6; e++) {
         const void *data;
         uint64_t bytes;
         char name[32];
-        assert_ok(moxie_layer_record(layer, e, &data, &bytes, &error), &error);
+        assert_ok(moxie_layer_record(t.built, e, &data, &bytes, &error), &error);
         assert_int_equal((uintptr_t)data % 64, 0);
         snprintf(name, sizeof name, "expert %lld", (long long)e);
         for (int i = 0; i < 50; i++) {
             uint8_t *byte = (uint8_t *)(uintptr_t)data + test_below(&rng, bytes);
             const uint8_t bit = (uint8_t)(1u << test_below(&rng, 8));
             *byte ^= bit;
-            assert_int_equal(moxie_layer_verify(layer, &error), MOXIE_ERR_MISMATCH);
+            assert_int_equal(moxie_layer_verify(t.built, &error), MOXIE_ERR_MISMATCH);
             assert_non_null(strstr(error.text, name));
             *byte ^= bit;
         }
     }
-    assert_ok(moxie_layer_verify(layer, &error), &error);
-    test_layer_close(&t, layer, plan);
+    assert_ok(moxie_layer_verify(t.built, &error), &error);
+    test_layer_free(&t);
 }
 
 /* Records of experts that live elsewhere, and the bytes of those that are here. */
@@ -394,8 +415,6 @@ static void records_follow_the_map(void **state)
     const test_layer_limits limits = { .tokens = 1, .experts = 7, .largest = 24, .no_parallel = true };
     test_rng rng = { 8001 };
     test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
     moxie_error error;
     test_layer_make(&t, &rng, &limits);
     t.config.shared = (moxie_shared_config) { 0 };
@@ -409,25 +428,24 @@ static void records_follow_the_map(void **state)
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
     t.args.logits = test_layer_own(&t, 7 * sizeof(float));
     t.args.logits_dtype = MOXIE_F32;
-    test_layer_build(&t, NULL, &layer, &plan);
-    test_layer_workspace(&t, plan);
-    assert_ok(moxie_plan_check(plan, &t.weights, &t.args, &report, &error), &error);
+    test_layer_plan(&t, NULL);
+    assert_ok(moxie_plan_check(t.plan, &t.weights, &t.args, &report, &error), &error);
     assert_true(report.worst_ratio <= 1);
     uint64_t total = 0;
     for (int64_t e = 0; e < 7; e++) {
         const void *data;
         uint64_t bytes;
-        assert_ok(moxie_layer_record(layer, e, &data, &bytes, &error), &error);
+        assert_ok(moxie_layer_record(t.built, e, &data, &bytes, &error), &error);
         assert_int_equal(data != NULL, e % 3 == 1);
         total += bytes;
         if (e % 3 != 1)
-            assert_int_equal(moxie_layer_update_expert(layer, e, &t.experts[e], &error), MOXIE_ERR_ARGUMENT);
+            assert_int_equal(moxie_layer_update_expert(t.built, e, &t.experts[e], &error), MOXIE_ERR_ARGUMENT);
     }
-    assert_int_equal(moxie_layer_bytes(layer), total);
+    assert_int_equal(moxie_layer_bytes(t.built), total);
     const void *data;
     uint64_t bytes;
-    assert_int_equal(moxie_layer_record(layer, 7, &data, &bytes, &error), MOXIE_ERR_ARGUMENT);
-    test_layer_close(&t, layer, plan);
+    assert_int_equal(moxie_layer_record(t.built, 7, &data, &bytes, &error), MOXIE_ERR_ARGUMENT);
+    test_layer_free(&t);
 }
 
 int main(void)
@@ -438,6 +456,7 @@ int main(void)
         cmocka_unit_test(the_layer_owns_its_arrays),
         cmocka_unit_test(replaced_is_as_prepared),
         cmocka_unit_test(failed_replacement_changes_nothing),
+        cmocka_unit_test(plans_share_an_executor),
         cmocka_unit_test(progress_is_told_and_can_cancel),
         cmocka_unit_test(the_first_bad_expert_is_named),
         cmocka_unit_test(damage_is_found),

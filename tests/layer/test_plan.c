@@ -2,22 +2,8 @@
  *
  * test_plan.c - plans and how they explain themselves, and what a run refuses and returns.
  */
-#include "layer/plan.h"
-#include "test_layer.h"
-
-static moxie_layer_config small_config(void)
-{
-    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
-    c.dtype = MOXIE_BF16;
-    c.experts = 8;
-    c.top_k = 2;
-    c.hidden = 64;
-    c.intermediate = 32;
-    c.w13 = (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
-    c.w2 = (moxie_quant) { .element = MOXIE_BF16 };
-    c.routing.weight = MOXIE_WEIGHT_SOFTMAX_SELECTED;
-    return c;
-}
+#include "layer/plan/plan.h"
+#include "small_layer.h"
 
 /* ---- explanations ---------------------------------------------------------------------------------------- */
 
@@ -55,7 +41,7 @@ static void expect_chain(const moxie_plan *plan, const char *want)
 static void a_plan_is_the_chain_printed(void **state)
 {
     (void)state;
-    moxie_layer_config c = small_config();
+    moxie_layer_config c = test_config();
     moxie_plan *plan = explain(&c, NULL);
     expect_chain(plan, "topk, permute, quant_act w13, expert_gemm w13, glu, quant_act w2, expert_gemm w2, combine");
     moxie_plan_destroy(plan);
@@ -93,7 +79,7 @@ static void a_plan_is_the_chain_printed(void **state)
 static void every_step_obeys_the_isa_cap(void **state)
 {
     (void)state;
-    const moxie_layer_config c = small_config();
+    const moxie_layer_config c = test_config();
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.isa = "scalar";
     moxie_plan *plan = explain(&c, &options);
@@ -106,7 +92,7 @@ static void every_step_obeys_the_isa_cap(void **state)
 static void says_how_it_routes(void **state)
 {
     (void)state;
-    moxie_layer_config c = small_config();
+    moxie_layer_config c = test_config();
     moxie_error error;
     assert_int_equal(moxie_routing_by_name("renormalize_naive", &c.routing, &error), MOXIE_OK);
     moxie_plan *plan = explain(&c, NULL);
@@ -123,7 +109,7 @@ static void says_how_it_routes(void **state)
 static void says_when_codes_depend_on_the_batch(void **state)
 {
     (void)state;
-    moxie_layer_config c = small_config();
+    moxie_layer_config c = test_config();
     c.a2 = (moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1 };
     moxie_plan *plan = explain(&c, NULL);
     int32_t found = 0;
@@ -143,7 +129,7 @@ static void says_when_codes_depend_on_the_batch(void **state)
 static void routing_tables_can_wait(void **state)
 {
     (void)state;
-    moxie_layer_config c = small_config();
+    moxie_layer_config c = test_config();
     moxie_layer *layer = NULL;
     moxie_error error;
     c.routing = (moxie_routing) { .select = MOXIE_SELECT_TABLE, .score = MOXIE_SCORE_SIGMOID };
@@ -164,7 +150,7 @@ static void workspace_is_bounded(void **state)
     (void)state;
     static const char *const isas[] = { "scalar", NULL };
     enum { MANY = 4000000 };
-    const moxie_layer_config c = small_config();
+    const moxie_layer_config c = test_config();
     for (int i = 0; i < 2; i++) {
         moxie_options options = MOXIE_OPTIONS_INIT;
         options.isa = isas[i];
@@ -172,7 +158,7 @@ static void workspace_is_bounded(void **state)
         moxie_plan *many = explain(&c, &options);
         const int64_t pass = many->pass_tokens;
         assert_int_equal(many->max_tokens, MANY);
-        assert_true(many->routed.fused ? pass >= MOX_PASS_TOKENS && pass < MANY : pass == MOX_PASS_TOKENS);
+        assert_true(many->experts[MOX_ROUTED].fused ? pass >= MOX_PASS_TOKENS && pass < MANY : pass == MOX_PASS_TOKENS);
         options.max_tokens = pass;
         moxie_plan *one_pass = explain(&c, &options), *again = explain(&c, &options);
         const uint64_t a = moxie_plan_workspace_bytes(one_pass), b = moxie_plan_workspace_bytes(many);
@@ -191,36 +177,20 @@ static void workspace_is_bounded(void **state)
 
 /* ---- runs ------------------------------------------------------------------------------------------------ */
 
-typedef struct runner {
-    test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
-} runner;
-
-static void set_up(runner *r, uint64_t seed)
+static void set_up(test_layer *t, uint64_t seed)
 {
     const test_layer_limits limits = {
         .tokens = 3, .experts = 4, .largest = 16, .plain_routing = true, .no_parallel = true
     };
-    test_rng rng = { seed };
-    test_layer_make(&r->t, &rng, &limits);
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.max_tokens = 3;
-    test_layer_build(&r->t, &options, &r->layer, &r->plan);
-    test_layer_workspace(&r->t, r->plan);
+    test_layer_begin(t, seed, &limits, &options);
 }
 
-static void tear_down(runner *r)
-{
-    moxie_plan_destroy(r->plan);
-    moxie_layer_destroy(r->layer);
-    test_layer_free(&r->t);
-}
-
-static void run_refused(const runner *r, moxie_run_args args, moxie_status status, const char *words)
+static void run_refused(const test_layer *t, moxie_run_args args, moxie_status status, const char *words)
 {
     moxie_error error = { 0 };
-    const moxie_status got = moxie_plan_run(r->plan, &args, &error);
+    const moxie_status got = moxie_plan_run(t->plan, &args, &error);
     if (got != status || strstr(error.text, words) == NULL)
         fail_msg("got %s: \"%s\", want %s with \"%s\"", moxie_status_name(got), error.text, moxie_status_name(status),
                  words);
@@ -228,9 +198,9 @@ static void run_refused(const runner *r, moxie_run_args args, moxie_status statu
 
 #define RUN_REFUSED(status, words, ...)                                                                                \
     do {                                                                                                               \
-        moxie_run_args a = r.t.args;                                                                                   \
+        moxie_run_args a = t.args;                                                                                     \
         __VA_ARGS__;                                                                                                   \
-        run_refused(&r, a, status, words);                                                                             \
+        run_refused(&t, a, status, words);                                                                             \
     } while (0)
 
 static void rules_of_a_run(void **state)
@@ -238,12 +208,12 @@ static void rules_of_a_run(void **state)
     (void)state;
     static float logits[3 * 4], weights[3 * 4];
     static int32_t ids[3 * 4];
-    runner r;
-    set_up(&r, 42);
-    r.t.args.ids = ids;
-    r.t.args.weights = weights;
+    test_layer t;
+    set_up(&t, 42);
+    t.args.ids = ids;
+    t.args.weights = weights;
     moxie_error error;
-    assert_ok(moxie_plan_run(r.plan, &r.t.args, &error), &error);
+    assert_ok(moxie_plan_run(t.plan, &t.args, &error), &error);
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is 4", a.tokens = 4);
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is -1", a.tokens = -1);
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "workspace", a.workspace = NULL);
@@ -255,97 +225,82 @@ static void rules_of_a_run(void **state)
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "output overlaps hidden", a.hidden = a.output);
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "logits_dtype is i8", a.ids = NULL; a.logits = logits; a.logits_dtype = MOXIE_I8);
     RUN_REFUSED(MOXIE_ERR_ARGUMENT, "INIT", a.struct_size = 0);
-    tear_down(&r);
+    test_layer_free(&t);
 }
 
 static void zero_tokens_need_nothing(void **state)
 {
     (void)state;
-    runner r;
+    test_layer t;
     moxie_error error;
-    set_up(&r, 43);
+    set_up(&t, 43);
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
-    args.workspace = r.t.args.workspace;
-    args.workspace_bytes = r.t.args.workspace_bytes;
-    assert_ok(moxie_plan_run(r.plan, &args, &error), &error);
-    assert_ok(moxie_plan_route(r.plan, &args, &error), &error);
-    tear_down(&r);
+    args.workspace = t.args.workspace;
+    args.workspace_bytes = t.args.workspace_bytes;
+    assert_ok(moxie_plan_run(t.plan, &args, &error), &error);
+    assert_ok(moxie_plan_route(t.plan, &args, &error), &error);
+    test_layer_free(&t);
 }
 
 static void explanations_and_empty_layers_do_not_run(void **state)
 {
     (void)state;
-    runner r;
+    test_layer t;
     moxie_error error;
     moxie_layer *empty;
     moxie_plan *explained, *early;
-    set_up(&r, 44);
-    assert_ok(moxie_plan_explain(&r.t.config, NULL, &explained, &error), &error);
-    assert_int_equal(moxie_plan_run(explained, &r.t.args, &error), MOXIE_ERR_ARGUMENT);
-    assert_ok(moxie_layer_create(&r.t.config, NULL, &empty, &error), &error);
+    set_up(&t, 44);
+    assert_ok(moxie_plan_explain(&t.config, NULL, &explained, &error), &error);
+    assert_int_equal(moxie_plan_run(explained, &t.args, &error), MOXIE_ERR_ARGUMENT);
+    assert_ok(moxie_layer_create(&t.config, NULL, &empty, &error), &error);
     assert_ok(moxie_plan_create(empty, NULL, &early, &error), &error);
-    assert_int_equal(moxie_plan_run(early, &r.t.args, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_plan_run(early, &t.args, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "moxie_layer_prepare"));
     moxie_plan_destroy(explained);
     moxie_plan_destroy(early);
     moxie_layer_destroy(empty);
-    tear_down(&r);
+    test_layer_free(&t);
 }
 
 /* What the router and the choice were is written where asked for, and equals what goes in the other way. */
 static void outputs_of_routing(void **state)
 {
     (void)state;
-    moxie_layer_config c = small_config();
-    c.router_width = 64;
-    c.w13 = c.w2;
-    runner r = { 0 };
-    test_layer *t = &r.t;
-    const test_layer_limits limits = { .tokens = 5, .experts = 8, .largest = 8, .no_parallel = true };
+    const small_spec spec = { .weight = test_weight_quant_named("bf16"),
+                              .act = test_act_quant_named("none"),
+                              .dtype = MOXIE_BF16,
+                              .experts = 8,
+                              .top_k = 2,
+                              .hidden = 64,
+                              .intermediate = 32,
+                              .tokens = 5,
+                              .router = true,
+                              .choice = SMALL_ROUTER };
+    test_layer t;
     test_rng rng = { 45 };
-    test_layer_make(t, &rng, &limits);
-    const test_weight_quant bf16 = { "bf16", { .element = MOXIE_BF16 }, .packing = TEST_DENSE };
-    const test_expert_spec spec = { .hidden = 64, .intermediate = 32, .gated = true, .w13 = &bf16, .w2 = &bf16 };
-    for (int e = 0; e < 8; e++) {
-        test_expert_free(&t->owners[e]);
-        test_expert_make(&t->owners[e], &rng, &spec);
-        t->experts[e] = t->owners[e].view;
-    }
-    float *router = test_layer_own(t, 8 * 64 * sizeof *router);
-    for (int i = 0; i < 8 * 64; i++)
-        router[i] = test_normal(&rng);
-    t->config = c;
-    t->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
-    t->weights.n_experts = 8;
-    t->weights.experts = t->experts;
-    t->weights.router.codes = mox_grid_dense(router, MOXIE_F32, 8, 64);
-    test_layer_build(t, NULL, &r.layer, &r.plan);
-    uint16_t hidden[5 * 64], first[5 * 64], second[5 * 64];
-    test_fill_activations(&rng, MOXIE_BF16, hidden, 5 * 64);
+    small_layer_make(&t, &rng, &spec);
+    test_layer_plan(&t, NULL);
+    uint16_t first[5 * 64], second[5 * 64];
     int32_t ids[5 * 2];
     float weights[5 * 2], logits[5 * 8];
-    t->args = (moxie_run_args)MOXIE_RUN_ARGS_INIT;
-    t->args.tokens = 5;
-    t->args.hidden = hidden;
-    t->args.output = first;
-    t->args.ids_out = ids;
-    t->args.weights_out = weights;
-    t->args.logits_out = logits;
-    test_layer_workspace(t, r.plan);
+    t.args.output = first;
+    t.args.ids_out = ids;
+    t.args.weights_out = weights;
+    t.args.logits_out = logits;
     moxie_error error;
-    assert_ok(moxie_plan_run(r.plan, &t->args, &error), &error);
+    assert_ok(moxie_plan_run(t.plan, &t.args, &error), &error);
     for (int i = 0; i < 5; i++) {
         assert_true(ids[2 * i] != ids[2 * i + 1]);
         for (int e = 0; e < 8; e++)
             assert_true(logits[8 * i + e] <= logits[8 * i + ids[2 * i]]);
         assert_close(weights[2 * i] + weights[2 * i + 1], 1, 1e-6);
     }
-    moxie_run_args again = t->args;
+    moxie_run_args again = t.args;
     again.ids_out = NULL;
     again.weights_out = again.logits_out = NULL;
     again.output = second;
     again.logits = logits;
-    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    assert_ok(moxie_plan_run(t.plan, &again, &error), &error);
     assert_memory_equal(first, second, sizeof first);
     /* Logits of 16 bits come back widened. */
     uint16_t narrow[5 * 8];
@@ -355,16 +310,16 @@ static void outputs_of_routing(void **state)
     again.logits = narrow;
     again.logits_dtype = MOXIE_F16;
     again.logits_out = widened;
-    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    assert_ok(moxie_plan_run(t.plan, &again, &error), &error);
     for (int i = 0; i < 5 * 8; i++)
         assert_true(widened[i] == moxie_decode(MOXIE_F16, narrow[i]));
     again.logits = NULL;
     again.ids = ids;
     again.weights = weights;
     memset(second, 0, sizeof second);
-    assert_ok(moxie_plan_run(r.plan, &again, &error), &error);
+    assert_ok(moxie_plan_run(t.plan, &again, &error), &error);
     assert_memory_equal(first, second, sizeof first);
-    tear_down(&r);
+    test_layer_free(&t);
 }
 
 int main(void)

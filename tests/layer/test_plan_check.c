@@ -5,88 +5,43 @@
  */
 #include <math.h>
 
-#include "layer/plan.h"
-#include "pack/panel.h"
-#include "test_layer.h"
+#include "layer/plan/plan.h"
+#include "pack/panel/panel.h"
+#include "small_layer.h"
 
 enum { E = 4, H = 48, I = 40, T = 8, K = 4 };
 
-/* bf16 weights of one place each: every expert is visited by every token. */
-typedef struct fixture {
-    test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
-    float logits[T * E];
-} fixture;
-
-/* `isa` NULL: the best there is. */
-static void set_up_for(fixture *f, const char *weights, const char *isa)
+/* bf16 weights of one place each: every expert is visited by every token. `isa` NULL: the best there is. */
+static void set_up_for(test_layer *t, const char *weights, const char *isa)
 {
+    const small_spec spec = { .weight = test_weight_quant_named(weights),
+                              .weight2 = test_weight_quant_named("bf16"),
+                              .act = test_act_quant_named("none"),
+                              .dtype = MOXIE_BF16,
+                              .experts = E,
+                              .top_k = K,
+                              .hidden = H,
+                              .intermediate = I,
+                              .tokens = T,
+                              .bias = true,
+                              .choice = SMALL_LOGITS };
     moxie_options options = MOXIE_OPTIONS_INIT;
-    const test_layer_limits limits = {
-        .tokens = T, .experts = E, .largest = 2, .plain_routing = true, .no_parallel = true
-    };
     test_rng rng = { 9000 };
-    moxie_error error;
-    test_layer *t = &f->t;
-    test_layer_make(t, &rng, &limits);
-    moxie_layer_config *c = &t->config;
-    *c = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
-    c->dtype = MOXIE_BF16;
-    c->experts = E;
-    c->top_k = K;
-    c->hidden = H;
-    c->intermediate = I;
-    c->bias13 = c->bias2 = 1;
-    assert_ok(moxie_routing_by_name("renormalize", &c->routing, &error), &error);
-    const test_expert_spec spec = { .hidden = H,
-                                    .intermediate = I,
-                                    .gated = true,
-                                    .bias13 = true,
-                                    .bias2 = true,
-                                    .w13 = test_weight_quant_named(weights),
-                                    .w2 = test_weight_quant_named("bf16") };
-    c->w13 = spec.w13->quant;
-    c->w2 = spec.w2->quant;
-    for (int e = 0; e < E; e++) {
-        test_expert_free(&t->owners[e]);
-        test_expert_make(&t->owners[e], &rng, &spec);
-        t->experts[e] = t->owners[e].view;
-    }
-    t->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
-    t->weights.n_experts = E;
-    t->weights.experts = t->experts;
-    t->args = (moxie_run_args)MOXIE_RUN_ARGS_INIT;
-    t->args.tokens = T;
-    void *hidden = test_layer_own(t, T * H * 2);
-    test_fill_activations(&rng, MOXIE_BF16, hidden, T * H);
-    for (int i = 0; i < T * E; i++)
-        f->logits[i] = test_normal(&rng);
-    t->args.hidden = hidden;
-    t->args.logits = f->logits;
-    t->args.output = test_layer_own(t, T * H * 2);
     options.isa = isa;
-    test_layer_build(t, &options, &f->layer, &f->plan);
-    test_layer_workspace(t, f->plan);
+    small_layer_make(t, &rng, &spec);
+    test_layer_plan(t, &options);
 }
 
-static void set_up(fixture *f, const char *weights)
+static void set_up(test_layer *t, const char *weights)
 {
-    set_up_for(f, weights, NULL);
+    set_up_for(t, weights, NULL);
 }
 
-static void tear_down(fixture *f)
-{
-    moxie_plan_destroy(f->plan);
-    moxie_layer_destroy(f->layer);
-    test_layer_free(&f->t);
-}
-
-static moxie_check_report check(fixture *f)
+static moxie_check_report check(test_layer *t)
 {
     moxie_error error;
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    assert_ok(moxie_plan_check(f->plan, &f->t.weights, &f->t.args, &report, &error), &error);
+    assert_ok(moxie_plan_check(t->plan, &t->weights, &t->args, &report, &error), &error);
     return report;
 }
 
@@ -111,17 +66,20 @@ static void counts_every_element(void **state)
     (void)state;
     static const char *const isas[] = { "scalar", NULL };
     for (int i = 0; i < 2; i++) {
-        fixture f;
-        set_up_for(&f, "bf16", isas[i]);
+        test_layer t;
+        set_up_for(&t, "bf16", isas[i]);
         const struct {
             const char *name;
             int64_t elements;
-        } stages[] = {
-            { "topk", T + T * K },       { "permute", T * K }, { "quant13", (f.plan->routed.fused ? T * K : T) * H },
-            { "gemm13", T * K * 2 * I }, { "glu", T * K * I }, { "quant2", T * K * I },
-            { "gemm2", T * K * H },      { "combine", T * H }
-        };
-        const moxie_check_report report = check(&f);
+        } stages[] = { { "topk", T + T * K },
+                       { "permute", T * K },
+                       { "quant13", (t.plan->experts[MOX_ROUTED].fused ? T * K : T) * H },
+                       { "gemm13", T * K * 2 * I },
+                       { "glu", T * K * I },
+                       { "quant2", T * K * I },
+                       { "gemm2", T * K * H },
+                       { "combine", T * H } };
+        const moxie_check_report report = check(&t);
         assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
         assert_true(report.worst_ratio <= 1);
         for (int s = 0; s < report.n_stages; s++) {
@@ -129,7 +87,7 @@ static void counts_every_element(void **state)
             assert_int_equal(report.stages[s].elements, stages[s].elements);
             assert_int_equal(report.stages[s].beyond, 0);
         }
-        tear_down(&f);
+        test_layer_free(&t);
     }
 }
 
@@ -145,34 +103,33 @@ static void checks_every_stage_there_is(void **state)
     const test_layer_limits limits = {
         .tokens = 5, .experts = 4, .largest = 32, .plain_routing = true, .no_parallel = true
     };
-    fixture f;
+    test_layer t;
     for (uint64_t seed = 9100;; seed++) {
         test_rng rng = { seed };
-        test_layer_make(&f.t, &rng, &limits);
-        if (f.t.config.shared.has_gate && f.t.args.ids == NULL && f.t.args.logits == NULL)
+        test_layer_make(&t, &rng, &limits);
+        if (t.config.shared.has_gate && t.args.ids == NULL && t.args.logits == NULL)
             break;
-        test_layer_free(&f.t);
+        test_layer_free(&t);
     }
-    test_layer_build(&f.t, NULL, &f.layer, &f.plan);
-    test_layer_workspace(&f.t, f.plan);
-    const moxie_check_report report = check(&f);
+    test_layer_plan(&t, NULL);
+    const moxie_check_report report = check(&t);
     assert_int_equal(report.n_stages, sizeof names / sizeof names[0]);
     for (int s = 0; s < report.n_stages; s++)
         assert_string_equal(report.stages[s].stage, names[s]);
     assert_true(report.worst_ratio <= 1);
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 static void names_the_stage_expert_and_column(void **state)
 {
     (void)state;
-    fixture f;
-    set_up(&f, "bf16");
-    const moxie_grid up = f.t.experts[2].up.codes, down = f.t.experts[1].down.codes, bias = f.t.experts[3].gate.bias;
+    test_layer t;
+    set_up(&t, "bf16");
+    const moxie_grid up = t.experts[2].up.codes, down = t.experts[1].down.codes, bias = t.experts[3].gate.bias;
     const double kept_up = mox_grid_value(&up, 35, 7), kept_down = mox_grid_value(&down, 11, 0);
 
     change(&up, 35, 7, (float)kept_up + 1);
-    moxie_check_report report = check(&f);
+    moxie_check_report report = check(&t);
     const moxie_stage_report *r = stage(&report, "gemm13");
     assert_true(r->worst_ratio > 1 && report.worst_ratio == r->worst_ratio);
     assert_int_equal(r->expert, 2);
@@ -183,7 +140,7 @@ static void names_the_stage_expert_and_column(void **state)
     change(&up, 35, 7, (float)kept_up);
 
     change(&down, 11, 0, (float)kept_down + 1);
-    report = check(&f);
+    report = check(&t);
     r = stage(&report, "gemm2");
     assert_true(r->worst_ratio > 1);
     assert_int_equal(r->expert, 1);
@@ -192,12 +149,12 @@ static void names_the_stage_expert_and_column(void **state)
     change(&down, 11, 0, (float)kept_down);
 
     change(&bias, 3, 0, 64);
-    report = check(&f);
+    report = check(&t);
     r = stage(&report, "gemm13");
     assert_int_equal(r->expert, 3);
     assert_int_equal(r->column, 3);
     assert_true(r->worst_ratio > 1);
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 /* A weight that is off by d makes each token's product of its row off by d x, and no other element by anything like it.
@@ -205,11 +162,11 @@ static void names_the_stage_expert_and_column(void **state)
 static void measures_the_error_of_a_stage(void **state)
 {
     (void)state;
-    fixture f;
-    set_up(&f, "bf16");
-    const moxie_grid up = f.t.experts[2].up.codes;
+    test_layer t;
+    set_up(&t, "bf16");
+    const moxie_grid up = t.experts[2].up.codes;
     const double kept = mox_grid_value(&up, 35, 7);
-    moxie_check_report report = check(&f);
+    moxie_check_report report = check(&t);
     for (int s = 0; s < report.n_stages; s++) {
         const moxie_stage_report *r = &report.stages[s];
         assert_true(r->rms_error <= r->worst_ratio * r->rms_bound);
@@ -218,29 +175,29 @@ static void measures_the_error_of_a_stage(void **state)
     change(&up, 35, 7, (float)kept + 1);
     const double off = mox_grid_value(&up, 35, 7) - kept;
     double squares = 0;
-    for (int t = 0; t < T; t++) {
-        const double x = mox_load(MOXIE_BF16, (const char *)f.t.args.hidden + (t * H + 7) * 2);
+    for (int n = 0; n < T; n++) {
+        const double x = mox_load(MOXIE_BF16, (const char *)t.args.hidden + (n * H + 7) * 2);
         squares += off * x * (off * x);
     }
-    report = check(&f);
+    report = check(&t);
     const double rms = sqrt(squares / (T * K * 2 * I));
     assert_true(rms > 0 && fabs(stage(&report, "gemm13")->rms_error - rms) < 1e-4 * rms);
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 /* The high byte of the first weight of row `row` of a projection, in a record of bf16 weights: its exponent. */
-static uint8_t *code_of(const fixture *f, const void *data, mox_projection projection, int64_t row)
+static uint8_t *code_of(const test_layer *t, const void *data, mox_projection projection, int64_t row)
 {
     const bool first = projection == MOX_W13;
-    if (f->layer->routed_layout == &mox_layout_rowmajor) {
+    if (t->built->layouts[MOX_ROUTED] == &mox_layout_rowmajor) {
         mox_rowmajor_record record;
-        mox_rowmajor_open(&f->layer->routed_shape, data, &record);
+        mox_rowmajor_open(&t->built->routed_shape, data, &record);
         const mox_rowmajor_matrix *m = first ? &record.up : &record.down;
         return (uint8_t *)(uintptr_t)m->codes + (uint64_t)row * m->row_bytes + 1;
     }
     mox_panel_record record;
-    assert_ptr_equal(f->layer->routed_layout, &mox_layout_panel16);
-    mox_panel_open(&f->layer->routed_shape, data, &record);
+    assert_ptr_equal(t->built->layouts[MOX_ROUTED], &mox_layout_panel16);
+    mox_panel_open(&t->built->routed_shape, data, &record);
     const mox_panel_matrix *m = first ? &record.w13 : &record.w2;
     const int64_t panel = row / MOX_PANEL_ROWS, lane = row % MOX_PANEL_ROWS;
     return (uint8_t *)(uintptr_t)m->panels + (uint64_t)(m->gated ? 2 * panel + 1 : panel) * m->panel_bytes + lane * 4 +
@@ -258,47 +215,47 @@ static void finds_a_damaged_record(void **state)
         int64_t row, column;
     } places[] = { { MOX_W13, "gemm13", "gemm2", 35, I + 35 }, { MOX_W2, "gemm2", "gemm13", 5, 5 } };
     for (int i = 0; i < 4; i++) {
-        fixture f;
+        test_layer t;
         moxie_error error;
         const void *data;
         uint64_t bytes;
-        set_up_for(&f, "bf16", isas[i / 2]);
-        assert_ok(moxie_layer_record(f.layer, 2, &data, &bytes, &error), &error);
-        *code_of(&f, data, places[i % 2].projection, places[i % 2].row) ^= 0x40;
-        assert_int_equal(moxie_layer_verify(f.layer, &error), MOXIE_ERR_MISMATCH);
+        set_up_for(&t, "bf16", isas[i / 2]);
+        assert_ok(moxie_layer_record(t.built, 2, &data, &bytes, &error), &error);
+        *code_of(&t, data, places[i % 2].projection, places[i % 2].row) ^= 0x40;
+        assert_int_equal(moxie_layer_verify(t.built, &error), MOXIE_ERR_MISMATCH);
         assert_non_null(strstr(error.text, "expert 2"));
-        const moxie_check_report report = check(&f);
+        const moxie_check_report report = check(&t);
         const moxie_stage_report *r = stage(&report, places[i % 2].stage);
         assert_true(r->worst_ratio > 1);
         assert_int_equal(r->expert, 2);
         assert_int_equal(r->column, places[i % 2].column);
         assert_true(stage(&report, places[i % 2].sound)->worst_ratio <= 1);
-        tear_down(&f);
+        test_layer_free(&t);
     }
 }
 
 /* ---- two sets of weights --------------------------------------------------------------------------------- */
 
-static moxie_weights_difference compare(const fixture *f, const moxie_weights *other)
+static moxie_weights_difference compare(const test_layer *t, const moxie_weights *other)
 {
     moxie_error error;
     moxie_weights_difference d = { 0 };
-    assert_ok(moxie_weights_compare(&f->t.config, &f->t.weights, other, &d, &error), &error);
+    assert_ok(moxie_weights_compare(&t->config, &t->weights, other, &d, &error), &error);
     return d;
 }
 
 /* A second set of the same numbers: experts copied element by element into memory of their own. */
-static moxie_weights copy_of(const fixture *f, test_expert *twins, moxie_expert *experts)
+static moxie_weights copy_of(const test_layer *t, test_expert *twins, moxie_expert *experts)
 {
-    moxie_weights other = f->t.weights;
-    const mox_record_shape shape = mox_config_routed_shape(&f->t.config);
+    moxie_weights other = t->weights;
+    const mox_record_shape shape = mox_config_routed_shape(&t->config);
     for (int e = 0; e < E; e++) {
         const void *data;
         uint64_t bytes;
         moxie_error error;
-        test_expert_twin(&twins[e], &f->t.owners[e]);
-        assert_ok(moxie_layer_record(f->layer, e, &data, &bytes, &error), &error);
-        assert_ok(f->layer->routed_layout->unpack(&shape, data, &twins[e].view, &error), &error);
+        test_expert_twin(&twins[e], &t->owners[e]);
+        assert_ok(moxie_layer_record(t->built, e, &data, &bytes, &error), &error);
+        assert_ok(t->built->layouts[MOX_ROUTED]->unpack(&shape, data, &twins[e].view, &error), &error);
         twins[e].view.a13_scale = twins[e].view.a2_scale = 0;
         experts[e] = twins[e].view;
     }
@@ -309,12 +266,12 @@ static moxie_weights copy_of(const fixture *f, test_expert *twins, moxie_expert 
 static void tells_weights_apart(void **state)
 {
     (void)state;
-    fixture f;
+    test_layer t;
     test_expert twins[E];
     moxie_expert experts[E];
-    set_up(&f, "gptq act order");
-    const moxie_weights other = copy_of(&f, twins, experts);
-    moxie_weights_difference d = compare(&f, &other);
+    set_up(&t, "gptq act order");
+    const moxie_weights other = copy_of(&t, twins, experts);
+    moxie_weights_difference d = compare(&t, &other);
     assert_int_equal(d.expert, -1);
     assert_int_equal(d.count, 0);
     assert_string_equal(d.projection, "");
@@ -322,7 +279,7 @@ static void tells_weights_apart(void **state)
     const moxie_grid codes = experts[3].up.codes, scale = experts[1].gate.scale;
     const uint32_t code = mox_grid_code(&codes, 9, 33), old_scale = mox_grid_code(&scale, 4, 1);
     mox_grid_store(&codes, 9, 33, code ^ 8);
-    d = compare(&f, &other);
+    d = compare(&t, &other);
     assert_int_equal(d.expert, 3);
     assert_string_equal(d.projection, "up");
     assert_string_equal(d.part, "codes");
@@ -334,7 +291,7 @@ static void tells_weights_apart(void **state)
     assert_int_equal(d.experts, 1);
 
     mox_grid_store(&scale, 4, 1, old_scale ^ 1);
-    d = compare(&f, &other);
+    d = compare(&t, &other);
     assert_int_equal(d.expert, 1);
     assert_string_equal(d.projection, "gate");
     assert_string_equal(d.part, "scale");
@@ -345,50 +302,50 @@ static void tells_weights_apart(void **state)
 
     experts[1].up.zero_add += 1;
     mox_grid_store(&scale, 4, 1, old_scale);
-    d = compare(&f, &other);
+    d = compare(&t, &other);
     assert_int_equal(d.expert, 1);
     assert_string_equal(d.projection, "up");
     assert_string_equal(d.part, "zero");
     assert_int_equal(d.count, 1 + experts[1].up.zero.rows * experts[1].up.zero.cols);
 
-    experts[0].down.bias = f.t.experts[1].down.bias;
-    d = compare(&f, &other);
+    experts[0].down.bias = t.experts[1].down.bias;
+    d = compare(&t, &other);
     assert_int_equal(d.expert, 0);
     assert_string_equal(d.projection, "down");
     assert_string_equal(d.part, "bias");
     assert_int_equal(d.experts, 3);
     for (int e = 0; e < E; e++)
         test_expert_free(&twins[e]);
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 /* Zero points of equal bytes differ when one file stores them less one. */
 static void compares_zero_points_as_they_count(void **state)
 {
     (void)state;
-    fixture f;
+    test_layer t;
     moxie_expert experts[E];
-    set_up(&f, "int4 words zero");
-    memcpy(experts, f.t.experts, sizeof experts);
+    set_up(&t, "int4 words zero");
+    memcpy(experts, t.experts, sizeof experts);
     experts[2].gate.zero_add += 1;
-    moxie_weights weights = f.t.weights;
+    moxie_weights weights = t.weights;
     weights.experts = experts;
-    const moxie_weights_difference d = compare(&f, &weights);
+    const moxie_weights_difference d = compare(&t, &weights);
     assert_int_equal(d.count, experts[2].gate.zero.rows * experts[2].gate.zero.cols);
     assert_int_equal(d.expert, 2);
     assert_string_equal(d.part, "zero");
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 /* The same numbers in another order of memory are equal. */
 static void compares_numbers_not_bytes(void **state)
 {
     (void)state;
-    fixture f;
-    set_up(&f, "bf16");
+    test_layer t;
+    set_up(&t, "bf16");
     moxie_expert experts[E];
     static uint16_t transposed[I * H];
-    memcpy(experts, f.t.experts, sizeof experts);
+    memcpy(experts, t.experts, sizeof experts);
     moxie_grid *codes = &experts[2].gate.codes;
     moxie_grid other = mox_grid_dense(transposed, MOXIE_BF16, I, H);
     other.row_stride = 2;
@@ -397,15 +354,15 @@ static void compares_numbers_not_bytes(void **state)
         for (int64_t c = 0; c < H; c++)
             mox_grid_store(&other, r, c, mox_grid_code(codes, r, c));
     *codes = other;
-    moxie_weights weights = f.t.weights;
+    moxie_weights weights = t.weights;
     weights.experts = experts;
-    assert_int_equal(compare(&f, &weights).count, 0);
+    assert_int_equal(compare(&t, &weights).count, 0);
     mox_grid_store(&other, 1, 2, mox_grid_code(&other, 1, 2) ^ 1);
-    const moxie_weights_difference d = compare(&f, &weights);
+    const moxie_weights_difference d = compare(&t, &weights);
     assert_int_equal(d.count, 1);
     assert_int_equal(d.row, 1);
     assert_int_equal(d.column, 2);
-    tear_down(&f);
+    test_layer_free(&t);
 }
 
 int main(void)

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "layer/layer.h"
+#include "layer/weights/layer.h"
 
 /* ---- parts and threads ----------------------------------------------------------------------------------- */
 
@@ -79,8 +79,8 @@ static void note_done(void *user, const moxie_expert *expert)
 /* Gives the layer another layout, and memory for it that is as dirty as if it had been prepared before. */
 static void use_layout(moxie_layer *layer, const mox_layout *layout)
 {
-    const bool shared = layer->shared_layout != NULL;
-    layer->routed_layout = layout;
+    const bool shared = layer->layouts[MOX_SHARED_EXPERT] != NULL;
+    layer->layouts[MOX_ROUTED] = layout;
     assert_true(layout->record_bytes(&layer->routed_shape, &layer->record_bytes));
     if (shared)
         assert_true(layout->record_bytes(&layer->shared_shape, &layer->shared_bytes));
@@ -91,7 +91,7 @@ static void use_layout(moxie_layer *layer, const mox_layout *layout)
     for (int32_t s = 0; s < layer->slots; s++)
         layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * layer->record_bytes;
     if (shared) {
-        layer->shared_layout = layout;
+        layer->layouts[MOX_SHARED_EXPERT] = layout;
         layer->shared_record = (uint8_t *)layer->slab + routed;
     }
 }
@@ -103,7 +103,7 @@ static void check_records(const moxie_layer *layer, const test_layer *t)
     void *want = malloc(layer->record_bytes);
     for (int32_t s = 0; s < layer->slots; s++) {
         memset(want, 0x33, layer->record_bytes);
-        assert_ok(mox_record_pack(layer->routed_layout, &layer->routed_shape, layer->expert_of[s],
+        assert_ok(mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, layer->expert_of[s],
                                   &t->experts[layer->expert_of[s]], want, &error),
                   &error);
         if (memcmp(want, layer->records[s], layer->record_bytes) != 0)
@@ -143,7 +143,7 @@ static void parts_and_threads_make_the_same_records(void **state)
         assert_int_equal(last, layer->slots);
         for (int64_t e = 0; e < t.config.experts; e++)
             assert_int_equal(seen.times[e], layer->slot_of[e] >= 0);
-        assert_int_equal(seen.shared, layer->shared_layout != NULL);
+        assert_int_equal(seen.shared, layer->layouts[MOX_SHARED_EXPERT] != NULL);
         moxie_layer_destroy(layer);
         moxie_executor_destroy(pool);
         test_layer_free(&t);

@@ -2,7 +2,7 @@
  *
  * test_random_layers.c - random layers of every kind through plan, run and the oracle: every stage within its bound.
  *
- * MOXIE_TEST_CONFIGS says how many (default 500). Each layer has its own seed, printed on failure;
+ * MOXIE_TEST_CONFIGS says how many (default 500, in a quick run 125). Each layer has its own seed, printed on failure;
  * MOXIE_TEST_SEED=<seed> MOXIE_TEST_CONFIGS=1 repeats it alone.
  */
 #include <math.h>
@@ -44,7 +44,7 @@ static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *
 static void random_layers(void **state)
 {
     (void)state;
-    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500 / test_one_in(10, "layers"));
+    const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500 / (test_quick() ? 4 : test_one_in(10, "layers")));
     const uint64_t first = test_seed(20250);
     const test_layer_limits limits = { .tokens = -1 };
     moxie_executor *pool = NULL;

@@ -9,7 +9,7 @@
  */
 #include "base/cpu_features.h"
 #include "base/memory.h"
-#include "layer/plan.h"
+#include "layer/plan/plan.h"
 #include "small_layer.h"
 #include "test_cpu_state.h"
 #include "test_executors.h"
@@ -59,15 +59,17 @@ static void look(void *user)
         __atomic_add_fetch(&w->tiles_left, 1, __ATOMIC_RELAXED);
 }
 
-/* A layer of part i whose choice comes in way `choice`, planned for `executor`. */
-typedef struct fixture {
-    test_layer t;
-    moxie_layer *layer;
-    moxie_plan *plan;
-} fixture;
+static moxie_options options_for(const moxie_executor *executor)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.executor = executor;
+    options.max_tokens = MOST;
+    return options;
+}
 
-/* False when the layer has no router to choose by. */
-static bool set_up(fixture *f, const part *p, small_choice choice, const moxie_executor *executor)
+/* A layer of a part whose choice comes in way `choice`, planned for `executor`. False when the layer has no router to
+ * choose by. */
+static bool set_up(test_layer *t, const part *p, small_choice choice, const moxie_executor *executor)
 {
     const small_spec spec = { .weight = test_weight_quant_named(p->weight),
                               .act = test_act_quant_named(p->act),
@@ -83,44 +85,37 @@ static bool set_up(fixture *f, const part *p, small_choice choice, const moxie_e
                               .router = p->router,
                               .on_input = p->on_input,
                               .choice = choice };
-    moxie_options options = MOXIE_OPTIONS_INIT;
+    const moxie_options options = options_for(executor);
     test_rng rng = { 9300 };
     if (choice == SMALL_ROUTER && !p->router)
         return false;
-    small_layer_make(&f->t, &rng, &spec);
-    options.executor = executor;
-    options.max_tokens = MOST;
-    test_layer_build(&f->t, &options, &f->layer, &f->plan);
-    test_layer_workspace(&f->t, f->plan);
+    small_layer_make(t, &rng, &spec);
+    test_layer_plan(t, &options);
     return true;
 }
 
-static void tear_down(fixture *f)
-{
-    test_layer_close(&f->t, f->layer, f->plan);
-}
-
-static void run(const fixture *f, int64_t tokens)
+static void run(const test_layer *t, int64_t tokens)
 {
     moxie_error error;
-    moxie_run_args args = f->t.args;
+    moxie_run_args args = t->args;
     args.tokens = tokens;
-    assert_ok(moxie_plan_run(f->plan, &args, &error), &error);
+    assert_ok(moxie_plan_run(t->plan, &args, &error), &error);
 }
 
-static void check_costs(const fixture *f, test_executor *executor, small_choice choice)
+static void check_costs(const test_layer *t, test_executor *executor, small_choice choice)
 {
     static const char *const choices[] = { "ids", "logits", "router" };
-    const bool fused = f->plan->routed.fused && (f->plan->shared.rows.layout == NULL || f->plan->shared.fused);
-    assert_true(f->plan->pass_tokens == MOST || !fused);
+    const bool fused = t->plan->experts[MOX_ROUTED].fused &&
+                       (!mox_plan_has_shared(t->plan) || t->plan->experts[MOX_SHARED_EXPERT].fused);
+    assert_true(t->plan->pass_tokens == MOST || !fused);
     for (size_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
         const uint64_t allocations = mox_alloc_count();
         executor->regions = 0;
-        run(f, token_counts[i]);
+        run(t, token_counts[i]);
         assert_int_equal(mox_alloc_count(), allocations);
         if (fused && executor->regions > REGIONS)
             fail_msg("%lld tokens by %s take %lld parallel regions: %s", (long long)token_counts[i], choices[choice],
-                     (long long)executor->regions, f->t.text);
+                     (long long)executor->regions, t->text);
         assert_true(executor->regions >= 2);
     }
 }
@@ -132,13 +127,13 @@ static void no_allocation_and_three_regions(void **state)
     for (int i = 0; i < PARTS; i++)
         for (small_choice choice = SMALL_IDS; choice <= SMALL_ROUTER; choice++) {
             test_executor executor;
-            fixture f;
+            test_layer t;
             test_executor_init(&executor, WORKERS, TEST_IN_TURN);
-            if (!set_up(&f, &parts[i], choice, &executor.executor))
+            if (!set_up(&t, &parts[i], choice, &executor.executor))
                 continue;
-            check_costs(&f, &executor, choice);
-            fused += f.plan->routed.fused;
-            tear_down(&f);
+            check_costs(&t, &executor, choice);
+            fused += t.plan->experts[MOX_ROUTED].fused;
+            test_layer_free(&t);
         }
     if (fused == 0) {
         print_message("allocations counted; no panel kernel runs on this machine, or under MOXIE_MAX_ISA, so that "
@@ -164,20 +159,14 @@ static void custom_routing_costs_no_more(void **state)
     static int64_t top_k = 3;
     const part p = { "mxfp4", "none", MOXIE_BF16, 64, 512, 32, true, true, true, false };
     test_executor executor;
-    fixture f;
-    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_layer t;
     test_executor_init(&executor, WORKERS, TEST_IN_TURN);
-    assert_true(set_up(&f, &p, SMALL_ROUTER, &executor.executor));
-    moxie_plan_destroy(f.plan);
-    moxie_layer_destroy(f.layer);
-    f.t.config.routing =
-        (moxie_routing) { .select = MOXIE_SELECT_CUSTOM, .custom = choose_first, .custom_user = &top_k };
-    options.executor = &executor.executor;
-    options.max_tokens = MOST;
-    test_layer_build(&f.t, &options, &f.layer, &f.plan);
-    test_layer_workspace(&f.t, f.plan);
-    check_costs(&f, &executor, SMALL_ROUTER);
-    tear_down(&f);
+    const moxie_options options = options_for(&executor.executor);
+    assert_true(set_up(&t, &p, SMALL_ROUTER, &executor.executor));
+    t.config.routing = (moxie_routing) { .select = MOXIE_SELECT_CUSTOM, .custom = choose_first, .custom_user = &top_k };
+    test_layer_plan(&t, &options);
+    check_costs(&t, &executor, SMALL_ROUTER);
+    test_layer_free(&t);
 }
 
 /* Every task, on whichever thread, ends as it began; so does the call. */
@@ -186,20 +175,20 @@ static void leaves_modes_and_tiles_alone(void **state)
     (void)state;
     for (int i = 0; i < PARTS; i++) {
         test_executor executor;
-        fixture f;
+        test_layer t;
         witness w = { .tasks = 0 };
         test_executor_init(&executor, 3, i % 2 == 0 ? TEST_THREADS : TEST_IN_TURN);
         executor.after = look;
         executor.after_user = &w;
-        assert_true(set_up(&f, &parts[i], SMALL_LOGITS, &executor.executor));
+        assert_true(set_up(&t, &parts[i], SMALL_LOGITS, &executor.executor));
         for (size_t n = 0; n < sizeof token_counts / sizeof token_counts[0]; n++) {
-            run(&f, token_counts[n]);
+            run(&t, token_counts[n]);
             look(&w);
         }
         if (w.wrong_modes + w.tiles_left > 0)
             fail_msg("of %lld tasks %lld leave other floating point modes, %lld leave tiles configured: %s",
-                     (long long)w.tasks, (long long)w.wrong_modes, (long long)w.tiles_left, f.t.text);
-        tear_down(&f);
+                     (long long)w.tasks, (long long)w.wrong_modes, (long long)w.tiles_left, t.text);
+        test_layer_free(&t);
     }
     if (!test_cpu_knows_tiles() || mox_cpu()->allowed < MOX_ISA_AMX) {
         print_message("floating point modes looked at; this machine has no tile unit, or MOXIE_MAX_ISA forbids it\n");

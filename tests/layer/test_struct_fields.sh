@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# src/layer/public_structs.def lists what the public headers declare: every struct that begins with its size, and every
+# src/layer/config/public_structs.def lists what the public headers declare: every struct that begins with its size, and every
 # field of it in order.
 set -eu
 tmp=$(mktemp -d)
@@ -26,7 +26,7 @@ cat include/moxie/*.h | tr -s ' \n\t' ' ' | sed 's|/\*[^*]*\*\**\([^/*][^*]*\*\*
             }
         }
     }' | sort -s -k1,1 >"$tmp/headers"
-sed -n 's/^MOX_STRUCT_FIELD(\([a-z0-9_]*\), \([a-z0-9_]*\))$/\1 \2/p' src/layer/public_structs.def | sort -s -k1,1 >"$tmp/list"
+sed -n 's/^MOX_STRUCT_FIELD(\([a-z0-9_]*\), \([a-z0-9_]*\))$/\1 \2/p' src/layer/config/public_structs.def | sort -s -k1,1 >"$tmp/list"
 
 [ "$(wc -l <"$tmp/headers")" -ge 150 ] || { echo "only $(wc -l <"$tmp/headers") fields were found in the headers"; exit 1; }
-diff "$tmp/headers" "$tmp/list" || { echo "src/layer/public_structs.def (>) differs from the headers (<)"; exit 1; }
+diff "$tmp/headers" "$tmp/list" || { echo "src/layer/config/public_structs.def (>) differs from the headers (<)"; exit 1; }

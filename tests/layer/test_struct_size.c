@@ -10,7 +10,7 @@
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 
-#include "layer/struct_size.h"
+#include "layer/config/struct_size.h"
 
 /* Bytes of any of the structs, and more. */
 enum { ROOM = 16384 };

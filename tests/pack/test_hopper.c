@@ -6,8 +6,8 @@
  *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; rows and columns about tiles,
  * chunks
  */
-#include "pack/hopper.h"
-#include "test_problem.h"
+#include "pack/hopper/hopper.h"
+#include "packed_record.h"
 
 static const mox_layout *layout(void)
 {
@@ -73,45 +73,26 @@ static uint8_t *expect_product(uint8_t *to, const moxie_quant *q, const moxie_ma
 }
 
 /* The size, and every byte behind the header. */
-static void check_bytes(const char *name, const mox_record_shape *shape, const moxie_expert *expert,
-                        const uint8_t *record, uint64_t bytes)
+static void check_bytes(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *record,
+                        uint64_t bytes)
 {
     uint8_t *want = calloc(1, bytes + (1 << 20));
     uint8_t *end =
         expect_product(want + 128, &shape->w13, shape->gated ? &expert->gate : NULL, &expert->up, shape->bias13);
     end = expect_product(end, &shape->w2, NULL, &expert->down, shape->bias2);
     assert_int_equal(bytes, end - want);
-    for (uint64_t i = 64; i < bytes; i++)
-        if (record[i] != want[i])
-            fail_msg("%s, %lld x %lld%s: byte %llu is 0x%02x, hopper.h says 0x%02x", name, (long long)shape->hidden,
-                     (long long)shape->intermediate, shape->gated ? " gated" : "", (unsigned long long)i, record[i],
-                     want[i]);
+    check_same_bytes(shape, record, want, bytes, "hopper.h");
     free(want);
 }
 
 static void check_spec(test_rng *rng, const test_expert_spec *spec)
 {
     const mox_record_shape shape = test_record_shape(spec);
-    const char *name = spec->w13->name, *what;
-    test_expert expert, back;
-    moxie_error error;
-    uint64_t bytes = 0;
+    const bool exact = spec->fill != TEST_FILL_NAN; /* of a NaN, only that it is one is kept */
+    test_expert expert;
     test_expert_make(&expert, rng, spec);
-    assert_true(layout()->record_bytes(&shape, &bytes));
-    uint8_t *record = test_guarded(bytes);
-    memset(record, 0x33, bytes);
-    assert_ok(mox_record_pack(layout(), &shape, 7, &expert.view, record, &error), &error);
-    assert_ok(mox_record_verify(layout(), &shape, 7, record, &error), &error);
-    if (spec->fill != TEST_FILL_NAN) /* of a NaN, only that it is one is kept */
-        check_bytes(name, &shape, &expert.view, record, bytes);
-    test_expert_twin(&back, &expert);
-    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
-    if (!test_expert_equal(&expert.view, &back.view, &what))
-        fail_msg("%s %s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, test_fill_names[spec->fill],
-                 (long long)spec->hidden, (long long)spec->intermediate, what);
-    test_guarded_free(record, bytes);
+    check_there_and_back(layout(), &shape, &expert, spec->w13->name, exact ? check_bytes : NULL);
     test_expert_free(&expert);
-    test_expert_free(&back);
 }
 
 /* ---- every combination ------------------------------------------------------------------------------------ */

@@ -6,8 +6,9 @@
  */
 #include <math.h>
 
-#include "pack/hopper.h"
-#include "test_problem.h"
+#include "hopper_place.h"
+#include "pack/hopper/hopper.h"
+#include "packed_record.h"
 
 static const mox_layout *layout(void)
 {
@@ -28,35 +29,6 @@ static const int e4m3_bits[2][2][8] = { { { 15, 10, 9, 8, 7, 6, 5, 4 }, { 31, 26
                                         { { 11, 14, 13, 12, 3, 2, 1, 0 }, { 27, 30, 29, 28, 19, 18, 17, 16 } } };
 static const int e5m2_bits[2][2][8] = { { { 15, 11, 10, 9, 8, 7, 6, 5 }, { 31, 27, 26, 25, 24, 23, 22, 21 } },
                                         { { 12, 3, 2, 1, 0, 4, 30, 29 }, { 28, 19, 18, 17, 16, 20, 14, 13 } } };
-
-/* One product as it lies in a record; offsets by the words of hopper.h, not by mox_hopper_form(). */
-typedef struct place {
-    const moxie_quant *quant;
-    const uint8_t *tiles; /* of the product */
-    int64_t rows, cols;   /* of one matrix */
-    bool gated;
-} place;
-
-static int64_t up_to(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t product_rows(const place *p)
-{
-    return p->gated ? up_to(p->rows, 8) * 2 : p->rows;
-}
-
-static int64_t tiles_of(const place *p)
-{
-    return up_to(product_rows(p), 128) / 128;
-}
-
-static int64_t rows_of_tile(const place *p, int64_t tile)
-{
-    const int64_t left = product_rows(p) - tile * 128;
-    return left <= 64 ? 64 : 128;
-}
 
 static int64_t bits_of(const place *p)
 {
@@ -277,7 +249,6 @@ static void stretch(test_rng *rng, const moxie_quant *q, const moxie_matrix *m)
 static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing packing)
 {
     char name[160], text[128], reason[256];
-    const char *what;
     const test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
     snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
     const bool tall = test_below(rng, 2) == 0;
@@ -290,29 +261,15 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .w2 = &which,
                                     .a13 = &test_act_quants[1] };
     const mox_record_shape shape = test_record_shape(&spec);
-    test_expert expert, back;
-    moxie_error error;
-    uint64_t bytes = 0;
+    test_expert expert;
     const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
     if (refusal != NULL)
         fail_msg("%s is refused: %s", name, refusal);
     test_expert_make(&expert, rng, &spec);
     if (test_below(rng, 2) == 0)
         stretch(rng, quant, &expert.view.up), stretch(rng, quant, &expert.view.down);
-    assert_true(layout()->record_bytes(&shape, &bytes));
-    uint8_t *record = test_guarded(bytes);
-    memset(record, 0x33, bytes);
-    assert_ok(mox_record_pack(layout(), &shape, 7, &expert.view, record, &error), &error);
-    assert_ok(mox_record_verify(layout(), &shape, 7, record, &error), &error);
-    check_weights(&shape, &expert.view, record, bytes);
-    test_expert_twin(&back, &expert);
-    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
-    if (!test_expert_equal(&expert.view, &back.view, &what))
-        fail_msg("%s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, (long long)spec.hidden,
-                 (long long)spec.intermediate, what);
-    test_guarded_free(record, bytes);
+    check_there_and_back(layout(), &shape, &expert, name, check_weights);
     test_expert_free(&expert);
-    test_expert_free(&back);
 }
 
 static void check_bytes(test_rng *rng, test_packing packing, int32_t group)

@@ -7,8 +7,9 @@
  */
 #include <math.h>
 
-#include "pack/hopper.h"
-#include "test_problem.h"
+#include "hopper_place.h"
+#include "pack/hopper/hopper.h"
+#include "packed_record.h"
 
 enum { CHUNK = 128, GROUP = 32, GROUPS = CHUNK / GROUP, TILE = 128, WARP = 16, WINDOW = 12 };
 enum { SIGN = 8, LEAST_TOP = 7, MOST_FIELD = 254 };
@@ -21,34 +22,6 @@ static const mox_layout *layout(void)
 }
 
 /* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
-
-/* One product as it lies in a record; offsets by the words of hopper.h, not by mox_hopper_form(). */
-typedef struct place {
-    const moxie_quant *quant;
-    const uint8_t *tiles; /* of the product */
-    int64_t rows, cols;   /* of one matrix */
-    bool gated;
-} place;
-
-static int64_t up_to(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t product_rows(const place *p)
-{
-    return p->gated ? up_to(p->rows, 8) * 2 : p->rows;
-}
-
-static int64_t tiles_of(const place *p)
-{
-    return up_to(product_rows(p), TILE) / TILE;
-}
-
-static int64_t rows_of_tile(const place *p, int64_t tile)
-{
-    return product_rows(p) - tile * TILE <= 64 ? 64 : TILE;
-}
 
 /* 64 bytes of codes and 4 of scales for every row and chunk: always whole pieces of 128. */
 static int64_t tile_bytes(const place *p, int64_t rows)
@@ -204,23 +177,7 @@ static void check_weights(const mox_record_shape *shape, const moxie_expert *exp
 
 static void check_expert(const mox_record_shape *shape, const test_expert *expert, const char *name)
 {
-    test_expert back;
-    moxie_error error;
-    const char *what;
-    uint64_t bytes = 0;
-    assert_true(layout()->record_bytes(shape, &bytes));
-    uint8_t *record = test_guarded(bytes);
-    memset(record, 0x33, bytes);
-    assert_ok(mox_record_pack(layout(), shape, 7, &expert->view, record, &error), &error);
-    assert_ok(mox_record_verify(layout(), shape, 7, record, &error), &error);
-    check_weights(shape, &expert->view, record, bytes);
-    test_expert_twin(&back, expert);
-    assert_ok(layout()->unpack(shape, record, &back.view, &error), &error);
-    if (!test_expert_equal(&expert->view, &back.view, &what))
-        fail_msg("%s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, (long long)shape->hidden,
-                 (long long)shape->intermediate, what);
-    test_guarded_free(record, bytes);
-    test_expert_free(&back);
+    check_there_and_back(layout(), shape, expert, name, check_weights);
 }
 
 /* ---- any expert --------------------------------------------------------------------------------------------- */

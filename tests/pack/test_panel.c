@@ -7,8 +7,8 @@
  */
 #include <math.h>
 
-#include "pack/panel.h"
-#include "test_problem.h"
+#include "pack/panel/panel.h"
+#include "packed_record.h"
 
 static const mox_layout *layout(void)
 {
@@ -111,11 +111,10 @@ static void pack_parts(const mox_record_shape *shape, const moxie_expert *expert
     }
 }
 
-/* Packs over whatever lies there and compares every byte behind the header, and the size. */
-static void check_bytes(const char *name, const mox_record_shape *shape, const moxie_expert *expert, uint8_t *record,
-                        uint64_t bytes)
+/* Part by part, over whatever lies there: the size, and every byte behind the header. */
+static void check_parts(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *whole, uint64_t bytes)
 {
-    uint8_t *want = calloc(1, bytes + 4096);
+    uint8_t *want = calloc(1, bytes + 4096), *record = test_guarded(bytes);
     uint8_t *end =
         expect_product(want + 64, &shape->w13, shape->gated ? &expert->gate : NULL, &expert->up, shape->bias13);
     end = expect_product(end, &shape->w2, NULL, &expert->down, shape->bias2);
@@ -123,36 +122,19 @@ static void check_bytes(const char *name, const mox_record_shape *shape, const m
     assert_int_equal(layout()->part_at(shape, 0), 64);
     assert_int_equal(layout()->part_at(shape, layout()->parts(shape)), bytes);
     pack_parts(shape, expert, record, bytes);
-    for (uint64_t i = 64; i < bytes; i++)
-        if (record[i] != want[i])
-            fail_msg("%s, %lld x %lld%s: byte %llu is 0x%02x, panel.h says 0x%02x", name, (long long)shape->hidden,
-                     (long long)shape->intermediate, shape->gated ? " gated" : "", (unsigned long long)i, record[i],
-                     want[i]);
+    check_same_bytes(shape, record, want, bytes, "panel.h");
+    check_same_bytes(shape, whole, want, bytes, "panel.h");
+    test_guarded_free(record, bytes);
     free(want);
 }
 
 static void check_spec(test_rng *rng, const test_expert_spec *spec)
 {
     const mox_record_shape shape = test_record_shape(spec);
-    const char *name = spec->w13->name, *what;
-    test_expert expert, back;
-    moxie_error error;
-    uint64_t bytes = 0;
+    test_expert expert;
     test_expert_make(&expert, rng, spec);
-    assert_true(layout()->record_bytes(&shape, &bytes));
-    uint8_t *record = test_guarded(bytes);
-    check_bytes(name, &shape, &expert.view, record, bytes);
-    memset(record, 0x33, bytes);
-    assert_ok(mox_record_pack(layout(), &shape, 7, &expert.view, record, &error), &error);
-    assert_ok(mox_record_verify(layout(), &shape, 7, record, &error), &error);
-    test_expert_twin(&back, &expert);
-    assert_ok(layout()->unpack(&shape, record, &back.view, &error), &error);
-    if (!test_expert_equal(&expert.view, &back.view, &what))
-        fail_msg("%s %s, %lld x %lld: unpack(pack(w)) differs from w in %s", name, test_fill_names[spec->fill],
-                 (long long)spec->hidden, (long long)spec->intermediate, what);
-    test_guarded_free(record, bytes);
+    check_there_and_back(layout(), &shape, &expert, spec->w13->name, check_parts);
     test_expert_free(&expert);
-    test_expert_free(&back);
 }
 
 /* ---- every combination ------------------------------------------------------------------------------------ */

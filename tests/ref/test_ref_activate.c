@@ -3,29 +3,13 @@
  * test_ref_activate.c - the oracle's activations: known values, long double, limits; and their sensitivity, by
  * which fp32 evaluations written here, plainly, must pass, but not with room to hide an error in.
  */
-#include "test_support.h"
+#include "test_problem.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
-
-static const int32_t kinds[] = {
-    MOXIE_ACT_SILU,
-    MOXIE_ACT_GELU_ERF,
-    MOXIE_ACT_GELU_TANH,
-    MOXIE_ACT_SWIGLU_STEP,
-    MOXIE_ACT_SITU,
-    MOXIE_ACT_RELU2,
-    MOXIE_ACT_SILU_NO_MUL,
-    MOXIE_ACT_GELU_ERF_NO_MUL,
-    MOXIE_ACT_GELU_TANH_NO_MUL,
-    MOXIE_ACT_RELU2_NO_MUL,
-    MOXIE_ACT_RELU_NO_MUL,
-    MOXIE_ACT_IDENTITY_NO_MUL,
-};
-#define KINDS (sizeof kinds / sizeof kinds[0])
 
 static double value_of(const moxie_activation *activation, double g, double u)
 {
@@ -91,10 +75,10 @@ static void test_per_expert_parameters(void **state)
 static void test_nan_and_infinity_pass(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < KINDS; i++) {
-        const moxie_activation a = { .kind = kinds[i], .beta = 1, .gate_limit = 7, .up_limit = 7 };
+    for (size_t i = 0; i < TEST_ACT_KINDS; i++) {
+        const moxie_activation a = { .kind = test_act_kinds[i], .beta = 1, .gate_limit = 7, .up_limit = 7 };
         assert_true(isnan(value_of(&a, NAN, 1)));
-        assert_true(kinds[i] >= MOXIE_ACT_SILU_NO_MUL || isnan(value_of(&a, 1, NAN)));
+        assert_true(test_act_kinds[i] >= MOXIE_ACT_SILU_NO_MUL || isnan(value_of(&a, 1, NAN)));
     }
     const moxie_activation silu = { .kind = MOXIE_ACT_SILU };
     assert_true(value_of(&silu, INFINITY, 2) == INFINITY);
@@ -217,7 +201,7 @@ static void test_against_long_double(void **state)
     const uint64_t seed = test_seed(3);
     test_rng rng = { seed };
     for (int64_t i = 0; i < 200000; i++) {
-        const moxie_activation a = draw_activation(&rng, kinds[i % (int64_t)KINDS]);
+        const moxie_activation a = draw_activation(&rng, test_act_kinds[i % TEST_ACT_KINDS]);
         const mox_ref_act act = mox_ref_act_resolve(&a, -1);
         const float g = draw(&rng, (int32_t)test_below(&rng, 5)), u = draw(&rng, (int32_t)test_below(&rng, 5));
         double sensitivity;
@@ -236,10 +220,10 @@ static void test_sensitivity(void **state)
     const uint64_t seed = test_seed(5);
     const int64_t rounds = test_env("MOXIE_TEST_ACTIVATIONS", 60000);
     test_rng rng = { seed };
-    for (size_t k = 0; k < KINDS; k++) {
+    for (size_t k = 0; k < TEST_ACT_KINDS; k++) {
         double worst = 0;
         for (int64_t i = 0; i < rounds; i++) {
-            const moxie_activation a = draw_activation(&rng, kinds[k]);
+            const moxie_activation a = draw_activation(&rng, test_act_kinds[k]);
             const mox_ref_act act = mox_ref_act_resolve(&a, -1);
             const bool everyday = i % 2;
             const int32_t span = everyday ? 0 : (int32_t)test_below(&rng, 5);
@@ -257,8 +241,9 @@ static void test_sensitivity(void **state)
             if (everyday)
                 worst = fmax(worst, error / bound);
         }
-        print_message("kind %2d: worst error %.3f of its bound\n", (int)kinds[k], worst);
-        assert_true(kinds[k] == MOXIE_ACT_RELU_NO_MUL || kinds[k] == MOXIE_ACT_IDENTITY_NO_MUL || worst > 0.1);
+        print_message("kind %2d: worst error %.3f of its bound\n", (int)test_act_kinds[k], worst);
+        assert_true(test_act_kinds[k] == MOXIE_ACT_RELU_NO_MUL || test_act_kinds[k] == MOXIE_ACT_IDENTITY_NO_MUL ||
+                    worst > 0.1);
     }
 }
 

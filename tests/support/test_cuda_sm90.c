@@ -320,16 +320,24 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
            (nvfp4 ? ldexp(bf16((uint32_t)scales[at] << 4), 238) : bf16((uint32_t)scales[at] << 7));
 }
 
-/* Row n of the product times x, scaled and shifted. */
-static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const double *x)
+/* Row n of the product, of a record, as numbers [chunks * per]. */
+static void read_row(const gemm_problem *p, const uint8_t *record, int64_t n, double *to)
 {
     const mox_sm90_args *a = p->a;
     const int64_t tile = n / 128, in = n % 128, rows = tile == a->tiles - 1 ? a->last_rows : 128;
     const uint8_t *base = record + a->tiles_at + (uint64_t)tile * a->tile_bytes;
-    double sum = 0;
     assert_true(tile < a->tiles && in < rows);
     for (int64_t k = 0; k < a->chunks * p->per; k++)
-        sum += (MOX_SM90_DECODES(p->kind) ? decoded_weight : weight)(p, base, rows, in, k) * x[k];
+        to[k] = (MOX_SM90_DECODES(p->kind) ? decoded_weight : weight)(p, base, rows, in, k);
+}
+
+/* That row times x, scaled and shifted. */
+static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const double *row, const double *x)
+{
+    const mox_sm90_args *a = p->a;
+    double sum = 0;
+    for (int64_t k = 0; k < a->chunks * p->per; k++)
+        sum += row[k] * x[k];
     if (a->row_scale_at != 0) {
         const double factor = (double)mox_load(MOXIE_F32, record + a->row_scale_at + n * 4);
         sum = a->factor_divides ? sum / factor : sum * factor;
@@ -339,20 +347,36 @@ static float dot(const gemm_problem *p, const uint8_t *record, int64_t n, const 
 
 /* ---- a product ----------------------------------------------------------------------------------------- */
 
-/* [gate I | up I], or the one matrix's rows. */
-static void product(const gemm_problem *p, const mox_sm90_entry *entry, const double *x, float *h)
+/* Rows of h: [gate I | up I], or the one matrix's; and which row of the product one of them is. */
+static int64_t rows_of_h(const mox_sm90_args *a)
 {
-    const mox_sm90_args *a = p->a;
-    const uint8_t *record = a->records + (uint64_t)entry->slot * a->record_bytes;
-    for (int64_t half = 0; half <= a->gated; half++)
-        for (int64_t r = 0; r < a->rows; r++)
-            h[half * a->rows + r] = dot(p, record, a->gated ? r / 8 * 16 + half * 8 + r % 8 : r, x);
+    return a->gated ? 2 * a->rows : a->rows;
+}
+
+static int64_t row_of_product(const mox_sm90_args *a, int64_t r)
+{
+    return a->gated ? r % a->rows / 8 * 16 + r / a->rows * 8 + r % a->rows % 8 : r;
+}
+
+/* An expert's matrix [rows_of_h, chunks * per], decoded once for all of its tokens. */
+static void read_matrix(const gemm_problem *p, const mox_sm90_entry *entry, double *to)
+{
+    const uint8_t *record = p->a->records + (uint64_t)entry->slot * p->a->record_bytes;
+    for (int64_t r = 0; r < rows_of_h(p->a); r++)
+        read_row(p, record, row_of_product(p->a, r), to + r * p->a->chunks * p->per);
+}
+
+static void product(const gemm_problem *p, const mox_sm90_entry *entry, const double *matrix, const double *x, float *h)
+{
+    const uint8_t *record = p->a->records + (uint64_t)entry->slot * p->a->record_bytes;
+    for (int64_t r = 0; r < rows_of_h(p->a); r++)
+        h[r] = dot(p, record, row_of_product(p->a, r), matrix + r * p->a->chunks * p->per, x);
 }
 
 static void activate(const mox_sm90_args *a, const mox_sm90_entry *entry, const float *h, float *act)
 {
     const int64_t offsets[2] = { 0, 1 }, expert = a->expert_of != NULL ? a->expert_of[entry->slot] : -1;
-    const mox_glu_args args = { .activation = &a->activation,
+    const mox_glu_args args = { .activation = a->activation,
                                 .slots = 1,
                                 .offsets = offsets,
                                 .expert_of = a->expert_of != NULL ? &expert : NULL,
@@ -440,7 +464,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
 {
     const int64_t pair = t->pair + i;
     if (a->output == MOX_SM90_ROWS_F32) {
-        memcpy(a->out + pair * a->out_stride, h, (size_t)(a->gated ? 2 * a->rows : a->rows) * 4);
+        memcpy(a->out + pair * a->out_stride, h, (size_t)rows_of_h(a) * 4);
         return;
     }
     activate(a, entry, h, act);
@@ -482,22 +506,26 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
     const mox_sm90_entry *entries = entries_of(its);
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
+    double *matrix = calloc((size_t)(rows_of_h(a) * a->chunks * p.per), sizeof *matrix);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
     assert_int_equal(its->most, a->most);
     assert_true((uintptr_t)a->a % 128 == 0);
     assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
     use_state(a, blocks);
-    for (int32_t e = 0; e < its->count; e++)
+    for (int32_t e = 0; e < its->count; e++) {
+        read_matrix(&p, entries + e, matrix);
         for (int32_t n = 0; n < entries[e].tiles; n++) {
             const token_tile t = tile_of(entries + e, n);
             for (int32_t i = 0; i < t.columns; i++) {
                 read_token(&p, &t, i, x);
-                product(&p, entries + e, x, h);
+                product(&p, entries + e, matrix, x, h);
                 finish(a, entries + e, &t, i, h, act);
             }
         }
+    }
     free(x);
+    free(matrix);
     free(h);
     free(act);
     return MOXIE_OK;

@@ -164,7 +164,7 @@ static moxie_status event_record(mox_cuda_event event, mox_cuda_stream stream, m
 
 /* ---- routing ------------------------------------------------------------------------------------------- */
 
-static moxie_status dense(const mox_cuda_dense_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status dense(const mox_dense_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("dense", error));
@@ -180,7 +180,7 @@ static moxie_status dense(const mox_cuda_dense_args *a, mox_cuda_stream stream, 
     return MOXIE_OK;
 }
 
-static moxie_status topk(const mox_cuda_topk_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status topk(const mox_topk_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("topk", error));
@@ -194,14 +194,14 @@ static moxie_status topk(const mox_cuda_topk_args *a, mox_cuda_stream stream, mo
     return MOXIE_OK;
 }
 
-static moxie_status permute(const mox_cuda_permute_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status permute(const mox_permute_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("permute", error));
     mox_permutation out = { a->offsets, a->pair_at, a->position };
     mox_permute(a->ids, a->tokens, a->top_k, a->experts, a->slot_of, a->slots, &out);
     memset(a->counts, 0, /* a chunk's line of counts is the kernel's to use */
-           (size_t)((a->tokens * a->top_k + MOX_CUDA_PERMUTE_CHUNK - 1) / MOX_CUDA_PERMUTE_CHUNK * a->slots) * 4);
+           (size_t)((a->tokens * a->top_k + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * a->slots) * 4);
     if (a->shared_offsets != NULL) {
         a->shared_offsets[0] = 0;
         a->shared_offsets[1] = a->tokens;
@@ -211,17 +211,17 @@ static moxie_status permute(const mox_cuda_permute_args *a, mox_cuda_stream stre
             a->token_of[p] = a->pair_at[p] / a->top_k;
             if (a->row_weight != NULL)
                 a->row_weight[p] = a->weights[a->pair_at[p]];
-            if (a->given13 != NULL)
-                a->given13[p] = a->slot_given13[s];
-            if (a->given2 != NULL)
-                a->given2[p] = a->slot_given2[s];
+            if (a->pair_scale13 != NULL)
+                a->pair_scale13[p] = a->static_scale13[s];
+            if (a->pair_scale2 != NULL)
+                a->pair_scale2[p] = a->static_scale2[s];
         }
     return MOXIE_OK;
 }
 
 /* ---- experts ------------------------------------------------------------------------------------------- */
 
-static float number(const mox_cuda_quant_act_args *a, int64_t row, int64_t k)
+static float number(const mox_quant_act_args *a, int64_t row, int64_t k)
 {
     const int64_t from = a->source != NULL ? a->source[row] : row;
     const float x = mox_load(a->x_dtype, (const char *)a->x + (from * a->cols + k) * mox_dtype_bytes(a->x_dtype));
@@ -229,29 +229,29 @@ static float number(const mox_cuda_quant_act_args *a, int64_t row, int64_t k)
 }
 
 /* Element k of a row, in the operand's kind; `code` of one that is quantized. */
-static void put(const mox_cuda_quant_act_args *a, int64_t row, int64_t k, float value, uint8_t code)
+static void put(const mox_quant_act_args *a, int64_t row, int64_t k, float value, uint8_t code)
 {
-    const mox_cuda_operand *o = &a->out;
+    const mox_activations *o = &a->out;
     const int64_t at = row * o->stride + k;
     switch (o->kind) {
-    case MOX_CUDA_OPERAND_F32: ((float *)o->values)[at] = value; break;
-    case MOX_CUDA_OPERAND_CODES: ((uint8_t *)o->values)[at] = code; break;
-    default: mox_narrow(o->dtype, &value, (uint16_t *)o->values + at, 1); break;
+    case MOX_ACTIVATIONS_F32: ((float *)o->data)[at] = value; break;
+    case MOX_ACTIVATIONS_CODES: ((uint8_t *)o->data)[at] = code; break;
+    default: mox_narrow(o->dtype, &value, (uint16_t *)o->data + at, 1); break;
     }
 }
 
-static void quantize_row(const mox_cuda_quant_act_args *a, int64_t row, float amax, float *x, uint8_t *codes)
+static void quantize_row(const mox_quant_act_args *a, int64_t row, float amax, float *x, uint8_t *codes)
 {
-    const mox_cuda_operand *o = &a->out;
+    const mox_activations *o = &a->out;
     const mox_act_quantizer quantizer = { .quant = &a->quant,
-                                          .given = a->row_given != NULL ? a->row_given[row] : a->given,
+                                          .given = a->row_scale != NULL ? a->row_scale[row] : a->static_scale,
                                           .amax = amax };
     for (int64_t k = 0; k < a->cols; k++) {
         x[k] = number(a, row, k);
         if (o->scale_cols == 0)
             put(a, row, k, mox_round_to(a->round_to, x[k]), 0);
     }
-    for (int64_t k = a->cols; k < o->stride && o->kind != MOX_CUDA_OPERAND_NATIVE; k++)
+    for (int64_t k = a->cols; k < o->stride && o->kind != MOX_ACTIVATIONS_NATIVE; k++)
         put(a, row, k, 0, 0);
     if (o->scale_cols == 0)
         return;
@@ -262,7 +262,7 @@ static void quantize_row(const mox_cuda_quant_act_args *a, int64_t row, float am
         o->global[row] = quantizer.given;
 }
 
-static moxie_status quant_act(const mox_cuda_quant_act_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("quant_act", error));
@@ -271,7 +271,7 @@ static moxie_status quant_act(const mox_cuda_quant_act_args *a, mox_cuda_stream 
     uint8_t *codes = calloc((size_t)a->cols + 1, 1);
     assert_true(rows <= a->max_rows && !a->out.tiled);
     if (a->early != 0) /* nothing of what permute makes */
-        assert_true(a->rows == NULL && a->source == NULL && a->row_weight == NULL && a->row_given == NULL);
+        assert_true(a->rows == NULL && a->source == NULL && a->row_weight == NULL && a->row_scale == NULL);
     for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
         for (int64_t k = 0; k < a->cols; k++)
             x[k] = number(a, r, k);
@@ -312,23 +312,39 @@ static double with_global(double value, int32_t kind, double global)
     return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
 }
 
+/* Row n of a matrix, decoded as `row`, times operand row `at`. */
 static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
-                 int64_t row)
+                 const double *row, int64_t at)
 {
     double sum = 0;
     for (int64_t k = 0; k < m->cols; k++) {
-        double x = (double)((const float *)a->a.values)[row * a->a.stride + k];
+        double x = (double)((const float *)a->a.values)[at * a->a.stride + k];
         if (a->a.scales != NULL)
-            x *= (double)a->a.scales[row * a->a.scale_cols + k / a->a.group_cols];
-        sum += weight(a, m, record, n, k) * x;
+            x *= (double)a->a.scales[at * a->a.scale_cols + k / a->a.group_cols];
+        sum += row[k] * x;
     }
     if (a->a.global != NULL)
-        sum = with_global(sum, a->a.global_kind, (double)a->a.global[row]);
+        sum = with_global(sum, a->a.global_kind, (double)a->a.global[at]);
     if (m->global != 0)
         sum = with_global(sum, a->weight.global, (double)((const float *)(const void *)(record + m->global))[n]);
     if (m->bias != 0)
         sum += (double)((const float *)(const void *)(record + m->bias))[n];
     return (float)sum;
+}
+
+/* A matrix of a slot times all of the slot's rows, to the columns from `first` on. */
+static void multiply(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, int64_t slot, int64_t first)
+{
+    const uint8_t *record = a->records + (uint64_t)slot * a->record_bytes;
+    double *row = malloc((size_t)m->cols * sizeof *row);
+    for (int64_t n = 0; n < m->rows && a->offsets[slot] < a->offsets[slot + 1]; n++) {
+        for (int64_t k = 0; k < m->cols; k++)
+            row[k] = weight(a, m, record, n, k);
+        for (int64_t p = a->offsets[slot]; p < a->offsets[slot + 1]; p++)
+            a->out[p * a->n_out + first + n] =
+                dot(a, m, record, n, row, a->operand_row != NULL ? a->operand_row[p] : p);
+    }
+    free(row);
 }
 
 static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_stream stream, moxie_error *error)
@@ -341,20 +357,16 @@ static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_str
     if (hopper)
         return mox_sm90_enqueue(a, &test_cuda_sm90_ops, NULL);
     for (int64_t s = 0; s < a->slots; s++)
-        for (int64_t p = a->offsets[s]; p < a->offsets[s + 1]; p++)
-            for (int i = 0; i < matrices; i++)
-                for (int64_t n = 0; n < a->matrix[i].rows; n++)
-                    a->out[p * a->n_out + i * a->matrix[i].rows + n] =
-                        dot(a, &a->matrix[i], a->records + (uint64_t)s * a->record_bytes, n,
-                            a->operand_row != NULL ? a->operand_row[p] : p);
+        for (int i = 0; i < matrices; i++)
+            multiply(a, &a->matrix[i], s, i * a->matrix[i].rows);
     return MOXIE_OK;
 }
 
-static moxie_status glu(const mox_cuda_glu_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status glu(const mox_glu_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("glu", error));
-    const mox_glu_args args = { .activation = &a->activation,
+    const mox_glu_args args = { .activation = a->activation,
                                 .slots = a->slots,
                                 .offsets = a->offsets,
                                 .expert_of = a->expert_of,
@@ -365,7 +377,7 @@ static moxie_status glu(const mox_cuda_glu_args *a, mox_cuda_stream stream, moxi
     return MOXIE_OK;
 }
 
-static moxie_status combine(const mox_cuda_combine_args *a, mox_cuda_stream stream, moxie_error *error)
+static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
     MOX_TRY(record("combine", error));
@@ -388,13 +400,12 @@ static moxie_status combine(const mox_cuda_combine_args *a, mox_cuda_stream stre
 
 /* ---- now, or in a graph -------------------------------------------------------------------------------- */
 
-#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+#define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     static moxie_status family##_work(const void *args, moxie_error *error)                                            \
     {                                                                                                                  \
         return family(args, NULL, error);                                                                              \
     }                                                                                                                  \
-    static moxie_status family##_enqueue(const mox_cuda_##family##_args *args, mox_cuda_stream stream,                 \
-                                         moxie_error *error)                                                           \
+    static moxie_status family##_enqueue(const args_type *args, mox_cuda_stream stream, moxie_error *error)            \
     {                                                                                                                  \
         (void)stream;                                                                                                  \
         return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
@@ -440,7 +451,7 @@ void test_cuda_set_l2(uint64_t bytes)
 int test_cuda_begin(void **state)
 {
     (void)state;
-#define MOX_CUDA_LAUNCHER(family)                                                                                      \
+#define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     for (int i = 0; i < MOX_CUDA_ROWS_##family; i++)                                                                   \
         table.family[i] = family##_enqueue;
 #include "cuda/cuda_families.def"

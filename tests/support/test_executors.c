@@ -7,6 +7,17 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+#ifndef UNDER_TSAN
+#define UNDER_TSAN 0
+#endif
+
 enum { MOST_WORKERS = 256 };
 
 typedef struct loop {
@@ -67,4 +78,16 @@ void test_executor_init(test_executor *out, int32_t workers, test_order order)
 {
     assert_true(workers >= 1 && workers <= MOST_WORKERS);
     *out = (test_executor) { .executor = { .self = out, .workers = workers, .run = run }, .order = order };
+}
+
+void test_skip_where_children_start_no_threads(void)
+{
+    if (UNDER_TSAN) {
+        print_message("skipped: ThreadSanitizer cannot start threads after a fork\n");
+        skip();
+    }
+    if (test_emulated()) {
+        print_message("skipped: qemu's user mode fails in a child, forked from threads, that starts threads\n");
+        skip();
+    }
 }

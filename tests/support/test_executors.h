@@ -26,4 +26,7 @@ typedef struct test_executor {
 
 void test_executor_init(test_executor *out, int32_t workers, test_order order);
 
+/* Skips the test, and says why, where a forked child cannot start threads. */
+void test_skip_where_children_start_no_threads(void);
+
 #endif

@@ -65,26 +65,25 @@ static moxie_matrix plain_matrix(test_layer *layer, test_rng *rng, int64_t rows,
 
 /* ---- configuration ------------------------------------------------------------------------------------- */
 
-static const int32_t kinds[] = {
-    MOXIE_ACT_SILU,
-    MOXIE_ACT_GELU_ERF,
-    MOXIE_ACT_GELU_TANH,
-    MOXIE_ACT_SWIGLU_STEP,
-    MOXIE_ACT_SITU,
-    MOXIE_ACT_RELU2,
-    MOXIE_ACT_SILU_NO_MUL,
-    MOXIE_ACT_GELU_ERF_NO_MUL,
-    MOXIE_ACT_GELU_TANH_NO_MUL,
-    MOXIE_ACT_RELU2_NO_MUL,
-    MOXIE_ACT_RELU_NO_MUL,
-    MOXIE_ACT_IDENTITY_NO_MUL,
-};
+moxie_layer_config test_config(void)
+{
+    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
+    c.dtype = MOXIE_BF16;
+    c.experts = 8;
+    c.top_k = 2;
+    c.hidden = 64;
+    c.intermediate = 32;
+    c.w13 = (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
+    c.w2 = (moxie_quant) { .element = MOXIE_BF16 };
+    c.routing.weight = MOXIE_WEIGHT_SOFTMAX_SELECTED;
+    return c;
+}
 
 static void make_activation(test_layer *layer, test_rng *rng)
 {
     moxie_activation *a = &layer->config.activation;
     const int64_t experts = layer->config.experts;
-    a->kind = one_in(rng, 3) ? MOXIE_ACT_SILU : kinds[test_below(rng, sizeof kinds / sizeof kinds[0])];
+    a->kind = one_in(rng, 3) ? MOXIE_ACT_SILU : test_act_kinds[test_below(rng, TEST_ACT_KINDS)];
     a->alpha = one_in(rng, 2) ? 0.0f : 1.702f;
     a->beta = one_in(rng, 2) ? 0.0f : 1.0f;
     a->gate_limit = one_in(rng, 2) ? 0.0f : 0.75f;
@@ -171,93 +170,6 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
     return method;
 }
 
-/* What tensor cores multiply by its like: FP8, and integers. */
-static bool is_of_bytes(const moxie_quant *quant)
-{
-    return quant->element == MOXIE_F8_E4M3 || quant->element == MOXIE_I8;
-}
-
-/* And what they multiply by numbers of `dtype`. */
-static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
-{
-    if (!is_of_bytes(quant))
-        return quant->element == dtype;
-    return !quant->has_zero &&
-           (quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3));
-}
-
-static bool is_decoded(const moxie_quant *q, moxie_dtype dtype)
-{
-    const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
-    if (q->element == MOXIE_F6_E2M3 || q->element == MOXIE_F6_E3M2)
-        return dtype == MOXIE_BF16;
-    if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
-        return dtype == MOXIE_BF16 && (by_row || mx);
-    if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
-        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
-    if (q->element == MOXIE_F4_E2M1)
-        return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
-    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype &&
-           (dtype == MOXIE_F16 || !q->has_zero);
-}
-
-static bool is_mxfp4(const moxie_quant *q)
-{
-    return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0;
-}
-
-static bool is_fp8_of_rows(const moxie_quant *q)
-{
-    return q->element == MOXIE_F8_E4M3 && q->scale == MOXIE_F32 && q->group_cols == -1;
-}
-
-bool test_layer_decodes(const moxie_quant *weight)
-{
-    return is_decoded(weight, MOXIE_BF16) || is_decoded(weight, MOXIE_F16);
-}
-
-static const test_weight_quant *any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
-{
-    const test_weight_quant *weight;
-    if (limits->weight != NULL)
-        return limits->weight;
-    do
-        weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
-    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
-           (limits->decoded && !is_decoded(&weight->quant, dtype)) ||
-           (limits->decoded_acts && !is_decoded(&weight->quant, MOXIE_BF16)) ||
-           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
-           (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
-    return weight;
-}
-
-bool test_layer_decodes_acts(const moxie_quant *act)
-{
-    return act->element != MOXIE_DTYPE_NONE &&
-           (act->group_cols == -1 || act->scale != MOXIE_F32 || act->rule == MOXIE_RULE_UE8M0);
-}
-
-/* Half of all layers leave their activations alone, as half of all checkpoints do. */
-static const test_act_quant *any_act(test_rng *rng, const test_layer_limits *limits, const test_weight_quant *weight)
-{
-    const test_act_quant *act = &test_act_quants[0];
-    const bool bytes = is_of_bytes(&weight->quant);
-    const bool any = limits->decoded_acts && one_in(rng, 8);
-    if (limits->act != NULL)
-        return limits->act;
-    const bool quantized = limits->decoded_acts || limits->to_fp8;
-    if (limits->decoded || (limits->mma ? !bytes : !quantized && one_in(rng, 2)))
-        return act;
-    do
-        act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
-    while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
-           (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
-           (limits->to_fp8 && !is_fp8_of_rows(&act->quant)) ||
-           (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
-                            !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
-    return act;
-}
-
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
 /* Calibrated scales differ from expert to expert, and experts that saw no data have none. */
@@ -275,10 +187,10 @@ static void vary_given(test_rng *rng, moxie_expert *experts, int64_t count)
 static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limits *limits, test_expert_spec spec)
 {
     moxie_shared_config *s = &layer->config.shared;
-    spec.w13 = any_weight(rng, limits, layer->config.dtype);
-    spec.w2 = any_weight(rng, limits, layer->config.dtype);
-    spec.a13 = any_act(rng, limits, spec.w13);
-    spec.a2 = any_act(rng, limits, spec.w2);
+    spec.w13 = test_layer_any_weight(rng, limits, layer->config.dtype);
+    spec.w2 = test_layer_any_weight(rng, limits, layer->config.dtype);
+    spec.a13 = test_layer_any_act(rng, limits, spec.w13);
+    spec.a2 = test_layer_any_act(rng, limits, spec.w2);
     spec.intermediate = s->intermediate = any_size(rng, limits);
     s->w13 = spec.w13->quant;
     s->w2 = spec.w2->quant;
@@ -302,10 +214,10 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
     test_expert_spec spec = { .hidden = c->hidden,
                               .intermediate = c->intermediate,
                               .gated = moxie_act_is_gated(c->activation.kind),
-                              .w13 = any_weight(rng, limits, c->dtype),
-                              .w2 = any_weight(rng, limits, c->dtype) };
-    spec.a13 = any_act(rng, limits, spec.w13);
-    spec.a2 = any_act(rng, limits, spec.w2);
+                              .w13 = test_layer_any_weight(rng, limits, c->dtype),
+                              .w2 = test_layer_any_weight(rng, limits, c->dtype) };
+    spec.a13 = test_layer_any_act(rng, limits, spec.w13);
+    spec.a2 = test_layer_any_act(rng, limits, spec.w2);
     spec.fill = one_in(rng, 10) ? TEST_FILL_ZERO : one_in(rng, 10) ? TEST_FILL_NAN : TEST_FILL_RANDOM;
     c->bias13 = one_in(rng, 3);
     c->bias2 = one_in(rng, 3);
@@ -394,7 +306,7 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     do
         c->dtype = any_float(rng);
     while (((limits->mma || limits->decoded || limits->short_groups) && c->dtype == MOXIE_F32) ||
-           (limits->decoded && limits->weight != NULL && !is_decoded(&limits->weight->quant, c->dtype)));
+           (limits->decoded && limits->weight != NULL && !test_layer_decodes_to(&limits->weight->quant, c->dtype)));
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));
     if (limits->top_k > 0)
@@ -421,6 +333,7 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
 
 void test_layer_free(test_layer *layer)
 {
+    test_layer_discard(layer);
     for (int i = 0; i < layer->n_blocks; i++)
         test_guarded_free(layer->blocks[i].data, layer->blocks[i].bytes);
     for (int64_t e = 0; e <= layer->config.experts; e++)
@@ -428,51 +341,4 @@ void test_layer_free(test_layer *layer)
     free(layer->owners);
     free(layer->experts);
     memset(layer, 0, sizeof *layer);
-}
-
-size_t test_layer_output_bytes(const test_layer *layer)
-{
-    return (size_t)(layer->args.tokens * layer->config.hidden * mox_dtype_bytes(layer->config.dtype));
-}
-
-void test_layer_workspace(test_layer *layer, const moxie_plan *plan)
-{
-    layer->args.workspace_bytes = moxie_plan_workspace_bytes(plan);
-    layer->args.workspace = test_layer_own(layer, layer->args.workspace_bytes);
-}
-
-void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan)
-{
-    moxie_error error;
-    assert_ok(moxie_layer_create(&layer->config, options, built, &error), &error);
-    assert_ok(moxie_layer_prepare(*built, &layer->weights, options, &error), &error);
-    assert_ok(moxie_plan_create(*built, options, plan, &error), &error);
-}
-
-void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan)
-{
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
-    test_layer_free(layer);
-}
-
-moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
-                              moxie_error *error)
-{
-    moxie_layer *built = NULL;
-    moxie_plan *plan = NULL;
-    moxie_status status = moxie_layer_create(&layer->config, options, &built, error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(built, &layer->weights, options, error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_verify(built, error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_create(built, options, &plan, error);
-    if (status == MOXIE_OK) {
-        test_layer_workspace(layer, plan);
-        status = moxie_plan_check(plan, &layer->weights, &layer->args, report, error);
-    }
-    moxie_plan_destroy(plan);
-    moxie_layer_destroy(built);
-    return status;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_layer.h - random whole layers: a configuration, its weights as they lie in checkpoints, and a batch.
+ * test_layer.h - random whole layers: a configuration, its weights as they lie in checkpoints, and a batch; and the
+ * fixture of most tests of layers: such a layer, prepared and planned, ready to run.
  *
  *     limits -> config (sizes, quants, activation, routing, shared, ep) -> weights (test_problem.h) -> run arguments
+ *
+ *     test_layer_begin(&t, seed, &limits, &options);   makes the numbers, then t.built and t.plan, and a workspace
+ *     ... moxie_plan_run(t.plan, &t.args, &error) ...
+ *     test_layer_free(&t);                             all of it
  *
  * Every array that the library reads or writes has an inaccessible page behind it.
  */
@@ -42,29 +47,52 @@ typedef struct test_layer {
         size_t bytes;
     } blocks[TEST_LAYER_BLOCKS];
     int n_blocks;
-    char text[512]; /* what it is, for a failing test */
+    char text[512];     /* what it is, for a failing test */
+    moxie_layer *built; /* NULL until test_layer_plan() */
+    moxie_plan *plan;
 } test_layer;
 
-/* Whether GPUs decode such weights to 16 bits, for some type of activations. */
+/* Formats within the limits. */
+const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype);
+const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits *limits,
+                                         const test_weight_quant *weight);
+/* Whether GPUs decode such weights to 16 bits of type `dtype`; of some type. */
+bool test_layer_decodes_to(const moxie_quant *weight, moxie_dtype dtype);
 bool test_layer_decodes(const moxie_quant *weight);
 /* Whether they make bf16 of such activations, of more columns than a group has. */
 bool test_layer_decodes_acts(const moxie_quant *act);
 
+/* A valid configuration of small sizes, for tests that change it in one place. */
+moxie_layer_config test_config(void);
+
+/* Numbers only. */
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
+/* Creates, prepares and plans with the options (NULL: the default ones), and gives the arguments a workspace. Takes the
+ * place of what was planned before; what was made before a failure stays. */
+moxie_status test_layer_try(test_layer *layer, const moxie_options *options, moxie_error *error);
+/* The same; a failure fails the test. */
+void test_layer_plan(test_layer *layer, const moxie_options *options);
+/* Numbers from `seed`, then the plan. */
+void test_layer_begin(test_layer *out, uint64_t seed, const test_layer_limits *limits, const moxie_options *options);
+/* Destroys the plan and what it was made from, if there are any. */
+void test_layer_discard(test_layer *layer);
+/* All of it. */
 void test_layer_free(test_layer *layer);
-/* The same, with a layer and a plan that were built from it. */
-void test_layer_close(test_layer *layer, moxie_layer *built, moxie_plan *plan);
+
 /* Memory that test_layer_free() releases. */
 void *test_layer_own(test_layer *layer, size_t bytes);
 /* Gives the arguments a workspace for `plan`. */
 void test_layer_workspace(test_layer *layer, const moxie_plan *plan);
-/* Creates, prepares, verifies and plans the layer, and checks its run; frees all of it. */
-moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
-                              moxie_error *error);
 /* Bytes of the output. */
 size_t test_layer_output_bytes(const test_layer *layer);
+/* Runs `plan` on the arguments, over an output of 0xee; a copy of the output, the caller's. */
+void *test_layer_output(const test_layer *layer, moxie_plan *plan);
 
-/* Creates, prepares and plans with the options, or fails the test. */
+/* Creates, prepares, plans and verifies the layer, and checks its run. */
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
+                              moxie_error *error);
+
+/* A layer and a plan apart from the fixture's; the caller destroys them. */
 void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan);
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "test_orders.h"
 
-#include "pack/vendor/vendor_twiddle.h"
+#include "vendor/vendor_twiddle.h"
 
 int64_t test_order_find(const mox_vendor_order *order, int64_t rows, int64_t cols, int32_t bits, int64_t row,
                         int64_t col, bool twiddled)

@@ -6,7 +6,7 @@
 #ifndef TEST_ORDERS_H
 #define TEST_ORDERS_H
 
-#include "pack/vendor/vendor.h"
+#include "vendor/vendor.h"
 #include "test_problem.h"
 
 /* Puts a matrix of zeros with one byte 0xff at (row, col of bytes), and finds it in the tensor; -1: it is lost. `bits`

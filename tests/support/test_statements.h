@@ -7,7 +7,7 @@
 #ifndef TEST_STATEMENTS_H
 #define TEST_STATEMENTS_H
 
-#include "pack/vendor/vendor.h"
+#include "vendor/vendor.h"
 #include "test_arrays.h"
 
 /* One stated tensor: elements of `bits` bits each, or f32 values as their bits. */

@@ -69,11 +69,24 @@ bool test_emulated(void)
     return getenv("MOXIE_EMULATOR") != NULL;
 }
 
+bool test_quick(void)
+{
+    return test_env("MOXIE_TEST_QUICK", 0) != 0;
+}
+
 int64_t test_one_in(int64_t most, const char *what)
 {
     if (!test_emulated() || test_env("MOXIE_TEST_WHOLE", 0) != 0)
         return 1;
     print_message("emulated: one in %lld %s\n", (long long)most, what);
+    return most;
+}
+
+int64_t test_quick_one_in(int64_t most, const char *what)
+{
+    if (!test_quick())
+        return test_one_in(most, what);
+    print_message("quick: one in %lld %s\n", (long long)most, what);
     return most;
 }
 

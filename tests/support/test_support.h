@@ -43,10 +43,14 @@ int64_t test_env(const char *name, int64_t fallback);
 bool test_sanitized(void);
 /* Whether an emulator runs this program: its seconds say nothing, and its own limits are not the library's. */
 bool test_emulated(void);
+/* Whether some of the cases will do: `make test` says so by MOXIE_TEST_QUICK=1. .ci/run takes all of them. */
+bool test_quick(void);
 /* 1; in an emulator, where each number of a vector is a call, `most`, and the test says that of `what` it takes one in
  * so many. A test that steps by it begins at turns, so that over its formats and shapes it still takes all.
  * MOXIE_TEST_WHOLE=1 gives 1 everywhere. */
 int64_t test_one_in(int64_t most, const char *what);
+/* `most` in a quick run too: for the tests that take the longest. */
+int64_t test_quick_one_in(int64_t most, const char *what);
 
 /* Names that were met. True when `name`, which stays valid, is a new one. */
 typedef struct test_names {

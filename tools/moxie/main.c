@@ -40,10 +40,28 @@ static void print_usage(FILE *out)
     fprintf(out, "\n`moxie COMMAND --help` describes one. Every command takes --json.\n\n%s\n", cli_exit_codes);
 }
 
+/* The library, then a line for each back end: what it runs on, or why it cannot. */
 static void print_version(FILE *stream, struct argp_state *state)
 {
     (void)state;
-    fprintf(stream, "moxie %s\n", moxie_version());
+    moxie_machine machine = MOXIE_MACHINE_INIT;
+    moxie_cuda_info cuda = MOXIE_CUDA_INFO_INIT;
+    moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
+    fprintf(stream, "moxie %s\nref   the oracle, in double precision\n", moxie_version());
+    if (moxie_machine_info(&machine, NULL) == MOXIE_OK) {
+        fprintf(stream, "cpu   %s", machine.isa_allowed);
+        if (strcmp(machine.isa_allowed, machine.isa_found))
+            fprintf(stream, " (%s found, MOXIE_MAX_ISA caps it)", machine.isa_found);
+        fprintf(stream, ", %d processor%s\n", machine.processors, machine.processors == 1 ? "" : "s");
+    }
+    if (moxie_cuda_get_info(&cuda, NULL) != MOXIE_OK || cuda.missing[0]) {
+        fprintf(stream, "cuda  not available: %s\n", cuda.missing);
+        return;
+    }
+    fprintf(stream, "cuda  %s", cuda.opened);
+    for (int32_t i = 0; moxie_cuda_device_at(i, &device, NULL) == MOXIE_OK; i++)
+        fprintf(stream, "; device %d: %s, sm_%d%s", i, device.name, device.sm, device.usable ? "" : ", too old");
+    fputc('\n', stream);
 }
 
 static int refuse_command(const char *given)

@@ -65,8 +65,8 @@ moxie_status prepare_index_write(const char *dir, const prepare_how *how, const 
     json_t *metadata;
     if (source_hash) {
         snprintf(hash, sizeof hash, "%016llx", (unsigned long long)*source_hash);
-        metadata = json_pack("{s:I, s:s, s:s, s:s}", "total_size", (json_int_t)bytes, "moxie.version", moxie_version(),
-                             "moxie.layout", how->layout, "moxie.source_xxh3", hash);
+        metadata = json_pack("{s:I, s:s, s:s, s:s}", "total_size", (json_int_t)bytes, "moxie.version",
+                             MOXIE_VERSION_STRING, "moxie.layout", how->layout, "moxie.source_xxh3", hash);
     } else {
         metadata = json_pack("{s:I}", "total_size", (json_int_t)bytes);
     }

@@ -14,20 +14,10 @@
 #ifndef MOX_CPU_DENSE_H
 #define MOX_CPU_DENSE_H
 
+#include "cpu/dense/dense_args.h"
 #include "cpu/kernel.h"
 
 #define MOX_DENSE_SEGMENT 512
-
-typedef struct mox_dense_args {
-    int64_t tokens, rows, cols; /* T, N, K */
-    const float *weight;        /* [N,K] */
-    const float *bias;          /* [N] or NULL */
-    const void *x;              /* [T,K] contiguous */
-    moxie_dtype x_dtype;        /* F32, F16, BF16 */
-    float *x_scratch;           /* [T,K] f32: x widened */
-    int32_t logistic;
-    float *out; /* [T,N] */
-} mox_dense_args;
 
 typedef struct mox_dense_row {
     mox_kernel base;

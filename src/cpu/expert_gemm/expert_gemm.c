@@ -40,25 +40,3 @@ bool mox_expert_gemm_admit(const mox_expert_gemm_row *row, const mox_expert_gemm
         return row->admit(problem, why);
     return mox_panel_admit_groups(problem, why) && row->bind(problem, why) != NULL;
 }
-
-/* Rows that are in no list, as the oracle's, name no sum. */
-static bool sums_as(const mox_expert_gemm_row *row, const char *sum)
-{
-    return row->sum != NULL && strcmp(row->sum, sum) == 0;
-}
-
-/* Rounded to bf16; and before that the scale to f16, and the product. */
-double mox_expert_gemm_folding_loss(const mox_expert_gemm_row *row)
-{
-    return sums_as(row, "folded") ? 0x1p-8 + 1.1 * 0x1p-11 : 0;
-}
-
-bool mox_expert_gemm_by_batch(const mox_expert_gemm_row *row)
-{
-    return sums_as(row, "folded");
-}
-
-int64_t mox_expert_gemm_byte_cols(const mox_expert_gemm_row *row, const moxie_quant *weight, int64_t cols)
-{
-    return sums_as(row, "bytes32") ? mox_panel_step_cols(weight, cols) : 0;
-}

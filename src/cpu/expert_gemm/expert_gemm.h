@@ -18,7 +18,10 @@
 #define MOX_CPU_EXPERT_GEMM_H
 
 #include "cpu/kernel.h"
-#include "cpu/operand.h"
+#include "cpu/activations.h"
+#include "cpu/expert_gemm/product_trace.h"
+#include "cpu/expert_gemm/sums.h"
+#include "cpu/glu/glu_args.h"
 
 #define MOX_SEGMENT 512
 
@@ -31,12 +34,25 @@ typedef struct mox_expert_gemm_args {
     const void *const *records; /* [slots] */
     const int64_t *offsets;     /* [slots+1] */
     const int64_t *operand_row; /* [pairs]: row of the operand; NULL: identity */
-    const mox_operand *a;
+    const mox_activations *a;
     const moxie_quant *act; /* how `a` was quantized */
     moxie_dtype dtype;      /* of `a` when it was not: its values are numbers of this type */
     float *out;             /* [pairs, n_out] f32 */
     int64_t n_out;          /* 2I or I for W13, H for W2 */
-    void *scratch;          /* workers * mox_expert_gemm_scratch(), 64-byte aligned */
+    void *scratch;          /* of the back end's size and alignment; on the host mox_expert_gemm_scratch() a worker */
+
+    /* What kernels of a device read besides. */
+    const mox_layout *layout; /* of the records, which lie end to end from records[0] */
+    uint64_t record_bytes;
+    const float *table, *scale_table;   /* [256] values of the codes of the weights' elements and scales; or NULL */
+    const int32_t *ids;                 /* [max_pairs] the choices that offsets were made from; NULL: of none */
+    const int32_t *slot_of;             /* [experts] for those */
+    int64_t experts, max_pairs, tokens; /* of this pass */
+    /* For kernels of W13 that do what follows (MOX_FUSES_...): the activation, W2's activations. */
+    const mox_glu_args *glu;
+    const mox_activations *next;
+    const moxie_quant *next_act;
+    mox_product_trace trace;
 } mox_expert_gemm_args;
 
 /* What a row is asked to admit. */
@@ -70,7 +86,7 @@ typedef void (*mox_panel_multiply_fn)(const struct mox_panel_matrix *matrix, con
 
 typedef struct mox_expert_gemm_row {
     mox_kernel base;
-    const char *sum; /* rows of one class and one `sum` give the same bits */
+    mox_sum sum; /* rows of one class and one `sum` give the same bits */
     uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem); /* per worker */
     /* a row of its own: */
     void (*run)(const mox_expert_gemm_args *args, const moxie_executor *executor);
@@ -84,19 +100,6 @@ const mox_expert_gemm_row *mox_expert_gemm_at(int32_t i);
 
 /* True when the row takes the problem, whatever its sort. */
 bool mox_expert_gemm_admit(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem, mox_refusal *why);
-/* True when subnormal numbers may count as zero in the row's products (ref/ref_bounds.h, mox_bound_flush). */
-static inline bool mox_expert_gemm_flushes(const mox_expert_gemm_row *row)
-{
-    return row->bind != NULL;
-}
-
-/* What a row of class TOL may lose of each weight, as a part of it, by folding the scale into the code. */
-double mox_expert_gemm_folding_loss(const mox_expert_gemm_row *row);
-/* True when a token's bits depend on how many tokens its expert has; class TOL alone may do that. */
-bool mox_expert_gemm_by_batch(const mox_expert_gemm_row *row);
-/* Columns of a step whose activations the row rounds to bytes (mox_bound_bytes); 0: it rounds none. */
-int64_t mox_expert_gemm_byte_cols(const mox_expert_gemm_row *row, const moxie_quant *weight, int64_t cols);
-
 /* Scratch of one worker for mox_expert_gemm_run(), whatever the sort; a multiple of 64. */
 uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem);
 /* One product by itself, whatever the sort. */

@@ -231,7 +231,7 @@ static float with_global(float value, int32_t kind, float global)
 
 void mox_gemm_finish(const mox_expert_gemm_args *args, const mox_gemm_panel *panel, int64_t p, int64_t r, float sum)
 {
-    const mox_operand *a = args->a;
+    const mox_activations *a = args->a;
     const mox_rowmajor_matrix *m = &panel->matrix;
     const int64_t n = panel->row + r, pair = panel->pair + p, row = mox_gemm_operand_row(args, pair);
     if (a->scales != NULL && !mox_gemm_act_grouped(a))

@@ -95,7 +95,7 @@ static inline bool mox_gemm_weight_grouped(const mox_gemm_panel *panel)
 {
     return panel->matrix.scale != NULL && panel->matrix.scale_cols > 1;
 }
-static inline bool mox_gemm_act_grouped(const mox_operand *a)
+static inline bool mox_gemm_act_grouped(const mox_activations *a)
 {
     return a->scales != NULL && a->scale_cols > 1;
 }

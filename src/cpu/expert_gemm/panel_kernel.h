@@ -38,7 +38,7 @@
 #define MOX_CPU_PANEL_KERNEL_H
 
 #include "cpu/expert_gemm/expert_gemm.h"
-#include "pack/panel.h"
+#include "pack/panel/panel.h"
 
 /* Kernels are written once, with constants for what their instances differ in. */
 #define MOX_KERNEL_INLINE static inline __attribute__((always_inline))

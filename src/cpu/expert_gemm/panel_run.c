@@ -66,7 +66,7 @@ static int64_t row_of(const mox_expert_gemm_args *args, int64_t pair)
 /* Activations of pairs [first, first + rows), arranged. */
 static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t first, int64_t rows)
 {
-    const mox_operand *a = job->args->a;
+    const mox_activations *a = job->args->a;
     mox_panel_rows out = { .rows = rows, .data = sc->operand };
     for (int64_t r = 0; r < rows; r++) {
         const int64_t from = row_of(job->args, first + r);
@@ -94,7 +94,7 @@ static void finish(const panel_job *job, const mox_panel_matrix *m, int64_t pane
                    int64_t rows)
 {
     const mox_expert_gemm_args *args = job->args;
-    const mox_operand *a = args->a;
+    const mox_activations *a = args->a;
     int64_t column, count;
     mox_panel_place(m, panel, &column, &count);
     for (int64_t r = 0; r < rows; r++) {

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "pack/panel.h"
+#include "pack/panel/panel.h"
 
 static inline float mox_scale_of(uint32_t bits)
 {

@@ -67,7 +67,7 @@ typedef struct mox_fused_side {
     float *y;   /* [pairs, H] f32 */
     /* Only to be looked at, else NULL: sums [pairs, n13]; operands by pair, filled when they are quantized. */
     float *h;
-    const mox_operand *look13, *look2;
+    const mox_activations *look13, *look2;
 } mox_fused_side;
 
 #define MOX_FUSED_SIDES 2

@@ -33,7 +33,7 @@ static void quantize(const mox_fused_product *product, float given, const mox_fu
 }
 
 /* Keeps pair p for whoever looks at the stages. */
-static void keep(const mox_fused_product *product, const mox_operand *look, int64_t p, float given,
+static void keep(const mox_fused_product *product, const mox_activations *look, int64_t p, float given,
                  const mox_fused_scratch_view *sc)
 {
     memcpy(look->values + p * look->stride, sc->row, (size_t)product->cols * sizeof(float));
@@ -43,7 +43,7 @@ static void keep(const mox_fused_product *product, const mox_operand *look, int6
 }
 
 /* Stores the converted row as pair p of a slot with pairs [first, first + rows). */
-static void store(const mox_fused_product *product, const mox_fused_operand *operand, const mox_operand *look,
+static void store(const mox_fused_product *product, const mox_fused_operand *operand, const mox_activations *look,
                   int64_t first, int64_t rows, int64_t p, float given, const mox_fused_scratch_view *sc)
 {
     const float *values = product->scaling == MOX_ACT_FOLDED ? sc->folded : sc->row;

@@ -86,12 +86,12 @@ static void one_row(void *context, int64_t p, int32_t worker)
     const glu_job *job = context;
     const mox_glu_args *args = job->args;
     const int64_t n = args->intermediate;
-    const bool gated = mox_glu_is_gated(args->activation->kind);
+    const bool gated = mox_glu_is_gated(args->activation.kind);
     const int64_t step = gated && args->interleaved ? 2 : 1;
     const float *gate = args->h + p * (gated ? 2 * n : n);
     mox_glu_tile row = {
-        .kind = args->activation->kind,
-        .parameters = mox_glu_resolve(args->activation, args->expert_of ? args->expert_of[slot_of(args, p)] : -1),
+        .kind = args->activation.kind,
+        .parameters = mox_glu_resolve(&args->activation, args->expert_of ? args->expert_of[slot_of(args, p)] : -1),
         .rows = step == 1 ? n / MOX_GLU_TILE : 0,
         .gate = gate,
         .up = !gated              ? gate

@@ -11,19 +11,9 @@
 #ifndef MOX_CPU_GLU_H
 #define MOX_CPU_GLU_H
 
+#include "cpu/glu/glu_args.h"
 #include "cpu/glu/glu_tile.h"
 #include "cpu/kernel.h"
-
-typedef struct mox_glu_args {
-    const moxie_activation *activation;
-    int64_t slots;
-    const int64_t *offsets;   /* [slots+1] */
-    const int64_t *expert_of; /* [slots] global expert, for per-expert parameters; NULL: none */
-    const float *h;           /* [pairs, 2I or I] */
-    int64_t intermediate;
-    int32_t interleaved; /* h holds g0,u0,g1,u1,... instead of [gate I | up I] */
-    float *out;          /* [pairs, I]; may not overlap h */
-} mox_glu_args;
 
 typedef struct mox_glu_row {
     mox_kernel base;

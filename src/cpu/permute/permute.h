@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute.h - family permute: groups the (token, slot) pairs by expert slot (route/route.h, mox_permute).
+ * permute.h - family permute: groups the (token, slot) pairs by expert slot (route/route.h, mox_permute), and gives
+ * each pair its token, weight and static scales (permute_args.h).
  *
  * In the flow: after topk (or the caller's ids), before the experts.
  */
@@ -8,14 +9,8 @@
 #define MOX_CPU_PERMUTE_H
 
 #include "cpu/kernel.h"
+#include "cpu/permute/permute_args.h"
 #include "route/route.h"
-
-typedef struct mox_permute_args {
-    const int32_t *ids; /* [T,K] */
-    int64_t tokens, top_k, experts, slots;
-    const int32_t *slot_of; /* [E] */
-    mox_permutation out;
-} mox_permute_args;
 
 typedef struct mox_permute_row {
     mox_kernel base;
@@ -23,6 +18,9 @@ typedef struct mox_permute_row {
 } mox_permute_row;
 
 const mox_permute_row *mox_permute_at(int32_t i);
+
+/* What each pair takes along, for pairs that are sorted already: all but the sort itself. */
+void mox_permute_follow(const mox_permute_args *args);
 
 /* What every row of permute.def provides. */
 #define MOX_PERMUTE(id, isa, exactness, layout)                                                                        \

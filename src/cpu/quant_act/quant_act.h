@@ -11,22 +11,7 @@
 #define MOX_CPU_QUANT_ACT_H
 
 #include "cpu/kernel.h"
-#include "cpu/operand.h"
-
-typedef struct mox_quant_act_args {
-    const moxie_quant *quant;
-    const void *x;        /* [*, cols] contiguous */
-    moxie_dtype x_dtype;  /* F32, F16, BF16 */
-    moxie_dtype round_to; /* operand type of an unquantized product: x is rounded to it once; F32: not at all */
-    int64_t rows, cols;
-    const int64_t *source;   /* [rows] or NULL: identity */
-    const float *row_weight; /* [rows] multiplies x, rounded to x_dtype again, before anything else; or NULL */
-    const float *row_given;  /* [rows] static scale or global of each row's expert; or NULL */
-    float amax;              /* for dynamic per-tensor rules */
-    uint8_t *codes;          /* [workers, cols] scratch; NULL when unquantized */
-    float *row_scratch;      /* [workers, cols] */
-    mox_operand *out;        /* buffers given, everything in it filled */
-} mox_quant_act_args;
+#include "cpu/quant_act/quant_act_args.h"
 
 typedef struct mox_quant_act_row {
     mox_kernel base;
@@ -35,6 +20,14 @@ typedef struct mox_quant_act_row {
 } mox_quant_act_row;
 
 const mox_quant_act_row *mox_quant_act_at(int32_t i);
+
+/* Rows that args describe: *args->rows, or max_rows. */
+int64_t mox_quant_act_rows(const mox_quant_act_args *args);
+/* Row r of x as f32 [cols], weighed. Immutable. */
+void mox_quant_act_load(const mox_quant_act_args *args, int64_t r, float *x);
+/* The largest magnitude over all rows as they will be quantized; 0 when the rule does not ask for it. Uses
+ * args->row_scratch of worker 0. */
+float mox_quant_act_amax(const mox_quant_act_args *args);
 
 /* What every row of quant_act.def provides. */
 #define MOX_QUANT_ACT(id, isa, exactness, layout)                                                                      \

@@ -8,20 +8,8 @@
 #define MOX_CPU_TOPK_H
 
 #include "cpu/kernel.h"
+#include "cpu/topk/topk_args.h"
 #include "route/route.h"
-
-typedef struct mox_topk_args {
-    const moxie_routing *routing;
-    int64_t tokens, experts, top_k;
-    int64_t first;      /* index in the batch of the first of these tokens: simulated strategies draw from it */
-    const void *logits; /* [T,E] */
-    moxie_dtype logits_dtype;
-    const int32_t *token_ids; /* [T] or NULL */
-    int32_t *ids;
-    float *weights;
-    float *row_scratch;    /* [workers, E] f32 */
-    float *logits_scratch; /* [T,E] f32, only for MOXIE_SELECT_CUSTOM with logits that are not f32; else NULL */
-} mox_topk_args;
 
 typedef struct mox_topk_row {
     mox_kernel base;

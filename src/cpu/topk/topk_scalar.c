@@ -11,7 +11,7 @@ static void route_one(void *context, int64_t token, int32_t worker)
     const int64_t bytes = mox_dtype_bytes(args->logits_dtype);
     float *row = args->row_scratch + (int64_t)worker * args->experts;
     mox_widen(args->logits_dtype, (const uint8_t *)args->logits + token * args->experts * bytes, row, args->experts);
-    mox_route_token(args->routing, args->experts, args->top_k, row, args->first + token,
+    mox_route_token(&args->routing, args->experts, args->top_k, row, args->first + token,
                     args->token_ids != NULL ? args->token_ids[token] : 0, args->ids + token * args->top_k,
                     args->weights + token * args->top_k);
 }
@@ -23,7 +23,7 @@ static moxie_status route_custom(const mox_topk_args *args, moxie_error *error)
         mox_widen(args->logits_dtype, args->logits, args->logits_scratch, args->tokens * args->experts);
         logits = args->logits_scratch;
     }
-    const int code = args->routing->custom(args->routing->custom_user, args->tokens, logits, args->ids, args->weights);
+    const int code = args->routing.custom(args->routing.custom_user, args->tokens, logits, args->ids, args->weights);
     MOX_FAIL_IF(code != 0, MOXIE_ERR_ARGUMENT, error,
                 "the custom routing callback returned %d for %lld tokens of %lld experts: 0 means that it chose", code,
                 (long long)args->tokens, (long long)args->experts);
@@ -32,7 +32,7 @@ static moxie_status route_custom(const mox_topk_args *args, moxie_error *error)
 
 moxie_status mox_topk_scalar_run(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error)
 {
-    if (args->routing->select == MOXIE_SELECT_CUSTOM)
+    if (args->routing.select == MOXIE_SELECT_CUSTOM)
         return args->tokens > 0 ? route_custom(args, error) : MOXIE_OK;
     mox_topk_args context = *args;
     mox_parallel(executor, args->tokens, route_one, &context);

@@ -47,7 +47,7 @@ __device__ uint32_t narrow_two(moxie_dtype dtype, float low, float high)
 }
 
 template <int COLUMNS>
-__device__ void store(const mox_cuda_combine_args &args, int64_t at, const float (&sum)[COLUMNS])
+__device__ void store(const mox_combine_args &args, int64_t at, const float (&sum)[COLUMNS])
 {
     if constexpr (COLUMNS == 4) {
         if (args.out_dtype == MOXIE_F16 || args.out_dtype == MOXIE_BF16) {
@@ -64,7 +64,7 @@ __device__ void store(const mox_cuda_combine_args &args, int64_t at, const float
     }
 }
 
-__device__ choice find_choice(const mox_cuda_combine_args &args, int64_t j)
+__device__ choice find_choice(const mox_combine_args &args, int64_t j)
 {
     int64_t row;
     if (args.position != nullptr) {
@@ -77,7 +77,7 @@ __device__ choice find_choice(const mox_cuda_combine_args &args, int64_t j)
 }
 
 template <int COLUMNS>
-__device__ void add_rows(const mox_cuda_combine_args &args, const choice *choices, int64_t column,
+__device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column,
                          float (&sum)[COLUMNS])
 {
     for (int first = 0; first < args.top_k; first += TOGETHER) {
@@ -99,7 +99,7 @@ __device__ void add_rows(const mox_cuda_combine_args &args, const choice *choice
 }
 
 template <int COLUMNS>
-__global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_cuda_combine_args args)
+__global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_combine_args args)
 {
     extern __shared__ choice choices[];
     const int64_t token = blockIdx.x;
@@ -131,7 +131,7 @@ bool is_aligned(const void *pointer, uintptr_t bytes)
 }
 
 /* Four columns are one load of each row, and one store. */
-bool takes_four(const mox_cuda_combine_args *args)
+bool takes_four(const mox_combine_args *args)
 {
     return args->hidden % 4 == 0 && is_aligned(args->y, 16) && is_aligned(args->shared, 16) &&
            is_aligned(args->out, args->out_dtype == MOXIE_F32 ? 16 : 8);
@@ -139,7 +139,7 @@ bool takes_four(const mox_cuda_combine_args *args)
 
 } // namespace
 
-moxie_status mox_cuda_combine_simple_launch(const mox_cuda_combine_args *args, mox_cuda_stream stream,
+moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cuda_stream stream,
                                             moxie_error *error)
 {
     if (args->tokens == 0 || args->hidden == 0)

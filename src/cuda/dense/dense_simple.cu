@@ -18,7 +18,7 @@ static __device__ float fold(float sum)
     return sum;
 }
 
-static __global__ void dense_kernel(mox_cuda_dense_args args)
+static __global__ void dense_kernel(mox_dense_args args)
 {
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     const int64_t n0 = (static_cast<int64_t>(blockIdx.y) * (THREADS / LANES) + group) * ROWS;
@@ -49,7 +49,7 @@ static __global__ void dense_kernel(mox_cuda_dense_args args)
             }
 }
 
-moxie_status mox_cuda_dense_simple_launch(const mox_cuda_dense_args *args, mox_cuda_stream stream, moxie_error *error)
+moxie_status mox_cuda_dense_simple_launch(const mox_dense_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     if (args->tokens == 0)
         return MOXIE_OK;

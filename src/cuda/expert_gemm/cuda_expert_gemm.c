@@ -9,15 +9,14 @@
 
 _Static_assert(offsetof(mox_record_header, flags) == MOX_CUDA_HEADER_FLAGS, "kernels read the flags of a record");
 
-#define MOX_CUDA_ROW(family_, id, needs_, exactness_, layout_, sum_, mma_bits_, fuses_, operand_)                      \
+#define MOX_CUDA_ROW(family_, id, needs_, exactness_, layout_, sum_, fuses_, activations_)                             \
     {                                                                                                                  \
         .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = layout_ },             \
                   .needs = needs_,                                                                                     \
                   .launcher = MOX_CUDA_AT_##family_##_##id },                                                          \
         .sum = sum_,                                                                                                   \
-        .mma_bits = mma_bits_,                                                                                         \
         .fuses = fuses_,                                                                                               \
-        .operand = operand_,                                                                                           \
+        .activations = activations_,                                                                                   \
         .admit = mox_cuda_##family_##_##id##_admit,                                                                    \
         .scratch_bytes = mox_cuda_##family_##_##id##_scratch_bytes,                                                    \
     },

@@ -4,9 +4,9 @@
  * (cpu/expert_gemm/expert_gemm.h): a record's shape, which product, how its two operands are quantized.
  *
  * A row may do more than its product:
- *     MOX_CUDA_FUSES_GLU   a row for W13 that applies the activation and makes the operand of W2 (rounded or quantized,
+ *     MOX_FUSES_GLU   a row for W13 that applies the activation and makes the operand of W2 (rounded or quantized,
  *                          in the kind that the row for W2 reads or gathers its rows to): no glu, no second quant_act
- *     MOX_CUDA_FUSES_ACT   a row for W13 that applies the activation and leaves its f32 rows: no glu, but a quant_act
+ *     MOX_FUSES_ACT   a row for W13 that applies the activation and leaves its f32 rows: no glu, but a quant_act
  *
  * Rows whose layout is not "rowmajor" come in pairs for both products, since a record has one layout.
  *
@@ -18,16 +18,14 @@
 
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cuda/cuda_kernel.h"
-#include "cuda/cuda_operand.h"
+#include "cpu/activations.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 
 typedef struct mox_cuda_expert_gemm_row {
     mox_cuda_kernel cuda;
-    const char
-        *sum; /* rows of one `sum` give the same bits; "segments" and "segments_i32" are the CPU's scalar rows' */
-    int32_t mma_bits; /* that an instruction keeps of what it adds (mox_bound_mma); 0: fp32 in segments */
+    mox_sum sum;
     uint32_t fuses;
-    mox_cuda_operand_kind operand; /* of quantized activations; unquantized ones come NATIVE unless this is F32 */
+    mox_activations_kind activations; /* of quantized activations; unquantized ones come NATIVE unless this is F32 */
     bool (*admit)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, mox_refusal *why);
     /* Device memory for one launch; a pure function of its arguments. */
     uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,

@@ -16,11 +16,12 @@
 #ifndef MOX_CUDA_CUDA_EXPERT_GEMM_ARGS_H
 #define MOX_CUDA_CUDA_EXPERT_GEMM_ARGS_H
 
-#include "cuda/cuda_operand.h"
-#include "cuda/glu/cuda_glu_args.h"
+#include "cpu/activations.h"
+#include "cpu/expert_gemm/product_trace.h"
+#include "cpu/glu/glu_args.h"
 
 /* What rows for W13 do besides the product (cuda_expert_gemm.h). */
-enum { MOX_CUDA_FUSES_GLU = 1, MOX_CUDA_FUSES_ACT = 2 };
+enum { MOX_FUSES_GLU = 1, MOX_FUSES_ACT = 2 };
 
 #define MOX_CUDA_HEADER_FLAGS 40 /* where a record's header has its flags: mox_record_header */
 
@@ -33,23 +34,16 @@ typedef struct mox_cuda_matrix {
     int64_t scale_rows, scale_cols, group_rows, group_cols;
 } mox_cuda_matrix;
 
-/* The product in a record of a layout of pack/hopper.h: byte offsets from the record's start, 0 where absent. */
+/* The product in a record of a layout of pack/hopper/hopper.h: byte offsets from the record's start, 0 where absent. */
 typedef struct mox_cuda_tiles {
     uint64_t tiles, tile_bytes, row_scale, bias;
     int32_t count, chunks, last_rows;
     int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 
-/* What a fused row would not keep: rows of pairs, for those who look at a run. All NULL but then. */
-typedef struct mox_cuda_trace {
-    float *h, *act;            /* [pairs, n_out], [pairs, I] */
-    float *next, *next_scales; /* the second operand: [pairs, next_stride], [pairs, groups] */
-    int64_t next_stride;
-} mox_cuda_trace;
-
 typedef struct mox_cuda_expert_gemm_args {
     int32_t projection; /* mox_projection: 0 is W13, 1 is W2 */
-    uint32_t fuses;     /* of the row: MOX_CUDA_FUSES_... */
+    uint32_t fuses;     /* of the row: MOX_FUSES_... */
     int32_t gated;      /* W13 is two matrices; out rows are [gate I | up I] */
     int64_t hidden, intermediate;
     moxie_quant weight, act;
@@ -61,7 +55,7 @@ typedef struct mox_cuda_expert_gemm_args {
     uint64_t record_bytes;
     int64_t slots;
     mox_cuda_matrix matrix[2]; /* gate, up; or the only one; of rowmajor records */
-    mox_cuda_tiles tiles;      /* of records of pack/hopper.h */
+    mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
     moxie_dtype elements[2];   /* of the weights of both products of these records */
     int32_t decoded;           /* kernels decode these records to 16 bits: hopper_codes */
     const float *table;        /* [256] values of weight.element's codes when it has 8 bits or fewer; else NULL */
@@ -75,17 +69,17 @@ typedef struct mox_cuda_expert_gemm_args {
     int64_t tokens;             /* T of this pass */
     int32_t multiprocessors;    /* of the device: what scratch_bytes counted with */
     const int64_t *operand_row; /* [pairs] row of the operand; NULL: identity */
-    mox_cuda_operand a;
+    mox_activations a;
 
-    float *out; /* [pairs, n_out]; not of rows that leave the operand of W2; of MOX_CUDA_FUSES_ACT the activations */
+    float *out; /* [pairs, n_out]; not of rows that leave the operand of W2; of MOX_FUSES_ACT the activations */
     int64_t n_out;
 
-    /* Rows that fuse the activation (MOX_CUDA_FUSES_GLU) write this instead of `out`: the second product's operand, in
+    /* Rows that fuse the activation (MOX_FUSES_GLU) write this instead of `out`: the second product's operand, in
      * the kind that the plan's row for it reads. */
-    mox_cuda_glu_args glu;
-    mox_cuda_operand next;
+    mox_glu_args glu;
+    mox_activations next;
     moxie_quant next_quant;
-    mox_cuda_trace trace;
+    mox_product_trace trace;
 
     void *scratch; /* scratch_bytes of the row, 256-byte aligned */
 } mox_cuda_expert_gemm_args;

@@ -10,7 +10,7 @@
 enum { THREADS = 256 };
 
 /* The slot that owns row p: the last s with offsets[s] <= p. */
-static __device__ int64_t slot_of(const mox_cuda_glu_args &args, int64_t p)
+static __device__ int64_t slot_of(const mox_glu_args &args, int64_t p)
 {
     int64_t low = 0, high = args.slots;
     while (high - low > 1) {
@@ -23,7 +23,7 @@ static __device__ int64_t slot_of(const mox_cuda_glu_args &args, int64_t p)
     return low;
 }
 
-static __global__ void glu_kernel(mox_cuda_glu_args args)
+static __global__ void glu_kernel(mox_glu_args args)
 {
     const int64_t p = blockIdx.x, n = args.intermediate, i = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
     if (p >= args.offsets[args.slots] || i >= n)
@@ -35,7 +35,7 @@ static __global__ void glu_kernel(mox_cuda_glu_args args)
     args.out[p * n + i] = mox_device_activate(args.activation.kind, parameters, row[i], gated ? row[n + i] : 0.0f);
 }
 
-moxie_status mox_cuda_glu_simple_launch(const mox_cuda_glu_args *args, mox_cuda_stream stream, moxie_error *error)
+moxie_status mox_cuda_glu_simple_launch(const mox_glu_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     if (args->max_pairs == 0)
         return MOXIE_OK;

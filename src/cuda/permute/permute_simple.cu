@@ -27,7 +27,7 @@ constexpr int SMALL_CHUNK = 256, MOST_SMALL = 32 * SMALL_CHUNK; /* pairs that ea
 constexpr int MOST_ROUNDS = 4;
 constexpr int MOST_PLAIN_SHARED = 48 << 10;
 constexpr unsigned ALL = ~0u;
-static_assert(THREADS == MOX_CUDA_PERMUTE_CHUNK, "a chunk has as many pairs as threads, or more");
+static_assert(THREADS == MOX_PERMUTE_CHUNK, "a chunk has as many pairs as threads, or more");
 static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
 
 /* What a thread knows of its pairs: number r is pair (warp * ROUNDS + r) * 32 + lane of the chunk. A thread of a warp
@@ -62,14 +62,14 @@ __host__ __device__ int lines_of(int64_t pairs, int chunk, int rounds)
     return static_cast<int>((here + a_warp - 1) / a_warp);
 }
 
-__device__ int slot_of_id(const mox_cuda_permute_args &args, const int32_t *slot_of, int32_t id)
+__device__ int slot_of_id(const mox_permute_args &args, const int32_t *slot_of, int32_t id)
 {
     return id >= 0 && id < args.experts ? slot_of[id] : -1;
 }
 
 /* ---- count ------------------------------------------------------------------------------------------ */
 
-__global__ void __launch_bounds__(THREADS) count_kernel(const __grid_constant__ mox_cuda_permute_args args, int rounds)
+__global__ void __launch_bounds__(THREADS) count_kernel(const __grid_constant__ mox_permute_args args, int rounds)
 {
     __shared__ int32_t counts[THREADS];
     mox_grid_release();
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS) count_kernel(const __grid_constant__ 
 
 /* All that does not depend on the other pairs: everything is under way at once. */
 template <int ROUNDS>
-__device__ void load_pairs(const mox_cuda_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
+__device__ void load_pairs(const mox_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
 {
     int32_t id[ROUNDS];
 #pragma unroll
@@ -111,14 +111,14 @@ __device__ void load_pairs(const mox_cuda_permute_args &args, const workbench &b
 #pragma unroll
     for (int r = 0; r < ROUNDS; r++) {
         const int slot = own->slot[r] = slot_of_id(args, bench.slot_of, id[r]);
-        own->given13[r] = slot >= 0 && args.given13 != nullptr ? args.slot_given13[slot] : 0.0f;
-        own->given2[r] = slot >= 0 && args.given2 != nullptr ? args.slot_given2[slot] : 0.0f;
+        own->given13[r] = slot >= 0 && args.pair_scale13 != nullptr ? args.static_scale13[slot] : 0.0f;
+        own->given2[r] = slot >= 0 && args.pair_scale2 != nullptr ? args.static_scale2[slot] : 0.0f;
     }
 }
 
 /* Each warp's line of the table, and where its pairs stand in it. */
 template <int ROUNDS>
-__device__ void rank_in_warp(const mox_cuda_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
+__device__ void rank_in_warp(const mox_permute_args &args, const workbench &bench, own_pairs<ROUNDS> *own)
 {
     const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     uint16_t *line = bench.table + warp * args.slots;
@@ -138,7 +138,7 @@ __device__ void rank_in_warp(const mox_cuda_permute_args &args, const workbench 
 }
 
 /* Pairs of every slot, all and those before the chunk. */
-__device__ void count_itself(const mox_cuda_permute_args &args, const workbench &bench, int64_t pairs, int64_t chunk)
+__device__ void count_itself(const mox_permute_args &args, const workbench &bench, int64_t pairs, int64_t chunk)
 {
     for (int64_t first = threadIdx.x; first < pairs; first += TOGETHER * static_cast<int>(blockDim.x)) {
         int32_t id[TOGETHER];
@@ -179,7 +179,7 @@ __device__ int add_up_column(const workbench &bench, int64_t slots, int slot)
 }
 
 /* Pairs of a slot in all chunks; *before becomes those in the chunks before this. */
-__device__ int add_up_chunks(const mox_cuda_permute_args &args, int slot, int *before)
+__device__ int add_up_chunks(const mox_permute_args &args, int slot, int *before)
 {
     const int chunks = static_cast<int>(gridDim.x), chunk = static_cast<int>(blockIdx.x);
     int sum = 0;
@@ -212,7 +212,7 @@ __device__ int sum_to_thread(int mine, int *of_warp)
 }
 
 /* Where each slot's pairs begin, for all who read it; start[s]: those of this chunk. */
-__device__ void find_starts(const mox_cuda_permute_args &args, const workbench &bench, place_by by, int *of_warp)
+__device__ void find_starts(const mox_permute_args &args, const workbench &bench, place_by by, int *of_warp)
 {
     const int slot = static_cast<int>(threadIdx.x);
     const bool is = slot < args.slots;
@@ -238,21 +238,21 @@ __device__ void find_starts(const mox_cuda_permute_args &args, const workbench &
 
 /* What later stages read of the pair at position p; pairs have 31 bits, as counts have. */
 template <int ROUNDS>
-__device__ void fill_row(const mox_cuda_permute_args &args, const own_pairs<ROUNDS> &own, int r, int64_t p)
+__device__ void fill_row(const mox_permute_args &args, const own_pairs<ROUNDS> &own, int r, int64_t p)
 {
     const int64_t pair = own.first + r * LANES;
     args.pair_at[p] = pair;
     args.token_of[p] = static_cast<uint32_t>(pair) / static_cast<uint32_t>(args.top_k);
     if (args.row_weight != nullptr)
         args.row_weight[p] = own.weight[r];
-    if (args.given13 != nullptr)
-        args.given13[p] = own.given13[r];
-    if (args.given2 != nullptr)
-        args.given2[p] = own.given2[r];
+    if (args.pair_scale13 != nullptr)
+        args.pair_scale13[p] = own.given13[r];
+    if (args.pair_scale2 != nullptr)
+        args.pair_scale2[p] = own.given2[r];
 }
 
 template <int ROUNDS>
-__global__ void __launch_bounds__(THREADS) place_kernel(const __grid_constant__ mox_cuda_permute_args args, cut by)
+__global__ void __launch_bounds__(THREADS) place_kernel(const __grid_constant__ mox_permute_args args, cut by)
 {
     extern __shared__ __align__(16) int32_t shared[];
     __shared__ int of_warp[WARPS];
@@ -300,7 +300,7 @@ cut cut_of(int64_t pairs)
 }
 
 /* A block has as many warps as its pairs, and as its slots, ask for. */
-template <int ROUNDS> cudaError_t place(const mox_cuda_permute_args *args, const cut &by, mox_cuda_stream stream)
+template <int ROUNDS> cudaError_t place(const mox_permute_args *args, const cut &by, mox_cuda_stream stream)
 {
     const int lines = lines_of(args->tokens * args->top_k, by.chunk, ROUNDS),
               slot_warps = static_cast<int>((args->slots + LANES - 1) / LANES);
@@ -320,7 +320,7 @@ template <int ROUNDS> cudaError_t place(const mox_cuda_permute_args *args, const
 
 } // namespace
 
-moxie_status mox_cuda_permute_simple_launch(const mox_cuda_permute_args *args, mox_cuda_stream stream,
+moxie_status mox_cuda_permute_simple_launch(const mox_permute_args *args, mox_cuda_stream stream,
                                             moxie_error *error)
 {
     const cut by = cut_of(args->tokens * args->top_k);

@@ -43,7 +43,7 @@ static bool is_by_row(const moxie_quant *quant)
 
 static bool makes_codes(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
 {
-    if (problem->operand != MOX_CUDA_OPERAND_CODES)
+    if (problem->kind != MOX_ACTIVATIONS_CODES)
         return mox_refuse(why, "", "makes codes, and the product reads numbers");
     if (problem->weighed)
         return mox_refuse(why, "weigh the experts' results",

@@ -6,13 +6,13 @@
 #define MOX_CUDA_CUDA_QUANT_ACT_H
 
 #include "cuda/cuda_kernel.h"
-#include "cuda/cuda_operand.h"
+#include "cpu/activations.h"
 
 /* A run that is looked at has F32 made besides what the product reads. */
 typedef struct mox_cuda_quant_act_problem {
     const moxie_quant *quant;
-    int32_t operand; /* mox_cuda_operand_kind that the product reads */
-    bool weighed;    /* with row_weight */
+    mox_activations_kind kind; /* that the product reads */
+    bool weighed;              /* with row_weight */
 } mox_cuda_quant_act_problem;
 
 typedef struct mox_cuda_quant_act_row {

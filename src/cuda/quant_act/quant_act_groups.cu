@@ -30,7 +30,7 @@ struct lane_numbers {
 
 /* Column `column` of a row that begins at element `from` of x and the next three, and those `step` columns further on, ... */
 template <moxie_dtype DTYPE>
-__device__ void load(const mox_cuda_quant_act_args &args, bool whole, int64_t from, int64_t column, int64_t step,
+__device__ void load(const mox_quant_act_args &args, bool whole, int64_t from, int64_t column, int64_t step,
                      lane_numbers (&numbers)[TOGETHER])
 {
     mox_raw_numbers<DTYPE> raw[TOGETHER];
@@ -80,13 +80,13 @@ __device__ float quotient(float x, const group_scale &by)
 }
 
 /* 128 columns each: groups, or several. */
-__device__ int64_t sets_of(const mox_cuda_quant_act_args &args)
+__device__ int64_t sets_of(const mox_quant_act_args &args)
 {
     return (args.cols + GROUP - 1) / GROUP;
 }
 
 /* Of a short group. The product with the reciprocal of a power of two is the quotient, rounded alike. */
-__device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row, float amax)
+__device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, float amax)
 {
     const float largest = mox_device_largest(args.quant.element);
     if (args.rule == MOX_ACT_NVFP4_GROUP) {
@@ -101,7 +101,7 @@ __device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row
 }
 
 /* Sets of four groups of 32 columns, eight lanes each, or of eight of 16. */
-__device__ void quantize_short(const mox_cuda_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
+__device__ void quantize_short(const mox_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
                                int first, int step)
 {
     const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
@@ -129,7 +129,7 @@ __device__ void quantize_short(const mox_cuda_quant_act_args &args, const lane_n
 }
 
 /* Sets of a group each. */
-__device__ void quantize_long(const mox_cuda_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
+__device__ void quantize_long(const mox_quant_act_args &args, const lane_numbers (&numbers)[TOGETHER], int64_t row,
                               int first, int step)
 {
     const int lane = threadIdx.x % LANES, groups = static_cast<int>(args.out.scale_cols);
@@ -154,7 +154,7 @@ __device__ void quantize_long(const mox_cuda_quant_act_args &args, const lane_nu
 }
 
 /* Sets first, first + step, ... of a row, up to TOGETHER. */
-__device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_t row, int first, int step)
+__device__ void quantize(const mox_quant_act_args &args, bool whole, int64_t row, int first, int step)
 {
     const int64_t from = (args.source != nullptr ? args.source[row] : row) * args.cols;
     const int64_t column = static_cast<int64_t>(first) * GROUP + threadIdx.x % LANES * MOX_QUANT_EACH;
@@ -173,7 +173,7 @@ __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_
 }
 
 /* A block some sets of one row; those of the first fill up what a long stride has behind the last. */
-__global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__ mox_cuda_quant_act_args args, bool whole)
+__global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__ mox_quant_act_args args, bool whole)
 {
     const int64_t row = blockIdx.x;
     mox_grid_release();
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__
 
 } // namespace
 
-moxie_status mox_cuda_quant_act_groups_launch(const mox_cuda_quant_act_args *args, mox_cuda_stream stream,
+moxie_status mox_cuda_quant_act_groups_launch(const mox_quant_act_args *args, mox_cuda_stream stream,
                                               moxie_error *error)
 {
     if (args->max_rows == 0)

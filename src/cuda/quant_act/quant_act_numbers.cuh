@@ -4,7 +4,7 @@
  * rows of family quant_act that run at memory's speed share.
  *
  *     mox_raw_numbers    as they lie in memory, zero behind the last: all loads of a thread are under way at once
- *     mox_quant_...      their codes, a byte each, to an operand; codes as numbers (MOX_CUDA_OPERAND_F32) are for those who
+ *     mox_quant_...      their codes, a byte each, to an operand; codes as numbers (MOX_ACTIVATIONS_F32) are for those who
  *                        look at a run
  */
 #ifndef MOX_CUDA_QUANT_ACT_NUMBERS_CUH
@@ -12,7 +12,7 @@
 
 #include "cuda/device/device_format.cuh"
 #include "cuda/ptx/ptx_convert.cuh"
-#include "cuda/quant_act/cuda_quant_act_args.h"
+#include "cpu/quant_act/quant_act_args.h"
 #include "quant/act_rules.h"
 
 constexpr int MOX_QUANT_EACH = 4;
@@ -25,7 +25,7 @@ template <moxie_dtype DTYPE> struct mox_raw_numbers {
 
 /* Columns column .. column + 3 of a row that begins at element `first` of x; zero behind the last. */
 template <moxie_dtype DTYPE>
-__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_cuda_quant_act_args &args, bool whole, int64_t first, int64_t column)
+__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, bool whole, int64_t first, int64_t column)
 {
     mox_raw_numbers<DTYPE> raw = {};
     if (whole) { /* columns are a multiple of 4, and so aligned */
@@ -83,27 +83,27 @@ static __device__ __noinline__ uint32_t mox_quant_four(moxie_dtype element, floa
     return codes;
 }
 
-static __device__ void mox_quant_store(const mox_cuda_quant_act_args &args, int64_t row, int64_t column, uint32_t codes)
+static __device__ void mox_quant_store(const mox_quant_act_args &args, int64_t row, int64_t column, uint32_t codes)
 {
     const int64_t at = row * args.out.stride + column;
     if (column >= args.out.stride)
         return;
-    if (args.out.kind == MOX_CUDA_OPERAND_CODES) {
-        *reinterpret_cast<uint32_t *>(static_cast<uint8_t *>(args.out.values) + at) = codes;
+    if (args.out.kind == MOX_ACTIVATIONS_CODES) {
+        *reinterpret_cast<uint32_t *>(static_cast<uint8_t *>(args.out.data) + at) = codes;
         return;
     }
 #pragma unroll
     for (int i = 0; i < MOX_QUANT_EACH; i++)
-        static_cast<float *>(args.out.values)[at + i] = args.table[codes >> 8 * i & 0xff];
+        static_cast<float *>(args.out.data)[at + i] = args.table[codes >> 8 * i & 0xff];
 }
 
-static __device__ float mox_quant_given(const mox_cuda_quant_act_args &args, int64_t row)
+static __device__ float mox_quant_given(const mox_quant_act_args &args, int64_t row)
 {
-    return args.row_given != nullptr ? args.row_given[row] : args.given;
+    return args.row_scale != nullptr ? args.row_scale[row] : args.static_scale;
 }
 
 /* Four neighbours are one load. */
-static bool mox_quant_is_whole(const mox_cuda_quant_act_args *args)
+static bool mox_quant_is_whole(const mox_quant_act_args *args)
 {
     const uintptr_t bytes = args->x_dtype == MOXIE_F32 ? 16 : 8;
     return args->cols % MOX_QUANT_EACH == 0 && reinterpret_cast<uintptr_t>(args->x) % bytes == 0;

@@ -29,7 +29,7 @@ __device__ int64_t set()
 template <moxie_dtype DTYPE> struct part_of_row {
     mox_raw_numbers<DTYPE> raw[TOGETHER];
 
-    __device__ void load(const mox_cuda_quant_act_args &args, bool whole, int64_t from, int64_t column)
+    __device__ void load(const mox_quant_act_args &args, bool whole, int64_t from, int64_t column)
     {
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++)
@@ -64,7 +64,7 @@ __device__ bool is_given(int32_t rule)
     return rule == MOX_ACT_FP8_TENSOR_STATIC || rule == MOX_ACT_INT8_TENSOR_STATIC;
 }
 
-__device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row, float amax)
+__device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, float amax)
 {
     const mox_act_rule rule = static_cast<mox_act_rule>(args.rule);
     const mox_act_input input = { .largest = mox_device_largest(args.quant.element),
@@ -74,7 +74,7 @@ __device__ mox_act_step step_of(const mox_cuda_quant_act_args &args, int64_t row
 }
 
 template <moxie_dtype DTYPE>
-__device__ uint32_t codes_of(const mox_cuda_quant_act_args &args, const mox_raw_numbers<DTYPE> &raw, const mox_act_step &step)
+__device__ uint32_t codes_of(const mox_quant_act_args &args, const mox_raw_numbers<DTYPE> &raw, const mox_act_step &step)
 {
     float x[MOX_QUANT_EACH];
     uint32_t codes = 0;
@@ -91,7 +91,7 @@ __device__ uint32_t codes_of(const mox_cuda_quant_act_args &args, const mox_raw_
     return codes;
 }
 
-template <moxie_dtype DTYPE> __device__ void quantize(const mox_cuda_quant_act_args &args, bool whole, int64_t row)
+template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &args, bool whole, int64_t row)
 {
     const int64_t span = set() * TOGETHER;
     const int64_t from = (args.source != nullptr ? args.source[row] : row) * args.cols;
@@ -128,7 +128,7 @@ template <moxie_dtype DTYPE> __device__ void quantize(const mox_cuda_quant_act_a
 }
 
 __global__ void __launch_bounds__(LANES * MOST_WARPS)
-    rows_kernel(const __grid_constant__ mox_cuda_quant_act_args args, bool whole)
+    rows_kernel(const __grid_constant__ mox_quant_act_args args, bool whole)
 {
     mox_grid_release();
     if (args.early == 0)
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(LANES * MOST_WARPS)
     mox_grid_wait(); /* so that the end of this kernel means that of those before */
 }
 
-int warps_of(const mox_cuda_quant_act_args *args)
+int warps_of(const mox_quant_act_args *args)
 {
     const int64_t each = LANES * MOX_QUANT_EACH * TOGETHER, warps = (args->out.stride + each - 1) / each;
     return args->max_rows <= FEW_ROWS || warps > MOST_WARPS ? MOST_WARPS : static_cast<int>(warps);
@@ -152,7 +152,7 @@ int warps_of(const mox_cuda_quant_act_args *args)
 
 } // namespace
 
-moxie_status mox_cuda_quant_act_rows_launch(const mox_cuda_quant_act_args *args, mox_cuda_stream stream, moxie_error *error)
+moxie_status mox_cuda_quant_act_rows_launch(const mox_quant_act_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     if (args->max_rows == 0)
         return MOXIE_OK;

@@ -19,18 +19,18 @@ static const unsigned ALL = 0xffffffffu;
 
 /* What the launcher works out from the quant, which only the host can look up. */
 struct job {
-    mox_cuda_quant_act_args args;
+    mox_quant_act_args args;
     bool quantized, by_block, integer, whole_batch;
     mox_act_rule rule;
 };
 
-static __device__ int64_t rows_of(const mox_cuda_quant_act_args &args)
+static __device__ int64_t rows_of(const mox_quant_act_args &args)
 {
     return args.rows != nullptr ? *args.rows : args.max_rows;
 }
 
 /* x[row, k], weighed. */
-static __device__ float number(const mox_cuda_quant_act_args &args, int64_t row, int64_t k)
+static __device__ float number(const mox_quant_act_args &args, int64_t row, int64_t k)
 {
     const int64_t from = args.source != nullptr ? args.source[row] : row;
     const float x = mox_device_load(args.x_dtype, args.x, from * args.cols + k);
@@ -59,7 +59,7 @@ static __device__ float block_max(float x)
 /* ---- the whole batch -------------------------------------------------------------------------------- */
 
 /* Launched twice: a thread clears the maximum, then all find it. */
-static __global__ void amax_kernel(mox_cuda_quant_act_args args, bool clears)
+static __global__ void amax_kernel(mox_quant_act_args args, bool clears)
 {
     mox_grid_release();
     mox_grid_wait();
@@ -80,18 +80,18 @@ static __global__ void amax_kernel(mox_cuda_quant_act_args args, bool clears)
 
 /* ---- a row ------------------------------------------------------------------------------------------ */
 
-static __device__ void store(const mox_cuda_quant_act_args &args, int64_t row, int64_t k, uint8_t code)
+static __device__ void store(const mox_quant_act_args &args, int64_t row, int64_t k, uint8_t code)
 {
     const int64_t at = row * args.out.stride + k;
-    if (args.out.kind == MOX_CUDA_OPERAND_CODES)
-        static_cast<uint8_t *>(args.out.values)[at] = code;
+    if (args.out.kind == MOX_ACTIVATIONS_CODES)
+        static_cast<uint8_t *>(args.out.data)[at] = code;
     else
-        static_cast<float *>(args.out.values)[at] = args.table[code];
+        static_cast<float *>(args.out.data)[at] = args.table[code];
 }
 
 static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int thread, int threads)
 {
-    const mox_cuda_quant_act_args &args = j.args;
+    const mox_quant_act_args &args = j.args;
     const int64_t first = g * args.out.group_cols;
     const int64_t end = first + args.out.group_cols < args.cols ? first + args.out.group_cols : args.cols;
     float amax = 0;
@@ -101,7 +101,7 @@ static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int 
     const mox_act_input input = { .scale_rule = args.quant.rule,
                                   .global = args.quant.global,
                                   .largest = mox_device_largest(args.quant.element),
-                                  .given = args.row_given != nullptr ? args.row_given[row] : args.given,
+                                  .given = args.row_scale != nullptr ? args.row_scale[row] : args.static_scale,
                                   .batch_amax = args.amax != nullptr ? mox_float_of(*args.amax) : 0.0f,
                                   .amax = mox_act_finite(amax) };
     const mox_act_step step = mox_act_step_of(j.rule, &input);
@@ -118,24 +118,24 @@ static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int 
     }
 }
 
-static __device__ void pass_row(const mox_cuda_quant_act_args &args, int64_t row)
+static __device__ void pass_row(const mox_quant_act_args &args, int64_t row)
 {
     for (int64_t k = threadIdx.x; k < args.cols; k += THREADS) {
         const float x = mox_device_round_to(args.round_to, number(args, row, k));
-        if (args.out.kind == MOX_CUDA_OPERAND_NATIVE)
-            mox_device_store(args.out.dtype, args.out.values, row * args.out.stride + k, x);
+        if (args.out.kind == MOX_ACTIVATIONS_NATIVE)
+            mox_device_store(args.out.dtype, args.out.data, row * args.out.stride + k, x);
         else
-            static_cast<float *>(args.out.values)[row * args.out.stride + k] = x;
+            static_cast<float *>(args.out.data)[row * args.out.stride + k] = x;
     }
 }
 
-static __device__ void pad_row(const mox_cuda_quant_act_args &args, int64_t row)
+static __device__ void pad_row(const mox_quant_act_args &args, int64_t row)
 {
     for (int64_t k = args.cols + threadIdx.x; k < args.out.stride; k += THREADS) {
-        if (args.out.kind == MOX_CUDA_OPERAND_CODES)
-            static_cast<uint8_t *>(args.out.values)[row * args.out.stride + k] = 0;
-        else if (args.out.kind == MOX_CUDA_OPERAND_F32)
-            static_cast<float *>(args.out.values)[row * args.out.stride + k] = 0.0f;
+        if (args.out.kind == MOX_ACTIVATIONS_CODES)
+            static_cast<uint8_t *>(args.out.data)[row * args.out.stride + k] = 0;
+        else if (args.out.kind == MOX_ACTIVATIONS_F32)
+            static_cast<float *>(args.out.data)[row * args.out.stride + k] = 0.0f;
     }
 }
 
@@ -157,7 +157,7 @@ static __global__ void quant_act_kernel(job j)
     pad_row(j.args, row);
 }
 
-moxie_status mox_cuda_quant_act_simple_launch(const mox_cuda_quant_act_args *args, mox_cuda_stream stream,
+moxie_status mox_cuda_quant_act_simple_launch(const mox_quant_act_args *args, mox_cuda_stream stream,
                                               moxie_error *error)
 {
     const unsigned rows = static_cast<unsigned>(args->max_rows);

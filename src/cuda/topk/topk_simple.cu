@@ -52,7 +52,7 @@ static __device__ void softmax(float *x, int64_t n, int lane)
     __syncwarp();
 }
 
-static __device__ void load_logits(const mox_cuda_topk_args &args, int64_t token, const arrays &a, int lane)
+static __device__ void load_logits(const mox_topk_args &args, int64_t token, const arrays &a, int lane)
 {
     for (int64_t e = lane; e < args.experts; e += LANES) {
         const float x = mox_device_load(args.logits_dtype, args.logits, token * args.experts + e);
@@ -61,7 +61,7 @@ static __device__ void load_logits(const mox_cuda_topk_args &args, int64_t token
     __syncwarp();
 }
 
-static __device__ void score(const mox_cuda_topk_args &args, const arrays &a, int lane)
+static __device__ void score(const mox_topk_args &args, const arrays &a, int lane)
 {
     for (int64_t e = lane; e < args.experts; e += LANES)
         a.scores[e] = mox_route_score(args.routing.score, a.logits[e]);
@@ -131,7 +131,7 @@ static __device__ void select_best(const float *keys, int64_t experts, int64_t t
     }
 }
 
-static __device__ void choose(const mox_cuda_topk_args &args, int64_t token, const arrays &a, int32_t *ids, int lane)
+static __device__ void choose(const mox_topk_args &args, int64_t token, const arrays &a, int32_t *ids, int lane)
 {
     const moxie_routing &routing = args.routing;
     if (routing.select == MOXIE_SELECT_TABLE) {
@@ -150,7 +150,7 @@ static __device__ void choose(const mox_cuda_topk_args &args, int64_t token, con
 
 /* ---- one token -------------------------------------------------------------------------------------- */
 
-static __device__ void sparsemixer(const mox_cuda_topk_args &args, const arrays &a, int32_t *ids, float *weights,
+static __device__ void sparsemixer(const mox_topk_args &args, const arrays &a, int32_t *ids, float *weights,
                                    int lane)
 {
     const float jitter = args.routing.jitter != 0 ? args.routing.jitter : 0.01f;
@@ -161,7 +161,7 @@ static __device__ void sparsemixer(const mox_cuda_topk_args &args, const arrays 
             mox_route_sparsemixer_weight(a.logits, args.experts, jitter, ids[lane], lane == 0 ? -1 : ids[0]);
 }
 
-static __global__ void topk_kernel(mox_cuda_topk_args args)
+static __global__ void topk_kernel(mox_topk_args args)
 {
     extern __shared__ float memory[];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -194,7 +194,7 @@ static __global__ void topk_kernel(mox_cuda_topk_args args)
         mox_route_finish(&args.routing, experts, args.top_k, ids, weights);
 }
 
-moxie_status mox_cuda_topk_simple_launch(const mox_cuda_topk_args *args, mox_cuda_stream stream, moxie_error *error)
+moxie_status mox_cuda_topk_simple_launch(const mox_topk_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     if (args->tokens == 0)
         return MOXIE_OK;

@@ -3,7 +3,8 @@
  * plain_table.c - the launch table without a GPU (test_cuda_table.h) as a library that libmoxie opens in the place of
  * libmoxie_cuda, so that scripts can run every command of the tool on it:
  *
- *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...
+ *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...       all kernels in plain C, as sm_80
+ *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_emulated.so ...                               those of sm_90 by the GPU emulator
  *
  * Its device has an L2 of 1 MiB, for which few copies of a layer do.
  */
@@ -15,6 +16,9 @@ __attribute__((visibility("default"))) const mox_cuda_table *mox_cuda_table_get(
 {
     const mox_cuda_table *table = NULL;
     (void)test_cuda_begin(NULL);
+#ifdef MOX_TEST_EMULATED
+    test_cuda_set_device("sm_90");
+#endif
     test_cuda_set_l2(1 << 20);
     return mox_cuda_open(&table, NULL) == MOXIE_OK ? table : NULL;
 }

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_backend.c - the operations on a GPU: each enqueues its kernel's launcher (cuda_table.h) on the stream.
+ *
+ * Everything that depends on the routing stays on the device, so nothing here waits or allocates.
+ */
+#include "backend/backend.h"
+#include "backend/cuda/cuda_form.h"
+#include "backend/cuda/cuda_product.h"
+#include "backend/cuda/device.h"
+#include "cuda/combine/cuda_combine.h"
+#include "cuda/dense/cuda_dense.h"
+#include "cuda/expert_gemm/cuda_expert_gemm.h"
+#include "cuda/glu/cuda_glu.h"
+#include "cuda/permute/cuda_permute.h"
+#include "cuda/quant_act/cuda_quant_act.h"
+#include "cuda/topk/cuda_topk.h"
+
+/* ---- choosing ------------------------------------------------------------------------------------- */
+
+#define MOX_FAMILY(name)                                                                                               \
+    static const mox_kernel *name##_kernel(int32_t i)                                                                  \
+    {                                                                                                                  \
+        const mox_cuda_##name##_row *row = mox_cuda_##name##_at(i);                                                    \
+        return row != NULL ? &row->cuda.base : NULL;                                                                   \
+    }
+#include "cpu/kernel_families.def"
+#undef MOX_FAMILY
+
+static const mox_kernel *kernel_at(mox_family family, int32_t i)
+{
+    static const mox_kernel *(*const lists[])(int32_t) = {
+#define MOX_FAMILY(name) [MOX_FAMILY_##name] = name##_kernel,
+#include "cpu/kernel_families.def"
+#undef MOX_FAMILY
+    };
+    return lists[family](i);
+}
+
+static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_problem *p, mox_refusal *why)
+{
+    const mox_cuda_quant_act_problem problem = {
+        .quant = p->quant,
+        .kind = p->product != NULL ? ((const mox_cuda_expert_gemm_row *)p->product)->activations : MOX_ACTIVATIONS_F32,
+        .weighed = p->weighed,
+    };
+    return ((const mox_cuda_quant_act_row *)kernel)->admit(&problem, why);
+}
+
+static bool admits_problem(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
+                           mox_refusal *why)
+{
+    switch (family) {
+    case MOX_FAMILY_topk: {
+        const mox_topk_problem *p = problem;
+        return ((const mox_cuda_topk_row *)kernel)->admit(p->routing, p->experts, p->top_k, why);
+    }
+    case MOX_FAMILY_quant_act: return admits_quant_act(kernel, problem, why);
+    case MOX_FAMILY_expert_gemm: return ((const mox_cuda_expert_gemm_row *)kernel)->admit(problem, target->device, why);
+    case MOX_FAMILY_glu: return ((const mox_cuda_glu_row *)kernel)->admit(problem, why);
+    default: return true;
+    }
+}
+
+/* The device comes last, so that another mode or device is only called for where it helps. */
+static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
+                   mox_refusal *why)
+{
+    return admits_problem(target, family, kernel, problem, why) &&
+           mox_cuda_kernel_admit((const mox_cuda_kernel *)kernel, target->device, target->mode, why);
+}
+
+static const char *needs(const mox_kernel *kernel)
+{
+    return mox_cuda_kernel_needs((const mox_cuda_kernel *)kernel);
+}
+
+static mox_sum sum(const mox_kernel *product)
+{
+    return ((const mox_cuda_expert_gemm_row *)product)->sum;
+}
+
+static uint32_t fuses(const mox_kernel *product)
+{
+    return ((const mox_cuda_expert_gemm_row *)product)->fuses;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,
+                                const mox_expert_gemm_problem *problem, int64_t slots, int64_t max_pairs,
+                                int32_t workers)
+{
+    (void)workers;
+    return ((const mox_cuda_expert_gemm_row *)kernel)->scratch_bytes(problem, target->device, slots, max_pairs);
+}
+
+static uint64_t permute_scratch(int64_t pairs, int64_t slots)
+{
+    return (uint64_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * slots) * sizeof(int32_t);
+}
+
+/* ---- operations ----------------------------------------------------------------------------------- */
+
+static int32_t launcher(const mox_kernel *kernel)
+{
+    return ((const mox_cuda_kernel *)kernel)->launcher;
+}
+
+#define LAUNCH(operation, family)                                                                                      \
+    static moxie_status operation(const mox_queue *q, const mox_kernel *kernel, const mox_##family##_args *args,       \
+                                  moxie_error *error)                                                                  \
+    {                                                                                                                  \
+        return q->table->family[launcher(kernel)](args, q->stream, error);                                             \
+    }
+LAUNCH(dense, dense)
+LAUNCH(topk, topk)
+LAUNCH(permute, permute)
+LAUNCH(quantize, quant_act)
+LAUNCH(activate, glu)
+LAUNCH(combine, combine)
+#undef LAUNCH
+
+static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const mox_expert_gemm_args *args,
+                            moxie_error *error)
+{
+    const mox_cuda_expert_gemm_args lowered = mox_cuda_product_args(q->device, kernel, args);
+    return q->table->expert_gemm[launcher(kernel)](&lowered, q->stream, error);
+}
+
+static moxie_status copy(const mox_queue *q, void *to, const void *from, uint64_t bytes, moxie_error *error)
+{
+    return q->table->copy(to, from, bytes, q->stream, error);
+}
+
+const mox_backend mox_backend_cuda = {
+    .name = "cuda",
+    .on_device = true,
+    .align = MOX_DEVICE_ALIGN,
+    .kernel_at = kernel_at,
+    .admits = admits,
+    .needs = needs,
+    .sum = sum,
+    .fuses = fuses,
+    .form = mox_cuda_form,
+    .product_scratch = product_scratch,
+    .permute_scratch = permute_scratch,
+    .dense = dense,
+    .topk = topk,
+    .permute = permute,
+    .quantize = quantize,
+    .product = product,
+    .activate = activate,
+    .combine = combine,
+    .copy = copy,
+};

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device.c - finds the GPU that options name, and hands out its memory.
+ */
+#include "backend/cuda/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static moxie_status parse_ordinal(const char *name, int32_t *out, moxie_error *error)
+{
+    char *end = NULL;
+    const long ordinal = name != NULL ? strtol(name, &end, 10) : 0;
+    MOX_FAIL_IF(name != NULL && (end == name || *end != '\0' || ordinal < 0 || ordinal > 1023), MOXIE_ERR_ARGUMENT,
+                error, "options.device is \"%.32s\"; it must be a device's number, or, to explain a plan, one of %s",
+                name, mox_cuda_preset_names());
+    *out = (int32_t)ordinal;
+    return MOXIE_OK;
+}
+
+static moxie_status open_device(const char *name, mox_device *device, moxie_error *error)
+{
+    MOX_TRY(parse_ordinal(name, &device->ordinal, error));
+    MOX_TRY(mox_cuda_open(&device->table, error));
+    const moxie_status status = mox_cuda_device(device->table, device->ordinal, &device->features, error);
+    return status == MOXIE_OK ? status : mox_fail_context(status, error, "asking libmoxie_cuda for a device");
+}
+
+moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_device *out, moxie_error *error)
+{
+    mox_device device = { 0 };
+    mox_cuda_features preset;
+    if (options->backend != MOXIE_BACKEND_CUDA) {
+        MOX_FAIL_IF(options->device != NULL, MOXIE_ERR_ARGUMENT, error,
+                    "options.device is \"%.32s\", but the back end is not cuda: choose backend cuda, or name no device",
+                    options->device);
+        *out = device;
+        return MOXIE_OK;
+    }
+    if (options->device != NULL && mox_cuda_preset(options->device, &preset)) {
+        MOX_FAIL_IF(!explaining, MOXIE_ERR_ARGUMENT, error,
+                    "options.device is %s, which only explains plans: a layer needs a device's number",
+                    options->device);
+        device.features = preset;
+    } else {
+        MOX_TRY(open_device(options->device, &device, error));
+        if (options->device_memory != NULL)
+            device.memory = *options->device_memory;
+    }
+    *out = device;
+    return MOXIE_OK;
+}
+
+moxie_status mox_device_allocate(const mox_device *device, uint64_t bytes, const char *what, void **out,
+                                 moxie_error *error)
+{
+    void *memory = NULL;
+    MOX_TRY(device->table->use(device->ordinal, error));
+    if (device->memory.allocate != NULL) {
+        memory = device->memory.allocate(device->memory.self, bytes);
+        MOX_FAIL_IF(memory == NULL, MOXIE_ERR_MEMORY, error,
+                    "the caller's allocator has no %llu bytes of device memory for %s", (unsigned long long)bytes,
+                    what);
+    } else {
+        const moxie_status status = device->table->allocate(bytes, &memory, error);
+        if (status != MOXIE_OK)
+            return mox_fail_context(status, error, "allocating %s", what);
+    }
+    *out = memory;
+    return MOXIE_OK;
+}
+
+void mox_device_release(const mox_device *device, void *memory)
+{
+    if (memory == NULL || device->table->use(device->ordinal, NULL) != MOXIE_OK)
+        return;
+    if (device->memory.release != NULL)
+        device->memory.release(device->memory.self, memory);
+    else
+        device->table->release(memory);
+}
+
+moxie_status mox_device_copy(const mox_device *device, void *to, const void *from, uint64_t bytes, moxie_error *error)
+{
+    MOX_TRY(device->table->use(device->ordinal, error));
+    MOX_TRY(device->table->copy(to, from, bytes, NULL, error));
+    return device->table->stream_wait(NULL, error);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * host_backend.c - the operations on the host: each runs its kernel (src/cpu) on the executor.
+ */
+#include "backend/host/host_backend.h"
+
+#include <string.h>
+
+/* ---- choosing ------------------------------------------------------------------------------------- */
+
+#define MOX_FAMILY(name)                                                                                               \
+    static const mox_kernel *name##_kernel(int32_t i)                                                                  \
+    {                                                                                                                  \
+        const mox_##name##_row *row = mox_##name##_at(i);                                                              \
+        return row != NULL ? &row->base : NULL;                                                                        \
+    }
+#include "cpu/kernel_families.def"
+#undef MOX_FAMILY
+
+static const mox_kernel *kernel_at(mox_family family, int32_t i)
+{
+    static const mox_kernel *(*const lists[])(int32_t) = {
+#define MOX_FAMILY(name) [MOX_FAMILY_##name] = name##_kernel,
+#include "cpu/kernel_families.def"
+#undef MOX_FAMILY
+    };
+    return lists[family](i);
+}
+
+static bool admits_problem(mox_family family, const mox_kernel *kernel, const void *problem, mox_refusal *why)
+{
+    switch (family) {
+    case MOX_FAMILY_topk: {
+        const mox_topk_problem *p = problem;
+        return ((const mox_topk_row *)kernel)->admit(p->routing, p->experts, p->top_k, why);
+    }
+    case MOX_FAMILY_quant_act:
+        return ((const mox_quant_act_row *)kernel)->admit(((const mox_quant_act_problem *)problem)->quant, why);
+    case MOX_FAMILY_expert_gemm: return mox_expert_gemm_admit((const mox_expert_gemm_row *)kernel, problem, why);
+    case MOX_FAMILY_glu: return ((const mox_glu_row *)kernel)->admit(problem, why);
+    default: return true;
+    }
+}
+
+/* What this machine lacks is said before what the kernel lacks. */
+static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
+                   mox_refusal *why)
+{
+    return mox_kernel_admit(kernel, target->isa, target->mode, why) && admits_problem(family, kernel, problem, why);
+}
+
+const char *mox_host_needs(const mox_kernel *kernel)
+{
+    return mox_isa_name(kernel->isa);
+}
+
+static mox_sum sum(const mox_kernel *product)
+{
+    return ((const mox_expert_gemm_row *)product)->sum;
+}
+
+uint32_t mox_host_fuses(const mox_kernel *product)
+{
+    (void)product;
+    return 0;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+mox_activations_form mox_host_form(const mox_form_problem *problem)
+{
+    const mox_expert_gemm_problem *product = problem->product;
+    const mox_activations shape = mox_activations_f32(product->act, problem->max_rows, mox_expert_gemm_cols(product));
+    return (mox_activations_form) { .shape = shape, .element_bytes = sizeof(float), .scale_room = shape.scale_cols };
+}
+
+static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,
+                                const mox_expert_gemm_problem *problem, int64_t slots, int64_t max_pairs,
+                                int32_t workers)
+{
+    (void)target, (void)slots, (void)max_pairs;
+    return mox_expert_gemm_scratch((const mox_expert_gemm_row *)kernel, problem) * (uint64_t)workers;
+}
+
+uint64_t mox_host_permute_scratch(int64_t pairs, int64_t slots)
+{
+    (void)pairs, (void)slots;
+    return 0;
+}
+
+/* ---- operations ----------------------------------------------------------------------------------- */
+
+static moxie_status dense(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error)
+{
+    (void)error;
+    ((const mox_dense_row *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
+static moxie_status topk(const mox_queue *q, const mox_kernel *kernel, const mox_topk_args *args, moxie_error *error)
+{
+    return ((const mox_topk_row *)kernel)->run(args, q->executor, error);
+}
+
+static moxie_status permute(const mox_queue *q, const mox_kernel *kernel, const mox_permute_args *args,
+                            moxie_error *error)
+{
+    (void)error;
+    ((const mox_permute_row *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
+static moxie_status quantize(const mox_queue *q, const mox_kernel *kernel, const mox_quant_act_args *args,
+                             moxie_error *error)
+{
+    (void)error;
+    ((const mox_quant_act_row *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
+static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const mox_expert_gemm_args *args,
+                            moxie_error *error)
+{
+    (void)error;
+    mox_expert_gemm_run((const mox_expert_gemm_row *)kernel, args, q->executor);
+    return MOXIE_OK;
+}
+
+static moxie_status activate(const mox_queue *q, const mox_kernel *kernel, const mox_glu_args *args, moxie_error *error)
+{
+    (void)error;
+    ((const mox_glu_row *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
+static moxie_status combine(const mox_queue *q, const mox_kernel *kernel, const mox_combine_args *args,
+                            moxie_error *error)
+{
+    (void)error;
+    ((const mox_combine_row *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
+moxie_status mox_host_copy(const mox_queue *q, void *to, const void *from, uint64_t bytes, moxie_error *error)
+{
+    (void)q, (void)error;
+    memmove(to, from, bytes);
+    return MOXIE_OK;
+}
+
+static moxie_status experts(const mox_queue *q, const mox_fused_args *span, moxie_error *error)
+{
+    (void)error;
+    mox_fused_run(span, q->executor);
+    return MOXIE_OK;
+}
+
+const mox_backend mox_backend_host = {
+    .name = "cpu",
+    .align = MOX_HOST_ALIGN,
+    .kernel_at = kernel_at,
+    .admits = admits,
+    .needs = mox_host_needs,
+    .sum = sum,
+    .fuses = mox_host_fuses,
+    .form = mox_host_form,
+    .product_scratch = product_scratch,
+    .permute_scratch = mox_host_permute_scratch,
+    .dense = dense,
+    .topk = topk,
+    .permute = permute,
+    .quantize = quantize,
+    .product = product,
+    .activate = activate,
+    .combine = combine,
+    .copy = mox_host_copy,
+    .route = mox_host_route,
+    .experts = experts,
+};

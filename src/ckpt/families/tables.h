@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tables.h - what checkpoints look like, as data: families.def (names and configs of each model family),
+ * hf_quant.def (tensors of each number format) and presets.def (real models' sizes).
+ *
+ * Reading and writing use the same rows: the loader looks for exactly the tensors that
+ * mox_enumerate_layer() lists, and the generator writes exactly those.
+ */
+#ifndef MOX_CKPT_TABLES_H
+#define MOX_CKPT_TABLES_H
+
+#include "ckpt/json.h"
+#include "ckpt/safetensors/tensors.h"
+#include "quant/quant.h"
+
+/* ---- formats ------------------------------------------------------------------------------------ */
+
+typedef enum mox_part_role {
+    MOX_PART_NONE = 0,
+    MOX_PART_CODES,
+    MOX_PART_SCALE,
+    MOX_PART_ZERO,
+    MOX_PART_GLOBAL,
+    MOX_PART_INPUT_SCALE, /* static activation scale or global */
+    MOX_PART_GROUP_INDEX, /* g_idx [K] */
+    MOX_PART_SHAPE        /* weight_shape [2] = {N, K} */
+} mox_part_role;
+
+typedef enum mox_part_form {
+    MOX_FORM_MATRIX,  /* [N, K] in words of the packing */
+    MOX_FORM_BLOCKS,  /* gpt-oss: [N, K/32, 16] bytes */
+    MOX_FORM_GROUPS,  /* the scale grid [ceil(N/gr), ceil(K/gc)], in words of the packing */
+    MOX_FORM_SCALAR,  /* [] or [1] */
+    MOX_FORM_ROWS,    /* [N] or [N,1] */
+    MOX_FORM_COLUMNS, /* [K] */
+    MOX_FORM_PAIR     /* [2] */
+} mox_part_form;
+
+#define MOX_MAX_PART_DTYPES 4
+#define MOX_MAX_PARTS       8
+
+/* One tensor that stores a matrix M. Its name is M's name + suffix. */
+typedef struct mox_part {
+    mox_part_role role;
+    const char *suffix;       /* ".weight_scale_inv" */
+    const char *fused_suffix; /* on a stacked tensor ("", "_blocks"); NULL: same as suffix. Readers take both */
+    moxie_dtype file[MOX_MAX_PART_DTYPES]; /* accepted; the first is what a release has */
+    moxie_dtype value;                     /* what the bits mean; NONE: the file's dtype */
+    mox_part_form form;
+    moxie_packing packing; /* zero: one element a word */
+    bool transposed;       /* stored [K.., N..] */
+    bool trailing_one;     /* ROWS as [N,1], SCALAR as [1] when written */
+    bool optional;         /* readers do without it */
+    bool unwritten;        /* the generator does not write it */
+} mox_part;
+
+typedef struct mox_hf_quant {
+    const char *id;     /* "fp8-block": the CLI's name */
+    const char *method; /* quantization_config.quant_method; "" for none */
+    const char *summary;
+    moxie_quant weight;            /* group_cols -2: read from the scale's shape */
+    moxie_quant act;               /* as the scheme says; element NONE: 16-bit */
+    mox_part parts[MOX_MAX_PARTS]; /* ends at role NONE */
+    float zero_add;
+    int64_t default_group;     /* what synth writes for group_cols -2 */
+    const char *without_input; /* id of the row this one is when no expert has an INPUT_SCALE; NULL: itself */
+    /* Settles what tensors cannot tell (gptq v1 or v2, dynamic or static activations): adjusts `weight`,
+     * `act`, `zero_add` from quantization_config; returns false when the config rules this row out. NULL: nothing. */
+    bool (*settle)(const json_t *quant_config, const json_t *config, struct mox_hf_quant *row);
+    /* quantization_config as the releases write it (NULL: none). `ignore` = module names left alone. The caller owns
+     * it. */
+    json_t *(*write_config)(const struct mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
+} mox_hf_quant;
+
+const mox_hf_quant *mox_hf_quant_at(int32_t i);
+const mox_hf_quant *mox_hf_quant_by_id(const char *id);
+
+/* ---- families ----------------------------------------------------------------------------------- */
+
+#define MOX_MAX_SPELLINGS 6
+
+/* Names are templates: {L} layer, {e} expert. All are relative to a prefix. NULL: the family has none.
+ * Matrices are named without their part's suffix ("mlp.experts.{e}.gate_proj"), all else in full. */
+typedef struct mox_names {
+    const char *router; /* "mlp.gate.weight" */
+    const char *router_bias, *correction_bias, *table, *per_expert_scale;
+    const char *gate, *up, *down;           /* per expert; DBRX and Step: without {e}, one tensor for all */
+    const char *fused_gate_up, *fused_down; /* stacked: "mlp.experts.gate_up_proj" */
+    const char *fused_gate_up_bias, *fused_down_bias;
+    const char *shared_gate, *shared_up, *shared_down;
+    const char *shared_expert_gate;                   /* "mlp.shared_expert_gate.weight" */
+    const char *router_scale;                         /* Gemma: [H] */
+    const char *latent_in, *latent_out, *latent_norm; /* [X, H], [H, X], [X] when X is not H */
+} mox_names;
+
+typedef enum mox_fused_order {
+    MOX_FUSED_NONE = 0,
+    MOX_FUSED_OUT_IN,       /* [E, 2I, H], [E, H, I]: gate rows first */
+    MOX_FUSED_IN_OUT,       /* [E, H, 2I], [E, I, H] */
+    MOX_FUSED_STACKED_ROWS, /* DBRX: w1, v1, w2 each [E*I, H]; w2 is [I, H] per expert */
+    MOX_FUSED_STACKS        /* Step: gate, up and down stacked each for itself, [E, N, K], in every format */
+} mox_fused_order;
+
+/* The numbers of one model, from config.json or a preset. */
+typedef struct mox_dims {
+    int64_t layers, experts, top_k, hidden, intermediate, shared_intermediate;
+    int64_t expert_width; /* X: input and output of the routed experts; = hidden unless latent */
+    int64_t vocab, n_hash_layers;
+    int64_t n_group, topk_group;
+    float routed_scale;
+    bool norm_topk;
+    float swiglu_limit;
+} mox_dims;
+
+typedef struct mox_family {
+    const char *id;
+    const char *model_types[MOX_MAX_SPELLINGS];
+    const char *architecture;                /* written to config.json */
+    const char *prefixes[MOX_MAX_SPELLINGS]; /* "model.layers.{L}."; the first is written */
+    const char *config_section;              /* "text_config", or NULL: top level (the reader looks in both) */
+    mox_names names, other_names; /* other_names: a second spelling met in the wild; zero when there is none */
+    mox_fused_order fused;        /* of the primary release's 16-bit form; NONE: per expert */
+    bool always_fused;            /* fused in quantized formats too; else those are per expert */
+    bool fused_dot_weight;        /* Granite: stacked tensors carry ".weight" */
+    bool interleaved;             /* gate and up rows alternate */
+    bool expert_bias, router_bias_always;
+    moxie_dtype router_dtype, bias_dtype; /* as released */
+    bool correction_2d;                   /* ERNIE: [1, E] */
+    /* config.json keys, in order of preference, dots descend ("ffn_config.moe_top_k"); NULL ends */
+    const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
+    const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
+    const char *key_group;  /* NULL: "n_group" */
+    bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
+    bool shared_is_count;   /* key_shared counts experts of width I; else it is a width */
+    const char *routing;    /* for moxie_routing_by_name */
+    bool always_norm;       /* renormalises whatever norm_topk_prob says */
+    bool default_norm;      /* norm_topk_prob when config.json has none */
+    moxie_activation activation;
+    moxie_routing route; /* the whole recipe but groups, scale and arrays; norm applies when dims.norm_topk */
+    /* Family-specific keys beyond the table: sets dims / routing / activation from config; NULL: nothing. */
+    moxie_status (*adjust)(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
+                           moxie_layer_config *out, moxie_error *error);
+    /* Adds the family's own keys when config.json is written, false when out of memory; NULL: nothing. */
+    bool (*write_config)(json_t *config, const mox_dims *dims);
+} mox_family;
+
+const mox_family *mox_family_at(int32_t i);
+const mox_family *mox_family_by_id(const char *id);
+const mox_family *mox_family_by_model_type(const char *model_type);
+
+/* ---- one layer's tensors ------------------------------------------------------------------------ */
+
+typedef enum mox_tensor_kind {
+    MOX_TENSOR_ROUTER,
+    MOX_TENSOR_ROUTER_BIAS,
+    MOX_TENSOR_CORRECTION_BIAS,
+    MOX_TENSOR_TABLE,
+    MOX_TENSOR_PER_EXPERT_SCALE,
+    MOX_TENSOR_GATE,
+    MOX_TENSOR_UP,
+    MOX_TENSOR_DOWN,
+    MOX_TENSOR_GATE_UP,
+    MOX_TENSOR_GATE_UP_BIAS,
+    MOX_TENSOR_DOWN_BIAS,
+    MOX_TENSOR_SHARED_GATE,
+    MOX_TENSOR_SHARED_UP,
+    MOX_TENSOR_SHARED_DOWN,
+    MOX_TENSOR_SHARED_EXPERT_GATE,
+    MOX_TENSOR_OTHER /* plain, beside the layer proper: latent projections and norm, Gemma's router scale */
+} mox_tensor_kind;
+
+/* One tensor that a layer of `family` in `format` consists of. */
+typedef struct mox_tensor_spec {
+    char name[256];
+    moxie_dtype dtype;
+    int32_t rank;
+    int64_t shape[MOXIE_MAX_RANK];
+    mox_tensor_kind kind;
+    const mox_part *part;       /* which part of the matrix; NULL for plain tensors */
+    const mox_hf_quant *format; /* of the matrix */
+    int64_t expert;             /* -1: all, stacked, or none */
+    int64_t rows, cols;         /* N, K of the (one) matrix; GATE_UP: 2I, H */
+    int64_t stacked;            /* experts in this tensor; 0: it holds one matrix */
+    bool in_out;                /* stacked as [.., K, N] whatever the part says */
+    bool interleaved;           /* GATE_UP and its bias: even rows are gate, odd ones up */
+} mox_tensor_spec;
+
+/* Calls visit() for every tensor of checkpoint layer L, in the order the generator writes them; stops at the
+ * first failure and returns it. `shared` may be another format than `routed`. */
+moxie_status mox_enumerate_layer(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
+                                 const mox_hf_quant *shared, int64_t layer,
+                                 moxie_status (*visit)(void *user, const mox_tensor_spec *spec, moxie_error *error),
+                                 void *user, moxie_error *error);
+
+/* The name of a template: prefix and name joined, {L} and {e} filled in. False when it does not fit. */
+bool mox_expand_name(char *buffer, size_t size, const char *prefix, const char *name, int64_t layer, int64_t expert);
+/* Stored shape of a part of an [n, k] matrix (`experts` > 0: stacked, with a leading E). `in_out` stores K before N
+ * whatever the part says. `weight` has its group extents settled (no -2). */
+moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int64_t n, int64_t k, int64_t experts,
+                            bool in_out, int32_t *rank, int64_t shape[MOXIE_MAX_RANK], moxie_error *error);
+/* The row's weight with group_cols -2 replaced by what the generator writes for K columns. */
+moxie_quant mox_hf_quant_weight(const mox_hf_quant *row, int64_t k);
+/* The [rows, cols] grid of one expert inside `data`, a buffer that holds the whole tensor `spec` (spec->format's part):
+ * codes [N, K], scale and zero [ceil(N/gr), ceil(K/gc)], scalars [1, 1], ROWS [N, 1]. `expert` counts inside a stacked
+ * tensor, 0 otherwise. With it, mox_grid_store() and mox_grid_code() reach every element of every packing. */
+moxie_status mox_spec_grid(const mox_tensor_spec *spec, void *data, int64_t expert, moxie_grid *out,
+                           moxie_error *error);
+
+/* From a config: the layer configuration without its arrays (bias, tables). */
+moxie_status mox_family_layer_config(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
+                                     const mox_hf_quant *shared, int64_t layer, moxie_layer_config *out,
+                                     moxie_error *error);
+
+/* config.json of a whole model with `dims`, without quantization_config: model_type (NULL: the family's first),
+ * architectures, every key that mox_family_layer_config's reader wants, in config_section where there is one. The
+ * caller owns it; NULL when out of memory. */
+json_t *mox_family_config_json(const mox_family *family, const mox_dims *dims, const char *model_type);
+
+/* ---- presets ------------------------------------------------------------------------------------ */
+
+typedef struct mox_preset {
+    const char *name;
+    const char *family;     /* families.def id */
+    const char *model_type; /* written to config.json; NULL: the family's first */
+    mox_dims dims;
+    int64_t first_layer;     /* index of the first MoE layer in the real model */
+    int64_t layer_step;      /* Llama-4 Maverick: 2; else 0 or 1 */
+    const char *formats[12]; /* hf_quant ids; [0] primary; the first n_native are public releases' */
+    int32_t n_native;
+    const char *shared_format;       /* format of the shared expert; NULL: as the routed ones; "bf16": left alone */
+    uint64_t native_bytes_per_layer; /* as published or computed from headers: a test's oracle, 0: none */
+} mox_preset;
+
+const mox_preset *mox_preset_at(int32_t i);
+const mox_preset *mox_preset_by_name(const char *name);
+
+#endif

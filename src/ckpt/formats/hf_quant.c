@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hf_quant.c - hf_quant.def as a table. The shorthands below are what its rows are written in; a packing is
+ * { bytes of a word, elements in it, along rows?, order }.
+ */
+#include <string.h>
+
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/families/tables.h"
+
+#define ONE                                                                                                            \
+    {                                                                                                                  \
+        0, 0, 0, 0                                                                                                     \
+    }
+#define NIBBLES                                                                                                        \
+    {                                                                                                                  \
+        1, 2, 0, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define NIBBLES_ROWS                                                                                                   \
+    {                                                                                                                  \
+        1, 2, 1, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define NIBBLES_32                                                                                                     \
+    {                                                                                                                  \
+        4, 8, 0, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define NIBBLES_32_ROWS                                                                                                \
+    {                                                                                                                  \
+        4, 8, 1, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define NIBBLES_AWQ                                                                                                    \
+    {                                                                                                                  \
+        4, 8, 1, MOXIE_ORDER_AWQ                                                                                       \
+    }
+#define BYTES_32                                                                                                       \
+    {                                                                                                                  \
+        4, 4, 0, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define BYTES_32_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 4, 1, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+#define SEXTETS                                                                                                        \
+    {                                                                                                                  \
+        3, 4, 0, MOXIE_ORDER_LINEAR                                                                                    \
+    }
+
+#define FLOATS                                                                                                         \
+    {                                                                                                                  \
+        MOXIE_F32, MOXIE_BF16, MOXIE_F16                                                                               \
+    }
+#define HALVES                                                                                                         \
+    {                                                                                                                  \
+        MOXIE_BF16, MOXIE_F16                                                                                          \
+    }
+#define HALVES_FIRST                                                                                                   \
+    {                                                                                                                  \
+        MOXIE_BF16, MOXIE_F16, MOXIE_F32                                                                               \
+    }
+#define HALF_FLOATS                                                                                                    \
+    {                                                                                                                  \
+        MOXIE_F16, MOXIE_BF16, MOXIE_F32                                                                               \
+    }
+#define E8M0_FILES                                                                                                     \
+    {                                                                                                                  \
+        MOXIE_F8_E8M0, MOXIE_U8                                                                                        \
+    }
+#define E8M0_BYTES                                                                                                     \
+    {                                                                                                                  \
+        MOXIE_U8, MOXIE_F8_E8M0                                                                                        \
+    }
+
+#define WEIGHT(element_, scale_, rows_, cols_)                                                                         \
+    {                                                                                                                  \
+        .element = element_, .scale = scale_, .group_rows = rows_, .group_cols = cols_                                 \
+    }
+#define WEIGHT_GLOBAL(element_, scale_, cols_, global_)                                                                \
+    {                                                                                                                  \
+        .element = element_, .scale = scale_, .group_rows = 1, .group_cols = cols_, .global = global_                  \
+    }
+#define WEIGHT_ZERO(element_, scale_)                                                                                  \
+    {                                                                                                                  \
+        .element = element_, .scale = scale_, .group_rows = 1, .group_cols = -2, .has_zero = 1                         \
+    }
+
+#define ACT_FP8_128    WEIGHT(MOXIE_F8_E4M3, MOXIE_F32, 1, 128)
+#define ACT_FP8_TOKEN  WEIGHT(MOXIE_F8_E4M3, MOXIE_F32, 1, -1)
+#define ACT_INT8_TOKEN WEIGHT(MOXIE_I8, MOXIE_F32, 1, -1)
+#define ACT_MXFP8      WEIGHT(MOXIE_F8_E4M3, MOXIE_F8_E8M0, 1, 32)
+#define ACT_MXFP6_E3M2 WEIGHT(MOXIE_F6_E3M2, MOXIE_F8_E8M0, 1, 32)
+#define ACT_MXFP6_E2M3 WEIGHT(MOXIE_F6_E2M3, MOXIE_F8_E8M0, 1, 32)
+#define ACT_FP8_STATIC                                                                                                 \
+    {                                                                                                                  \
+        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1               \
+    }
+#define ACT_FP8_128_UE8M0                                                                                              \
+    {                                                                                                                  \
+        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 128, .rule = MOXIE_RULE_UE8M0     \
+    }
+#define ACT_MXFP4_QUARK                                                                                                \
+    {                                                                                                                  \
+        .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_rows = 1, .group_cols = 32,                           \
+        .rule = MOXIE_RULE_QUARK_EVEN                                                                                  \
+    }
+#define ACT_NVFP4(global_)                                                                                             \
+    {                                                                                                                  \
+        .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_rows = 1, .group_cols = 16, .global = global_,        \
+        .is_static = 1                                                                                                 \
+    }
+
+#define PART_CODES(suffix_, fused_, file_, value_, packing_)                                                           \
+    {                                                                                                                  \
+        .role = MOX_PART_CODES, .suffix = suffix_, .fused_suffix = fused_, .file = { file_ }, .value = value_,         \
+        .form = MOX_FORM_MATRIX, .packing = packing_                                                                   \
+    }
+#define PART_CODES_T(suffix_, value_, packing_)                                                                        \
+    {                                                                                                                  \
+        .role = MOX_PART_CODES, .suffix = suffix_, .file = { MOXIE_I32 }, .value = value_, .form = MOX_FORM_MATRIX,    \
+        .packing = packing_, .transposed = true                                                                        \
+    }
+#define PART_BLOCKS(suffix_, fused_)                                                                                   \
+    {                                                                                                                  \
+        .role = MOX_PART_CODES, .suffix = suffix_, .fused_suffix = fused_, .file = { MOXIE_U8 },                       \
+        .value = MOXIE_F4_E2M1, .form = MOX_FORM_BLOCKS, .packing = NIBBLES                                            \
+    }
+#define PART_SCALE(suffix_, fused_, file_, value_)                                                                     \
+    {                                                                                                                  \
+        .role = MOX_PART_SCALE, .suffix = suffix_, .fused_suffix = fused_, .file = file_, .value = value_,             \
+        .form = MOX_FORM_GROUPS                                                                                        \
+    }
+#define PART_SCALE_T(suffix_, file_)                                                                                   \
+    {                                                                                                                  \
+        .role = MOX_PART_SCALE, .suffix = suffix_, .file = file_, .form = MOX_FORM_GROUPS, .transposed = true          \
+    }
+#define PART_ZERO(suffix_, transposed_, value_, packing_)                                                              \
+    {                                                                                                                  \
+        .role = MOX_PART_ZERO, .suffix = suffix_, .file = { MOXIE_I32 }, .value = value_, .form = MOX_FORM_GROUPS,     \
+        .packing = packing_, .transposed = transposed_                                                                 \
+    }
+#define PART_ROWS(role_, suffix_, fused_, file_, trailing_)                                                            \
+    {                                                                                                                  \
+        .role = role_, .suffix = suffix_, .fused_suffix = fused_, .file = file_, .form = MOX_FORM_ROWS,                \
+        .trailing_one = trailing_                                                                                      \
+    }
+#define PART_SCALAR(role_, suffix_, fused_)                                                                            \
+    {                                                                                                                  \
+        .role = role_, .suffix = suffix_, .fused_suffix = fused_, .file = FLOATS, .form = MOX_FORM_SCALAR              \
+    }
+#define PART_SCALAR_1(role_, suffix_)                                                                                  \
+    {                                                                                                                  \
+        .role = role_, .suffix = suffix_, .file = FLOATS, .form = MOX_FORM_SCALAR, .trailing_one = true                \
+    }
+#define PART_INPUT(suffix_, fused_)                                                                                    \
+    {                                                                                                                  \
+        .role = MOX_PART_INPUT_SCALE, .suffix = suffix_, .fused_suffix = fused_, .file = FLOATS,                       \
+        .form = MOX_FORM_SCALAR, .optional = true                                                                      \
+    }
+#define PART_INPUT_1(suffix_)                                                                                          \
+    {                                                                                                                  \
+        .role = MOX_PART_INPUT_SCALE, .suffix = suffix_, .file = FLOATS, .form = MOX_FORM_SCALAR,                      \
+        .trailing_one = true, .optional = true                                                                         \
+    }
+#define PART_INPUT_UNWRITTEN(suffix_, fused_)                                                                          \
+    {                                                                                                                  \
+        .role = MOX_PART_INPUT_SCALE, .suffix = suffix_, .fused_suffix = fused_, .file = FLOATS,                       \
+        .form = MOX_FORM_SCALAR, .optional = true, .unwritten = true                                                   \
+    }
+#define PART_SHAPE(suffix_, first_, second_)                                                                           \
+    {                                                                                                                  \
+        .role = MOX_PART_SHAPE, .suffix = suffix_, .file = { first_, second_ }, .form = MOX_FORM_PAIR,                 \
+        .optional = true                                                                                               \
+    }
+#define PART_GROUP_INDEX(suffix_)                                                                                      \
+    {                                                                                                                  \
+        .role = MOX_PART_GROUP_INDEX, .suffix = suffix_, .file = { MOXIE_I32 }, .form = MOX_FORM_COLUMNS,              \
+        .optional = true                                                                                               \
+    }
+#define PART_GROUP_INDEX_UNWRITTEN(suffix_)                                                                            \
+    {                                                                                                                  \
+        .role = MOX_PART_GROUP_INDEX, .suffix = suffix_, .file = { MOXIE_I32 }, .form = MOX_FORM_COLUMNS,              \
+        .optional = true, .unwritten = true                                                                            \
+    }
+
+#define MOX_HF_QUANT(...) { __VA_ARGS__ },
+#define MOX_HF_COMPANION(suffix, meaning)
+#define MOX_HF_REFUSED(suffix, format, remedy)
+static const mox_hf_quant rows[] = {
+#include "ckpt/formats/hf_quant.def"
+};
+#undef MOX_HF_QUANT
+#undef MOX_HF_COMPANION
+#undef MOX_HF_REFUSED
+
+#define MOX_HF_QUANT(...)
+#define MOX_HF_COMPANION(suffix, meaning) { suffix, meaning, NULL },
+#define MOX_HF_REFUSED(suffix, format, remedy)
+static const mox_hf_oddity companions[] = {
+#include "ckpt/formats/hf_quant.def"
+};
+#undef MOX_HF_COMPANION
+#undef MOX_HF_REFUSED
+
+#define MOX_HF_COMPANION(suffix, meaning)
+#define MOX_HF_REFUSED(suffix, format, remedy) { suffix, format, remedy },
+static const mox_hf_oddity refused[] = {
+#include "ckpt/formats/hf_quant.def"
+};
+
+const mox_hf_quant *mox_hf_quant_at(int32_t i)
+{
+    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+}
+
+const mox_hf_quant *mox_hf_quant_by_id(const char *id)
+{
+    for (int32_t i = 0; mox_hf_quant_at(i); i++)
+        if (strcmp(rows[i].id, id) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+const mox_hf_oddity *mox_hf_companion_at(int32_t i)
+{
+    return i >= 0 && (size_t)i < sizeof companions / sizeof companions[0] ? &companions[i] : NULL;
+}
+
+const mox_hf_oddity *mox_hf_refused_at(int32_t i)
+{
+    return i >= 0 && (size_t)i < sizeof refused / sizeof refused[0] ? &refused[i] : NULL;
+}
+
+moxie_quant mox_hf_quant_weight(const mox_hf_quant *row, int64_t k)
+{
+    moxie_quant weight = row->weight;
+    if (weight.group_cols == -2)
+        weight.group_cols = (int32_t)(row->default_group < k ? row->default_group : k);
+    return weight;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hf_quant_config.c - where quantization_config is, what it is called, and what it leaves alone.
+ */
+#include "ckpt/formats/hf_quant_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+const json_t *mox_quant_config_find(const json_t *config)
+{
+    const json_t *found = json_object_get(config, "quantization_config");
+    if (!json_is_object(found))
+        found = json_object_get(json_object_get(config, "text_config"), "quantization_config");
+    return json_is_object(found) ? found : NULL;
+}
+
+const json_t *mox_quant_config_from_file(const json_t *file)
+{
+    const json_t *inner = json_object_get(file, "quantization");
+    return json_is_object(inner) ? inner : json_is_object(file) ? file : NULL;
+}
+
+const char *mox_quant_config_method(const json_t *quant_config)
+{
+    if (text_of(quant_config, "quant_method"))
+        return text_of(quant_config, "quant_method");
+    if (json_object_get(quant_config, "quant_algo"))
+        return "modelopt";
+    /* quantize_config.json of the first GPTQ tools */
+    return json_object_get(quant_config, "bits") && json_object_get(quant_config, "desc_act") ? "gptq" : "";
+}
+
+/* Shell-like: '*' is any run of characters. Linear memory and at worst |pattern| * |text| steps. */
+static bool matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *resume = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            resume = text;
+        } else if (*pattern == *text) {
+            pattern++, text++;
+        } else if (star) {
+            pattern = star;
+            text = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == 0;
+}
+
+static bool names_module(const json_t *list, const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *entry = json_string_value(json_array_get(list, i));
+        if (!entry || strncmp(entry, "re:", 3) == 0)
+            continue;
+        if (matches(entry, module) || (dot && strcmp(entry, dot + 1) == 0))
+            return true;
+    }
+    return false;
+}
+
+bool mox_quant_config_excludes(const json_t *quant_config, const char *module)
+{
+    static const char *const keys[] = { "modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules",
+                                        "exclude" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (names_module(json_object_get(quant_config, keys[i]), module))
+            return true;
+    return false;
+}
+
+const char *mox_quant_config_describe(const json_t *quant_config, char *buffer, size_t size)
+{
+    size_t used = 0;
+    const char *key;
+    json_t *value;
+    snprintf(buffer, size, "none");
+    for (void *i = json_object_iter(mox_json_iterable(quant_config)); i && used < size;
+         i = json_object_iter_next(mox_json_iterable(quant_config), i)) {
+        char text[64], name[48];
+        key = json_object_iter_key(i);
+        value = json_object_iter_value(i);
+        const char *between = used ? ", " : "";
+        mox_escape(name, sizeof name, key);
+        if (json_is_string(value))
+            used += (size_t)snprintf(buffer + used, size - used, "%s%s %s", between, name,
+                                     mox_escape(text, sizeof text, json_string_value(value)));
+        else if (json_is_integer(value))
+            used += (size_t)snprintf(buffer + used, size - used, "%s%s %lld", between, name,
+                                     (long long)json_integer_value(value));
+    }
+    return buffer;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * match.c - walks hf_quant.def for one matrix, and words the failure when no row fits.
+ */
+#include "ckpt/formats/match.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sizes.h"
+
+#define NAME_SIZE 320
+
+moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_config, const json_t *config,
+                                mox_arena *arena, mox_matcher *out, moxie_error *error)
+{
+    int32_t count = 0;
+    while (mox_hf_quant_at(count))
+        count++;
+    mox_matcher matcher = { .set = set, .quant_config = quant_config, .n_rows = count };
+    matcher.rows = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.rows);
+    matcher.allowed = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.allowed);
+    MOX_FAIL_IF(!matcher.rows || !matcher.allowed, MOXIE_ERR_MEMORY, error, "no memory to detect formats");
+    for (int32_t i = 0; i < count; i++) {
+        matcher.rows[i] = *mox_hf_quant_at(i);
+        matcher.allowed[i] = !matcher.rows[i].settle || matcher.rows[i].settle(quant_config, config, &matcher.rows[i]);
+    }
+    *out = matcher;
+    return MOXIE_OK;
+}
+
+const char *mox_shape_text(const int64_t *shape, int32_t rank, char *buffer, size_t size)
+{
+    size_t used = (size_t)snprintf(buffer, size, "[");
+    for (int32_t i = 0; i < rank && used < size; i++)
+        used += (size_t)snprintf(buffer + used, size - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (used < size)
+        snprintf(buffer + used, size - used, "]");
+    return buffer;
+}
+
+static const mox_file_tensor *find(const mox_matcher *matcher, const char *name, const char *suffix)
+{
+    char full[NAME_SIZE];
+    const int length = snprintf(full, sizeof full, "%s%s", name, suffix);
+    return length > 0 && (size_t)length < sizeof full ? mox_tensor_set_find(matcher->set, full) : NULL;
+}
+
+/* Stacked tensors are met under both spellings. */
+static const mox_file_tensor *find_part(const mox_matcher *matcher, const mox_part *part, const char *name,
+                                        bool stacked)
+{
+    const mox_file_tensor *found = NULL;
+    if (stacked && part->fused_suffix)
+        found = find(matcher, name, part->fused_suffix);
+    return found ? found : find(matcher, name, part->suffix);
+}
+
+bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked)
+{
+    for (int32_t i = 0; i < matcher->n_rows; i++)
+        for (int p = 0; p < MOX_MAX_PARTS && matcher->rows[i].parts[p].role != MOX_PART_NONE; p++)
+            if (find_part(matcher, &matcher->rows[i].parts[p], name, stacked))
+                return true;
+    return false;
+}
+
+/* ---- one row ---------------------------------------------------------------------------------- */
+
+typedef enum miss_kind { MISS_ABSENT, MISS_DTYPE, MISS_SHAPE, MISS_RULED_OUT } miss_kind;
+
+/* How near a row came: parts that fitted, and what was wrong with the next. */
+typedef struct near_miss {
+    const mox_hf_quant *row;
+    const mox_part *part;
+    const mox_file_tensor *tensor;
+    miss_kind kind;
+    int32_t fitted;
+    int32_t rank;
+    int64_t want[MOXIE_MAX_RANK];
+} near_miss;
+
+static bool accepts(const mox_part *part, moxie_dtype dtype)
+{
+    for (int i = 0; i < MOX_MAX_PART_DTYPES && part->file[i] != MOXIE_DTYPE_NONE; i++)
+        if (part->file[i] == dtype)
+            return true;
+    return false;
+}
+
+/* The group size that makes the scale grid `groups` columns wide: the configured one where it fits, else K / groups.
+ * 0: none does. */
+static int32_t group_from(int64_t groups, int64_t k, int64_t hint)
+{
+    if (groups < 1 || groups > k)
+        return 0;
+    if (hint > 0 && mox_ceil_div(k, hint) == groups)
+        return (int32_t)mox_min_i64(hint, k);
+    return k % groups == 0 ? (int32_t)(k / groups) : 0;
+}
+
+/* Settles group_cols -2 and the scale's dtype from the scale tensor. */
+static void settle_weight(const mox_hf_quant *row, const mox_part *part, const moxie_tensor *scale,
+                          const mox_wanted *wanted, moxie_quant *weight)
+{
+    weight->scale = mox_part_value(part, scale->dtype);
+    if (weight->group_cols != -2)
+        return;
+    const bool swapped = part->transposed || wanted->in_out;
+    const int32_t axis = swapped ? scale->rank - 2 : scale->rank - 1;
+    /* A scale per row is also met as [N]. */
+    const bool per_row = scale->rank == (wanted->stacked ? 2 : 1);
+    const int64_t groups = per_row ? 1 : axis >= 0 ? scale->shape[axis] : 0;
+    const int32_t group = group_from(groups, wanted->k, row->default_group);
+    weight->group_cols = group > 0 ? group : (int32_t)mox_min_i64(row->default_group, wanted->k);
+}
+
+static bool part_fits(const mox_part *part, const mox_wanted *wanted, const moxie_quant *weight, near_miss *miss)
+{
+    const moxie_tensor *view = &miss->tensor->view;
+    miss->kind = MISS_DTYPE;
+    if (!accepts(part, view->dtype))
+        return false;
+    miss->kind = MISS_SHAPE;
+    miss->rank = 0;
+    if (mox_part_shape(part, weight, wanted->n, wanted->k, wanted->stacked, wanted->in_out, &miss->rank, miss->want,
+                       NULL) != MOXIE_OK)
+        return false;
+    return mox_part_shape_fits(part, view, miss->rank, miss->want, wanted->stacked);
+}
+
+static const mox_part *scale_part(const mox_hf_quant *row, int *index)
+{
+    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++)
+        if (row->parts[p].role == MOX_PART_SCALE) {
+            *index = p;
+            return &row->parts[p];
+        }
+    return NULL;
+}
+
+static bool row_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wanted, mox_match *out, near_miss *miss)
+{
+    const mox_hf_quant *row = &matcher->rows[i];
+    mox_match match = { .row = row, .weight = row->weight };
+    *miss = (near_miss) { .row = row, .part = &row->parts[0], .kind = MISS_ABSENT };
+    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++) {
+        match.parts[p] = find_part(matcher, &row->parts[p], wanted->name, wanted->stacked > 0);
+        if (p == 0 && !match.parts[0])
+            return false;
+    }
+    int scale_index = 0;
+    const mox_part *scale = scale_part(row, &scale_index);
+    if (scale && match.parts[scale_index])
+        settle_weight(row, scale, &match.parts[scale_index]->view, wanted, &match.weight);
+    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++) {
+        miss->part = &row->parts[p];
+        miss->tensor = match.parts[p];
+        miss->kind = MISS_ABSENT;
+        if (!match.parts[p] && row->parts[p].optional)
+            continue;
+        if (!match.parts[p] || !part_fits(&row->parts[p], wanted, &match.weight, miss))
+            return false;
+        miss->fitted++;
+    }
+    miss->kind = MISS_RULED_OUT;
+    if (!matcher->allowed[i])
+        return false;
+    /* Blocks are always stored output by output. */
+    if (wanted->in_out && row->parts[0].form == MOX_FORM_BLOCKS)
+        return false;
+    *out = match;
+    return true;
+}
+
+/* Of rows that came equally near, the one that the configuration speaks of. */
+static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_miss *b)
+{
+    if (!b->row || a->fitted != b->fitted)
+        return !b->row || a->fitted > b->fitted;
+    if ((a->tensor != NULL) != (b->tensor != NULL) || a->kind != b->kind)
+        return a->tensor != NULL && (b->tensor == NULL || a->kind > b->kind);
+    const char *method = mox_quant_config_method(matcher->quant_config);
+    return strcmp(a->row->method, method) == 0 && strcmp(b->row->method, method) != 0;
+}
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+typedef struct below {
+    char text[320];
+    int64_t count;
+} below;
+
+/* What else has this name with something behind it: "qweight I32 [4096, 512], ...". */
+static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, below *out)
+{
+    const size_t length = strlen(wanted->name);
+    size_t used = 0;
+    out->count = 0;
+    snprintf(out->text, sizeof out->text, "nothing");
+    for (int64_t i = 0; i < mox_tensor_set_count(matcher->set); i++) {
+        const mox_file_tensor *tensor = mox_tensor_set_at(matcher->set, i);
+        if (strncmp(tensor->name, wanted->name, length) != 0)
+            continue;
+        const char *rest = tensor->name + length;
+        if (*rest != 0 && *rest != '.' && *rest != '_')
+            continue;
+        char suffix[48], shape[80];
+        mox_escape(suffix, sizeof suffix, *rest ? rest : "(itself)");
+        mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape);
+        if (out->count++ < 6 && used < sizeof out->text)
+            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s %s %s", used ? ", " : "", suffix,
+                                     tensor->file_dtype, shape);
+    }
+}
+
+static const char *file_of(const mox_matcher *matcher, const mox_file_tensor *tensor)
+{
+    return tensor ? mox_tensor_set_file_name(matcher->set, tensor->file) : "";
+}
+
+static moxie_status fail_refused(const mox_matcher *matcher, const mox_wanted *wanted, moxie_error *error)
+{
+    char name[160];
+    mox_escape(name, sizeof name, wanted->name);
+    for (int32_t i = 0; mox_hf_refused_at(i); i++) {
+        const mox_hf_oddity *oddity = mox_hf_refused_at(i);
+        char suffix[48];
+        snprintf(suffix, sizeof suffix, ".%s", oddity->suffix);
+        const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
+        if (tensor)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
+                                 "%s%s belongs to %s, which is not supported; %s", name, suffix, oddity->text,
+                                 oddity->remedy);
+    }
+    /* Quark's first MX files: per 32 weights one scale byte, then 16 (fp4) or 24 (fp6) bytes, in one tensor. */
+    const mox_file_tensor *inline_mx = find(matcher, wanted->name, ".weight");
+    if (inline_mx && inline_mx->view.dtype == MOXIE_U8 && inline_mx->view.rank == 2 && wanted->k % 32 == 0 &&
+        (inline_mx->view.shape[1] == wanted->k / 32 * 17 || inline_mx->view.shape[1] == wanted->k / 32 * 25))
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, inline_mx), (int64_t)inline_mx->offset,
+                             "%s.weight has its scales inline (Quark's old data type mx), which is not supported; "
+                             "export with Quark's fp4 or fp6 data types",
+                             name);
+    return MOXIE_OK;
+}
+
+static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
+                              const below *seen, moxie_error *error)
+{
+    char name[160], found[80], want[80], settings[160];
+    mox_escape(name, sizeof name, wanted->name);
+    const char *suffix =
+        wanted->stacked > 0 && miss->part->fused_suffix ? miss->part->fused_suffix : miss->part->suffix;
+    const mox_file_tensor *tensor = miss->tensor;
+    const int64_t offset = tensor ? (int64_t)tensor->offset : -1;
+    if (tensor) {
+        mox_escape(name, sizeof name, tensor->name);
+        mox_shape_text(tensor->view.shape, tensor->view.rank, found, sizeof found);
+    }
+    switch (miss->kind) {
+    case MISS_ABSENT:
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, "", -1,
+                             "%s%s is absent, which the format %s needs for a [%lld, %lld] matrix; found below %s: %s",
+                             name, suffix, miss->row->id, (long long)wanted->n, (long long)wanted->k, name, seen->text);
+    case MISS_DTYPE:
+        return mox_fail_file(miss->fitted ? MOXIE_ERR_MISMATCH : MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor),
+                             offset, "%s is %s %s; no format has that, the nearest (%s) has %s here. Found: %s", name,
+                             tensor->file_dtype, found, miss->row->id, mox_file_dtype_name(miss->part->file[0]),
+                             seen->text);
+    case MISS_SHAPE:
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, file_of(matcher, tensor), offset,
+                             "%s is %s %s, expected %s for a [%lld, %lld] matrix in the format %s", name,
+                             tensor->file_dtype, found,
+                             miss->rank > 0 || miss->part->form == MOX_FORM_SCALAR
+                                 ? mox_shape_text(miss->want, miss->rank, want, sizeof want)
+                                 : "a multiple of the word",
+                             (long long)wanted->n, (long long)wanted->k, miss->row->id);
+    default:
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), offset,
+                             "%s has the tensors of the format %s, but the quantization config rules it out (%s)", name,
+                             miss->row->id,
+                             mox_quant_config_describe(matcher->quant_config, settings, sizeof settings));
+    }
+}
+
+static moxie_status fail_match(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
+                               moxie_error *error)
+{
+    below seen;
+    MOX_TRY(fail_refused(matcher, wanted, error));
+    list_below(matcher, wanted, &seen);
+    if (miss->tensor || miss->fitted > 0)
+        return fail_near(matcher, wanted, miss, &seen, error);
+    char name[160];
+    mox_escape(name, sizeof name, wanted->name);
+    return mox_fail_file(seen.count ? MOXIE_ERR_UNSUPPORTED : MOXIE_ERR_FORMAT, error, "", -1,
+                         "%s, a [%lld, %lld] matrix, has no tensor of a known format; found below it: %s", name,
+                         (long long)wanted->n, (long long)wanted->k, seen.text);
+}
+
+/* ---- the walk --------------------------------------------------------------------------------- */
+
+static bool is_used(const mox_match *match, const mox_file_tensor *tensor)
+{
+    for (int p = 0; p < MOX_MAX_PARTS; p++)
+        if (match->parts[p] == tensor)
+            return true;
+    return false;
+}
+
+/* Tensors that would change the weights' meaning and that the format does not read. */
+static moxie_status check_companions(const mox_matcher *matcher, const mox_wanted *wanted, const mox_match *match,
+                                     moxie_error *error)
+{
+    for (int32_t i = 0; mox_hf_companion_at(i); i++) {
+        const mox_hf_oddity *oddity = mox_hf_companion_at(i);
+        for (int stacked = 0; stacked <= (wanted->stacked > 0); stacked++) {
+            char suffix[48], name[200];
+            snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', oddity->suffix);
+            const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
+            if (tensor && !is_used(match, tensor))
+                return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
+                                     "%s says that %s, which the format %s does not have; no supported format has "
+                                     "these tensors together",
+                                     mox_escape(name, sizeof name, tensor->name), oddity->text, match->row->id);
+        }
+    }
+    return MOXIE_OK;
+}
+
+moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error)
+{
+    near_miss best = { 0 };
+    for (int32_t i = 0; i < matcher->n_rows; i++) {
+        near_miss miss;
+        mox_match match;
+        if (row_fits(matcher, i, wanted, &match, &miss)) {
+            MOX_TRY(check_companions(matcher, wanted, &match, error));
+            *out = match;
+            return MOXIE_OK;
+        }
+        if (nearer(matcher, &miss, &best))
+            best = miss;
+    }
+    return fail_match(matcher, wanted, &best, error);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * match.h - which format a matrix has, from the tensors that are there.
+ *
+ * A row of hf_quant.def fits when each of its required parts exists under the matrix's name with an accepted dtype and
+ * the shape that N and K call for; the first that fits is taken. When none does, the row that came nearest words the
+ * error: which tensor, what was expected, what was found, and what else lies below that name.
+ */
+#ifndef MOX_CKPT_MATCH_H
+#define MOX_CKPT_MATCH_H
+
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/formats/part.h"
+#include "ckpt/safetensors/tensors.h"
+
+/* All rows with the configuration applied: made once per layer, used for every matrix. */
+typedef struct mox_matcher {
+    const mox_tensor_set *set;
+    const json_t *quant_config;
+    mox_hf_quant *rows; /* in list order; id NULL: ruled out */
+    bool *allowed;
+    int32_t n_rows;
+} mox_matcher;
+
+moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_config, const json_t *config,
+                                mox_arena *arena, mox_matcher *out, moxie_error *error);
+
+/* A matrix to be looked for. */
+typedef struct mox_wanted {
+    const char *name; /* without any suffix */
+    int64_t n, k;
+    int64_t stacked; /* experts in one tensor, 0: one matrix */
+    bool in_out;     /* stacked ones only */
+} mox_wanted;
+
+typedef struct mox_match {
+    const mox_hf_quant *row;                     /* the matcher's copy */
+    moxie_quant weight;                          /* group extents and scale dtype as found */
+    const mox_file_tensor *parts[MOX_MAX_PARTS]; /* of row->parts; NULL: optional and absent */
+} mox_match;
+
+/* MOXIE_ERR_UNSUPPORTED for a format without a row, MOXIE_ERR_FORMAT for a missing companion, MOXIE_ERR_MISMATCH for a
+ * wrong shape or dtype of one. */
+moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error);
+/* True when any part of any format lies under this name. */
+bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked);
+/* "[4096, 64]" and the like. Returns `buffer`. */
+const char *mox_shape_text(const int64_t *shape, int32_t rank, char *buffer, size_t size);
+
+#endif

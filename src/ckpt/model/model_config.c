@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_config.c - config.json -> the sizes, activation and routing recipe of one MoE layer.
+ *
+ * Which tensors exist, and how they are quantized, is not decided here. What a family fixes whatever its
+ * configuration says (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/sizes.h"
+#include "ckpt/families/family_config.h"
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/model/model.h"
+
+/* No real layer is wider; products of two such sizes stay far inside 64 bits. */
+#define MAX_WIDTH ((int64_t)1 << 24)
+
+typedef struct reader {
+    const mox_family *family;
+    const json_t *config;
+    const char *file;
+    int64_t layer;
+    moxie_error *error;
+} reader;
+
+/* ---- family ----------------------------------------------------------------------------------- */
+
+static moxie_status unknown_type(const char *found, const char *file, moxie_error *error)
+{
+    char known[640], escaped[64];
+    size_t used = 0;
+    for (int32_t i = 0; mox_family_at(i) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 mox_family_at(i)->model_types[0]);
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1, "model_type \"%s\" is not known; known are %s",
+                         mox_escape(escaped, sizeof escaped, found), known);
+}
+
+moxie_status mox_config_family(const json_t *config, const char *file, const mox_family **out, const char **model_type,
+                               moxie_error *error)
+{
+    const json_t *sections[2] = { config, json_object_get(config, "text_config") };
+    const char *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        const char *type;
+        MOX_TRY(mox_json_string(sections[i], "model_type", NULL, file, &type, error));
+        const mox_family *family = type ? mox_family_by_model_type(type) : NULL;
+        first = first ? first : type;
+        if (family) {
+            *out = family;
+            *model_type = type;
+            return MOXIE_OK;
+        }
+        if (!json_is_object(sections[1]))
+            break;
+    }
+    return unknown_type(first ? first : "(none)", file, error);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------ */
+
+/* The first of `keys` that is there. *found is its name, NULL when none is. */
+static moxie_status first_int(const reader *r, const char *const *keys, int n_keys, int64_t *out, const char **found)
+{
+    *found = NULL;
+    for (int i = 0; i < n_keys && keys[i]; i++) {
+        if (!mox_config_find(r->config, keys[i]))
+            continue;
+        *found = keys[i];
+        return mox_config_int(r->config, keys[i], r->layer, 0, r->file, out, r->error);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status required(const reader *r, const char *const *keys, int n_keys, int64_t limit, int64_t *out)
+{
+    const char *key;
+    MOX_TRY(first_int(r, keys, n_keys, out, &key));
+    if (!key)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing, which a %s model needs", keys[0],
+                             r->family->id);
+    if (*out < 1)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected a positive number", key,
+                             (long long)*out);
+    if (*out > limit)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %lld; the limit is %lld", key,
+                             (long long)*out, (long long)limit);
+    return MOXIE_OK;
+}
+
+static moxie_status optional(const reader *r, const char *key, int64_t limit, int64_t *out)
+{
+    *out = 0;
+    if (!key)
+        return MOXIE_OK;
+    MOX_TRY(mox_config_int(r->config, key, r->layer, 0, r->file, out, r->error));
+    if (*out < 0 || *out > limit)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected 0 to %lld", key,
+                             (long long)*out, (long long)limit);
+    return MOXIE_OK;
+}
+
+static moxie_status read_shared(const reader *r, mox_dims *d)
+{
+    int64_t value = 0;
+    const char *key;
+    MOX_TRY(first_int(r, r->family->key_shared, 4, &value, &key));
+    if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, which is no shared expert", key,
+                             (long long)value);
+    d->shared_intermediate = r->family->shared_is_count ? value * d->intermediate : value;
+    return MOXIE_OK;
+}
+
+static moxie_status read_sizes(const reader *r, mox_dims *d)
+{
+    static const char *const hidden[] = { "hidden_size", "d_model" };
+    MOX_TRY(required(r, r->family->key_experts, 4, MOXIE_MAX_EXPERTS, &d->experts));
+    MOX_TRY(required(r, r->family->key_top_k, 4, MOXIE_MAX_TOP_K, &d->top_k));
+    MOX_TRY(required(r, r->family->key_intermediate, 4, MAX_WIDTH, &d->intermediate));
+    MOX_TRY(required(r, hidden, 2, MAX_WIDTH, &d->hidden));
+    if (d->top_k > d->experts)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, but there are only %lld experts",
+                             r->family->key_top_k[0], (long long)d->top_k, (long long)d->experts);
+    MOX_TRY(read_shared(r, d));
+    MOX_TRY(optional(r, r->family->key_latent, MAX_WIDTH, &d->expert_width));
+    if (d->expert_width == 0)
+        d->expert_width = d->hidden;
+    MOX_TRY(optional(r, "num_hidden_layers", 1 << 20, &d->layers));
+    MOX_TRY(optional(r, "vocab_size", (int64_t)1 << 31, &d->vocab));
+    return optional(r, r->family->names.table ? "num_hash_layers" : NULL, 1 << 20, &d->n_hash_layers);
+}
+
+/* ---- routing ---------------------------------------------------------------------------------- */
+
+static moxie_status read_groups(const reader *r, mox_dims *d)
+{
+    const char *method;
+    MOX_TRY(mox_config_text(r->config, "topk_method", "", r->file, &method, r->error));
+    MOX_TRY(optional(r, r->family->key_group ? r->family->key_group : "n_group", MOXIE_MAX_EXPERTS, &d->n_group));
+    MOX_TRY(optional(r, "topk_group", MOXIE_MAX_EXPERTS, &d->topk_group));
+    if (d->n_group <= 1 || strcmp(method, "greedy") == 0) {
+        d->n_group = d->topk_group = d->n_group == 1;
+        return MOXIE_OK;
+    }
+    const int64_t reachable = d->experts / d->n_group * d->topk_group;
+    if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                             "%lld groups of which %lld are kept do not fit %lld experts and top-%lld",
+                             (long long)d->n_group, (long long)d->topk_group, (long long)d->experts,
+                             (long long)d->top_k);
+    return MOXIE_OK;
+}
+
+static moxie_status read_norm(const reader *r, mox_dims *d)
+{
+    d->norm_topk = r->family->always_norm || r->family->default_norm;
+    for (int i = 0; i < 3 && r->family->key_norm[i]; i++) {
+        const char *key = r->family->key_norm[i];
+        const json_t *value = mox_config_find(r->config, key);
+        /* DBRX: null means no norm, and is not the same as an absent key. */
+        if (!value && !(r->family->norm_is_order && mox_config_find(r->config, "ffn_config")))
+            continue;
+        if (value && r->family->norm_is_order && json_number_value(value) != 1)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g; only 1 is supported", key,
+                                 json_number_value(value));
+        if (value && !r->family->norm_is_order && !json_is_boolean(value))
+            return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
+        d->norm_topk = r->family->norm_is_order ? value != NULL : json_is_true(value);
+        break;
+    }
+    d->norm_topk = d->norm_topk || r->family->always_norm;
+    return MOXIE_OK;
+}
+
+static moxie_status read_factors(const reader *r, mox_dims *d)
+{
+    double scale = 1, limit = 0;
+    for (int i = 0; i < 3 && r->family->key_scale[i]; i++)
+        MOX_TRY(mox_config_real(r->config, r->family->key_scale[i], r->layer, scale, r->file, &scale, r->error));
+    MOX_TRY(mox_config_real(r->config, "swiglu_limit", r->layer, 0, r->file, &limit, r->error));
+    d->routed_scale = (float)scale;
+    d->swiglu_limit = limit > 0 ? (float)limit : 0;
+    return MOXIE_OK;
+}
+
+/* A score function by name; recipes whose score is no free choice keep theirs. */
+static moxie_status read_score(const reader *r, moxie_routing *route)
+{
+    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation" };
+    static const char *const names[] = { "", "softmax", "sigmoid", "sqrtsoftplus" };
+    if (route->score == MOXIE_SCORE_LOGIT || route->select == MOXIE_SELECT_SPARSEMIXER)
+        return MOXIE_OK;
+    for (int i = 0; i < 3; i++) {
+        const char *text;
+        char escaped[64];
+        MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
+        int32_t score = 0;
+        for (int32_t s = 1; text && s < 4; s++)
+            score = strcmp(text, names[s]) == 0 ? s : score;
+        if (text && score == 0)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                                 "%s is \"%s\"; known are softmax, sigmoid and sqrtsoftplus", keys[i],
+                                 mox_escape(escaped, sizeof escaped, text));
+        if (text)
+            route->score = score;
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routing *route)
+{
+    *route = mox_family_routing(r->family, d, r->layer);
+    MOX_TRY(read_score(r, route));
+    double jitter = route->jitter, eps = route->norm_eps;
+    if (route->select == MOXIE_SELECT_SPARSEMIXER)
+        MOX_TRY(mox_config_real(r->config, "router_jitter_noise", r->layer, jitter, r->file, &jitter, r->error));
+    if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
+        MOX_TRY(mox_config_real(r->config, "moe_norm_min", r->layer, eps, r->file, &eps, r->error));
+    route->jitter = jitter > 0 ? (float)jitter : route->jitter;
+    route->norm_eps = eps > 0 ? (float)eps : route->norm_eps;
+    return MOXIE_OK;
+}
+
+/* ---- activation and dtype --------------------------------------------------------------------- */
+
+static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_activation *out)
+{
+    static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
+                                        "ffn_config.ffn_act_fn.name" };
+    static const struct {
+        const char *name;
+        int32_t gated, ungated;
+    } known[] = { { "silu", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
+                  { "swish", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
+                  { "swigluoai", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
+                  { "situ", MOXIE_ACT_SITU, MOXIE_ACT_SITU },
+                  { "gelu", MOXIE_ACT_GELU_ERF, MOXIE_ACT_GELU_ERF_NO_MUL },
+                  { "gelu_new", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
+                  { "gelu_tanh", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
+                  { "gelu_pytorch_tanh", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
+                  { "relu2", MOXIE_ACT_RELU2, MOXIE_ACT_RELU2_NO_MUL } };
+    const char *text = NULL;
+    const char *key = NULL;
+    *out = mox_family_activation(r->family, d);
+    for (int i = 0; i < 4 && !text; i++) {
+        key = keys[i];
+        MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
+    }
+    if (!text)
+        return MOXIE_OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(text, known[i].name) != 0)
+            continue;
+        const int32_t kind = r->family->activation.kind < MOXIE_ACT_SILU_NO_MUL ? known[i].gated : known[i].ungated;
+        if (kind != out->kind)
+            *out = (moxie_activation) { .kind = kind };
+        return MOXIE_OK;
+    }
+    char escaped[64];
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                         "%s is \"%s\"; known are silu, swigluoai, situ, gelu, gelu_pytorch_tanh and relu2", key,
+                         mox_escape(escaped, sizeof escaped, text));
+}
+
+/* The type of the hidden states: under either name, bf16 when it is under none. */
+static moxie_status read_dtype(const reader *r, moxie_dtype *out)
+{
+    static const struct {
+        const char *name;
+        moxie_dtype dtype;
+    } known[] = { { "bfloat16", MOXIE_BF16 }, { "float16", MOXIE_F16 }, { "float32", MOXIE_F32 } };
+    const char *text, *key = "torch_dtype";
+    char escaped[64];
+    MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
+    if (!text) {
+        key = "dtype";
+        MOX_TRY(mox_config_text(r->config, key, known[0].name, r->file, &text, r->error));
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *out = known[i].dtype;
+            return MOXIE_OK;
+        }
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                         "%s is \"%s\"; the hidden states may be bfloat16, float16 or float32: give the type that the "
+                         "model runs with",
+                         key, mox_escape(escaped, sizeof escaped, text));
+}
+
+moxie_status mox_config_layer(const mox_family *family, const json_t *config, const char *file, int64_t layer,
+                              mox_dims *dims, moxie_layer_config *out, moxie_error *error)
+{
+    const reader r = { family, config, file, layer, error };
+    mox_dims d = { 0 };
+    moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
+    MOX_TRY(read_sizes(&r, &d));
+    MOX_TRY(read_groups(&r, &d));
+    MOX_TRY(read_norm(&r, &d));
+    MOX_TRY(read_factors(&r, &d));
+    MOX_TRY(read_routing(&r, &d, &c.routing));
+    MOX_TRY(read_activation(&r, &d, &c.activation));
+    MOX_TRY(read_dtype(&r, &c.dtype));
+    if (family->adjust)
+        MOX_TRY(family->adjust(config, file, &d, layer, &c, error));
+    *dims = d;
+    *out = c;
+    return MOXIE_OK;
+}
+
+/* ---- texts, for fuzzing and linting ------------------------------------------------------------- */
+
+static moxie_status check_config(const json_t *config, moxie_error *error)
+{
+    const mox_family *family;
+    const char *type;
+    MOX_TRY(mox_config_family(config, "config.json", &family, &type, error));
+    const int64_t layers[] = { 0, 1, 61 };
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        mox_dims dims;
+        moxie_layer_config layer;
+        MOX_TRY(mox_config_layer(family, config, "config.json", layers[i], &dims, &layer, error));
+    }
+    return MOXIE_OK;
+}
+
+/* Every row's settle() must stand any text; what it makes of it must still be a quantization. */
+static moxie_status check_quant_config(const json_t *quant_config, const json_t *config, moxie_error *error)
+{
+    char text[256];
+    mox_quant_config_describe(quant_config, text, sizeof text);
+    mox_quant_config_excludes(quant_config, "model.layers.3.mlp.experts.7.gate_proj");
+    for (int32_t i = 0; mox_hf_quant_at(i); i++) {
+        mox_hf_quant row = *mox_hf_quant_at(i);
+        if (row.settle && !row.settle(quant_config, config, &row))
+            continue;
+        const moxie_quant weight = mox_hf_quant_weight(&row, 4096);
+        MOX_TRY(mox_quant_check_weight(&weight, row.id, error));
+        MOX_TRY(mox_quant_check_act(&row.act, row.id, error));
+    }
+    return MOXIE_OK;
+}
+
+moxie_status mox_model_config_check_text(const char *text, uint64_t size, moxie_error *error)
+{
+    json_t *config;
+    MOX_TRY(mox_json_parse(text, size, true, "config.json", &config, error));
+    moxie_status status = check_config(config, error);
+    if (status == MOXIE_OK)
+        status = check_quant_config(mox_quant_config_find(config), config, error);
+    json_decref(config);
+    return status;
+}
+
+moxie_status mox_quant_config_check_text(const char *text, uint64_t size, moxie_error *error)
+{
+    json_t *file;
+    MOX_TRY(mox_json_parse(text, size, true, "hf_quant_config.json", &file, error));
+    const moxie_status status = check_quant_config(mox_quant_config_from_file(file), NULL, error);
+    json_decref(file);
+    return status;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_expert.c - the experts of one layer: which spelling they have, one format for all of each projection, views.
+ *
+ *     spelling        tensors                                    gate rows     up rows
+ *     per expert      gate, up, down of every expert             all           all
+ *     fused           gate_up, down stacked over experts         first half    second half
+ *                                                        gpt-oss even          odd
+ *     stacks          gate, up, down stacked over experts        all           all
+ *
+ * W13 and W2 may have different formats; gate and up, and all experts, may not. The static activation scale of W13 is
+ * one number where gate and up have one each: the one of the larger range, so the larger scale, or the smaller global
+ * where a format divides by it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/model/model_parts.h"
+
+typedef enum projection { GATE, UP, DOWN } projection;
+static const char *const projection_names[] = { "gate", "up", "down" };
+
+/* What all experts share, and the walk's state. */
+typedef struct expert_walk {
+    mox_layer_reader *reader;
+    mox_expert_set *set;
+    mox_match first[2]; /* of W13 and W2: what all others must equal */
+    bool have[2];
+    bool input_scales[2];  /* any expert has one */
+    moxie_quant *quant[2]; /* set->w13, set->w2 */
+    char first_name[2][256];
+} expert_walk;
+
+static int side_of(projection p)
+{
+    return p == DOWN;
+}
+
+static moxie_matrix *matrix_of(moxie_expert *expert, projection p)
+{
+    return p == GATE ? &expert->gate : p == UP ? &expert->up : &expert->down;
+}
+
+static const mox_file_tensor *codes_of(const mox_match *match)
+{
+    return match->parts[0];
+}
+
+/* ---- one format for all ------------------------------------------------------------------------- */
+
+static moxie_status agree(expert_walk *w, const mox_match *match, const char *name, projection p)
+{
+    const int side = side_of(p);
+    if (!w->have[side]) {
+        w->first[side] = *match;
+        w->have[side] = true;
+        snprintf(w->first_name[side], sizeof w->first_name[side], "%s", name);
+        return MOXIE_OK;
+    }
+    const mox_match *first = &w->first[side];
+    if (match->row == first->row && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
+        return MOXIE_OK;
+    char here[200], there[200], found[96], expected[96];
+    const mox_file_tensor *tensor = codes_of(match);
+    return mox_fail_file(MOXIE_ERR_MISMATCH, w->reader->error,
+                         mox_tensor_set_file_name(w->reader->model->set, tensor->file), (int64_t)tensor->offset,
+                         "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree",
+                         mox_escape(here, sizeof here, tensor->name), match->row->id,
+                         mox_quant_describe(&match->weight, found, sizeof found), first->row->id,
+                         mox_quant_describe(&first->weight, expected, sizeof expected),
+                         mox_escape(there, sizeof there, w->first_name[side]));
+}
+
+/* ---- biases ------------------------------------------------------------------------------------- */
+
+static bool all_zero(const moxie_grid *bias)
+{
+    for (int64_t i = 0; i < bias->rows; i++)
+        if (mox_grid_value(bias, i, 0) != 0)
+            return false;
+    return true;
+}
+
+/* "<matrix>.bias" [N]. GPTQ exporters write them full of zeros for models that have none. */
+static moxie_status matrix_bias(expert_walk *w, const char *name, moxie_matrix *matrix)
+{
+    char full[300], escaped[200];
+    snprintf(full, sizeof full, "%s.bias", name);
+    const mox_file_tensor *tensor = mox_tensor_set_find(w->reader->model->set, full);
+    if (!tensor && !w->set->bias)
+        return MOXIE_OK;
+    if (!tensor)
+        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
+                             "%s is absent; experts of a %s model have biases",
+                             mox_escape(escaped, sizeof escaped, full), w->reader->model->family->id);
+    moxie_grid bias;
+    MOX_TRY(mox_layer_floats(w->reader, tensor, matrix->codes.rows, 1, &bias));
+    w->set->bytes += tensor->bytes;
+    if (w->set->bias)
+        matrix->bias = bias;
+    else if (!all_zero(&bias))
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, w->reader->error,
+                             mox_tensor_set_file_name(w->reader->model->set, tensor->file), (int64_t)tensor->offset,
+                             "%s is not zero, but experts of a %s model have no biases",
+                             mox_escape(escaped, sizeof escaped, full), w->reader->model->family->id);
+    return MOXIE_OK;
+}
+
+/* One row [2I] or [H] of a stacked bias, cut as the matrix is. */
+static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t expert, int64_t n, mox_part_rows rows,
+                                 moxie_grid *out)
+{
+    char escaped[200];
+    const mox_file_tensor *tensor = name ? mox_layer_find(w->reader, name) : NULL;
+    if (!tensor)
+        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1, "%s%s is absent in layer %lld",
+                             w->reader->prefix, name ? mox_escape(escaped, sizeof escaped, name) : "a bias",
+                             (long long)w->reader->layer);
+    moxie_grid all;
+    MOX_TRY(mox_layer_floats(w->reader, tensor, w->set->count, n, &all));
+    moxie_grid bias = all;
+    bias.data = (const char *)all.data + expert * all.row_stride;
+    bias.bytes = all.bytes - (uint64_t)(expert * all.row_stride);
+    bias.rows = n, bias.cols = 1;
+    bias.row_stride = all.col_stride;
+    int64_t one = 1;
+    mox_grid_take_rows(&bias, rows, n, &one);
+    w->set->bytes += (uint64_t)(bias.rows * mox_dtype_bytes(bias.dtype));
+    *out = bias;
+    return MOXIE_OK;
+}
+
+/* ---- one matrix of one expert ------------------------------------------------------------------- */
+
+static moxie_status place_matrix(expert_walk *w, const mox_match *match, const mox_part_place *place, projection p,
+                                 mox_part_rows rows, int64_t expert)
+{
+    moxie_expert *e = &w->set->experts[expert];
+    moxie_matrix *matrix = matrix_of(e, p);
+    moxie_quant weight;
+    char what[64];
+    MOX_TRY(mox_read_matrix(w->reader, match, place, rows, matrix, &weight));
+    *w->quant[side_of(p)] = weight;
+    const bool half = rows != MOX_ROWS_ALL;
+    snprintf(what, sizeof what, "layer %lld expert %lld %s", (long long)w->reader->layer, (long long)expert,
+             projection_names[p]);
+    moxie_status status =
+        mox_matrix_check(matrix, &weight, half ? place->n / 2 : place->n, place->k, false, what, w->reader->error);
+    if (status != MOXIE_OK)
+        return status;
+    const float scale = mox_read_input_scale(match, place);
+    if (scale == 0)
+        return MOXIE_OK;
+    w->input_scales[side_of(p)] = true;
+    float *target = p == DOWN ? &e->a2_scale : &e->a13_scale;
+    const bool divides = match->row->act.global == MOXIE_GLOBAL_DIVIDE;
+    if (*target == 0 || (divides ? scale < *target : scale > *target))
+        *target = scale;
+    return MOXIE_OK;
+}
+
+/* ---- the three spellings ------------------------------------------------------------------------ */
+
+typedef struct three_names {
+    const char *name[3]; /* by projection; gate NULL: ungated */
+    int64_t wide, narrow;
+} three_names;
+
+static mox_wanted wanted_of(const three_names *names, projection p, const char *name)
+{
+    const bool down = p == DOWN;
+    return (
+        mox_wanted) { .name = name, .n = down ? names->wide : names->narrow, .k = down ? names->narrow : names->wide };
+}
+
+static moxie_status read_expert(expert_walk *w, const three_names *names, int64_t index, int64_t expert)
+{
+    for (projection p = GATE; p <= DOWN; p++) {
+        char name[256];
+        mox_match match;
+        if (!names->name[p])
+            continue;
+        MOX_TRY(mox_layer_name(w->reader, names->name[p], expert, name, sizeof name));
+        const mox_wanted wanted = wanted_of(names, p, name);
+        MOX_TRY(mox_match_matrix(&w->reader->matcher, &wanted, &match, w->reader->error));
+        MOX_TRY(agree(w, &match, name, p));
+        const mox_part_place place = { .n = wanted.n, .k = wanted.k };
+        MOX_TRY(place_matrix(w, &match, &place, p, MOX_ROWS_ALL, index));
+        MOX_TRY(matrix_bias(w, name, matrix_of(&w->set->experts[index], p)));
+        w->set->bytes += mox_match_bytes(&match);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status read_each(expert_walk *w, const three_names *names)
+{
+    for (int64_t e = 0; e < w->set->count; e++)
+        MOX_TRY(read_expert(w, names, e, e));
+    char beyond[256];
+    MOX_TRY(mox_layer_name(w->reader, names->name[DOWN], w->set->count, beyond, sizeof beyond));
+    if (mox_match_exists(&w->reader->matcher, beyond, false))
+        return mox_fail_file(MOXIE_ERR_MISMATCH, w->reader->error, w->reader->model->config_path, -1,
+                             "config says %lld experts, but %s exists", (long long)w->set->count, beyond);
+    return MOXIE_OK;
+}
+
+static moxie_status read_stacks(expert_walk *w, const three_names *names)
+{
+    const bool merged = w->reader->model->family->fused == MOX_FUSED_STACKED_ROWS;
+    for (projection p = GATE; p <= DOWN; p++) {
+        char name[256];
+        mox_match match;
+        MOX_TRY(mox_layer_name(w->reader, names->name[p], -1, name, sizeof name));
+        mox_wanted wanted = wanted_of(names, p, name);
+        wanted.stacked = w->set->count;
+        wanted.in_out = merged && p == DOWN;
+        MOX_TRY(mox_match_matrix(&w->reader->matcher, &wanted, &match, w->reader->error));
+        MOX_TRY(agree(w, &match, name, p));
+        w->set->bytes += mox_match_bytes(&match);
+        for (int64_t e = 0; e < w->set->count; e++) {
+            const mox_part_place place = {
+                .n = wanted.n, .k = wanted.k, .stacked = wanted.stacked, .expert = e, .in_out = wanted.in_out
+            };
+            MOX_TRY(place_matrix(w, &match, &place, p, MOX_ROWS_ALL, e));
+        }
+    }
+    return MOXIE_OK;
+}
+
+typedef struct fused_pair {
+    char gate_up[256], down[256];
+    mox_wanted wanted[2]; /* gate_up, down */
+    mox_match match[2];
+} fused_pair;
+
+static moxie_status match_fused(expert_walk *w, fused_pair *pair, bool in_out, moxie_error *error)
+{
+    for (int i = 0; i < 2; i++) {
+        pair->wanted[i].in_out = in_out;
+        MOX_TRY(mox_match_matrix(&w->reader->matcher, &pair->wanted[i], &pair->match[i], error));
+    }
+    return MOXIE_OK;
+}
+
+/* [E, 2I, H] or [E, H, 2I]: one of the two names alone can be ambiguous (H = 2I, or H = I), the pair never is. */
+static moxie_status find_fused(expert_walk *w, fused_pair *pair)
+{
+    const bool usual = w->reader->model->family->fused == MOX_FUSED_IN_OUT;
+    if (match_fused(w, pair, false, NULL) == MOXIE_OK || match_fused(w, pair, true, NULL) == MOXIE_OK)
+        return MOXIE_OK;
+    return match_fused(w, pair, usual, w->reader->error);
+}
+
+static moxie_status read_fused(expert_walk *w, int64_t width)
+{
+    const mox_layer_reader *r = w->reader;
+    const mox_names *names = r->names;
+    const int64_t i = r->dims.intermediate;
+    const bool alternate = r->model->family->interleaved;
+    fused_pair pair;
+    MOX_TRY(mox_layer_name(r, names->fused_gate_up, -1, pair.gate_up, sizeof pair.gate_up));
+    MOX_TRY(mox_layer_name(r, names->fused_down, -1, pair.down, sizeof pair.down));
+    pair.wanted[0] = (mox_wanted) { .name = pair.gate_up, .n = 2 * i, .k = width, .stacked = w->set->count };
+    pair.wanted[1] = (mox_wanted) { .name = pair.down, .n = width, .k = i, .stacked = w->set->count };
+    MOX_TRY(find_fused(w, &pair));
+    for (int m = 0; m < 2; m++) {
+        MOX_TRY(agree(w, &pair.match[m], pair.wanted[m].name, m ? DOWN : UP));
+        w->set->bytes += mox_match_bytes(&pair.match[m]);
+    }
+    for (int64_t e = 0; e < w->set->count; e++)
+        for (projection p = GATE; p <= DOWN; p++) {
+            const mox_wanted *wanted = &pair.wanted[side_of(p)];
+            const mox_part_rows rows = p == DOWN   ? MOX_ROWS_ALL
+                                       : alternate ? (p == GATE ? MOX_ROWS_EVEN : MOX_ROWS_ODD)
+                                                   : (p == GATE ? MOX_ROWS_FIRST_HALF : MOX_ROWS_SECOND_HALF);
+            const mox_part_place place = {
+                .n = wanted->n, .k = wanted->k, .stacked = wanted->stacked, .expert = e, .in_out = wanted->in_out
+            };
+            MOX_TRY(place_matrix(w, &pair.match[side_of(p)], &place, p, rows, e));
+            const char *bias = p == DOWN ? names->fused_down_bias : names->fused_gate_up_bias;
+            if (w->set->bias)
+                MOX_TRY(stacked_bias(w, bias, e, wanted->n, rows, &matrix_of(&w->set->experts[e], p)->bias));
+        }
+    return MOXIE_OK;
+}
+
+/* ---- activations -------------------------------------------------------------------------------- */
+
+static const mox_hf_quant *row_of(const mox_matcher *matcher, const char *id)
+{
+    for (int32_t i = 0; i < matcher->n_rows; i++)
+        if (strcmp(matcher->rows[i].id, id) == 0)
+            return &matcher->rows[i];
+    return NULL;
+}
+
+/* What the format says about the activations into one side. A format with static scales, of which no expert came with
+ * one, is another format: weights only, or with dynamic scales. */
+static moxie_status settle_act(expert_walk *w, int side, moxie_quant *act, const char **format)
+{
+    const mox_hf_quant *row = w->first[side].row;
+    const bool plain = w->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
+    if (!w->input_scales[side] && row->without_input)
+        row = row_of(&w->reader->matcher, row->without_input);
+    else if (!w->input_scales[side] && row->act.is_static && !plain)
+        row = NULL;
+    if (!row)
+        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
+                             "layer %lld: the quantization config says that activations have static scales, but no "
+                             "expert has one (an input_scale beside %s)",
+                             (long long)w->reader->layer, w->first_name[side]);
+    *act = plain ? (moxie_quant) { 0 } : row->act;
+    *format = row->id;
+    return MOXIE_OK;
+}
+
+static moxie_status finish(expert_walk *w)
+{
+    mox_expert_set *set = w->set;
+    const char *format[2] = { "", "" };
+    MOX_TRY(settle_act(w, 0, &set->a13, &format[0]));
+    MOX_TRY(settle_act(w, 1, &set->a2, &format[1]));
+    set->format = format[0];
+    for (int64_t e = 0; e < set->count; e++) {
+        if (!set->a13.is_static)
+            set->experts[e].a13_scale = 0;
+        if (!set->a2.is_static)
+            set->experts[e].a2_scale = 0;
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_walk *w)
+{
+    *set = (mox_expert_set) { .count = count };
+    *w = (expert_walk) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
+    set->experts = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *set->experts);
+    MOX_FAIL_IF(!set->experts, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld experts", (long long)count);
+    return MOXIE_OK;
+}
+
+moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out)
+{
+    const mox_names *names = reader->names;
+    const three_names three = { .name = { names->gate, names->up, names->down },
+                                .wide = reader->dims.expert_width,
+                                .narrow = reader->dims.intermediate };
+    expert_walk w;
+    char fused[256];
+    MOX_TRY(begin(reader, reader->dims.experts, out, &w));
+    out->bias = reader->model->family->expert_bias;
+    if (names->fused_gate_up)
+        MOX_TRY(mox_layer_name(reader, names->fused_gate_up, -1, fused, sizeof fused));
+    if (names->fused_gate_up && (!names->up || mox_match_exists(&reader->matcher, fused, true)))
+        MOX_TRY(read_fused(&w, three.wide));
+    else if (!strstr(names->up, "{e}"))
+        MOX_TRY(read_stacks(&w, &three));
+    else
+        MOX_TRY(read_each(&w, &three));
+    return finish(&w);
+}
+
+moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
+{
+    const mox_names *names = reader->names;
+    const three_names three = { .name = { names->shared_gate, names->shared_up, names->shared_down },
+                                .wide = reader->dims.hidden,
+                                .narrow = reader->dims.shared_intermediate };
+    expert_walk w;
+    MOX_TRY(begin(reader, 1, out, &w));
+    MOX_TRY(read_expert(&w, &three, 0, -1));
+    return finish(&w);
+}

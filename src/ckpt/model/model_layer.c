@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_layer.c - one layer put together: configuration, experts, router, the arrays that the routing needs.
+ *
+ *     correction bias [E] or [1, E], any float    -> f32 [E]
+ *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
+ *     per-expert scale [E]                        -> f32 [E]
+ *     router [E, H], router bias [E], shared gate [1, H]    views
+ *
+ * The number of experts is that of config.json and of the router's tensor, which must agree: nothing is allocated
+ * from the configuration alone. Where experts work on a latent width (Nemotron-3 Super, Kimi-K3), `hidden` is that
+ * width, the router's input has its own, and the projections around and the shared expert are not part of the layer.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sizes.h"
+#include "ckpt/model/model_parts.h"
+
+/* ---- named tensors ------------------------------------------------------------------------------ */
+
+moxie_status mox_layer_name(const mox_layer_reader *reader, const char *name, int64_t expert, char *buffer, size_t size)
+{
+    MOX_FAIL_IF(!mox_expand_name(buffer, size, reader->prefix, name, reader->layer, expert), MOXIE_ERR_FORMAT,
+                reader->error, "the name of %s in layer %lld is too long", name, (long long)reader->layer);
+    return MOXIE_OK;
+}
+
+const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char *name)
+{
+    char full[256];
+    if (!name || !mox_expand_name(full, sizeof full, reader->prefix, name, reader->layer, -1))
+        return NULL;
+    return mox_tensor_set_find(reader->model->set, full);
+}
+
+static moxie_status absent(const mox_layer_reader *reader, const char *name, const char *why)
+{
+    char full[256] = "";
+    mox_expand_name(full, sizeof full, reader->prefix, name, reader->layer, -1);
+    return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, "", -1, "%s is absent, %s", full, why);
+}
+
+static moxie_status wrong_tensor(const mox_layer_reader *reader, const mox_file_tensor *tensor, moxie_status code,
+                                 const char *expected)
+{
+    char name[200], shape[96];
+    return mox_fail_file(code, reader->error, mox_tensor_set_file_name(reader->model->set, tensor->file),
+                         (int64_t)tensor->offset, "%s is %s %s, expected %s",
+                         mox_escape(name, sizeof name, tensor->name), tensor->file_dtype,
+                         mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape), expected);
+}
+
+static bool is_float(moxie_dtype dtype)
+{
+    return dtype == MOXIE_F32 || dtype == MOXIE_F16 || dtype == MOXIE_BF16;
+}
+
+/* [rows, cols]; where one of them is 1 that axis may be missing. */
+static bool has_axes(const moxie_tensor *view, int64_t rows, int64_t cols)
+{
+    if (view->rank == 2)
+        return (view->shape[0] == rows && view->shape[1] == cols) ||
+               (cols == 1 && view->shape[0] == 1 && view->shape[1] == rows);
+    return view->rank == 1 && (rows == 1 || cols == 1) && view->shape[0] == rows * cols;
+}
+
+moxie_status mox_layer_floats(const mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t rows, int64_t cols,
+                              moxie_grid *out)
+{
+    char expected[96];
+    snprintf(expected, sizeof expected, "F32, BF16 or F16 [%lld, %lld]", (long long)rows, (long long)cols);
+    MOX_TRY(mox_file_tensor_check(reader->model->set, tensor, reader->error));
+    if (!is_float(tensor->view.dtype))
+        return wrong_tensor(reader, tensor, MOXIE_ERR_UNSUPPORTED, expected);
+    if (!has_axes(&tensor->view, rows, cols))
+        return wrong_tensor(reader, tensor, MOXIE_ERR_MISMATCH, expected);
+    *out = mox_grid_dense(tensor->view.data, tensor->view.dtype, rows, cols);
+    return MOXIE_OK;
+}
+
+/* ---- routing ------------------------------------------------------------------------------------ */
+
+static moxie_status widen(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t count, const float **out)
+{
+    moxie_grid grid;
+    MOX_TRY(mox_layer_floats(reader, tensor, count, 1, &grid));
+    float *values = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *values);
+    MOX_FAIL_IF(!values, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld numbers", (long long)count);
+    mox_widen(grid.dtype, grid.data, values, count);
+    reader->out->info.total_bytes += tensor->bytes;
+    *out = values;
+    return MOXIE_OK;
+}
+
+static int64_t table_entry(const mox_file_tensor *tensor, uint64_t i)
+{
+    int64_t wide;
+    int32_t narrow;
+    if (tensor->view.dtype == MOXIE_I64) {
+        memcpy(&wide, (const char *)tensor->view.data + i * sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)tensor->view.data + i * sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
+static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *tensor, moxie_layer_config *config)
+{
+    char name[200];
+    const moxie_tensor *view = &tensor->view;
+    if ((view->dtype != MOXIE_I64 && view->dtype != MOXIE_I32) || view->rank != 2 || view->shape[1] != config->top_k ||
+        view->shape[0] < 1)
+        return wrong_tensor(reader, tensor, MOXIE_ERR_MISMATCH, "I64 [vocabulary, K]");
+    const uint64_t count = (uint64_t)view->shape[0] * (uint64_t)view->shape[1];
+    int32_t *table = mox_arena_calloc(reader->arena, count, sizeof *table);
+    MOX_FAIL_IF(!table, MOXIE_ERR_MEMORY, reader->error, "no memory for a table of %llu ids",
+                (unsigned long long)count);
+    for (uint64_t i = 0; i < count; i++) {
+        const int64_t id = table_entry(tensor, i);
+        if (id < 0 || id >= config->experts)
+            return mox_fail_file(MOXIE_ERR_FORMAT, reader->error,
+                                 mox_tensor_set_file_name(reader->model->set, tensor->file), (int64_t)tensor->offset,
+                                 "%s[%llu] is %lld, expected an expert from 0 to %lld",
+                                 mox_escape(name, sizeof name, tensor->name), (unsigned long long)i, (long long)id,
+                                 (long long)config->experts - 1);
+        table[i] = (int32_t)id;
+    }
+    reader->out->info.total_bytes += tensor->bytes;
+    config->routing.table = table;
+    config->routing.table_rows = view->shape[0];
+    return MOXIE_OK;
+}
+
+/* True when config.json itself says that there is a correction bias. */
+static bool promises_bias(const json_t *config)
+{
+    const json_t *method = mox_config_find(config, "topk_method");
+    return (json_is_string(method) && strcmp(json_string_value(method), "noaux_tc") == 0) ||
+           json_is_true(mox_config_find(config, "use_routing_bias")) ||
+           json_is_true(mox_config_find(config, "use_moe_router_bias"));
+}
+
+static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)
+{
+    const mox_names *names = reader->names;
+    const mox_file_tensor *table = mox_layer_find(reader, names->table);
+    const mox_file_tensor *bias = mox_layer_find(reader, names->correction_bias);
+    const mox_file_tensor *scale = mox_layer_find(reader, names->per_expert_scale);
+    if (config->routing.select == MOXIE_SELECT_TABLE && !table)
+        return absent(reader, names->table, "but config.json says that this layer routes by table (num_hash_layers)");
+    if (table) {
+        config->routing.select = MOXIE_SELECT_TABLE;
+        MOX_TRY(read_table(reader, table, config));
+    } else if (bias) {
+        MOX_TRY(widen(reader, bias, config->experts, &config->routing.bias));
+    } else if (names->correction_bias && promises_bias(reader->model->config)) {
+        return absent(reader, names->correction_bias, "but config.json says that experts are chosen with a bias");
+    }
+    if (names->per_expert_scale && !scale)
+        return absent(reader, names->per_expert_scale, "which the routing of this family needs");
+    return scale ? widen(reader, scale, config->experts, &config->routing.per_expert_scale) : MOXIE_OK;
+}
+
+static moxie_status read_router(mox_layer_reader *reader)
+{
+    moxie_layer_config *config = &reader->out->config;
+    moxie_matrix *router = &reader->out->weights.router;
+    const mox_file_tensor *tensor = mox_layer_find(reader, reader->names->router);
+    const mox_file_tensor *bias = mox_layer_find(reader, reader->names->router_bias);
+    if (!tensor)
+        return absent(reader, reader->names->router, "but experts of this layer exist");
+    MOX_TRY(mox_layer_floats(reader, tensor, reader->dims.experts, reader->dims.hidden, &router->codes));
+    reader->out->info.total_bytes += tensor->bytes;
+    config->router_width = reader->dims.hidden;
+    if (!bias && reader->model->family->router_bias_always)
+        return absent(reader, reader->names->router_bias, "which the routers of this family have");
+    if (bias) {
+        MOX_TRY(mox_layer_floats(reader, bias, reader->dims.experts, 1, &router->bias));
+        reader->out->info.total_bytes += bias->bytes;
+        config->router_has_bias = 1;
+    }
+    return MOXIE_OK;
+}
+
+/* The method's name for a recipe whose normalisation the configuration chose. */
+static const char *routing_name(const mox_family *family, const moxie_routing *routing)
+{
+    if (routing->select == MOXIE_SELECT_TABLE)
+        return "hash";
+    if (routing->select == MOXIE_SELECT_TOPK && routing->score == MOXIE_SCORE_SOFTMAX)
+        return routing->norm == MOXIE_NORM_NONE ? "default" : "renormalize_naive";
+    return family->routing;
+}
+
+/* ---- experts ------------------------------------------------------------------------------------ */
+
+static moxie_status read_experts(mox_layer_reader *reader)
+{
+    moxie_layer_config *config = &reader->out->config;
+    moxie_weights *weights = &reader->out->weights;
+    mox_expert_set set;
+    MOX_TRY(mox_read_routed(reader, &set));
+    config->w13 = set.w13, config->w2 = set.w2;
+    config->a13 = set.a13, config->a2 = set.a2;
+    config->bias13 = config->bias2 = set.bias;
+    weights->experts = set.experts;
+    weights->n_experts = set.count;
+    reader->out->info.format = set.format;
+    reader->out->info.expert_bytes = set.bytes;
+    reader->out->info.total_bytes += set.bytes;
+    return MOXIE_OK;
+}
+
+static moxie_status read_shared(mox_layer_reader *reader)
+{
+    moxie_layer_config *config = &reader->out->config;
+    mox_expert_set set;
+    if (!reader->names->shared_up || reader->dims.shared_intermediate == 0 ||
+        reader->dims.expert_width != reader->dims.hidden)
+        return MOXIE_OK;
+    MOX_TRY(mox_read_shared(reader, &set));
+    config->shared = (moxie_shared_config) {
+        .intermediate = reader->dims.shared_intermediate, .w13 = set.w13, .w2 = set.w2, .a13 = set.a13, .a2 = set.a2
+    };
+    reader->out->weights.shared = set.experts;
+    reader->out->info.shared_format = set.format;
+    reader->out->info.shared_intermediate = reader->dims.shared_intermediate;
+    reader->out->info.total_bytes += set.bytes;
+    const char *gate_name = reader->names->shared_expert_gate;
+    const mox_file_tensor *gate = mox_layer_find(reader, gate_name);
+    if (!gate_name)
+        return MOXIE_OK;
+    if (!gate)
+        return absent(reader, gate_name, "which scales the shared expert");
+    MOX_TRY(mox_layer_floats(reader, gate, 1, reader->dims.hidden, &reader->out->weights.shared_gate.codes));
+    reader->out->info.total_bytes += gate->bytes;
+    config->shared.has_gate = 1;
+    return MOXIE_OK;
+}
+
+/* ---- the layer ---------------------------------------------------------------------------------- */
+
+static moxie_status read_layer(mox_layer_reader *reader)
+{
+    const moxie_model *model = reader->model;
+    moxie_layer_config *config = &reader->out->config;
+    moxie_model_layer_info *info = &reader->out->info;
+    MOX_TRY(mox_config_layer(model->family, model->config, model->config_path, reader->layer, &reader->dims, config,
+                             reader->error));
+    MOX_TRY(mox_matcher_create(model->set, model->quant_config, model->config, reader->arena, &reader->matcher,
+                               reader->error));
+    config->experts = reader->dims.experts;
+    config->top_k = reader->dims.top_k;
+    config->hidden = reader->dims.expert_width;
+    config->intermediate = reader->dims.intermediate;
+    *info = (moxie_model_layer_info) { .layer = reader->layer,
+                                       .shared_format = "",
+                                       .experts = config->experts,
+                                       .top_k = config->top_k,
+                                       .hidden = config->hidden,
+                                       .intermediate = config->intermediate,
+                                       .router_width = reader->dims.hidden };
+    if (!model->experts_only)
+        MOX_TRY(read_router(reader));
+    MOX_TRY(read_experts(reader));
+    if (!model->experts_only) {
+        MOX_TRY(read_shared(reader));
+        MOX_TRY(read_selection(reader, config));
+    }
+    info->routing = routing_name(model->family, &config->routing);
+    return MOXIE_OK;
+}
+
+/* ---- experts that were read ---------------------------------------------------------------------- */
+
+/* From the first element to the last, or a little more: where the elements of a word lie along rows or columns, its
+ * stride is counted for each of them. What is there bounds it. */
+static void drop_grid(const mox_tensor_set *set, const moxie_grid *grid)
+{
+    const uint64_t span =
+        (uint64_t)grid->rows * (uint64_t)grid->row_stride + (uint64_t)grid->cols * (uint64_t)grid->col_stride;
+    if (grid->data)
+        mox_tensor_set_drop(set, grid->data, span < grid->bytes ? span : grid->bytes);
+}
+
+/* moxie_weights.done */
+static void drop_expert(void *user, const moxie_expert *expert)
+{
+    const moxie_matrix *const matrices[] = { &expert->gate, &expert->up, &expert->down };
+    for (int i = 0; i < 3; i++) {
+        drop_grid(user, &matrices[i]->codes);
+        drop_grid(user, &matrices[i]->scale);
+        drop_grid(user, &matrices[i]->zero);
+        drop_grid(user, &matrices[i]->global);
+        drop_grid(user, &matrices[i]->bias);
+    }
+}
+
+/* ---- loading ------------------------------------------------------------------------------------- */
+
+moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
+                                  moxie_error *error)
+{
+    for (int64_t i = 0; i < model->n_places; i++)
+        if (model->places[i].layer == layer) {
+            *out = &model->places[i];
+            return MOXIE_OK;
+        }
+    const int64_t first = model->places[0].layer, last = model->places[model->n_places - 1].layer;
+    MOX_FAIL_IF(first == last, MOXIE_ERR_ARGUMENT, error,
+                "layer %lld is no mixture of experts; there is one, layer %lld: give that", (long long)layer,
+                (long long)first);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld: give one of them",
+        (long long)layer, (long long)model->n_places, (long long)first, (long long)last);
+}
+
+moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)
+{
+    const mox_layer_place *place = NULL;
+    MOX_TRY(mox_model_find_place(model, layer, &place, error));
+    MOX_TRY(mox_tensor_set_check(model->set, error));
+    moxie_model_layer *result = mox_alloc(sizeof *result);
+    MOX_FAIL_IF(!result, MOXIE_ERR_MEMORY, error, "no memory for a layer");
+    result->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
+    result->weights.done = drop_expert;
+    result->weights.done_user = model->set;
+    mox_layer_reader reader = { .model = model,
+                                .names = place->other ? &model->family->other_names : &model->family->names,
+                                .prefix = model->family->prefixes[place->prefix],
+                                .layer = layer,
+                                .arena = &result->arena,
+                                .out = result,
+                                .error = error };
+    const moxie_status status = read_layer(&reader);
+    if (status == MOXIE_OK)
+        *out = result;
+    else
+        mox_model_layer_free(result);
+    return status;
+}
+
+moxie_status mox_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
+                                      moxie_error *error)
+{
+    MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error, "layer number %lld of %lld", (long long)i,
+                (long long)model->n_places);
+    moxie_model_layer *layer;
+    MOX_TRY(mox_model_load_layer(model, model->places[i].layer, &layer, error));
+    *info = layer->info;
+    mox_model_layer_free(layer);
+    return MOXIE_OK;
+}
+
+void mox_model_layer_free(moxie_model_layer *layer)
+{
+    if (!layer)
+        return;
+    mox_arena_free(&layer->arena);
+    mox_free(layer);
+}
+
+const moxie_layer_config *mox_model_layer_config(const moxie_model_layer *layer)
+{
+    return &layer->config;
+}
+
+const moxie_weights *mox_model_layer_weights(const moxie_model_layer *layer)
+{
+    return &layer->weights;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file_dtype.c - the dtype strings of safetensors (version 0.8 of the format's reference implementation).
+ *
+ * Every size is known, so that offsets can be checked; three have no meaning here: C64, and the FNUZ float8
+ * variants, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements,
+ * which lie without gaps.
+ */
+#include "ckpt/safetensors/tensors.h"
+
+#include <string.h>
+
+static const mox_file_dtype rows[] = {
+    { "BOOL", 8, MOXIE_BOOL },
+    { "F4", 4, MOXIE_F4_E2M1 },
+    { "F6_E2M3", 6, MOXIE_F6_E2M3 },
+    { "F6_E3M2", 6, MOXIE_F6_E3M2 },
+    { "U8", 8, MOXIE_U8 },
+    { "I8", 8, MOXIE_I8 },
+    { "F8_E5M2", 8, MOXIE_F8_E5M2 },
+    { "F8_E4M3", 8, MOXIE_F8_E4M3 },
+    { "F8_E8M0", 8, MOXIE_F8_E8M0 },
+    { "F8_E4M3FNUZ", 8, MOXIE_DTYPE_NONE },
+    { "F8_E5M2FNUZ", 8, MOXIE_DTYPE_NONE },
+    { "I16", 16, MOXIE_I16 },
+    { "U16", 16, MOXIE_U16 },
+    { "F16", 16, MOXIE_F16 },
+    { "BF16", 16, MOXIE_BF16 },
+    { "I32", 32, MOXIE_I32 },
+    { "U32", 32, MOXIE_U32 },
+    { "F32", 32, MOXIE_F32 },
+    { "C64", 64, MOXIE_DTYPE_NONE },
+    { "F64", 64, MOXIE_F64 },
+    { "I64", 64, MOXIE_I64 },
+    { "U64", 64, MOXIE_U64 },
+};
+
+#define ROWS (sizeof rows / sizeof rows[0])
+
+const mox_file_dtype *mox_file_dtype_row(const char *name)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+moxie_dtype mox_file_dtype_from_name(const char *name)
+{
+    const mox_file_dtype *row = mox_file_dtype_row(name);
+    return row ? row->dtype : MOXIE_DTYPE_NONE;
+}
+
+const char *mox_file_dtype_name(moxie_dtype dtype)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (rows[i].dtype == dtype && dtype != MOXIE_DTYPE_NONE)
+            return rows[i].name;
+    return NULL;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * synth_tensor.c - the numbers of one tensor. Matrices in some number format are synth_matrix.c's; here are the plain
+ * ones, element (expert e, index i) from the stream of (layer, e, kind):
+ *
+ *     router             N(0, 1 / width): logits of unit variance for hidden states of unit variance
+ *     router bias        N(0, 0.1)
+ *     correction bias    N(0, 0.1) on sigmoid scores, N(0, 1/256) on softmax ones: as large as scores differ
+ *     table              K different experts a token
+ *     per-expert scale   1 + N(0, 0.1); norms and vectors too
+ *     expert biases      N(0, 0.05)
+ *     the rest           N(0, 0.02), as weights
+ *
+ * The same expert has the same numbers however many there are; only the table depends on E.
+ */
+#include "ckpt/synth/synth_fill.h"
+
+#include <math.h>
+
+#include "base/sizes.h"
+
+enum { PLAIN_RUN = 4096 };
+
+typedef struct plain_rule {
+    double mean, sigma;
+} plain_rule;
+
+static plain_rule rule_of(const mox_synth_model *model, const mox_tensor_spec *spec)
+{
+    switch (spec->kind) {
+    case MOX_TENSOR_ROUTER: return (plain_rule) { 0, 1 / sqrt((double)spec->shape[spec->rank - 1]) };
+    case MOX_TENSOR_SHARED_EXPERT_GATE: return (plain_rule) { 0, 1 / sqrt((double)spec->shape[spec->rank - 1]) };
+    case MOX_TENSOR_ROUTER_BIAS: return (plain_rule) { 0, 0.1 };
+    case MOX_TENSOR_CORRECTION_BIAS:
+        return (plain_rule) { 0, model->family->route.score == MOXIE_SCORE_SOFTMAX ? 1.0 / 256 : 0.1 };
+    case MOX_TENSOR_PER_EXPERT_SCALE: return (plain_rule) { 1, 0.1 };
+    case MOX_TENSOR_GATE_UP_BIAS:
+    case MOX_TENSOR_DOWN_BIAS: return (plain_rule) { 0, 0.05 };
+    default: return spec->rank == 1 ? (plain_rule) { 1, 0.1 } : (plain_rule) { 0, MOX_SYNTH_SIGMA };
+    }
+}
+
+/* Experts along the first axis own a stream each; [E] and [1, E] give an expert one element. */
+static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *spec)
+{
+    switch (spec->kind) {
+    case MOX_TENSOR_ROUTER:
+    case MOX_TENSOR_ROUTER_BIAS:
+    case MOX_TENSOR_CORRECTION_BIAS:
+    case MOX_TENSOR_PER_EXPERT_SCALE:
+    case MOX_TENSOR_GATE_UP_BIAS:
+    case MOX_TENSOR_DOWN_BIAS: return model->dims.experts;
+    default: return 1;
+    }
+}
+
+/* The bias of a stacked gate and up row by row as the logical projections have it. */
+static double plain_deviate(const mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, int64_t expert,
+                            int64_t i, int64_t count)
+{
+    int source = MOX_SOURCE_PLAIN + (int)spec->kind;
+    if (spec->kind == MOX_TENSOR_GATE_UP_BIAS) {
+        const bool up = spec->interleaved ? i % 2 == 1 : i >= count / 2;
+        source = up ? MOX_SOURCE_UP_BIAS : MOX_SOURCE_GATE_BIAS;
+        i = spec->interleaved ? i / 2 : i - (up ? count / 2 : 0);
+    }
+    const mox_stream stream = mox_synth_stream(filler->model->seed, layer, expert, source);
+    int32_t z;
+    mox_deviates(&stream, (uint64_t)i, 1, &z);
+    return z * MOX_DEVIATE_UNIT;
+}
+
+static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, int64_t elements,
+                               mox_fill_sink sink, moxie_error *error)
+{
+    const int64_t experts = experts_of(filler->model, spec);
+    MOX_FAIL_IF(elements % experts != 0, MOXIE_ERR_MISMATCH, error, "%s: %lld elements for %lld experts", spec->name,
+                (long long)elements, (long long)experts);
+    const int32_t bytes = mox_dtype_bytes(spec->dtype);
+    MOX_FAIL_IF(spec->dtype != MOXIE_F32 && spec->dtype != MOXIE_BF16 && spec->dtype != MOXIE_F16,
+                MOXIE_ERR_UNSUPPORTED, error, "%s: no rule makes numbers of dtype %s", spec->name,
+                mox_file_dtype_name(spec->dtype));
+    uint8_t *piece = mox_fill_piece(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
+    MOX_FAIL_IF(!piece, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", spec->name);
+    const plain_rule rule = rule_of(filler->model, spec);
+    const int64_t count = elements / experts;
+    float values[PLAIN_RUN];
+    for (int64_t at = 0; at < elements;) {
+        const int64_t n = mox_min_i64(PLAIN_RUN, elements - at);
+        for (int64_t j = 0; j < n; j++) {
+            const double z = plain_deviate(filler, layer, spec, (at + j) / count, (at + j) % count, count);
+            values[j] = (float)(rule.mean + rule.sigma * z);
+        }
+        mox_narrow(spec->dtype, values, piece, n);
+        MOX_TRY(sink.put(sink.user, piece, (uint64_t)(n * bytes), error));
+        at += n;
+    }
+    return MOXIE_OK;
+}
+
+/* The j-th draw is uniform over the experts not drawn yet: `chosen` is kept in rising order and each entry at or below
+ * the draw moves it up by one. */
+static void distinct_ids(const mox_stream *stream, int64_t token, int64_t top_k, int64_t experts, int64_t *ids)
+{
+    int64_t chosen[MOXIE_MAX_TOP_K];
+    for (int64_t j = 0; j < top_k; j++) {
+        const uint64_t bits = mox_random_bits(stream, (uint64_t)(token * top_k + j)) >> 32;
+        int64_t id = (int64_t)(bits * (uint64_t)(experts - j) >> 32);
+        int64_t place = 0;
+        while (place < j && chosen[place] <= id) {
+            id++;
+            place++;
+        }
+        for (int64_t i = j; i > place; i--)
+            chosen[i] = chosen[i - 1];
+        chosen[place] = id;
+        ids[j] = id;
+    }
+}
+
+static moxie_status fill_table(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
+                               moxie_error *error)
+{
+    const int64_t tokens = spec->shape[0], top_k = spec->shape[1];
+    const int32_t bytes = mox_dtype_bytes(spec->dtype);
+    MOX_FAIL_IF(spec->dtype != MOXIE_I64 && spec->dtype != MOXIE_I32, MOXIE_ERR_UNSUPPORTED, error,
+                "%s: no rule makes a table of dtype %s", spec->name, mox_file_dtype_name(spec->dtype));
+    const mox_stream stream = mox_synth_stream(filler->model->seed, layer, 0, MOX_SOURCE_PLAIN + (int)spec->kind);
+    uint8_t *row = mox_fill_piece(filler, (uint64_t)(top_k * bytes));
+    MOX_FAIL_IF(!row, MOXIE_ERR_MEMORY, error, "no memory for a row of %s", spec->name);
+    for (int64_t token = 0; token < tokens; token++) {
+        int64_t ids[MOXIE_MAX_TOP_K];
+        distinct_ids(&stream, token, top_k, filler->model->dims.experts, ids);
+        for (int64_t j = 0; j < top_k; j++)
+            for (int32_t b = 0; b < bytes; b++)
+                row[j * bytes + b] = (uint8_t)((uint64_t)ids[j] >> (8 * b));
+        MOX_TRY(sink.put(sink.user, row, (uint64_t)(top_k * bytes), error));
+    }
+    return MOXIE_OK;
+}
+
+uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes)
+{
+    if (bytes > filler->piece_bytes) {
+        mox_free(filler->piece);
+        filler->piece = mox_alloc(bytes);
+        filler->piece_bytes = filler->piece ? bytes : 0;
+    }
+    return filler->piece;
+}
+
+void mox_fill_groups_free(mox_fill_groups *groups)
+{
+    mox_free(groups->scale);
+    mox_free(groups->zero);
+    mox_free(groups->low);
+    mox_free(groups->high);
+    *groups = (mox_fill_groups) { 0 };
+}
+
+moxie_status mox_synth_filler_create(const mox_synth_model *model, const moxie_executor *executor,
+                                     mox_synth_filler **out, moxie_error *error)
+{
+    mox_synth_filler *filler = mox_alloc(sizeof *filler);
+    MOX_FAIL_IF(!filler, MOXIE_ERR_MEMORY, error, "no memory for the generator");
+    filler->model = model;
+    filler->executor = executor;
+    *out = filler;
+    return MOXIE_OK;
+}
+
+void mox_synth_filler_destroy(mox_synth_filler *filler)
+{
+    if (!filler)
+        return;
+    mox_fill_groups_free(&filler->groups);
+    mox_free(filler->piece);
+    mox_free(filler);
+}
+
+moxie_status mox_synth_fill(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_bytes_fn sink,
+                            void *user, moxie_error *error)
+{
+    const mox_fill_sink to = { sink, user };
+    if (spec->part)
+        return mox_fill_matrix(filler, layer, spec, to, error);
+    if (spec->kind == MOX_TENSOR_TABLE)
+        return fill_table(filler, layer, spec, to, error);
+    int64_t elements = 1;
+    for (int32_t i = 0; i < spec->rank; i++)
+        elements *= spec->shape[i];
+    return fill_plain(filler, layer, spec, elements, to, error);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_int8_amx.c - row amx_int8: i8 weights times int8 activations, exact in int32.
+ *
+ *     step      A tile [rows, 64 columns] x B tile [16 quad lines of a panel, two steps of 32] -> C tile [rows, 16] i32
+ *     segment   C from zero over its steps, stored, then  sum[r] = fma(f32(C[r]) * sa[r], sw, sum[r])
+ *
+ * Quad lines are what TDPBSSD takes, so nothing is decoded. An odd last step of 32 columns is completed with zeros in
+ * scratch. Tiles of rows go by two, panels by two; sums lie in c (panel_kernel.h).
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#if defined(__AMX_INT8__) && defined(__AVX512VBMI__)
+
+#include <immintrin.h>
+
+#include "base/sizes.h"
+#include "cpu/expert_gemm/amx/amx_tiles.h"
+#include "cpu/expert_gemm/panel_scales.h"
+
+enum { TILE = 256, STEP = 64, STEP_BYTES = 1024, AHEAD_BYTES = 8192, LONGEST = 131071 };
+
+typedef struct job {
+    const mox_panel_rows *a;
+    const uint8_t *codes[2];
+    const float *scale[2];  /* [groups][16] */
+    const uint8_t *last[2]; /* the last step, complete */
+    int panels;
+    int64_t steps, segment_steps, segments; /* of 64 columns */
+    int64_t group_steps, act_steps;
+    int32_t *buffer; /* [4][16][16] */
+    float *c;
+} job;
+
+static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes)
+{
+    void *here = base != NULL ? base + *at : NULL;
+    *at = (*at + bytes + 63) & ~UINT64_C(63);
+    return here;
+}
+
+static uint64_t lay_out(int64_t groups, uint8_t *base, int32_t **buffer, float *scale[2], uint8_t *last[2])
+{
+    uint64_t at = 0;
+    *buffer = carve(base, &at, 4 * TILE * sizeof(int32_t));
+    for (int p = 0; p < 2; p++) {
+        scale[p] = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
+        last[p] = carve(base, &at, STEP_BYTES);
+    }
+    return at;
+}
+
+static const uint8_t *lines_of(const job *j, int p, int64_t s)
+{
+    return s + 1 < j->steps ? j->codes[p] + s * STEP_BYTES : j->last[p];
+}
+
+static void step(const uint8_t *a0, const uint8_t *a1, const uint8_t *b0, const uint8_t *b1)
+{
+    MOX_FENCE();
+    _tile_loadd(4, a0, 64);
+    _tile_loadd(5, b0, 64);
+    _tile_dpbssd(0, 4, 5);
+    if (a1 != NULL) {
+        _tile_loadd(7, a1, 64);
+        _tile_dpbssd(2, 7, 5);
+    }
+    if (b1 != NULL) {
+        _tile_loadd(5, b1, 64);
+        _tile_dpbssd(1, 4, 5);
+        if (a1 != NULL)
+            _tile_dpbssd(3, 7, 5);
+    }
+    _tile_zero(4);
+    _tile_zero(5);
+    if (a1 != NULL)
+        _tile_zero(7);
+    MOX_FENCE();
+}
+
+static void prefetch(const job *j, int64_t s)
+{
+    for (int p = 0; p < j->panels; p++)
+        for (int i = 0; i < STEP_BYTES; i += 64)
+            _mm_prefetch((const char *)j->codes[p] + s * STEP_BYTES + AHEAD_BYTES + i, _MM_HINT_T0);
+}
+
+/* sum = fma(f32(C) * sa, sw, sum) */
+static void add(const job *j, int p, int64_t row, int64_t rows, const int32_t *tile, int64_t segment)
+{
+    const __m512 scale = _mm512_load_ps(j->scale[p] + segment * j->segment_steps / j->group_steps * MOX_PANEL_ROWS);
+    for (int64_t r = 0; r < rows; r++) {
+        float *c = j->c + (row + r) * 32 + p * 16;
+        __m512 part = _mm512_cvtepi32_ps(_mm512_load_si512(tile + r * 16));
+        if (j->a->scales != NULL)
+            part = _mm512_mul_ps(
+                part, _mm512_set1_ps(
+                          j->a->scales[(row + r) * j->a->scale_stride + segment * j->segment_steps / j->act_steps]));
+        const __m512 before = segment == 0 ? _mm512_setzero_ps() : _mm512_load_ps(c);
+        _mm512_store_ps(c, _mm512_fmadd_ps(part, scale, before));
+    }
+}
+
+static void drain(const job *j, int64_t row, int64_t high, int64_t low, int64_t segment)
+{
+    int32_t *buffer = j->buffer;
+    MOX_FENCE();
+    MOX_TILE_STORE(0, buffer);
+    if (j->panels == 2)
+        MOX_TILE_STORE(1, buffer + TILE);
+    if (low > 0) {
+        MOX_TILE_STORE(2, buffer + 2 * TILE);
+        if (j->panels == 2)
+            MOX_TILE_STORE(3, buffer + 3 * TILE);
+    }
+    MOX_FENCE();
+    for (int p = 0; p < j->panels; p++) {
+        add(j, p, row, high, buffer + p * TILE, segment);
+        add(j, p, row + high, low, buffer + (2 + p) * TILE, segment);
+    }
+}
+
+/* Rows [row, row + high + low): `high` in the first tile, `low` in the second. */
+static void square(const job *j, int64_t row, int64_t high, int64_t low)
+{
+    const uint8_t *above = (const uint8_t *)j->a->data + row * j->steps * STEP;
+    const uint8_t *below = above + high * j->steps * STEP;
+    for (int64_t segment = 0; segment < j->segments; segment++) {
+        const int64_t s0 = segment * j->segment_steps, s1 = mox_min_i64(s0 + j->segment_steps, j->steps);
+        for (int64_t s = s0; s < s1; s++) {
+            if (row == 0)
+                prefetch(j, s);
+            step(above + s * high * STEP, low > 0 ? below + s * low * STEP : NULL, lines_of(j, 0, s),
+                 j->panels == 2 ? lines_of(j, 1, s) : NULL);
+        }
+        drain(j, row, high, low, segment);
+    }
+}
+
+static int64_t steps_of(int64_t cols, int64_t steps)
+{
+    return mox_min_i64(mox_ceil_div(cols, STEP), steps);
+}
+
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *scratch)
+{
+    const int64_t steps = mox_ceil_div(m->cols, STEP), held = (int64_t)(m->steps * (int64_t)m->step_bytes);
+    float *scale[2];
+    uint8_t *last[2];
+    job j = { .a = a, .panels = panels, .steps = steps, .group_steps = steps_of(m->group_cols, steps), .c = c };
+    lay_out(m->groups, scratch, &j.buffer, scale, last);
+    j.act_steps = a->scales != NULL ? steps_of(a->group_cols, steps) : steps;
+    j.segment_steps = mox_min_i64(j.group_steps, j.act_steps);
+    j.segments = mox_ceil_div(steps, j.segment_steps);
+    for (int p = 0; p < panels; p++) {
+        const int64_t before = (steps - 1) * STEP_BYTES;
+        j.codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
+        mox_panel_scales(m, weight->scale, panel + p, scale[p]);
+        j.scale[p] = scale[p];
+        memset(last[p], 0, STEP_BYTES);
+        memcpy(last[p], j.codes[p] + before, (size_t)(held - before));
+        j.last[p] = last[p];
+    }
+    const unsigned mxcsr = _mm_getcsr();
+    _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
+    for (int64_t row = 0; row < a->rows; row += 32) {
+        const int64_t high = mox_min_i64(16, a->rows - row), low = mox_min_i64(16, a->rows - row - high);
+        mox_amx_configure((int)high, low > 0 ? (int)low : 1);
+        square(&j, row, high, low);
+    }
+    _tile_release();
+    _mm_setcsr(mxcsr);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+    const int64_t weight = mox_group_cols(problem->weight, cols);
+    const int64_t act = mox_quant_is_none(problem->act) ? cols : mox_act_group_cols(problem->act, cols);
+    if (problem->weight->element != MOXIE_I8 || problem->weight->has_zero || mox_quant_is_none(problem->act) ||
+        problem->act->element != MOXIE_I8) {
+        mox_refuse(why, "quantize both to i8", "multiplies i8 weights and i8 activations, these are %s and %s",
+                   mox_quant_dtype_name(problem->weight->element),
+                   mox_quant_is_none(problem->act) ? "not quantized" : mox_quant_dtype_name(problem->act->element));
+        return NULL;
+    }
+    if ((weight < cols && weight % STEP != 0) || (act < cols && act % STEP != 0) || cols > LONGEST) {
+        mox_refuse(why, "quantize in groups of a multiple of 64 columns",
+                   "sums steps of 64 columns in int32, these are %lld in groups of %lld and %lld", (long long)cols,
+                   (long long)weight, (long long)act);
+        return NULL;
+    }
+    return multiply;
+}
+
+uint64_t mox_expert_gemm_amx_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+    int32_t *buffer;
+    float *scale[2];
+    uint8_t *last[2];
+    return lay_out(mox_scale_cols(problem->weight, cols), NULL, &buffer, scale, last);
+}
+
+#else
+
+MOX_PANEL_GEMM_ABSENT(amx_int8, "x86-64 with AMX")
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_avx2.c - row avx2_fma: panels of any format decoded to fp32 and multiplied by fused multiply-adds
+ * (panel_fma_avx2.h); and row avx2_bytes, which rounds activations to bytes (panel_digits_avx2.h). Here are the forms
+ * that are made of it, and what a call begins with.
+ *
+ * With one row of activations decoding is what costs: 4-bit codes take 19 operations of the three vector ports for 8
+ * multiply-adds. With many rows it is the multiply-adds.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include "base/sizes.h"
+#include "cpu/expert_gemm/avx2/panel_digits_avx2.h"
+#include "cpu/expert_gemm/panel_scales.h"
+
+/* ---- forms --------------------------------------------------------------------------------------- */
+
+typedef void (*narrow_fn)(const mox_ymm_job *j);
+typedef void (*expand_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count);
+typedef void (*wide_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row);
+
+typedef struct form {
+    narrow_fn one, one_pair, two; /* rows; one row with a pair of panels. NULL: always wide */
+    expand_fn expand;
+} form;
+
+#define MOX_NARROW(name, way, R, H)                                                                                    \
+    static void name(const mox_ymm_job *j)                                                                             \
+    {                                                                                                                  \
+        mox_ymm_narrow(way, R, H, j);                                                                                  \
+    }
+#define MOX_EXPAND(name, way)                                                                                          \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count)                           \
+    {                                                                                                                  \
+        mox_ymm_expand(way, j, p, start, count);                                                                       \
+    }
+#define MOX_FORM(name, way)                                                                                            \
+    MOX_NARROW(one_##name, way, 1, 2)                                                                                  \
+    MOX_NARROW(pair_##name, way, 1, 4)                                                                                 \
+    MOX_NARROW(two_##name, way, 2, 2)                                                                                  \
+    MOX_EXPAND(expand_##name, way)                                                                                     \
+    static const form form_##name = { one_##name, pair_##name, two_##name, expand_##name };
+MOX_FORM(pairs, MOX_HALF_PAIRS)
+MOX_FORM(quads, MOX_HALF_QUADS)
+MOX_FORM(e4m3, MOX_HALF_E4M3)
+MOX_FORM(e5m2, MOX_HALF_E5M2)
+MOX_FORM(nibbles, MOX_HALF_NIBBLES)
+MOX_FORM(nibbles_zeros, MOX_HALF_NIBBLES_ZEROS)
+MOX_FORM(planes, MOX_HALF_PLANES)
+MOX_EXPAND(expand_halves, MOX_HALF_HALVES)
+static const form form_halves = { .expand = expand_halves };
+
+static const form *const forms[] = {
+    [MOX_HALF_PAIRS] = &form_pairs,   [MOX_HALF_HALVES] = &form_halves,
+    [MOX_HALF_QUADS] = &form_quads,   [MOX_HALF_E4M3] = &form_e4m3,
+    [MOX_HALF_E5M2] = &form_e5m2,     [MOX_HALF_NIBBLES] = &form_nibbles,
+    [MOX_HALF_PLANES] = &form_planes, [MOX_HALF_NIBBLES_ZEROS] = &form_nibbles_zeros,
+};
+
+/* A slab does not remember its format, only its lanes: PAIRS stand for all by row, NIBBLES for all by pair. */
+#define MOX_WIDE(name, way, R)                                                                                         \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row)              \
+    {                                                                                                                  \
+        mox_ymm_wide(way, R, j, p, start, count, row);                                                                 \
+    }
+MOX_WIDE(by_row_1, MOX_HALF_PAIRS, 1)
+MOX_WIDE(by_row_2, MOX_HALF_PAIRS, 2)
+MOX_WIDE(by_row_3, MOX_HALF_PAIRS, 3)
+MOX_WIDE(by_row_4, MOX_HALF_PAIRS, 4)
+MOX_WIDE(by_row_5, MOX_HALF_PAIRS, 5)
+MOX_WIDE(by_row_6, MOX_HALF_PAIRS, 6)
+MOX_WIDE(by_pair_3, MOX_HALF_NIBBLES, 3)
+MOX_WIDE(by_pair_4, MOX_HALF_NIBBLES, 4)
+MOX_WIDE(by_pair_5, MOX_HALF_NIBBLES, 5)
+MOX_WIDE(by_pair_6, MOX_HALF_NIBBLES, 6)
+static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
+/* From 3 rows on no block is shorter than 3. */
+static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3, by_pair_4, by_pair_5, by_pair_6 };
+
+/* Conversion from f16 takes subnormals as they are, whatever MXCSR says, but emulators have flushed them: codes are
+ * expanded under the caller's. */
+static void expand_slab(const mox_ymm_job *j, mox_half_way way, int p, const mox_ymm_place *start, int64_t count)
+{
+    if (way == MOX_HALF_HALVES)
+        _mm_setcsr(j->mxcsr);
+    forms[way]->expand(j, p, start, count);
+    if (way == MOX_HALF_HALVES)
+        _mm_setcsr(j->mxcsr | MOX_FLUSH_SUBNORMALS);
+}
+
+static void all_wide(const mox_ymm_job *j, mox_half_way way)
+{
+    const wide_fn *const times = mox_half_by_pair(way) ? by_pair : by_row;
+    const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
+    for (int p = 0; p < j->panels; p++) {
+        mox_ymm_place at = { 0 };
+        while (at.step < j->steps) {
+            const int64_t count = mox_min_i64(MOX_YMM_SLAB, j->steps - at.step);
+            expand_slab(j, way, p, &at, count);
+            /* Blocks of nearly the same size: no short one at the end. */
+            for (int64_t b = 0; b < blocks; b++) {
+                const int64_t row = b * rows / blocks;
+                times[(b + 1) * rows / blocks - row](j, p, &at, count, row);
+            }
+            for (int64_t s = 0; s < count; s++)
+                mox_ymm_advance(j, &at);
+        }
+    }
+}
+
+static void all_narrow(const mox_ymm_job *j, mox_half_way way)
+{
+    if (j->a->rows == 2)
+        forms[way]->two(j);
+    else
+        (j->panels == 2 ? forms[way]->one_pair : forms[way]->one)(j);
+}
+
+/* ---- 4-bit codes in integers --------------------------------------------------------------------- */
+
+static mox_digits_fn digits_products(void)
+{
+    return mox_cpu()->avx_vnni && mox_digits_avxvnni != NULL ? mox_digits_avxvnni : mox_digits_avx2;
+}
+
+/* Most rows that are faster so: of digits without AVX-VNNI those that would be multiplied while they are decoded. */
+static int64_t digits_rows(bool bytes)
+{
+    return digits_products() == mox_digits_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
+}
+
+/* Most steps of a row; 0 for formats that are never multiplied so. */
+static int64_t digits_steps(moxie_dtype element, int64_t cols)
+{
+    return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
+}
+
+/* False when the rows are better multiplied in floats: nearly all of their steps are. Never of bytes. */
+static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
+{
+    const int64_t rows = j->a->rows;
+    mox_panel_counts format;
+    if (rows > digits_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
+        return false;
+    j->counts = mox_half_both(format.counts);
+    const mox_digits_rule rule = { .h = format.h,
+                                   .most = (int32_t)format.most,
+                                   .offset = j->zeros ? 1 : format.offset };
+    if (!j->a->again)
+        head->floats = mox_digits_prepare(j, &rule);
+    if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
+        return false;
+    digits_products()(j);
+    return true;
+}
+
+/* ---- one call ------------------------------------------------------------------------------------ */
+
+typedef struct scratch {
+    mox_digits_head *head;
+    float *scale, *zero;
+} scratch;
+
+static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
+{
+    void *here = base != NULL ? base + *at : NULL;
+    memcpy(out, &here, sizeof here);
+    *at = (*at + bytes + 63) & ~UINT64_C(63);
+    return *at;
+}
+
+static uint64_t lay_out(bool bytes, moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j,
+                        scratch *sc)
+{
+    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
+    const int64_t steps = (digits_steps(element, cols) + 1) / 2 * 2; /* whole ones of 32 columns */
+    uint64_t at = 0;
+    carve(base, &at, sizeof *sc->head, &sc->head);
+    carve(base, &at, (uint64_t)(digits_rows(bytes) * steps * 2 * MOX_DIGITS_LINE), &j->digits);
+    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows(bytes))), &j->order);
+    carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
+    carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
+    carve(base, &at, floats, &sc->scale);
+    return carve(base, &at, floats, &sc->zero);
+}
+
+static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
+{
+    return mox_min_i64(mox_ceil_div(cols, step), steps);
+}
+
+static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                    const scratch *sc)
+{
+    const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
+    const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
+    j->stride = m->steps * MOX_PANEL_STEP;
+    j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j->panel_floats = m->groups * MOX_PANEL_ROWS;
+    j->scaled = m->scale_lanes > 0;
+    j->zeros = m->zero_at != 0;
+    j->quarters = by_16 ? 2 : 4;
+    j->steps = mox_ceil_div(m->cols, step);
+    j->group_steps = m->groups > 1 ? steps_of(m->group_cols, step, j->steps) : j->steps;
+    j->act_steps = j->a->scales != NULL ? steps_of(j->a->group_cols, step, j->steps) : j->steps;
+    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
+    mox_half_tables_init(weight->element, j->zeros, &j->tables);
+    for (int p = 0; p < j->panels; p++) {
+        const uint8_t *counts = j->codes + (uint64_t)p * m->panel_bytes + m->zero_at;
+        mox_panel_scales(m, weight->scale, panel + p, sc->scale + p * j->panel_floats);
+        for (int64_t i = 0; j->zeros && i < j->panel_floats; i++)
+            sc->zero[p * j->panel_floats + i] = (float)counts[i];
+    }
+    j->scale = sc->scale;
+    j->zero = sc->zero;
+    for (int64_t r = 0; r < j->a->rows; r++)
+        memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
+}
+
+static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                         const mox_panel_rows *a, float *c, void *base)
+{
+    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
+    scratch sc;
+    lay_out(bytes, weight->element, m->cols, m->groups, base, &j, &sc);
+    prepare(&j, m, weight, panel, &sc);
+    const mox_half_way way = (mox_half_way)mox_half_way_of(weight->element, j.zeros);
+    _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
+    if (!multiply_digits(&j, weight->element, sc.head)) {
+        if (a->rows <= MOX_YMM_NARROW && forms[way]->one != NULL)
+            all_narrow(&j, way);
+        else
+            all_wide(&j, way);
+    }
+    _mm_setcsr(j.mxcsr);
+}
+
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *base)
+{
+    multiply_any(false, m, weight, panel, panels, a, c, base);
+}
+
+static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                           const mox_panel_rows *a, float *c, void *base)
+{
+    multiply_any(true, m, weight, panel, panels, a, c, base);
+}
+
+/* ---- the rows ------------------------------------------------------------------------------------ */
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight;
+    if (mox_half_way_of(weight->element, weight->has_zero != 0) < 0) {
+        mox_refuse(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
+                   mox_quant_dtype_name(weight->element));
+        return NULL;
+    }
+    return mox_panel_admit_floats(problem, why) ? multiply : NULL;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    return mox_panel_admit_bytes(problem, why) ? multiply_bytes : NULL;
+}
+
+static uint64_t bytes_of_scratch(bool bytes, const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    mox_ymm_job unused;
+    scratch sc;
+    return lay_out(bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);
+}
+
+uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(false, problem);
+}
+
+uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(true, problem);
+}
+
+#else
+
+MOX_PANEL_GEMM_ABSENT(avx2_fma, "x86-64 with AVX2, FMA and F16C")
+MOX_PANEL_GEMM_ABSENT(avx2_bytes, "x86-64 with AVX2, FMA and F16C")
+
+#endif

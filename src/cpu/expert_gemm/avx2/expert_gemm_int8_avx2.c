@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_int8_avx2.c - row avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
+ * (panel_int8_avx2.h), by VPDPBUSD where the processor has AVX-VNNI.
+ *
+ * Sums of activations, which zero points multiply, are made for each segment when a call begins.
+ */
+#include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
+
+#if defined(__AVX2__) && defined(__FMA__)
+
+#include "cpu/expert_gemm/panel_scales.h"
+
+/* Of a segment: columns * 255 * 128 must stay below 2^31. */
+enum { LONGEST = 65536 };
+
+void mox_int8_panels_avx2(const mox_int8_job *j)
+{
+    mox_int8_all(j);
+}
+
+/* ---- one call ------------------------------------------------------------------------------------ */
+
+typedef struct scratch {
+    float *scale;
+    int32_t *zero, *sums;
+} scratch;
+
+static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
+{
+    void *here = base != NULL ? base + *at : NULL;
+    memcpy(out, &here, sizeof here);
+    *at = (*at + bytes + 63) & ~UINT64_C(63);
+    return *at;
+}
+
+static uint64_t lay_out(int64_t groups, int64_t segments, uint8_t *base, scratch *out)
+{
+    const uint64_t values = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
+    uint64_t at = 0;
+    carve(base, &at, values * sizeof(float), &out->scale);
+    carve(base, &at, values * sizeof(int32_t), &out->zero);
+    return carve(base, &at, MOX_PANEL_BLOCK * (uint64_t)segments * sizeof(int32_t), &out->sums);
+}
+
+/* Adds 16 codes, counted from -128, to the halves of `total`. */
+static __m128i add_16(const int8_t *a, __m128i total)
+{
+    const __m128i counts = _mm_xor_si128(_mm_load_si128((const __m128i *)(const void *)a), _mm_set1_epi8((char)0x80));
+    return _mm_add_epi64(total, _mm_sad_epu8(counts, _mm_setzero_si128()));
+}
+
+static void sum_rows(const mox_int8_job *j, int32_t *sums)
+{
+    for (int64_t row = 0; row < j->a->rows; row++) {
+        const int64_t tile = row / 16 * 16, held = mox_min_i64(16, j->a->rows - tile);
+        const int8_t *a = (const int8_t *)j->a->data + tile * j->row_bytes + (row - tile) * 64;
+        for (int64_t s = 0; s < j->segments; s++) {
+            const int64_t first = s * j->segment_quads, last = mox_min_i64(first + j->segment_quads, j->quads);
+            __m128i total = _mm_setzero_si128();
+            for (int64_t quad = first; quad < last; quad += 4)
+                total = add_16(a + quad / 16 * held * 64 + quad % 16 * 4, total);
+            total = _mm_add_epi64(total, _mm_unpackhi_epi64(total, total));
+            sums[row * j->segments + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 4 * 128;
+        }
+    }
+}
+
+/* Quads of groups of `cols` columns. */
+static int64_t quads_of(int64_t cols, int64_t quads)
+{
+    return mox_min_i64(mox_ceil_div(cols, 4), quads);
+}
+
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *base)
+{
+    scratch sc;
+    mox_int8_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .scaled = m->scale_lanes > 0 };
+    j.codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j.flip = weight->element == MOXIE_I8 ? 0x80 : 0;
+    j.panel_values = m->groups * MOX_PANEL_ROWS;
+    j.quads = mox_ceil_div(m->cols, 16) * 4;
+    j.row_bytes = mox_ceil_div(m->cols, 64) * 64;
+    j.group_quads = m->groups > 1 ? quads_of(m->group_cols, j.quads) : j.quads;
+    j.act_quads = a->scales != NULL ? quads_of(a->group_cols, j.quads) : j.quads;
+    j.segment_quads = mox_min_i64(j.group_quads, j.act_quads);
+    j.segments = mox_ceil_div(j.quads, j.segment_quads);
+    lay_out(m->groups, j.segments, base, &sc);
+    for (int p = 0; p < panels; p++) {
+        const uint8_t *counts = j.codes + (uint64_t)p * m->panel_bytes + m->zero_at;
+        mox_panel_scales(m, weight->scale, panel + p, sc.scale + p * j.panel_values);
+        for (int64_t i = 0; m->zero_at != 0 && i < j.panel_values; i++)
+            sc.zero[p * j.panel_values + i] = counts[i];
+    }
+    sum_rows(&j, sc.sums);
+    j.scale = sc.scale;
+    j.zero = sc.zero;
+    j.sums = sc.sums;
+    for (int64_t r = 0; r < a->rows; r++)
+        memset(c + r * MOX_INT8_WIDTH, 0, (size_t)panels * MOX_PANEL_ROWS * sizeof *c);
+    const unsigned mxcsr = _mm_getcsr();
+    _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
+    (mox_cpu()->avx_vnni && mox_int8_panels_avxvnni != NULL ? mox_int8_panels_avxvnni : mox_int8_panels_avx2)(&j);
+    _mm_setcsr(mxcsr);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+/* Columns of a segment. */
+static int64_t segment_cols(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem), weight = mox_group_cols(problem->weight, cols);
+    const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
+    return grouped ? mox_min_i64(weight, mox_act_group_cols(problem->act, cols)) : weight;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS) {
+        mox_refuse(why, "quantize the weights to i8 or u8b128", "multiplies 8-bit integer weights, these are %s",
+                   mox_quant_dtype_name(weight->element));
+        return NULL;
+    }
+    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
+        mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
+        return NULL;
+    }
+    if (segment_cols(problem) > LONGEST) {
+        mox_refuse(why, "quantize weights or activations in shorter groups",
+                   "sums groups of at most %d columns exactly in int32, these have %lld", LONGEST,
+                   (long long)segment_cols(problem));
+        return NULL;
+    }
+    return multiply;
+}
+
+uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    scratch unused;
+    return lay_out(mox_scale_cols(problem->weight, cols), mox_ceil_div(cols, segment_cols(problem)), NULL, &unused);
+}
+
+#else
+
+MOX_PANEL_GEMM_ABSENT(avx2_int8, "x86-64 with AVX2 and FMA")
+
+#endif

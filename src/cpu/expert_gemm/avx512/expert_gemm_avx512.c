@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_avx512.c - row avx512_fma: panels times fp32 activations with AVX-512 F, BW, DQ and VL
+ * (panel_fma_avx512.h). Here are what all formats share, and the formats that need no more than that; f8 has a second
+ * form in expert_gemm_avx512_vbmi.c.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#include "base/sizes.h"
+
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+#include "cpu/expert_gemm/avx512/panel_fma_avx512.h"
+
+/* ---- scratch ------------------------------------------------------------------------------------- */
+
+static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
+{
+    *out = base != NULL ? (float *)(void *)(base + *at) : NULL;
+    *at = (*at + count * sizeof **out + 63) & ~UINT64_C(63);
+    return *at;
+}
+
+uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
+{
+    uint64_t at = 0;
+    take(base, &at, mox_walk_scale_count(groups), scale);
+    take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
+    return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
+}
+
+/* ---- blocks of the slab -------------------------------------------------------------------------- */
+
+MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t s, int64_t steps, int64_t row)
+{
+    const float *a = j->values + row * j->stride + s * 8 * Q, *slab = j->slab;
+    float *part = j->part + row * 2 * MOX_PANEL_ROWS, *c = j->c + row * 2 * MOX_PANEL_ROWS;
+    for (int64_t i = 0; i < steps; i++) {
+        __m512 even[MOX_FMA_BLOCK][2], odd[MOX_FMA_BLOCK][2];
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++)
+            even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = _mm512_setzero_ps();
+        for (int k = 0; k < 8 * Q; k += 2, a += 2, slab += 4 * MOX_PANEL_ROWS) {
+            __m512 w[2][2];
+            MOX_KERNEL_UNROLL
+            for (int p = 0; p < P; p++) {
+                w[0][p] = _mm512_load_ps(slab + p * MOX_PANEL_ROWS);
+                w[1][p] = _mm512_load_ps(slab + (2 + p) * MOX_PANEL_ROWS);
+            }
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++) {
+                const __m512 x = _mm512_set1_ps(a[r * j->stride]), y = _mm512_set1_ps(a[r * j->stride + 1]);
+                MOX_KERNEL_UNROLL
+                for (int p = 0; p < P; p++) {
+                    even[r][p] = _mm512_fmadd_ps(w[0][p], x, even[r][p]);
+                    odd[r][p] = _mm512_fmadd_ps(w[1][p], y, odd[r][p]);
+                }
+            }
+        }
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++) {
+            MOX_KERNEL_UNROLL
+            for (int p = 0; p < P; p++)
+                even[r][p] = _mm512_add_ps(even[r][p], odd[r][p]);
+        }
+        mox_walk_add(R, P, &j->walk, &j->places[i], row, 0, c, part, even);
+    }
+}
+
+#define BLOCK(name, R, P, Q)                                                                                           \
+    static void name(const mox_fma_job *j, int64_t s, int64_t steps, int64_t row)                                      \
+    {                                                                                                                  \
+        block(R, P, Q, j, s, steps, row);                                                                              \
+    }
+#define BLOCKS(P, Q)                                                                                                   \
+    BLOCK(block_1_##P##_##Q, 1, P, Q)                                                                                  \
+    BLOCK(block_2_##P##_##Q, 2, P, Q)                                                                                  \
+    BLOCK(block_3_##P##_##Q, 3, P, Q)                                                                                  \
+    BLOCK(block_4_##P##_##Q, 4, P, Q)                                                                                  \
+    BLOCK(block_5_##P##_##Q, 5, P, Q)                                                                                  \
+    BLOCK(block_6_##P##_##Q, 6, P, Q)
+BLOCKS(1, 2)
+BLOCKS(1, 4)
+BLOCKS(2, 2)
+BLOCKS(2, 4)
+#undef BLOCK
+#undef BLOCKS
+
+#define BLOCKS(P, Q)                                                                                                   \
+    {                                                                                                                  \
+        block_1_##P##_##Q, block_2_##P##_##Q, block_3_##P##_##Q, block_4_##P##_##Q, block_5_##P##_##Q,                 \
+            block_6_##P##_##Q                                                                                          \
+    }
+mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters)
+{
+    static const mox_fma_block_fn blocks[2][2][MOX_FMA_BLOCK] = { { BLOCKS(1, 2), BLOCKS(1, 4) },
+                                                                  { BLOCKS(2, 2), BLOCKS(2, 4) } };
+    return blocks[panels - 1][quarters / 2 - 1][rows - 1];
+}
+#undef BLOCKS
+
+/* ---- forms --------------------------------------------------------------------------------------- */
+
+#define FORM(name, like, zeros, quarters)                                                                              \
+    static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
+                     const mox_panel_rows *a, float *c, void *scratch)                                                 \
+    {                                                                                                                  \
+        mox_fma_multiply(like, zeros, quarters, m, weight, panel, panels, a, c, scratch);                              \
+    }
+FORM(times_pairs, MOXIE_BF16, false, 4)
+FORM(times_halves, MOXIE_F16, false, 4)
+FORM(times_e4m3, MOXIE_F8_E4M3, false, 4)
+FORM(times_e5m2, MOXIE_F8_E5M2, false, 4)
+FORM(times_planes, MOXIE_F6_E3M2, false, 4)
+FORM(times_nibbles, MOXIE_F4_E2M1, false, 4)
+FORM(times_nibbles_by_16, MOXIE_F4_E2M1, false, 2)
+FORM(times_nibbles_zeros, MOXIE_I4, true, 4)
+FORM(times_nibbles_zeros_by_16, MOXIE_I4, true, 2)
+FORM(times_i8, MOXIE_I8, false, 4)
+FORM(times_i8_zeros, MOXIE_I8, true, 4)
+FORM(times_u8b128, MOXIE_U8B128, false, 4)
+FORM(times_u8b128_zeros, MOXIE_U8B128, true, 4)
+#undef FORM
+
+/* by_16: for groups of 16 columns, NULL where there are none. */
+static const struct {
+    moxie_dtype element;
+    bool zeros;
+    mox_panel_multiply_fn multiply, by_16;
+} forms[] = {
+    { MOXIE_BF16, false, times_pairs, NULL },
+    { MOXIE_F16, false, times_halves, NULL },
+    { MOXIE_F8_E4M3, false, times_e4m3, NULL },
+    { MOXIE_F8_E5M2, false, times_e5m2, NULL },
+    { MOXIE_F6_E3M2, false, times_planes, NULL },
+    { MOXIE_F6_E2M3, false, times_planes, NULL },
+    { MOXIE_F4_E2M1, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_I4, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_U4B8, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_I4, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
+    { MOXIE_U4B8, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
+    { MOXIE_I8, false, times_i8, NULL },
+    { MOXIE_I8, true, times_i8_zeros, NULL },
+    { MOXIE_U8B128, false, times_u8b128, NULL },
+    { MOXIE_U8B128, true, times_u8b128_zeros, NULL },
+};
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+static bool is_by_16(const mox_expert_gemm_problem *problem)
+{
+    return mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem)) < MOX_PANEL_STEP;
+}
+
+/* What the processor at hand has beyond the flags of this file. */
+static mox_panel_multiply_fn better_form(const moxie_quant *weight)
+{
+    const mox_panel_multiply_fn digits = mox_fma_digits_form(weight->element, weight->has_zero != 0);
+    return digits != NULL ? digits : mox_fma_vbmi_form(weight->element);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight;
+    const bool by_16 = is_by_16(problem);
+    if (!mox_panel_admit_floats(problem, why))
+        return NULL;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0) &&
+            (!by_16 || forms[i].by_16 != NULL)) {
+            const mox_panel_multiply_fn better = by_16 ? NULL : better_form(weight);
+            return better != NULL ? better : by_16 ? forms[i].by_16 : forms[i].multiply;
+        }
+    mox_refuse(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
+               mox_quant_dtype_name(weight->element), weight->has_zero ? " with zero points" : "");
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
+    mox_fma_job unused;
+    float *scale;
+    if (!is_by_16(problem) && mox_fma_digits_form(problem->weight->element, problem->weight->has_zero != 0) != NULL)
+        return mox_fma_digits_scratch_bytes(cols, groups);
+    return mox_fma_lay_out(groups, NULL, &unused, &scale);
+}
+
+#else
+
+MOX_PANEL_GEMM_ABSENT(avx512_fma, "x86-64 with AVX-512")
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_avx512_vnni.c - row avx512_vnni: integer weights times int8 activations, summed in int32 by VPDPBUSD.
+ *
+ *     C = sum over a segment of (code - zero) a,     VPDPBUSD:  lane n += sum_{i<4} unsigned byte * signed byte
+ *
+ * One of its operands is unsigned: activations become a + 128, and 128 times the sum of the weights is subtracted when
+ * a segment ends. That sum does not depend on the activations: the first block of rows makes it, others read it. All
+ * in int32 modulo 2^32, which is exact when C itself fits: |C| <= 128 * 128 * columns, so for segments of up to 131071;
+ * with zero points half of that.
+ *
+ *     segment   8 columns at a time: two lines of QUADS, or one of NIBBLES
+ *     block     up to BLOCK rows of activations by the panels there are: 2 x BLOCK sums in registers
+ *     operand   rows of a block one after another, a + 128 as bytes; for NIBBLES every 8 bytes in the order in which a
+ *               mask and a shift deliver columns: 0 4 1 5 2 6 3 7
+ *
+ * Weights are signed bytes: i8 as it is, u8b128 with its upper bit turned over, 4 bits minus their zero point (8 when
+ * there is none, for both formats count from -8). Eight bits minus a zero point are nine: C is then what it is without,
+ * less zero times the sum of the activations.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#ifdef __AVX512VNNI__
+
+#include "cpu/expert_gemm/avx512/panel_walk_avx512.h"
+
+enum { BLOCK = 6, SLICE = 8, LONGEST_SEGMENT = 131071 };
+
+typedef struct job {
+    mox_walk walk; /* its steps are segments */
+    bool zeros;
+    int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
+    int64_t row_bytes;              /* of the operand and of the copy */
+    uint8_t *copy;                  /* [BLOCK][row_bytes] */
+    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations; where zero points want them */
+    int32_t *offsets;               /* [panel][segment][16]: 128 times the sum of the weights */
+    float *c;                       /* [rows][2][16] */
+    __m512i flip; /* what of codes is turned over: NIBBLES then count from the least value, QUADS are signed */
+} job;
+
+static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
+{
+    const uint64_t row_bytes = mox_operand_row_bytes(MOX_OPERAND_I8, cols);
+    const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
+    const uint64_t counts[] = { mox_walk_scale_count(groups) * sizeof **scale,
+                                /* segments are at least 32 columns, or groups of 16 */
+                                2 * segments * MOX_PANEL_ROWS * sizeof(int32_t), BLOCK * row_bytes,
+                                BLOCK * segments * sizeof(int32_t) };
+    uint64_t at[5] = { 0 };
+    for (int i = 0; i < 4; i++)
+        at[i + 1] = (at[i] + counts[i] + 63) & ~UINT64_C(63);
+    if (base != NULL) {
+        *scale = (float *)(void *)(base + at[0]);
+        j->offsets = (int32_t *)(void *)(base + at[1]);
+        j->copy = base + at[2];
+        j->sums = (int32_t *)(void *)(base + at[3]);
+        j->row_bytes = (int64_t)row_bytes;
+    }
+    return at[4];
+}
+
+/* Rows [row, row + rows) of activations to the block's copy. Column by column: neighbouring rows of a tile are
+ * neighbours in memory. */
+static void copy_rows(bool nibbles, const job *j, int64_t row, int64_t rows)
+{
+    const __m512i turn = _mm512_set1_epi8((char)0x80);
+    const __m512i order = _mm512_broadcast_i32x4(_mm_set_epi8(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0));
+    const uint8_t *from[BLOCK];
+    int64_t stride[BLOCK];
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t tile = (row + r) / 16 * 16;
+        from[r] = (const uint8_t *)j->walk.a->data + tile * j->row_bytes + (row + r - tile) * 64;
+        stride[r] = mox_min_i64(16, j->walk.a->rows - tile);
+    }
+    for (int64_t k = 0; k < j->row_bytes; k += 64)
+        for (int64_t r = 0; r < rows; r++) {
+            const __m512i counted = _mm512_xor_si512(_mm512_load_si512(from[r] + k * stride[r]), turn);
+            _mm512_store_si512(j->copy + r * j->row_bytes + k, nibbles ? _mm512_shuffle_epi8(counted, order) : counted);
+        }
+}
+
+/* True when the weights are bytes with zero points. */
+static bool wants_sums(bool nibbles, const job *j)
+{
+    return j->zeros && !nibbles;
+}
+
+/* Sums of the copy's rows over segments. What fills up a row is zero. */
+static void sum_rows(const job *j, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const uint8_t *a = j->copy + r * j->row_bytes;
+        for (int64_t s = 0; s < j->walk.steps; s++) {
+            const int64_t first = s * j->segment_slices * SLICE;
+            const int64_t last = s == j->walk.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
+            __m128i total = _mm_setzero_si128();
+            for (int64_t k = first; k < last; k += 16)
+                total = _mm_add_epi64(
+                    total, _mm_sad_epu8(_mm_load_si128((const __m128i *)(const void *)(a + k)), _mm_setzero_si128()));
+            total = _mm_add_epi64(total, _mm_unpackhi_epi64(total, total));
+            j->sums[r * j->walk.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
+        }
+    }
+}
+
+/* ---- one block ----------------------------------------------------------------------------------- */
+
+/* Half i of slice t of panel p: 4 columns (NIBBLES: in the copy's order) as signed bytes. */
+MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, int i, __m512i zero)
+{
+    const uint8_t *codes = j->walk.codes[p];
+    if (!nibbles)
+        return _mm512_xor_si512(_mm512_load_si512(codes + t * 128 + i * 64), j->flip);
+    const __m512i line = _mm512_xor_si512(_mm512_load_si512(codes + t * 64), j->flip);
+    const __m512i moved = i == 0 ? line : _mm512_srli_epi16(line, 4);
+    return _mm512_sub_epi8(_mm512_and_si512(moved, _mm512_set1_epi8(0x0f)), zero);
+}
+
+/* Adds slice t to acc, and with `weigh` its weights to `offset`. */
+MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const job *j, int64_t t, const __m512i zero[2],
+                                 __m512i acc[BLOCK][2], __m512i offset[2])
+{
+    MOX_KERNEL_UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m512i w[2];
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < P; p++) {
+            w[p] = weights(nibbles, j, p, t, i, zero[p]);
+            if (weigh)
+                offset[p] = _mm512_dpbusd_epi32(offset[p], _mm512_set1_epi8((char)0x80), w[p]);
+        }
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++) {
+            int32_t four;
+            memcpy(&four, j->copy + r * j->row_bytes + t * SLICE + 4 * i, sizeof four);
+            MOX_KERNEL_UNROLL
+            for (int p = 0; p < P; p++) {
+                acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), w[p]);
+                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise moves every sum to and fro */
+            }
+        }
+    }
+}
+
+/* zero * sum of row r's activations over segment `segment`, whose weights are in group `group`. Zeros count from -128.
+ */
+MOX_KERNEL_INLINE __m512i zero_part(const job *j, int p, int64_t group, int r, int64_t segment)
+{
+    const __m128i *counts = (const __m128i *)(const void *)(j->walk.zero[p] + group * MOX_PANEL_ROWS);
+    const __m512i zero = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(counts)), _mm512_set1_epi32(128));
+    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->walk.steps + segment]));
+}
+
+/* The sums of segment `segment` to c. */
+MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_walk_place *at, int64_t segment,
+                                   int64_t row, __m512i acc[BLOCK][2], const __m512i offset[2])
+{
+    const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
+    float *c = j->c + row * 2 * MOX_PANEL_ROWS;
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < P; p++) {
+            float *sum = c + (2 * r + p) * MOX_PANEL_ROWS;
+            __m512i total = _mm512_sub_epi32(acc[r][p], offset[p]);
+            if (wants_sums(nibbles, j))
+                total = _mm512_sub_epi32(total, zero_part(j, p, at->group, r, segment));
+            const __m512 part = _mm512_cvtepi32_ps(total);
+            _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, part, _mm512_load_ps(sum)));
+        }
+    }
+}
+
+/* Rows [row, row + R), which the copy holds, by the panels. */
+MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *j, int64_t row)
+{
+    const int bytes = nibbles ? 64 : 128;
+    mox_walk_place at = mox_walk_start(&j->walk);
+    for (int64_t segment = 0, t = 0; segment < j->walk.steps; segment++, mox_walk_advance(&j->walk, &at)) {
+        const int64_t end = mox_min_i64(t + j->segment_slices, j->slices);
+        __m512i acc[BLOCK][2], offset[2], zero[2];
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < P; p++) {
+            const int32_t *kept = j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS;
+            offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
+            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
+                                          : _mm512_set1_epi8(8);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++)
+                acc[r][p] = _mm512_setzero_si512();
+        }
+        for (; t < end; t++) {
+            for (int p = 0; weigh && p < P; p++)
+                mox_walk_prefetch(&j->walk, p, P, t, bytes);
+            add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
+        }
+        end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
+        for (int p = 0; weigh && p < P; p++)
+            _mm512_store_si512(j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS, offset[p]);
+    }
+}
+
+#define BLOCK_FORM(nibbles, weigh, R, P)                                                                               \
+    static void block_##nibbles##weigh##R##P(const job *j, int64_t row)                                                \
+    {                                                                                                                  \
+        block(nibbles, weigh, R, P, j, row);                                                                           \
+    }
+#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
+    BLOCK_FORM(nibbles, weigh, 1, P)                                                                                   \
+    BLOCK_FORM(nibbles, weigh, 2, P)                                                                                   \
+    BLOCK_FORM(nibbles, weigh, 3, P)                                                                                   \
+    BLOCK_FORM(nibbles, weigh, 4, P)                                                                                   \
+    BLOCK_FORM(nibbles, weigh, 5, P)                                                                                   \
+    BLOCK_FORM(nibbles, weigh, 6, P)
+BLOCK_FORMS(0, 0, 1)
+BLOCK_FORMS(0, 0, 2)
+BLOCK_FORMS(0, 1, 1)
+BLOCK_FORMS(0, 1, 2)
+BLOCK_FORMS(1, 0, 1)
+BLOCK_FORMS(1, 0, 2)
+BLOCK_FORMS(1, 1, 1)
+BLOCK_FORMS(1, 1, 2)
+#undef BLOCK_FORM
+#undef BLOCK_FORMS
+
+#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
+    {                                                                                                                  \
+        block_##nibbles##weigh##1##P, block_##nibbles##weigh##2##P, block_##nibbles##weigh##3##P,                      \
+            block_##nibbles##weigh##4##P, block_##nibbles##weigh##5##P, block_##nibbles##weigh##6##P                   \
+    }
+/* [nibbles][weigh][panels - 1][rows - 1] */
+static void (*const blocks[2][2][2][BLOCK])(const job *j, int64_t row) = {
+    { { BLOCK_FORMS(0, 0, 1), BLOCK_FORMS(0, 0, 2) }, { BLOCK_FORMS(0, 1, 1), BLOCK_FORMS(0, 1, 2) } },
+    { { BLOCK_FORMS(1, 0, 1), BLOCK_FORMS(1, 0, 2) }, { BLOCK_FORMS(1, 1, 1), BLOCK_FORMS(1, 1, 2) } },
+};
+#undef BLOCK_FORMS
+
+/* ---- one call ------------------------------------------------------------------------------------ */
+
+static __m512i flip_of(moxie_dtype element)
+{
+    switch (element) {
+    case MOXIE_I4: return _mm512_set1_epi8((char)0x88);
+    case MOXIE_U8B128: return _mm512_set1_epi8((char)0x80);
+    default: return _mm512_setzero_si512();
+    }
+}
+
+static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *scratch)
+{
+    const bool nibbles = mox_dtype_bits(weight->element) == 4;
+    const int64_t act_cols = a->scales != NULL ? mox_min_i64(a->group_cols, m->cols) : m->cols;
+    const int64_t segment_cols = mox_min_i64(m->group_cols, act_cols);
+    job j = { .zeros = m->zero_at != 0,
+              .slices = mox_ceil_div(m->cols, SLICE),
+              .segment_slices = mox_ceil_div(segment_cols, SLICE),
+              .c = c,
+              .flip = flip_of(weight->element) };
+    float *scale = NULL;
+    lay_out(m->cols, m->groups, scratch, &j, &scale);
+    mox_walk_open(&j.walk, m, weight, panel, panels, a, segment_cols, scale);
+    memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
+    const unsigned mxcsr = mox_walk_flush_subnormals();
+    const int64_t count = mox_ceil_div(a->rows, BLOCK);
+    for (int64_t b = 0, row = 0, rows; b < count; b++, row += rows) {
+        rows = mox_ceil_div(a->rows - row, count - b);
+        copy_rows(nibbles, &j, row, rows);
+        if (wants_sums(nibbles, &j))
+            sum_rows(&j, rows);
+        blocks[nibbles][b == 0][panels - 1][rows - 1](&j, row);
+    }
+    _mm_setcsr(mxcsr);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------- */
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *weight = problem->weight, *act = problem->act;
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    if (!mox_cpu()->avx512_vnni) {
+        mox_refuse(why, "run on a processor that has it", "needs AVX512-VNNI");
+        return NULL;
+    }
+    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
+        mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
+        return NULL;
+    }
+    if (mox_format_of(weight->element)->kind != MOX_KIND_INTEGER) {
+        mox_refuse(why, "quantize the weights to i4, u4b8, i8 or u8b128",
+                   "multiplies integer weights within int8, these are %s", mox_quant_dtype_name(weight->element));
+        return NULL;
+    }
+    const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
+    const int64_t longest = weight->has_zero ? LONGEST_SEGMENT / 2 : LONGEST_SEGMENT;
+    if (segment > longest) {
+        mox_refuse(why, "quantize weights or activations in shorter groups",
+                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
+                   (long long)segment);
+        return NULL;
+    }
+    return multiply;
+}
+
+uint64_t mox_expert_gemm_avx512_vnni_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    return lay_out(cols, mox_scale_cols(problem->weight, cols), NULL, NULL, NULL);
+}
+
+#else
+
+MOX_PANEL_GEMM_ABSENT(avx512_vnni, "x86-64 with AVX512-VNNI")
+
+#endif

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_digits_avx512.h - one step (32 columns) of activations times 4-bit codes, in integers where no sum can round.
+ *
+ * Let every activation of the step be an integer A[k] times a unit u, a power of two, and every weight an integer W[k]
+ * times h (e2m1: 1/2; integers: 1), |W| <= most. The chain of multiply-adds over the even columns, or the odd ones,
+ * holds multiples of u h only. While  most * sum |A[k]| <= 2^24  over the chain these are floats, and nothing is
+ * rounded: t = even + odd is the float nearest to u h sum A W, and so is that integer converted, times u h. (A unit is
+ * within 2^-60 .. 2^30, so that nothing is subnormal or infinite. A chain begins at +0, and no exact sum is -0.)
+ * So a byte product takes the place of multiply-adds, and one look-up decodes 64 weights:
+ *
+ *     W + offset  0 .. 24, a look-up of the nibble      sum A W = sum A (W + offset) - offset sum A
+ *     A           d0 + 2^8 d1 + 2^16 d2, each -128 .. 127; the last is left out where it is zero
+ *
+ * What the digits of a step look like, 128 bytes; columns lie as codes in NIBBLES do (pack/panel/panel.h), each d four
+ * bytes:
+ *
+ *     16 q       | d0 of columns 8q + 0 4 1 5 | d0 of 8q + 2 6 3 7 | d1 of 0 4 1 5 | d1 of 2 6 3 7 |     q = 0 .. 3
+ *     64 + 16 q  | d2 of columns 8q + 0 4 1 5 | d2 of 8q + 2 6 3 7 | q = 0: START, UNIT            |
+ *
+ * UNIT is u h as a float; START is -offset sum A, or with zero points -sum A as two words b, c:  b + 256 c.
+ *
+ * Rows of class TOL take any activations as bytes, d0 alone and a unit that is no power of two (sum "bytes32",
+ * panel_kernel.h): 64 bytes, START and UNIT where the first d1 would be.
+ *
+ * For files compiled with AVX-512 F, BW, DQ, VL and VNNI; with VBMI a look-up is one operation, not two.
+ */
+#ifndef MOX_CPU_PANEL_DIGITS_AVX512_H
+#define MOX_CPU_PANEL_DIGITS_AVX512_H
+
+#include <immintrin.h>
+
+#include "cpu/expert_gemm/panel_kernel.h"
+
+enum { MOX_ZMM_ROWS = 3, MOX_ZMM_STEP = 128, MOX_ZMM_START = 72, MOX_ZMM_UNIT = 76 };
+enum { MOX_ZMM_BYTES_STEP = 64, MOX_ZMM_BYTES_START = 8, MOX_ZMM_BYTES_UNIT = 12 };
+
+/* What a step, of however many rows, is multiplied as. */
+enum { MOX_ZMM_TWO = 0, MOX_ZMM_BYTES = 0, MOX_ZMM_THREE = 1, MOX_ZMM_FLOATS = 2 };
+
+/* A 4-bit format in integers. */
+typedef struct mox_zmm_rule {
+    __m512i counts; /* W + offset by code, four times over */
+    __m512 values;  /* W h by code; with zero points W */
+    float h, most;
+    int32_t offset; /* with zero points: 1 */
+    bool zeros;
+} mox_zmm_rule;
+
+MOX_KERNEL_INLINE mox_zmm_rule mox_zmm_rule_of(const mox_panel_counts *format, bool zeros)
+{
+    const __m128i counts = _mm_loadu_si128((const __m128i *)(const void *)format->counts);
+    const __m512 from_offset =
+        _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(counts), _mm512_set1_epi32(format->offset)));
+    return (mox_zmm_rule) { .counts = _mm512_broadcast_i32x4(counts),
+                            .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
+                            .h = format->h,
+                            .most = format->most,
+                            .offset = zeros ? 1 : format->offset,
+                            .zeros = zeros };
+}
+
+/* ---- digits -------------------------------------------------------------------------------------- */
+
+/* In all lanes: the larger of the sums over x and over y. */
+MOX_KERNEL_INLINE __m512 mox_zmm_longer(__m512 x, __m512 y)
+{
+    __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+    sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0xb1));
+    sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0x4e));
+    sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0xb1));
+    return _mm512_max_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0x4e));
+}
+
+MOX_KERNEL_INLINE __m512i mox_zmm_total(__m512i x)
+{
+    x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0x4e));
+    x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0xb1));
+    x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, 0x4e));
+    return _mm512_add_epi32(x, _mm512_shuffle_epi32(x, 0xb1));
+}
+
+/* -sum A as START wants it. */
+MOX_KERNEL_INLINE __m512i mox_zmm_start(const mox_zmm_rule *rule, __m512i sum)
+{
+    const __m512i start = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-rule->offset));
+    if (!rule->zeros)
+        return start;
+    /* b takes what c, rounded, leaves of it. */
+    const __m512i c = _mm512_srai_epi32(_mm512_add_epi32(start, _mm512_set1_epi32(128)), 8);
+    const __m512i b = _mm512_sub_epi32(start, _mm512_slli_epi32(c, 8));
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, b, _mm512_slli_epi32(c, 16));
+}
+
+/* True where both are -2^15 <= x < 2^15 - 2^8, so that two digits hold them. */
+MOX_KERNEL_INLINE bool mox_zmm_are_two(__m512i x, __m512i y)
+{
+    const __m512i half = _mm512_set1_epi32(0x8000), most = _mm512_set1_epi32(0xff00);
+    return (_mm512_cmpge_epu32_mask(_mm512_add_epi32(x, half), most) |
+            _mm512_cmpge_epu32_mask(_mm512_add_epi32(y, half), most)) == 0;
+}
+
+/* Of 4 columns' A: d0 of the first and third, of the others; d1; d2. */
+MOX_KERNEL_INLINE __m512i mox_zmm_by_digit(__m512i a)
+{
+    const __m512i by_digit =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15));
+    /* A + 0x808080 has the bytes d + 128. */
+    const __m512i carry = _mm512_set1_epi32(0x00808080);
+    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(a, carry), carry), by_digit);
+}
+
+MOX_KERNEL_INLINE __m512i mox_zmm_start_of(const mox_zmm_rule *rule, __m512i even, __m512i odd)
+{
+    return mox_zmm_start(rule, mox_zmm_total(_mm512_add_epi32(even, odd)));
+}
+
+/* The digits of A, even and odd columns, beside what else the step needs. */
+MOX_KERNEL_INLINE void mox_zmm_put(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512i unit, uint8_t *out)
+{
+    const __m512i even_digits = mox_zmm_by_digit(even), odd_digits = mox_zmm_by_digit(odd);
+    __m512i last = _mm512_unpackhi_epi16(even_digits, odd_digits);
+    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_START - 64) / 4, mox_zmm_start_of(rule, even, odd));
+    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_UNIT - 64) / 4, unit);
+    _mm512_store_si512(out, _mm512_unpacklo_epi16(even_digits, odd_digits));
+    _mm512_store_si512(out + 64, last);
+}
+
+/* The same of bytes. */
+MOX_KERNEL_INLINE void mox_zmm_put_bytes(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512 unit, uint8_t *out)
+{
+    __m512i digits = _mm512_unpacklo_epi16(mox_zmm_by_digit(even), mox_zmm_by_digit(odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_START / 4, mox_zmm_start_of(rule, even, odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_UNIT / 4, _mm512_castps_si512(unit));
+    _mm512_store_si512(out, digits);
+}
+
+/* A step of bf16 activations: even columns in the lower halves of its lanes, odd ones in the upper. */
+MOX_KERNEL_INLINE void mox_zmm_floats_of_bf16(const uint8_t *line, __m512 *even, __m512 *odd)
+{
+    const __m512i bits = _mm512_load_si512(line);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* A step of `cols` fp32 activations, 32 or 16; of 16 the rest is zero. */
+MOX_KERNEL_INLINE void mox_zmm_floats_of_f32(const float *a, int cols, __m512 *even, __m512 *odd)
+{
+    const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512 low = _mm512_load_ps(a), high = cols == 32 ? _mm512_load_ps(a + 16) : _mm512_setzero_ps();
+    *even = _mm512_permutex2var_ps(low, evens, high);
+    *odd = _mm512_permutex2var_ps(low, _mm512_or_si512(evens, _mm512_set1_epi32(1)), high);
+}
+
+/* Digits of a step's columns, subnormals being zero (MXCSR). The unit is the least that the sums allow; all activations
+ * must be multiples of it. Where they are multiples of 8 units more, and small, two digits do. */
+MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+{
+    const __m512i sign = _mm512_set1_epi32((int)0x80000000);
+    const __m512 longest = mox_zmm_longer(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
+                                          _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
+    /* 2^23 <= most * longest / u < 2^24. A sum that could have been rounded on the way has terms which are no
+     * multiples of u. */
+    const __m512 limit = _mm512_max_ps(_mm512_mul_ps(longest, _mm512_set1_ps(rule->most)), _mm512_set1_ps(0x1p-37f));
+    const __m512i unit = _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(limit), _mm512_set1_epi32(0x7f800000)),
+                                          _mm512_set1_epi32(23 << 23));
+    const __m512 per_unit = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(254 << 23), unit));
+    const __m512 even_units = _mm512_mul_ps(even, per_unit), odd_units = _mm512_mul_ps(odd, per_unit);
+    const __m512i a = _mm512_cvtps_epi32(even_units), b = _mm512_cvtps_epi32(odd_units);
+    /* NaN is no multiple of anything. */
+    const __mmask16 whole = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(a), even_units, _CMP_EQ_OQ) &
+                            _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(b), odd_units, _CMP_EQ_OQ) &
+                            _mm512_cmp_ps_mask(limit, _mm512_set1_ps(0x1p53f), _CMP_LE_OQ);
+    if (whole != 0xffff)
+        return MOX_ZMM_FLOATS;
+    const __m512i scaled = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(unit), _mm512_set1_ps(rule->h)));
+    const __m512i a8 = _mm512_srai_epi32(a, 3), b8 = _mm512_srai_epi32(b, 3);
+    if (mox_zmm_are_two(a8, b8) && _mm512_test_epi32_mask(_mm512_or_si512(a, b), _mm512_set1_epi32(7)) == 0) {
+        mox_zmm_put(rule, a8, b8, _mm512_add_epi32(scaled, _mm512_set1_epi32(3 << 23)), out);
+        return MOX_ZMM_TWO;
+    }
+    mox_zmm_put(rule, a, b, scaled, out);
+    return MOX_ZMM_THREE;
+}
+
+/* Bytes of a step's columns. Where the greatest magnitude is not between 2^-60 and 2^60, and none of it is zero, they
+ * are for floats. */
+MOX_KERNEL_INLINE int mox_zmm_bytes_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i a = _mm512_and_si512(_mm512_castps_si512(even), magnitude);
+    const __m512i b = _mm512_and_si512(_mm512_castps_si512(odd), magnitude);
+    /* Magnitudes order as their bits do, NaN above infinity. */
+    const uint32_t most = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+    const __m512 largest = _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)most));
+    if (most >= 1u << 23 && (most < (127u - 60) << 23 || most > (127u + 60) << 23))
+        return MOX_ZMM_FLOATS;
+    const __m512 per_unit = most < 1u << 23 ? _mm512_setzero_ps() : _mm512_div_ps(_mm512_set1_ps(127.0f), largest);
+    const __m512 unit = _mm512_mul_ps(largest, _mm512_set1_ps(1.0f / 127.0f));
+    mox_zmm_put_bytes(rule, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
+                      _mm512_cvtps_epi32(_mm512_mul_ps(odd, per_unit)), _mm512_mul_ps(unit, _mm512_set1_ps(rule->h)),
+                      out);
+    return MOX_ZMM_BYTES;
+}
+
+/* ---- products ------------------------------------------------------------------------------------ */
+
+/* Counts of the columns that digit group i belongs to: the low nibbles of line i / 2, or the high ones. VPERMB does not
+ * see the bits above 5, and in bits 4 and 5 the table repeats. */
+MOX_KERNEL_INLINE __m512i mox_zmm_counts(__m512i table, const uint8_t *codes, int i)
+{
+    const __m512i line = _mm512_loadu_si512(codes + 64 * (i / 2));
+    const __m512i moved = i % 2 == 0 ? line : _mm512_srli_epi16(line, 4);
+#ifdef __AVX512VBMI__
+    return _mm512_permutexvar_epi8(moved, table);
+#else
+    return _mm512_shuffle_epi8(table, _mm512_and_si512(moved, _mm512_set1_epi8(0x0f)));
+#endif
+}
+
+/* z in the first word of each lane and 256 z in the second. */
+MOX_KERNEL_INLINE __m512i mox_zmm_zeros(const uint8_t *zero)
+{
+    const __m512i ends = _mm512_set_epi32(0x0fffff0f, 0x0effff0e, 0x0dffff0d, 0x0cffff0c, 0x0bffff0b, 0x0affff0a,
+                                          0x09ffff09, 0x08ffff08, 0x07ffff07, 0x06ffff06, 0x05ffff05, 0x04ffff04,
+                                          0x03ffff03, 0x02ffff02, 0x01ffff01, 0x00ffff00);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)zero)), ends);
+}
+
+MOX_KERNEL_INLINE __m512i mox_zmm_spread(const uint8_t *four)
+{
+    int32_t bits;
+    memcpy(&bits, four, sizeof bits);
+    return _mm512_set1_epi32(bits);
+}
+
+/* Counts of two panels' step: to be looked up, or found in registers. */
+typedef struct mox_zmm_source {
+    __m512i table;
+    const uint8_t *codes[2];
+    __m512i found[8][2]; /* [digit group][panel] */
+} mox_zmm_source;
+
+/* Where a step's row of D digits has what it needs. */
+MOX_KERNEL_INLINE const uint8_t *mox_zmm_row(int D, const uint8_t *digits, int64_t row)
+{
+    return digits + row * (D == 1 ? MOX_ZMM_BYTES_STEP : MOX_ZMM_STEP);
+}
+
+/* The unit of a row's step, in all lanes. */
+MOX_KERNEL_INLINE __m512 mox_zmm_unit(int D, const uint8_t *row)
+{
+    return _mm512_castsi512_ps(mox_zmm_spread(row + (D == 1 ? MOX_ZMM_BYTES_UNIT : MOX_ZMM_UNIT)));
+}
+
+/* The sums of a step by digit; those of one row, too few to hide how long a byte product takes, in two halves. */
+typedef struct mox_zmm_sums {
+    __m512i of[2][MOX_ZMM_ROWS][2][3]; /* [half][row][panel][digit] */
+} mox_zmm_sums;
+
+MOX_KERNEL_INLINE void mox_zmm_clear(bool has_zeros, int R, int D, const __m512i zeros[2], const uint8_t *digits,
+                                     mox_zmm_sums *sums)
+{
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++) {
+        const int at = D == 1 ? MOX_ZMM_BYTES_START : MOX_ZMM_START;
+        const __m512i start = mox_zmm_spread(mox_zmm_row(D, digits, r) + at);
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++) {
+            MOX_KERNEL_UNROLL
+            for (int d = 0; d < D; d++)
+                sums->of[0][r][p][d] = sums->of[1][r][p][d] = _mm512_setzero_si512();
+            sums->of[0][r][p][0] = has_zeros ? _mm512_dpwssd_epi32(_mm512_setzero_si512(), zeros[p], start) : start;
+        }
+    }
+}
+
+/* t / (u h) of two panels' codes, Q quarters (8 columns) of a step, times R rows of D digits. `zeros`:
+ * mox_zmm_zeros(), where the format has zero points. */
+MOX_KERNEL_INLINE void mox_zmm_multiply(bool look_up, bool has_zeros, int Q, int R, int D, const mox_zmm_source *from,
+                                        const __m512i zeros[2], const uint8_t *digits, __m512 t[][2])
+{
+    const int halves = look_up && R == 1 ? 2 : 1;
+    mox_zmm_sums sums;
+    mox_zmm_clear(has_zeros, R, D, zeros, digits, &sums);
+    MOX_KERNEL_UNROLL
+    for (int i = 0; i < 2 * Q; i++) {
+        __m512i counts[2];
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++)
+            counts[p] = look_up ? mox_zmm_counts(from->table, from->codes[p], i) : from->found[i][p];
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++) {
+            const uint8_t *group = mox_zmm_row(D, digits, r) + i / 2 * 16 + i % 2 * 4;
+            MOX_KERNEL_UNROLL
+            for (int d = 0; d < D; d++) {
+                const __m512i four = mox_zmm_spread(group + d / 2 * 64 + d % 2 * 8);
+                MOX_KERNEL_UNROLL
+                for (int p = 0; p < 2; p++) {
+                    __m512i *sum = &sums.of[i % halves][r][p][d];
+                    *sum = _mm512_dpbusd_epi32(*sum, counts[p], four);
+                }
+            }
+        }
+    }
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++) {
+            __m512i *low = sums.of[0][r][p], *high = sums.of[1][r][p];
+            MOX_KERNEL_UNROLL
+            for (int d = 0; d < D; d++)
+                low[d] = halves == 2 ? _mm512_add_epi32(low[d], high[d]) : low[d];
+            __m512i sum = low[0];
+            if (D > 1)
+                sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[1], 8));
+            if (D > 2)
+                sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[2], 16));
+            t[r][p] = _mm512_cvtepi32_ps(sum);
+        }
+    }
+}
+
+/* ---- floats -------------------------------------------------------------------------------------- */
+
+/* Activations of a step as floats in the place of digits: even columns, then odd ones. */
+MOX_KERNEL_INLINE void mox_zmm_put_floats(__m512 even, __m512 odd, uint8_t *out)
+{
+    _mm512_store_ps(out, even);
+    _mm512_store_ps(out + 64, odd);
+}
+
+/* True when the step's activations are so far from infinite and from subnormal that a power of two between 2^-63 and
+ * 2^61 may multiply the weights before the chains or t after them: what is added is a multiple of 2^-61 and below 2^40,
+ * or zero. (And no NaN has to be that of another unit.) */
+MOX_KERNEL_INLINE bool mox_zmm_in_range(const uint8_t *line)
+{
+    const __m512i magnitude = _mm512_and_si512(_mm512_load_si512(line), _mm512_set1_epi16(0x7fff));
+    const __m512i least = _mm512_set1_epi16((127 - 53) << 7), most = _mm512_set1_epi16((127 + 30) << 7);
+    return (_mm512_test_epi16_mask(magnitude, magnitude) &
+            (_mm512_cmplt_epu16_mask(magnitude, least) | _mm512_cmpgt_epu16_mask(magnitude, most))) == 0;
+}
+
+/* The weights whose codes begin at bit `bit` of each lane. VPERMPS sees 4 bits. */
+MOX_KERNEL_INLINE __m512 mox_zmm_weights(bool has_zeros, __m512 values, __m512 zeros, const uint8_t *line, int bit)
+{
+    const __m512i codes = _mm512_loadu_si512(line);
+    const __m512 weights = _mm512_permutexvar_ps(bit == 0 ? codes : _mm512_srli_epi32(codes, (unsigned)bit), values);
+    return has_zeros ? _mm512_sub_ps(weights, zeros) : weights;
+}
+
+/* Zero points, or other counts, as floats. */
+MOX_KERNEL_INLINE __m512 mox_zmm_floats_of_counts(const uint8_t *counts)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)counts)));
+}
+
+/* t of two panels and R rows by multiply-adds. `values`: weights by code; `zeros`: as floats, subtracted. */
+MOX_KERNEL_INLINE void mox_zmm_floats(bool has_zeros, int R, __m512 values, const __m512 zeros[2],
+                                      const uint8_t *const codes[2], const uint8_t *floats, __m512 t[][2])
+{
+    __m512 sum[MOX_ZMM_ROWS][2][2]; /* [row][panel][even, odd] */
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++)
+        sum[r][0][0] = sum[r][0][1] = sum[r][1][0] = sum[r][1][1] = _mm512_setzero_ps();
+    MOX_KERNEL_UNROLL
+    for (int q = 0; q < 4; q++) {
+        MOX_KERNEL_UNROLL
+        for (int i = 0; i < 8; i++) {
+            const int word = i % 2, nibble = i / 2;
+            __m512 w[2];
+            MOX_KERNEL_UNROLL
+            for (int p = 0; p < 2; p++)
+                w[p] = mox_zmm_weights(has_zeros, values, zeros[p], codes[p] + 64 * q, 4 * nibble + 16 * word);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++) {
+                const uint8_t *a = floats + r * MOX_ZMM_STEP + 64 * word + 16 * q + 4 * nibble;
+                MOX_KERNEL_UNROLL
+                for (int p = 0; p < 2; p++)
+                    sum[r][p][word] = _mm512_fmadd_ps(_mm512_castsi512_ps(mox_zmm_spread(a)), w[p], sum[r][p][word]);
+            }
+        }
+    }
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++) {
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++)
+            t[r][p] = _mm512_add_ps(sum[r][p][0], sum[r][p][1]);
+    }
+}
+
+#endif

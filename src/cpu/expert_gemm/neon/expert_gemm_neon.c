@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_neon.c - the NEON rows, and what they compute without instructions beyond the first of aarch64:
+ *
+ *     neon_fma    f32 operand   pair lines to fp32 by a shift or a mask, even and odd columns in two chains of FMLA
+ *     neon_bf16   bf16 operand  the same numbers by BFMLALB and BFMLALT, where there are (expert_gemm_neon_bf16.c)
+ *     neon_i8     i8 operand    quad lines by SMULL and pairwise sums, or by SDOT (expert_gemm_neon_dotprod.c)
+ *
+ * Weights: MXFP4, NVFP4 and 4-bit integers without zero points, 8-bit integers, bf16; neon_i8 takes 8-bit integers. It
+ * is right before it is fast: each step is decoded once for all rows, and no more was tuned, for want of a machine.
+ */
+#include "base/sizes.h"
+#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "cpu/expert_gemm/neon/neon_forms.h"
+
+#ifdef __aarch64__
+
+#include "cpu/expert_gemm/neon/panel_neon.h"
+
+/* ---- sums ---------------------------------------------------------------------------------------- */
+
+/* Columns of pair line j times x[2j], x[2j+1]; `lane` is that of x[2j] in xs. */
+#define MOX_NEON_PAIR(line, xs, lane)                                                                                  \
+    for (int m = 0; m < 4; m++) {                                                                                      \
+        const uint32x4_t w = vld1q_u32((line) + 4 * m);                                                                \
+        even[m] = vfmaq_laneq_f32(even[m], vreinterpretq_f32_u32(vshlq_n_u32(w, 16)), xs, lane);                       \
+        odd[m] =                                                                                                       \
+            vfmaq_laneq_f32(odd[m], vreinterpretq_f32_u32(vandq_u32(w, vdupq_n_u32(0xffff0000))), xs, (lane) + 1);     \
+    }
+
+static inline void sums_f32(const uint32_t *restrict lines, int64_t count, const void *restrict x, uint32x4_t t[4])
+{
+    const float *values = x;
+    float32x4_t even[4], odd[4];
+    for (int m = 0; m < 4; m++)
+        even[m] = odd[m] = vdupq_n_f32(0.0f);
+    for (int64_t j = 0; j < count; j += 2) {
+        const float32x4_t xs = vld1q_f32(values + 2 * j);
+        MOX_NEON_PAIR(lines + j * 16, xs, 0)
+        MOX_NEON_PAIR(lines + j * 16 + 16, xs, 2)
+    }
+    for (int m = 0; m < 4; m++)
+        t[m] = vreinterpretq_u32_f32(vaddq_f32(even[m], odd[m]));
+}
+#undef MOX_NEON_PAIR
+
+/* Products of int8 fit int16; pairwise sums of four of them are the lanes. */
+static inline void sums_i8(const uint32_t *restrict lines, int64_t count, const void *restrict x, uint32x4_t t[4])
+{
+    const uint8_t *codes = x;
+    int32x4_t sum[4];
+    for (int m = 0; m < 4; m++)
+        sum[m] = vdupq_n_s32(0);
+    for (int64_t q = 0; q < count; q++) {
+        uint32_t four;
+        memcpy(&four, codes + 4 * q, sizeof four);
+        const int8x16_t xs = vreinterpretq_s8_u32(vdupq_n_u32(four));
+        for (int m = 0; m < 4; m++) {
+            const int8x16_t w = vreinterpretq_s8_u32(vld1q_u32(lines + q * 16 + 4 * m));
+            const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(xs)));
+            const int32x4_t high = vpaddlq_s16(vmull_high_s8(w, xs));
+            sum[m] = vaddq_s32(sum[m], vpaddq_s32(low, high));
+        }
+    }
+    for (int m = 0; m < 4; m++)
+        t[m] = vreinterpretq_u32_s32(sum[m]);
+}
+
+static void times_f32(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                      const mox_panel_rows *a, float *c, void *scratch)
+{
+    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_F32, sums_f32 }, m, weight, panel, panels, a, c, scratch);
+}
+
+static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+                     const mox_panel_rows *a, float *c, void *scratch)
+{
+    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
+}
+
+static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    mox_neon_job unused;
+    return mox_neon_lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused);
+}
+
+#else
+
+static const mox_panel_multiply_fn times_f32, times_i8; /* NULL: mox_kernel_admit() refuses before they are wanted */
+
+static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
+#endif
+
+/* ---- the rows ------------------------------------------------------------------------------------ */
+
+static bool takes_weights(const moxie_quant *weight, mox_refusal *why)
+{
+    const mox_panel_order order = mox_panel_order_of(weight->element);
+    if (order != MOX_PANEL_NIBBLES && order != MOX_PANEL_QUADS && order != MOX_PANEL_PAIRS)
+        return mox_refuse(why, "quantize the weights to MXFP4, NVFP4 or integers of 4 or 8 bits",
+                          "decodes elements of 4 bits, integers of 8 bits and bf16, the weights are %s",
+                          mox_quant_dtype_name(weight->element));
+    if (weight->has_zero)
+        return mox_refuse(why, "quantize the weights symmetrically", "has no form for %s with zero points",
+                          mox_quant_dtype_name(weight->element));
+    return true;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    return takes_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
+}
+
+uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return scratch_bytes(problem);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const mox_panel_multiply_fn form = mox_neon_bf16_form();
+    if (form == NULL)
+        mox_refuse(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
+    else if (mox_panel_admit_bf16(problem, why) && takes_weights(problem->weight, why))
+        return form;
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return scratch_bytes(problem);
+}
+
+/* A segment's sum of products, each at most 2^14, must fit int32. */
+static bool fits_int32(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const int64_t cols = mox_expert_gemm_cols(problem), longest = INT32_MAX >> 14;
+    const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
+    if (group <= longest)
+        return true;
+    return mox_refuse(why, "quantize weights or activations in shorter groups",
+                      "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
+                      (long long)group);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    const moxie_quant *act = problem->act, *weight = problem->weight;
+    if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS || mox_quant_is_none(act) || act->element != MOXIE_I8)
+        mox_refuse(why, "quantize weights and activations to i8",
+                   "multiplies 8-bit integers by 8-bit integers, these are %s and %s",
+                   mox_quant_dtype_name(weight->element),
+                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
+    else if (takes_weights(weight, why) && fits_int32(problem, why))
+        return mox_neon_dotprod_form() != NULL ? mox_neon_dotprod_form() : times_i8;
+    return NULL;
+}
+
+uint64_t mox_expert_gemm_neon_i8_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return scratch_bytes(problem);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_scalar_int.c - row scalar_int: integer weights times int8 activations, summed in int32.
+ *
+ *     sum = 0;  for each common group s in order:
+ *         dot = sum_{k in s} code[k] a[k]  (int32, exact),   part = dot - zero * sum_{k in s} a[k]
+ *         sum = sum + (f32(part) * sa) * sw
+ *
+ * A group is a segment that is not cut at MOX_SEGMENT: integers do not care. dot is exact in double and so
+ * is its difference to zero * sum for whole zero points; a fractional zero point costs one rounding of double.
+ * Codes and activations lie as int16 in scratch, which is what multiply-add instructions (pmaddwd) take.
+ */
+#include "cpu/expert_gemm/expert_gemm_panel.h"
+
+#include "base/sizes.h"
+
+enum { PANEL = MOX_GEMM_PANEL, TOKENS = 16 };
+
+/* Columns of a group at most: 2^17 - 1 products of magnitude 2^14 fit in int32. */
+#define LONGEST_GROUP INT64_C(131071)
+
+typedef struct scratch {
+    mox_gemm_segment *segments; /* [segments] */
+    float *row, *arranged;      /* [cols], [stride] */
+    int16_t *panel;             /* [PANEL, stride] */
+    int16_t *acts;              /* [TOKENS, stride] */
+    int32_t *act_sum;           /* [TOKENS, segments] */
+} scratch;
+
+static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
+{
+    const uint64_t segments = (uint64_t)extent->segments, stride = (uint64_t)extent->stride;
+    uint64_t at = 0;
+    out->segments = mox_gemm_carve(base, &at, segments, sizeof *out->segments);
+    out->row = mox_gemm_carve(base, &at, (uint64_t)extent->cols, sizeof(float));
+    out->arranged = mox_gemm_carve(base, &at, stride, sizeof(float));
+    out->panel = mox_gemm_carve(base, &at, PANEL * stride, sizeof(int16_t));
+    out->acts = mox_gemm_carve(base, &at, TOKENS * stride, sizeof(int16_t));
+    out->act_sum = mox_gemm_carve(base, &at, TOKENS * segments, sizeof(int32_t));
+    return at;
+}
+
+static void arrange_int(const mox_gemm_panel *panel, const scratch *sc, int64_t segments, const float *row,
+                        int16_t *out)
+{
+    const int64_t length = mox_gemm_length(sc->segments, segments);
+    mox_gemm_arrange(&panel->matrix, sc->segments, segments, row, sc->arranged);
+    for (int64_t k = 0; k < length; k++)
+        out[k] = (int16_t)sc->arranged[k];
+}
+
+static int32_t dot(const int16_t *restrict x, const int16_t *restrict y, int64_t count)
+{
+    int32_t sum = 0;
+    for (int64_t k = 0; k < count; k++)
+        sum += (int32_t)x[k] * (int32_t)y[k];
+    return sum;
+}
+
+static int32_t total(const int16_t *x, int64_t count)
+{
+    int32_t sum = 0;
+    for (int64_t k = 0; k < count; k++)
+        sum += x[k];
+    return sum;
+}
+
+static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                   int64_t first, int64_t tokens)
+{
+    const mox_activations *a = st->args->a;
+    for (int64_t j = 0; j < tokens; j++) {
+        int16_t *acts = sc->acts + j * st->extent.stride;
+        const int64_t row = mox_gemm_operand_row(st->args, panel->pair + first + j);
+        arrange_int(panel, sc, segments, a->values + row * a->stride, acts);
+        for (int64_t s = 0; panel->matrix.zero != NULL && s < segments; s++)
+            sc->act_sum[j * st->extent.segments + s] = total(acts + sc->segments[s].at, sc->segments[s].count);
+    }
+}
+
+/* Panel row r times gathered operand j. */
+static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
+                      int64_t r, int64_t j, int64_t operand_row)
+{
+    const mox_activations *a = st->args->a;
+    const int16_t *weight = sc->panel + r * st->extent.stride, *act = sc->acts + j * st->extent.stride;
+    const bool act_grouped = mox_gemm_act_grouped(a), weight_grouped = mox_gemm_weight_grouped(panel);
+    float sum = 0.0f;
+    for (int64_t s = 0; s < segments; s++) {
+        const mox_gemm_segment *segment = &sc->segments[s];
+        double part = dot(weight + segment->at, act + segment->at, segment->count);
+        if (panel->matrix.zero != NULL)
+            part -= (double)mox_gemm_zero(panel, panel->row + r, segment->weight_group) *
+                    (double)sc->act_sum[j * st->extent.segments + s];
+        float scaled = (float)part;
+        if (act_grouped)
+            scaled *= a->scales[operand_row * a->scale_cols + segment->act_group];
+        if (weight_grouped)
+            scaled *= mox_gemm_weight_scale(panel, panel->row + r, segment->weight_group);
+        sum += scaled;
+    }
+    return sum;
+}
+
+static void one_panel(void *context, int64_t task, int32_t worker)
+{
+    const mox_gemm_job *st = context;
+    mox_gemm_panel panel;
+    if (!mox_gemm_panel_of(st->args, task, &panel))
+        return;
+    scratch sc;
+    lay_out(&st->extent, (uint8_t *)st->args->scratch + (uint64_t)worker * st->scratch_bytes, &sc);
+    bool in_place;
+    const int64_t segments = mox_gemm_cut(&panel.matrix, &st->extent, sc.segments, &in_place);
+    for (int64_t r = 0; r < panel.rows; r++) {
+        const uint8_t *codes = panel.matrix.codes + (uint64_t)(panel.row + r) * panel.matrix.row_bytes;
+        mox_gemm_decode(&st->decoder, codes, panel.matrix.cols, sc.row);
+        arrange_int(&panel, &sc, segments, sc.row, sc.panel + r * st->extent.stride);
+    }
+    for (int64_t first = 0; first < panel.pairs; first += TOKENS) {
+        const int64_t tokens = mox_min_i64(TOKENS, panel.pairs - first);
+        gather(st, &panel, &sc, segments, first, tokens);
+        for (int64_t j = 0; j < tokens; j++) {
+            const int64_t operand_row = mox_gemm_operand_row(st->args, panel.pair + first + j);
+            for (int64_t r = 0; r < panel.rows; r++)
+                mox_gemm_finish(st->args, &panel, first + j, r, multiply(st, &panel, &sc, segments, r, j, operand_row));
+        }
+    }
+}
+
+/* ---- the row ------------------------------------------------------------------------------------------ */
+
+void mox_expert_gemm_scalar_int_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
+{
+    mox_gemm_job job;
+    scratch measured;
+    mox_gemm_job_init(&job, args, INT64_MAX);
+    job.scratch_bytes = lay_out(&job.extent, NULL, &measured);
+    mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
+}
+
+/* True for an integer format whose every value fits int8. */
+static bool is_small_integer(moxie_dtype element)
+{
+    const mox_format *format = mox_format_of(element);
+    const float *table = mox_format_table(element);
+    if (format == NULL || format->kind != MOX_KIND_INTEGER || table == NULL)
+        return false;
+    for (int code = 0; code < 256; code++)
+        if (table[code] < -128.0f || table[code] > 127.0f)
+            return false;
+    return true;
+}
+
+bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mox_refusal *why)
+{
+    if (!is_small_integer(problem->weight->element))
+        return mox_refuse(why, "quantize the weights to i4, u4b8, i8 or u8b128",
+                          "multiplies integer weights within int8, these are %s",
+                          mox_quant_dtype_name(problem->weight->element));
+    if (mox_quant_is_none(problem->act) || !is_small_integer(problem->act->element))
+        return mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+                          mox_quant_is_none(problem->act) ? "not quantized"
+                                                          : mox_quant_dtype_name(problem->act->element));
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
+    if (group > LONGEST_GROUP)
+        return mox_refuse(why, "quantize weights or activations in shorter groups",
+                          "sums groups of at most %lld columns exactly in int32, these have %lld",
+                          (long long)LONGEST_GROUP, (long long)group);
+    return true;
+}
+
+uint64_t mox_expert_gemm_scalar_int_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    const mox_gemm_extent extent = mox_gemm_problem_extent(problem, INT64_MAX);
+    scratch measured;
+    return lay_out(&extent, NULL, &measured);
+}

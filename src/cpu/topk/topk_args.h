@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * topk_args.h - what a kernel of family topk gets (topk.h); pointers are of the memory where it runs.
+ */
+#ifndef MOX_CPU_TOPK_ARGS_H
+#define MOX_CPU_TOPK_ARGS_H
+
+#include <moxie/moxie.h>
+
+typedef struct mox_topk_args {
+    moxie_routing routing; /* its arrays are of the same memory */
+    int64_t tokens, experts, top_k;
+    int64_t first;      /* index in the batch of the first of these tokens: simulated strategies draw from it */
+    const void *logits; /* [T,E] */
+    moxie_dtype logits_dtype;
+    const int32_t *token_ids; /* [T] or NULL */
+    int32_t *ids;             /* [T,K] */
+    float *weights;           /* [T,K] */
+    float *row_scratch;       /* host: [workers, E] f32 */
+    float *logits_scratch;    /* host: [T,E] f32, for MOXIE_SELECT_CUSTOM with logits that are not f32; else NULL */
+} mox_topk_args;
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_e2m1.cu - the kernel of sm90_kernel.cuh for weights of MXFP4 by tokens of e4m3. A file by itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_e2m1(int32_t most)
+{
+    return mox_sm90_kernel_of<MOX_SM90_E2M1, mox_sm90_widths_fp8>(most);
+}

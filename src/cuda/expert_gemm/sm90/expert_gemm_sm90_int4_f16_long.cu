@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_int4_f16_long.cu - the kernel of sm90_kernel.cuh for weights of 4-bit integers with f16 scales of 64 and more columns. A file by itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_int4_f16_long(int32_t most)
+{
+    return mox_sm90_kernel_of<MOX_SM90_INT4_F16_LONG, mox_sm90_widths_codes>(most);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_int8.cu - the kernel of sm90_kernel.cuh for weights and tokens that are 8-bit integers. A file by itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_int8(int32_t most)
+{
+    return mox_sm90_kernel_of<MOX_SM90_INT8, mox_sm90_widths_int8>(most);
+}

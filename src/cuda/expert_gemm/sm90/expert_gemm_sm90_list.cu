@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands, of bf16
+ * too where they are codes (sm90_acts.cuh); the launchers.
+ *
+ *     tokens of all slots -> entries of those that have tokens, with their token tiles counted
+ *                          -> octets: whose rows every eight rows of a tiled operand are
+ */
+#include "cuda/device/device_launch.cuh"
+#include "cuda/expert_gemm/sm90/sm90_acts.cuh"
+#include "cuda/expert_gemm/sm90/sm90_few.cuh"
+#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/ptx/ptx_sync.cuh"
+
+namespace {
+
+constexpr int THREADS = 1024, WARPS = THREADS / 32;
+static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
+constexpr int GATHER_THREADS = 256; /* eight rows, a warp each */
+
+/* Inclusive sums of four numbers over the block, in the order of its threads; *total those of all. */
+__device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int d = 1; d < 32; d *= 2) {
+        const int4 other = { __shfl_up_sync(~0u, v.x, d), __shfl_up_sync(~0u, v.y, d), __shfl_up_sync(~0u, v.z, d),
+                             __shfl_up_sync(~0u, v.w, d) };
+        if (lane >= d)
+            v = { v.x + other.x, v.y + other.y, v.z + other.z, v.w + other.w };
+    }
+    if (lane == 31)
+        warps[warp] = v;
+    __syncthreads();
+    *total = { 0, 0, 0, 0 };
+    int4 before = { 0, 0, 0, 0 };
+    for (int w = 0; w < WARPS; w++) {
+        if (w == warp)
+            before = *total;
+        *total = { total->x + warps[w].x, total->y + warps[w].y, total->z + warps[w].z, total->w + warps[w].w };
+    }
+    return { before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w };
+}
+
+/* Tokens of this thread's slot, from the choices themselves. */
+__device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, int32_t *counts)
+{
+    constexpr int EACH = MOX_SM90_LIST_PAIRS / THREADS;
+    const mox_sm90_choices &choices = args.choices;
+    int32_t id[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int pair = i * THREADS + (int)threadIdx.x;
+        id[i] = pair < choices.pairs ? choices.ids[pair] : -1;
+    }
+    slot_of[threadIdx.x] = threadIdx.x < choices.experts ? choices.slot_of[threadIdx.x] : -1;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int slot = mox_sm90_slot_of(choices, slot_of, id[i]);
+        if (slot >= 0)
+            atomicAdd(counts + slot, 1);
+    }
+    __syncthreads();
+    return counts[threadIdx.x];
+}
+
+/* The octets of an entry, a lane one of a token tile's. */
+__device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int lane)
+{
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
+    for (int tile = 0; tile < entry.tokens; tile += each) {
+        const int columns = min(each, entry.tokens - tile);
+        for (int i = 8 * lane; i < columns; i += 8 * 32)
+            args.octets[(entry.row + tile + i) / 8] = { entry.pair + tile + i, min(8, columns - i), entry.row + tile,
+                                                        (columns + 7) & ~7 };
+    }
+}
+
+/* Thread `thread` of `threads` its part. */
+__device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64_t threads)
+{
+    for (int64_t i = thread; i < words / 2; i += threads)
+        ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
+}
+
+/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts them
+ * too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
+__global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
+{
+    __shared__ mox_sm90_entry entries[THREADS];
+    __shared__ int32_t slot_of[THREADS], counts[THREADS];
+    __shared__ int4 warps[WARPS];
+    const int slot = (int)threadIdx.x;
+    const bool early = args.choices.ids != nullptr;
+    const bool counts_itself = early && args.choices.pairs <= MOX_SM90_LIST_PAIRS;
+    mox_grid_release();
+    if (blockIdx.x > 0) {
+        if (!early)
+            mox_grid_wait();
+        zero_state(args.state, args.state_words, (int64_t)(blockIdx.x - 1) * THREADS + threadIdx.x,
+                   (int64_t)(gridDim.x - 1) * THREADS);
+        if (early)
+            mox_grid_wait();
+        return;
+    }
+    if (!counts_itself)
+        mox_grid_wait();
+    const int tokens = counts_itself     ? count_tokens(args, slot_of, counts) :
+                       slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot]) :
+                                           0;
+    const int4 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7, tokens };
+    int4 total;
+    const int4 sum = sum_before(mine, warps, &total);
+    if (tokens > 0)
+        entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, 0, 0 };
+    __syncthreads();
+    if (slot == 0)
+        *args.list = { total.x, args.most, total.y, { 0, 0, 0, 0, 0 } };
+    if (slot < total.x)
+        ((mox_sm90_entry *)(args.list + 1))[slot] = entries[slot];
+    for (int e = slot / 32; e < total.x; e += WARPS)
+        write_octets(args, entries[e], slot % 32);
+    for (int64_t i = total.z / 8 + slot; i < args.octet_count; i += THREADS)
+        args.octets[i] = { 0, 0, 0, 0 };
+    if (counts_itself)
+        mox_grid_wait(); /* who waits for this kernel waits for permute too */
+}
+
+/* Eight rows from `row` on by a list of few pairs. */
+__device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int row)
+{
+    int e = 0;
+#pragma unroll
+    for (int step = MOX_SM90_FEW_PAIRS / 2; step > 0; step /= 2)
+        e += e + step < count && entries[e + step].row <= row ? step : 0;
+    const mox_sm90_entry entry = entries[e];
+    const int in = row - entry.row;
+    if (count == 0 || in >= entry.tokens)
+        return { 0, 0, 0, 0 };
+    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7, tile = in / each * each;
+    return { entry.pair + in, min(8, entry.tokens - in), entry.row + tile, (min(each, entry.tokens - tile) + 7) & ~7 };
+}
+
+/* 16 bytes of a row, zero where it has ended. */
+__device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
+{
+    if (at + 16 <= bytes)
+        return *(const uint4 *)(row + at);
+    uint32_t words[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int b = 0; b < 16; b++)
+        words[b / 4] |= at + b < bytes ? (uint32_t)row[at + b] << b % 4 * 8 : 0;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* A lane's, 512 bytes apart, from byte `at` of the row on. All that it has to fetch is under way at once. */
+template <int TOGETHER>
+__device__ void copy_pieces(const mox_sm90_gather_args &args, int64_t row, int at, uint4 (&pieces)[TOGETHER])
+{
+    const uint8_t *from = args.a + row * args.a_stride;
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        pieces[j] = row_piece(from, at + 512 * j, args.a_bytes);
+}
+
+/* The same as bf16, from `column` on. */
+template <int TOGETHER>
+__device__ void decode_pieces(const mox_sm90_gather_args &args, int64_t row, int column, uint4 (&pieces)[TOGETHER])
+{
+    mox_sm90_eight_acts acts[TOGETHER];
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        acts[j] = mox_sm90_load_acts(args, row, column + 256 * j);
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        pieces[j] = mox_sm90_decode_acts(args.acts, acts[j]);
+}
+
+/* Where a row of the tiled operand comes from, and its place there; columns of an octet without tokens: 0. */
+struct row_source {
+    mox_sm90_octet octet;
+    int row;
+};
+
+/* Of octet `o`, for the warp that has its row `warp`. */
+__device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o, int warp)
+{
+    const mox_sm90_octet octet = o >= args.octet_count   ? mox_sm90_octet { 0, 0, 0, 0 } :
+                                 args.few.ids != nullptr ? octet_of(entries, count, o * 8) :
+                                                           args.octets[o];
+    const int pair = octet.pair + warp;
+    return { octet, warp < octet.columns && args.a_row != nullptr ? (int)args.a_row[pair] : pair };
+}
+
+template <int TOGETHER>
+__device__ void load_pieces(const mox_sm90_gather_args &args, int64_t row, int first, int lane, uint4 (&pieces)[TOGETHER])
+{
+    if (args.acts.bits > 0)
+        decode_pieces(args, row, first * 64 + lane * 8, pieces);
+    else
+        copy_pieces(args, row, first * 128 + lane * 16, pieces);
+}
+
+/* 4 * TOGETHER chunks of row i of a token tile, from `first` on: 128 bytes, a chunk, are 8 lanes. */
+template <int TOGETHER>
+__device__ void store_pieces(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
+                             const uint4 (&pieces)[TOGETHER])
+{
+    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+        const int k = first + lane / 8 + 4 * j;
+        if (k >= args.chunks)
+            break;
+        uint4 *at = (uint4 *)(to + (int64_t)k * octet.rows * 128);
+        if (args.streams)
+            __stcs(at, pieces[j]);
+        else
+            *at = pieces[j];
+    }
+}
+
+__device__ void gather_scales(const mox_sm90_gather_args &args, const row_source &from, int i, int first, int end, int lane)
+{
+    if (args.to_factor != nullptr && first == 0 && lane == 0)
+        args.to_factor[from.octet.row + i] = mox_sm90_factor_of_row(args, from.row);
+    for (int k = first + lane; k < end * args.scales; k += 32)
+        args.to_scale[(int64_t)from.octet.row * args.chunks + k * from.octet.rows + i] =
+            args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k : 0)];
+}
+
+/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its weights, when
+ * the last block of this has. Where the next row comes from is asked for before this one's numbers are waited for. */
+template <int TOGETHER>
+__global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
+{
+    __shared__ mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
+    __shared__ int count;
+    if (args.few.ids != nullptr) {
+        mox_grid_release(); /* nobody behind this reads a list of an earlier kernel */
+        if (threadIdx.x < 32)
+            count = mox_sm90_list_few(args.few, args.most, entries, (int)threadIdx.x).x;
+        __syncthreads();
+    }
+    mox_grid_wait();
+    mox_grid_release();
+    zero_state(args.state, args.state_words,
+               ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * GATHER_THREADS + threadIdx.x,
+               (int64_t)gridDim.x * gridDim.y * GATHER_THREADS);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.y * TOGETHER * 4;
+    row_source from = find_row(args, entries, count, (int)blockIdx.x, warp);
+#pragma unroll 1
+    for (int o = (int)blockIdx.x; o < args.octet_count;) {
+        const bool is = warp < from.octet.columns;
+        const int i = o * 8 - from.octet.row + warp;
+        uint4 pieces[TOGETHER];
+        if (is)
+            load_pieces(args, from.row, first, lane, pieces);
+        o += (int)gridDim.x;
+        const row_source next = find_row(args, entries, count, o, warp);
+        if (is) {
+            store_pieces(args, from.octet, i, first, lane, pieces);
+            gather_scales(args, from, i, first, min(first + TOGETHER * 4, args.chunks), lane);
+        }
+        from = next;
+    }
+}
+
+} // namespace
+
+int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
+{
+    mox_device_attributes attributes;
+    const int blocks = args->state_words > 0 ? args->multiprocessors : 0;
+    const cudaLaunchConfig_t config = mox_device_config(1 + blocks, THREADS, 0, stream, dependent, &attributes);
+    return cudaLaunchKernelEx(&config, make_list, *args);
+}
+
+int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
+{
+    constexpr int MANY = 8, FEW = 2;
+    mox_device_attributes attributes;
+    const bool few = args->few.ids != nullptr;
+    const int together = 4 * (few ? FEW : MANY), parts = (args->chunks + together - 1) / together;
+    const int64_t fit = args->blocks > parts ? args->blocks / parts : 1;
+    const dim3 grid((unsigned)(args->octet_count < fit ? args->octet_count : fit), (unsigned)parts);
+    const cudaLaunchConfig_t config = mox_device_config(grid, GATHER_THREADS, 0, stream, dependent, &attributes);
+    return cudaLaunchKernelEx(&config, few ? gather<FEW> : gather<MANY>, *args);
+}
+
+static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
+{
+    switch (element) {
+#define MOX_SM90_ELEMENT(name, file, ...)                                                                                   \
+    case MOX_SM90_##name:                                                                                                   \
+        return mox_sm90_kernel_##file(most);
+#define MOX_SM90_CODES MOX_SM90_ELEMENT
+#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#undef MOX_SM90_CODES
+#undef MOX_SM90_ELEMENT
+    default:
+        return nullptr;
+    }
+}
+
+int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
+                         void *stream)
+{
+    const mox_sm90_kernel kernel = kernel_of(element, args->most);
+    mox_sm90_args ringed = *args;
+    const uint32_t shared = mox_sm90_make_ring(element, &ringed);
+    if (ringed.stages < 2) /* a consumer keeps one while it waits for the next */
+        return cudaErrorInvalidValue;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error != cudaSuccess)
+        return error;
+    mox_device_attributes attributes;
+    cudaLaunchConfig_t config =
+        mox_device_config(blocks, mox_sm90_threads(element, args->most), shared, stream, dependent, &attributes);
+    if (args->paired) {
+        attributes.list[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes.list[config.numAttrs].val.clusterDim = { 2, 1, 1 };
+        config.numAttrs++;
+        config.gridDim.x = (unsigned)blocks / 2 * 2;
+    }
+    return cudaLaunchKernelEx(&config, kernel, ringed);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_mxfp6.cu - the kernel of sm90_kernel.cuh for weights of MXFP6. A file by itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_mxfp6(int32_t most)
+{
+    return mox_sm90_kernel_of<MOX_SM90_MXFP6, mox_sm90_widths_codes>(most);
+}

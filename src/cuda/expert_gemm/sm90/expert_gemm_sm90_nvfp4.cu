@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_nvfp4.cu - the kernel of sm90_kernel.cuh for weights of NVFP4. A file by itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_nvfp4(int32_t most)
+{
+    return mox_sm90_kernel_of<MOX_SM90_NVFP4, mox_sm90_widths_codes>(most);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_few.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds out too, but
+ * with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
+ *
+ *     choices -> slots -> a bit a slot, a word a lane -> a slot's place among those that have tokens
+ *             -> tokens counted in that place         -> sums over all before it, two places a lane, three sums in one
+ */
+#ifndef MOX_CUDA_SM90_FEW_CUH
+#define MOX_CUDA_SM90_FEW_CUH
+
+#include "cuda/expert_gemm/sm90/sm90_args.h"
+
+/* Inclusive sum over the lanes. */
+__device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(~0u, mine, d);
+        mine += lane >= d ? other : 0;
+    }
+    return mine;
+}
+
+/* Tokens, token tiles and octets of an entry, or of several: none is more than the pairs. */
+__device__ __forceinline__ int mox_sm90_tally(int tokens, int most)
+{
+    static_assert(MOX_SM90_FEW_PAIRS < 256, "a byte each");
+    const int tiles = tokens <= most ? tokens > 0 : (tokens + most - 1) / most;
+    return tokens | tiles << 8 | (tokens + 7) / 8 << 16;
+}
+
+/* Of a choice; -1: none. `slot_of` is that of the choices, or a copy. */
+__device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_choices &choices, const int32_t *slot_of, int id)
+{
+    return id >= 0 && id < choices.experts ? slot_of[id] : -1;
+}
+
+/* Fills entries[x], room for MOX_SM90_FEW_PAIRS, in the order of slots, with y token tiles; returns both. By a whole warp;
+ * entries are in shared memory. */
+__device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, int most, mox_sm90_entry *entries, int lane)
+{
+    static_assert(MOX_SM90_FEW_PAIRS == 2 * 32 && MOXIE_MAX_EXPERTS <= 32 * 32, "two pairs a lane, a bit a slot");
+    int slot[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int p = 32 * r + lane, id = p < few.pairs ? few.ids[p] : -1;
+        slot[r] = mox_sm90_slot_of(few, few.slot_of, id);
+        entries[p].tokens = entries[p].used = 0;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        if (slot[r] >= 0)
+            atomicOr(&entries[slot[r] / 32].used, 1 << slot[r] % 32);
+    __syncwarp();
+    const int mine = entries[lane].used, sum = mox_sm90_sum_to_lane(__popc(mine), lane);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int word = max(slot[r], 0) / 32, bits = __shfl_sync(~0u, mine, word);
+        const int place = __shfl_sync(~0u, sum, word) - __popc((uint32_t)bits >> slot[r] % 32);
+        if (slot[r] >= 0) {
+            entries[place].slot = slot[r];
+            atomicAdd(&entries[place].tokens, 1);
+        }
+    }
+    __syncwarp();
+    mox_sm90_entry *own = entries + 2 * lane;
+    const int tally[2] = { mox_sm90_tally(own[0].tokens, most), mox_sm90_tally(own[1].tokens, most) };
+    const int to = mox_sm90_sum_to_lane(tally[0] + tally[1], lane);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int before = to - tally[1] - (r == 0 ? tally[0] : 0);
+        own[r].pair = before & 0xff;
+        own[r].first = before >> 8 & 0xff;
+        own[r].row = (before >> 16) * 8;
+        own[r].tiles = tally[r] >> 8 & 0xff;
+    }
+    __syncwarp();
+    return make_int2(__shfl_sync(~0u, sum, 31), __shfl_sync(~0u, to, 31) >> 8 & 0xff);
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_scales.cuh - what decoders have in common (sm90_decode_<format>.cuh). A decoder is a struct with
+ *
+ *     F16            it decodes to f16, not to bf16
+ *     BY_CHUNK       each chunk has a block of scales of its own
+ *     codes          a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
+ *     scales         those of its pair of rows, r and r + 8, in one block, as load(at, args) brings them from shared memory
+ *     pair_bytes(args)                   of them there
+ *     multipliers    what prepare(scales, args) makes of them once a chunk
+ *     decode(a, word, multipliers, j)    eight codes of columns 16 j .. of the chunk, to registers of operand A
+ */
+#ifndef MOX_CUDA_SM90_SCALES_CUH
+#define MOX_CUDA_SM90_SCALES_CUH
+
+#include "cuda/expert_gemm/sm90/sm90_args.h"
+
+/* A plane of words a lane, [32 lanes][4 words] for each warp. */
+struct mox_sm90_codes_of_4 {
+    static constexpr int WARP_BYTES = 512;
+    uint4 plane;
+
+    static __device__ __forceinline__ mox_sm90_codes_of_4 load(const uint8_t *warp, int lane)
+    {
+        return { ((const uint4 *)warp)[lane] };
+    }
+    /* Those of columns 16 j .. . */
+    __device__ __forceinline__ uint32_t part(int j) const
+    {
+        return j == 0 ? plane.x : j == 1 ? plane.y : j == 2 ? plane.z : plane.w;
+    }
+};
+
+/* One and a half: four bits of each code, two. */
+struct mox_sm90_codes_of_6 {
+    static constexpr int WARP_BYTES = 768;
+    uint4 fours;
+    uint2 twos;
+
+    static __device__ __forceinline__ mox_sm90_codes_of_6 load(const uint8_t *warp, int lane)
+    {
+        return { ((const uint4 *)warp)[lane], ((const uint2 *)(warp + 512))[lane] };
+    }
+    __device__ __forceinline__ uint2 part(int j) const
+    {
+        return make_uint2(j == 0 ? fours.x : j == 1 ? fours.y : j == 2 ? fours.z : fours.w, j < 2 ? twos.x : twos.y);
+    }
+};
+
+/* Two planes: of columns 0-31, 32-63. */
+struct mox_sm90_codes_of_8 {
+    static constexpr int WARP_BYTES = 1024;
+    uint4 plane[2];
+
+    static __device__ __forceinline__ mox_sm90_codes_of_8 load(const uint8_t *warp, int lane)
+    {
+        return { { ((const uint4 *)warp)[lane], ((const uint4 *)warp)[32 + lane] } };
+    }
+    __device__ __forceinline__ uint2 part(int j) const
+    {
+        const uint4 &p = plane[j / 2];
+        return j % 2 == 0 ? make_uint2(p.x, p.y) : make_uint2(p.z, p.w);
+    }
+};
+
+/* Scales that are a type. */
+template <class SCALES, bool EACH = true> struct mox_sm90_typed_scales {
+    static constexpr bool BY_CHUNK = EACH;
+    using scales = SCALES;
+
+    static __device__ __forceinline__ int pair_bytes(const mox_sm90_args &)
+    {
+        return sizeof(scales);
+    }
+    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &)
+    {
+        return *(const scales *)at;
+    }
+};
+
+/* Of decoders that leave them as they are until each word. */
+template <class SCALES, bool EACH = true> struct mox_sm90_plain_scales : mox_sm90_typed_scales<SCALES, EACH> {
+    using codes = mox_sm90_codes_of_4;
+    using multipliers = SCALES;
+
+    static __device__ __forceinline__ multipliers prepare(SCALES s, const mox_sm90_args &)
+    {
+        return s;
+    }
+};
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_work.cuh - which runs of chunks a block computes, in which order (the cut is described in sm90_args.h).
+ *
+ *     jobs      0 ........................ rounds x blocks | rest
+ *               block b: b, b + blocks, ...                | chunks, as many for each block, one more for the first
+ *
+ * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of the
+ * rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks work
+ * in pairs, a pair is what is called a block here, and a row tile is two.
+ */
+#ifndef MOX_CUDA_SM90_WORK_CUH
+#define MOX_CUDA_SM90_WORK_CUH
+
+#include "cuda/expert_gemm/sm90/sm90_few.cuh"
+#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+
+/* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until then
+ * a warp does one thing after the other: a division takes it 80 ns, one of 64 bits a tenth of a microsecond. */
+struct mox_sm90_work {
+    const mox_sm90_entry *entries;
+    int32_t count, tiles;  /* entries; row tiles, or pairs of them */
+    int32_t block, blocks;
+    int32_t rounds;        /* whole jobs before the rest */
+    int32_t first, from;   /* of the rest, of which there are less than two jobs a block: job and chunk where this one begins, */
+    int32_t last, to;      /* and where the next does */
+};
+
+/* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them than
+ * blocks. That is where a chunk takes about as long to multiply as to fetch: cut, a job would take as long, and longer by what
+ * it takes to hand it on. */
+__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, bool whole, int lane)
+{
+    mox_sm90_work w;
+    const int together = mox_sm90_blocks_together(args);
+    int token_tiles;
+    if (args.few.ids != nullptr) {
+        const int2 list = mox_sm90_list_few(args.few, args.most, own, lane);
+        w.entries = own;
+        w.count = list.x;
+        token_tiles = list.y;
+    } else {
+        const int4 head = *(const int4 *)args.list; /* in one load */
+        w.entries = (const mox_sm90_entry *)(args.list + 1);
+        w.count = head.x;
+        token_tiles = head.z;
+    }
+    w.blocks = gridDim.x / together;
+    w.block = blockIdx.x / together;
+    w.tiles = (args.tiles + together - 1) / together;
+    const int jobs = token_tiles * w.tiles;
+    w.rounds = jobs < 2 * w.blocks ? 0 : jobs / w.blocks - 1;
+    if (whole && jobs <= w.blocks) {
+        w.first = min(w.block, jobs);
+        w.last = min(w.block + 1, jobs);
+        w.from = w.to = 0;
+        return w;
+    }
+    const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest - each * w.blocks;
+    const int begin = w.block * each + min(w.block, more), end = begin + each + (w.block < more);
+    w.first = begin / args.chunks;
+    w.from = begin - w.first * args.chunks;
+    w.last = end / args.chunks;
+    w.to = end - w.last * args.chunks;
+    return w;
+}
+
+/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a time;
+ * in the end every lane has one entry, and one of those is it. */
+__device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, int column, int lane)
+{
+    int low = 0, size = w.count;
+    for (;;) {
+        const int step = (size + 31) / 32;
+        const int at = min(low + lane * step, w.count - 1);
+        const int4 *from = (const int4 *)(w.entries + at);
+        const int4 a = from[0], b = from[1];
+        const int found = __popc(__ballot_sync(~0u, lane * step < size && a.w <= column)) - 1;
+        if (step == 1)
+            return { __shfl_sync(~0u, a.x, found), __shfl_sync(~0u, a.y, found), __shfl_sync(~0u, a.z, found),
+                     __shfl_sync(~0u, a.w, found), __shfl_sync(~0u, b.x, found), __shfl_sync(~0u, b.y, found), 0, 0 };
+        low += found * step;
+        size = min(step, size - found * step);
+    }
+}
+
+/* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
+__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                             int job, int begin, int end, int lane)
+{
+    mox_sm90_piece p;
+    const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
+    const int local = job - entry.first * w.tiles;
+    int tile = local, which = 0, each = entry.tokens;
+    if (entry.tiles > 1) {
+        tile = local / entry.tiles;
+        which = local - tile * entry.tiles;
+        each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
+    }
+    p.tile = tile * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
+    p.pair = entry.pair + which * each;
+    p.columns = max(min(each, entry.tokens - which * each), 0);
+    p.row = entry.row + which * each;
+    p.slot = entry.slot;
+    p.record = args.records + (uint64_t)entry.slot * args.record_bytes;
+    p.begin = begin;
+    p.end = end;
+    p.take = begin > 0 ? w.block : -1;
+    p.give = end < args.chunks ? w.block + 1 : -1;
+    return p;
+}
+
+/* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code that
+ * runs for the first time while weights stream is fetched behind them. */
+__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
+                                                            int lane)
+{
+    const int rest = w.rounds * w.blocks; /* the first job of the rest */
+    const int whole = w.first + (w.from > 0), jobs = max(w.last - whole, 0);
+    const int behind = n - (w.to > 0 && (w.last > w.first || w.from == 0)); /* where it only begins one */
+    int job, begin = 0, end = args.chunks;
+    if (behind < 0) {
+        job = rest + w.last;
+        end = w.to;
+    } else if (behind < w.rounds) {
+        job = behind * w.blocks + w.block;
+    } else if (behind < w.rounds + jobs) {
+        job = rest + whole + behind - w.rounds;
+    } else if (behind == w.rounds + jobs && w.from > 0 && (w.last > w.first || w.to > w.from)) {
+        job = rest + w.first;
+        begin = w.from;
+        end = w.last > w.first ? args.chunks : w.to;
+    } else {
+        return {};
+    }
+    return mox_sm90_piece_of(args, w, job, begin, end, lane);
+}
+
+#endif

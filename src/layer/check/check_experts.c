@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_experts.c - checks of the stages inside the experts, routed and shared: the two quantizations (codes equal),
+ * the two products (fp32 dot bound), the activation (its sensitivity).
+ *
+ * Weights are decoded from the checkpoint's views one row at a time, each once for all pairs of its expert: that,
+ * not the arithmetic, is what a check of a whole layer costs.
+ */
+#include "base/executor.h"
+#include "base/sizes.h"
+#include "layer/check/checker.h"
+#include "ref/ref.h"
+#include "ref/ref_bounds.h"
+
+#define PANEL 64
+
+_Static_assert(MOX_SEGMENT <= MOX_SUM_SEGMENT, "the bounds count on segments that are no longer");
+
+/* Token of pair p within the pass. Found from the permutation, not from what the run made of it: a run that gathers
+ * the wrong rows must be seen. */
+static int64_t token_of(const mox_check_context *c, int64_t p)
+{
+    const bool shared = c->pass->expert_of == NULL;
+    return shared ? p : c->run->permutation.pair_at[p] / c->checker->plan->config.top_k;
+}
+
+/* True when the first operand has a row a token, false when a row a pair. */
+static bool is_by_token(const mox_check_context *c)
+{
+    return c->pass->expert_of == NULL || c->pass->operand_row != NULL;
+}
+
+/* Where pair p of slot s came from. */
+static mox_place place_of(const mox_check_context *c, int64_t s, int64_t p, int64_t column)
+{
+    const bool shared = c->pass->expert_of == NULL;
+    return (mox_place) { .token = c->run->first + token_of(c, p),
+                         .slot = shared ? -1 : c->run->permutation.pair_at[p] % c->checker->plan->config.top_k,
+                         .expert = shared ? -1 : c->pass->expert_of[s],
+                         .column = column };
+}
+
+static const moxie_expert *expert_of(const mox_check_context *c, int64_t s)
+{
+    const moxie_weights *weights = c->checker->weights;
+    return c->pass->expert_of != NULL ? &weights->experts[c->pass->expert_of[s]] : weights->shared;
+}
+
+/* ---- quantization -------------------------------------------------------------------------------- */
+
+/* The slot that row r belongs to, for its static scale: rows by token belong to all slots, whose scales are equal. */
+static int64_t slot_of_row(const mox_check_context *c, int64_t r)
+{
+    int64_t s = 0;
+    if (!c->second && is_by_token(c))
+        return 0;
+    while (s + 1 < c->pass->slots && r >= c->pass->offsets[s + 1])
+        s++;
+    return s;
+}
+
+/* Row r of what is quantized, and where it came from. Row r of the first operand is a token, or a pair. */
+static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
+{
+    const mox_expert_pass *pass = c->pass;
+    const moxie_dtype dtype = c->checker->plan->config.dtype;
+    const int64_t cols = pass->experts->shape.hidden, bytes = mox_dtype_bytes(dtype);
+    if (c->second) {
+        memcpy(x, pass->act + r * pass->experts->shape.intermediate,
+               (size_t)pass->experts->shape.intermediate * sizeof *x);
+        return place_of(c, slot_of_row(c, r), r, -1);
+    }
+    const int64_t t = c->run->first + (is_by_token(c) ? r : token_of(c, r));
+    mox_widen(dtype, (const char *)c->run->args.hidden + t * cols * bytes, x, cols);
+    if (pass->expert_of != NULL && c->checker->plan->config.routing.on_input) {
+        const float weight =
+            c->run->weights[c->run->first * c->checker->plan->config.top_k + c->run->permutation.pair_at[r]];
+        for (int64_t k = 0; k < cols; k++)
+            x[k] = mox_round_to(dtype, x[k] * weight);
+    }
+    return (mox_place) { t, -1, -1, -1 };
+}
+
+static int64_t input_cols(const mox_check_context *c)
+{
+    return c->second ? c->pass->experts->shape.intermediate : c->pass->experts->shape.hidden;
+}
+
+/* As the checkpoint says; for an expert without one, as the layer resolved it. */
+static float given_of(const mox_check_context *c, int64_t r)
+{
+    const int64_t s = slot_of_row(c, r);
+    const moxie_layer *layer = c->checker->plan->layer;
+    const mox_static_scale *given = &layer->static_scale[c->second ? MOX_W2 : MOX_W13];
+    const float own = c->second ? expert_of(c, s)->a2_scale : expert_of(c, s)->a13_scale;
+    return own != 0 || c->pass->expert_of == NULL || !given->needed ? own : given->resolved[s];
+}
+
+static void compare_quantized(const mox_check_context *c, int64_t r, const mox_activations *a, mox_check_worker *own,
+                              mox_place place)
+{
+    const mox_format *element = mox_format_of(c->quant->element);
+    const float given = given_of(c, r);
+    mox_ref_act_quant_row(c->quant, given, c->amax, own->x, a->cols, own->codes, own->scales);
+    for (int64_t k = 0; k < a->cols; k++) {
+        place.column = k;
+        mox_check_equal(&own->tally, a->values[r * a->stride + k], element->decode(own->codes[k]), place);
+    }
+    for (int64_t g = 0; g < a->scale_cols; g++) {
+        place.column = g * a->group_cols;
+        mox_check_equal(&own->tally, a->scales[r * a->scale_cols + g], own->scales[g], place);
+    }
+    if (c->quant->global != MOXIE_GLOBAL_NONE)
+        mox_check_equal(&own->tally, a->global != NULL ? a->global[r] : 0, given, place);
+}
+
+static void quant_row(void *user, int64_t r, int32_t worker)
+{
+    const mox_check_context *c = user;
+    const mox_activations *a = &c->pass->traced[c->second ? MOX_W2 : MOX_W13];
+    mox_check_worker *own = mox_check_worker_of(c, worker);
+    mox_place place = read_input(c, r, own->x);
+    if (!mox_quant_is_none(c->quant)) {
+        compare_quantized(c, r, a, own, place);
+        return;
+    }
+    for (place.column = 0; place.column < a->cols; place.column++) {
+        const double want = mox_round_to(c->checker->plan->config.dtype, own->x[place.column]);
+        mox_check_equal(&own->tally, a->values[r * a->stride + place.column], want, place);
+    }
+}
+
+static float amax_of(const mox_check_context *c, int64_t rows)
+{
+    float *x = c->checker->workers[0].x;
+    float amax = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        read_input(c, r, x);
+        amax = fmaxf(amax, mox_amax(x, input_cols(c)));
+    }
+    return amax;
+}
+
+void mox_check_quant(mox_check_context *c, mox_check_stage stage)
+{
+    const int64_t rows = c->second ? c->pass->pairs : c->pass->rows13;
+    c->quant = &c->pass->experts->act[c->second ? MOX_W2 : MOX_W13];
+    if (mox_act_quant_needs_amax(c->quant))
+        c->amax = amax_of(c, rows);
+    mox_check_run(c, stage, rows, quant_row);
+}
+
+/* ---- products ------------------------------------------------------------------------------------ */
+
+/* The matrix that row n of the product belongs to, and n within it. */
+static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie_expert *expert, int64_t *n)
+{
+    const mox_record_shape *shape = &c->pass->experts->shape;
+    if (c->second)
+        return &expert->down;
+    if (shape->gated && *n < shape->intermediate)
+        return &expert->gate;
+    *n -= shape->gated ? shape->intermediate : 0;
+    return &expert->up;
+}
+
+/* The factor that every activation of operand row r shares. */
+static double act_global(const mox_activations *a, int64_t r)
+{
+    const double global = a->global != NULL ? a->global[r] : 1;
+    return a->global_kind == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
+}
+
+/* Exact product of a weight row and an operand row, as double; *magnitude the sum of its terms' magnitudes. */
+static double product(const mox_activations *a, int64_t r, const double *w, double *magnitude)
+{
+    const float *values = a->values + r * a->stride;
+    double sum = 0, total = 0;
+    for (int64_t k0 = 0, g = 0; k0 < a->cols; k0 += a->group_cols, g++) {
+        const double scale = a->scales != NULL ? a->scales[r * a->scale_cols + g] : 1;
+        double part = 0, part_magnitude = 0;
+        for (int64_t k = k0; k < mox_min_i64(k0 + a->group_cols, a->cols); k++) {
+            part += w[k] * values[k];
+            part_magnitude += fabs(w[k] * values[k]);
+        }
+        sum += part * scale;
+        total += part_magnitude * fabs(scale);
+    }
+    const double global = act_global(a, r);
+    *magnitude = total * fabs(global);
+    return sum * global;
+}
+
+/* The greatest magnitude that each instruction of an FP8 tensor core adds, summed (mox_bound_mma). */
+static double aligned_sum(const mox_activations *a, int64_t r, const double *w)
+{
+    const float *values = a->values + r * a->stride;
+    double total = 0, sum = 0;
+    for (int64_t k0 = 0; k0 < a->cols; k0 += 32) {
+        sum = k0 % 128 == 0 ? 0 : sum;
+        double most = fabs(sum);
+        for (int64_t k = k0; k < mox_min_i64(k0 + 32, a->cols); k++) {
+            const double term =
+                w[k] * values[k] * (a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1);
+            sum += term;
+            most = fmax(most, fabs(term));
+        }
+        total += most;
+    }
+    return total * fabs(act_global(a, r));
+}
+
+/* What a kernel may lose that rounds the activations of every `step` columns to bytes. */
+static double bytes_bound(int64_t step, const mox_activations *a, int64_t r, const double *w)
+{
+    double steps = 0;
+    for (int64_t first = 0; step > 0 && first < a->cols; first += step) {
+        double most = 0, weights = 0;
+        for (int64_t k = first; k < mox_min_i64(first + step, a->cols); k++) {
+            const float scale = a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1;
+            most = fmax(most, fabs((double)a->values[r * a->stride + k] * scale));
+            weights += fabs(w[k]);
+        }
+        steps += isfinite(most) ? most * weights : 0;
+    }
+    return mox_bound_bytes(steps * fabs(act_global(a, r)));
+}
+
+/* What the kernel may lose on each weight, beyond the exact product. */
+static double weight_rounding(const mox_kernel *kernel, const mox_sum_traits *sum, const moxie_quant *weight)
+{
+    if (kernel->exactness == MOX_W16)
+        return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
+    return sum->scale_in_weight;
+}
+
+/* What the kernel may lose by flushing subnormal numbers. */
+static double flush_bound(const moxie_quant *weight, const moxie_matrix *matrix, const mox_activations *a, int64_t r,
+                          int64_t n, double weights)
+{
+    double acts = 0, global = 1;
+    for (int64_t k = 0; k < a->cols; k++) {
+        const float scale = a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1;
+        acts += fabs((double)a->values[r * a->stride + k] * scale);
+    }
+    if (weight->global != MOXIE_GLOBAL_NONE)
+        global = mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0);
+    global = weight->global == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
+    return mox_bound_flush(a->cols, weights, acts * fabs(act_global(a, r)), global * act_global(a, r));
+}
+
+static double sum_of_magnitudes(const double *w, int64_t count)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < count; k++)
+        sum += fabs(w[k]);
+    return sum;
+}
+
+static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check_worker *own)
+{
+    const mox_expert_pass *pass = c->pass;
+    const mox_activations *a = &pass->traced[c->second ? MOX_W2 : MOX_W13];
+    const float *out = c->second ? pass->y : pass->h;
+    const int64_t n_out = c->second ? pass->experts->shape.hidden : pass->experts->n13;
+    int64_t row = n;
+    const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
+    const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
+    const mox_kernel *kernel = pass->experts->kernels.product[c->second ? MOX_W2 : MOX_W13];
+    const mox_sum_traits *sum = mox_sum_traits_of(c->checker->plan->backend->sum(kernel));
+    const double rounding = weight_rounding(kernel, sum, c->quant);
+    const int64_t weight_group = mox_group_cols(c->quant, a->cols);
+    const int64_t byte_cols = sum->bytes ? mox_panel_step_cols(c->quant, a->cols) : 0;
+    const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
+    mox_ref_weight_row(matrix, c->quant, row, own->w);
+    const double weights = sum_of_magnitudes(own->w, a->cols);
+    for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
+        double magnitude;
+        const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
+        const double want = product(a, r, own->w, &magnitude) + bias;
+        double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
+        if (sum->mma_bits > 0)
+            bound = mox_bound_mma(a->cols, sum->mma_bits, magnitude + fabs(bias),
+                                  sum->mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
+        bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
+        if (sum->flushes)
+            bound += flush_bound(c->quant, matrix, a, r, row, weights);
+        mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),
+                          place_of(c, s, p, n));
+    }
+}
+
+static void gemm_panel(void *user, int64_t task, int32_t worker)
+{
+    const mox_check_context *c = user;
+    const int64_t n_out = c->second ? c->pass->experts->shape.hidden : c->pass->experts->n13;
+    const int64_t panels = mox_ceil_div(n_out, PANEL), s = task / panels, n0 = task % panels * PANEL;
+    if (c->pass->offsets[s] == c->pass->offsets[s + 1])
+        return;
+    for (int64_t n = n0; n < mox_min_i64(n0 + PANEL, n_out); n++)
+        gemm_row(c, s, n, mox_check_worker_of(c, worker));
+}
+
+void mox_check_gemm(mox_check_context *c, mox_check_stage stage)
+{
+    const mox_record_shape *shape = &c->pass->experts->shape;
+    const int64_t n_out = c->second ? shape->hidden : c->pass->experts->n13;
+    c->quant = c->second ? &shape->w2 : &shape->w13;
+    mox_check_run(c, stage, c->pass->slots * mox_ceil_div(n_out, PANEL), gemm_panel);
+}
+
+/* ---- activation ---------------------------------------------------------------------------------- */
+
+static void glu_slot(void *user, int64_t s, int32_t worker)
+{
+    const mox_check_context *c = user;
+    const mox_expert_pass *pass = c->pass;
+    const int64_t cols = pass->experts->shape.intermediate, width = pass->experts->n13;
+    moxie_stage_report *tally = &mox_check_worker_of(c, worker)->tally;
+    const mox_ref_act act =
+        mox_ref_act_resolve(&pass->experts->activation, pass->expert_of != NULL ? pass->expert_of[s] : -1);
+    for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++)
+        for (int64_t i = 0; i < cols; i++) {
+            const float *h = pass->h + p * width;
+            double sensitivity;
+            const double want = mox_ref_activate(&act, h[i], width > cols ? h[cols + i] : 0, &sensitivity);
+            const double bound = mox_bound_act(sensitivity) + mox_bound_round(MOXIE_F32, want);
+            mox_check_element(tally, pass->act[p * cols + i], want, bound, mox_check_largest(MOXIE_F32),
+                              place_of(c, s, p, i));
+        }
+}
+
+void mox_check_glu(mox_check_context *c, mox_check_stage stage)
+{
+    mox_check_run(c, stage, c->pass->slots, glu_slot);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * checker.h - what the checks of single stages share: the report under construction, and each worker's tally
+ * and scratch.
+ */
+#ifndef MOX_LAYER_CHECKER_H
+#define MOX_LAYER_CHECKER_H
+
+#include "layer/run/run.h"
+
+/* Stages in the order of the report. */
+typedef enum mox_check_stage {
+    MOX_CHECK_ROUTER,
+    MOX_CHECK_TOPK,
+    MOX_CHECK_PERMUTE,
+    MOX_CHECK_QUANT13,
+    MOX_CHECK_GEMM13,
+    MOX_CHECK_GLU,
+    MOX_CHECK_QUANT2,
+    MOX_CHECK_GEMM2,
+    MOX_CHECK_SHARED_GATE,
+    MOX_CHECK_SHARED_QUANT13,
+    MOX_CHECK_SHARED_GEMM13,
+    MOX_CHECK_SHARED_GLU,
+    MOX_CHECK_SHARED_QUANT2,
+    MOX_CHECK_SHARED_GEMM2,
+    MOX_CHECK_COMBINE,
+    MOX_CHECK_STAGES
+} mox_check_stage;
+_Static_assert((int)MOX_CHECK_STAGES <= MOXIE_MAX_STAGES, "a report holds every stage");
+
+/* One worker's; `longest` elements each. */
+typedef struct mox_check_worker {
+    moxie_stage_report tally;
+    float *x;
+    double *w, *scales;
+    uint8_t *codes;
+} mox_check_worker;
+
+typedef struct mox_checker {
+    const moxie_plan *plan;
+    const moxie_weights *weights;
+    const moxie_executor *executor;
+    mox_check_worker *workers;
+    void *scratch;
+    moxie_stage_report stages[MOX_CHECK_STAGES];
+} mox_checker;
+
+/* What the present task of a stage works on. */
+typedef struct mox_check_context {
+    mox_checker *checker;
+    const mox_run *run;
+    const mox_expert_pass *pass; /* or NULL */
+    const moxie_quant *quant;    /* of the operand or matrix at hand */
+    bool second;                 /* of W2's side: quant2, gemm2 */
+    float amax;
+} mox_check_context;
+
+/* Where an element is; -1 where meaningless. */
+typedef struct mox_place {
+    int64_t token, slot, expert, column;
+} mox_place;
+
+/* Counts one element: right when |got - want| <= bound. An infinity is right where the true value may pass
+ * `largest`, the greatest finite number of its type; NaN is right for NaN. */
+void mox_check_element(moxie_stage_report *tally, double got, double want, double bound, double largest,
+                       mox_place place);
+/* Counts an element that is right or wrong, without a distance. */
+void mox_check_equal(moxie_stage_report *tally, double got, double want, mox_place place);
+
+/* Runs fn over the tasks of a stage and adds the workers' tallies to its report. */
+void mox_check_run(mox_check_context *context, mox_check_stage stage, int64_t tasks, moxie_task_fn fn);
+/* The tally and scratch of a worker. */
+static inline mox_check_worker *mox_check_worker_of(const mox_check_context *context, int32_t worker)
+{
+    return &context->checker->workers[worker];
+}
+
+/* The greatest finite number of F32, F16 or BF16. */
+double mox_check_largest(moxie_dtype dtype);
+
+/* Checks of a stage that just ran; the context has checker, run and pass. */
+void mox_check_router(mox_check_context *context);
+void mox_check_topk(mox_check_context *context);
+void mox_check_permute(mox_check_context *context);
+void mox_check_shared_gate(mox_check_context *context);
+void mox_check_combine(mox_check_context *context);
+void mox_check_quant(mox_check_context *context, mox_check_stage stage);
+void mox_check_gemm(mox_check_context *context, mox_check_stage stage);
+void mox_check_glu(mox_check_context *context, mox_check_stage stage);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config_check.c - every rule of a layer configuration that needs no weights, in words when broken.
+ *
+ * In the flow: caller -> [config] -> select -> layer and plan. Rules of a single quantization description are
+ * quant's, rules of routing are route's; what is left is sizes, dtypes, the activation and the parts' relations.
+ */
+#include "layer/config/config.h"
+
+#include "cpu/glu/glu.h"
+#include "layer/config/struct_size.h"
+#include "route/route.h"
+
+/* Sizes stay below this so that twice a size and a product of two always fit in 64 bits. */
+#define LARGEST_EXTENT INT32_MAX
+
+static moxie_status check_extent(int64_t value, int64_t low, int64_t high, const char *name, moxie_error *error)
+{
+    MOX_FAIL_IF(value < low || value > high, MOXIE_ERR_ARGUMENT, error, "%s is %lld; it must be from %lld to %lld",
+                name, (long long)value, (long long)low, (long long)high);
+    return MOXIE_OK;
+}
+
+static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
+{
+    MOX_FAIL_IF(c->dtype != MOXIE_BF16 && c->dtype != MOXIE_F16 && c->dtype != MOXIE_F32, MOXIE_ERR_ARGUMENT, error,
+                "dtype of the hidden states is %s; it must be bf16, f16 or f32", mox_dtype_name(c->dtype));
+    MOX_TRY(check_extent(c->experts, 1, MOXIE_MAX_EXPERTS, "experts", error));
+    MOX_TRY(check_extent(c->top_k, 1, MOXIE_MAX_TOP_K, "top_k", error));
+    MOX_FAIL_IF(c->top_k > c->experts, MOXIE_ERR_ARGUMENT, error,
+                "top_k is %lld, but there %s only %lld expert%s to choose from; give at least %lld",
+                (long long)c->top_k, c->experts == 1 ? "is" : "are", (long long)c->experts, c->experts == 1 ? "" : "s",
+                (long long)c->top_k);
+    MOX_TRY(check_extent(c->hidden, 1, LARGEST_EXTENT, "hidden", error));
+    MOX_TRY(check_extent(c->intermediate, 1, LARGEST_EXTENT, "intermediate", error));
+    MOX_TRY(check_extent(c->router_width, 0, LARGEST_EXTENT, "router_width", error));
+    MOX_FAIL_IF(c->router_has_bias && c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
+                "router_has_bias is set, but router_width is 0: the layer has no router");
+    return MOXIE_OK;
+}
+
+static moxie_status check_activation(const moxie_activation *a, moxie_error *error)
+{
+    MOX_FAIL_IF(!(a->kind >= MOXIE_ACT_SILU && a->kind <= MOXIE_ACT_RELU2) &&
+                    !(a->kind >= MOXIE_ACT_SILU_NO_MUL && a->kind <= MOXIE_ACT_IDENTITY_NO_MUL),
+                MOXIE_ERR_ARGUMENT, error, "activation.kind is %d, which names no activation of moxie_act_kind",
+                (int)a->kind);
+    MOX_FAIL_IF(!isfinite(a->alpha) || !isfinite(a->beta), MOXIE_ERR_ARGUMENT, error,
+                "activation.alpha is %g and beta %g; both must be finite", (double)a->alpha, (double)a->beta);
+    MOX_FAIL_IF(!(a->gate_limit >= 0) || !(a->up_limit >= 0), MOXIE_ERR_ARGUMENT, error,
+                "activation.gate_limit is %g and up_limit %g; limits must not be negative, 0 means none",
+                (double)a->gate_limit, (double)a->up_limit);
+    return MOXIE_OK;
+}
+
+static moxie_status check_shared(const moxie_shared_config *s, moxie_error *error)
+{
+    MOX_TRY(check_extent(s->intermediate, 0, LARGEST_EXTENT, "shared.intermediate", error));
+    if (s->intermediate == 0) {
+        MOX_FAIL_IF(s->has_gate, MOXIE_ERR_ARGUMENT, error,
+                    "shared.has_gate is set, but shared.intermediate is 0: the layer has no shared expert");
+        return MOXIE_OK;
+    }
+    MOX_TRY(mox_quant_check_weight(&s->w13, "shared w13", error));
+    MOX_TRY(mox_quant_check_weight(&s->w2, "shared w2", error));
+    MOX_TRY(mox_quant_check_act(&s->a13, "shared a13", error));
+    return mox_quant_check_act(&s->a2, "shared a2", error);
+}
+
+static moxie_status check_parallel(const moxie_layer_config *c, moxie_error *error)
+{
+    const int32_t ranks = c->ep_size > 1 ? c->ep_size : 1;
+    MOX_FAIL_IF(c->ep_size < 0, MOXIE_ERR_ARGUMENT, error, "ep_size is %d; it must be 0 or more", (int)c->ep_size);
+    MOX_FAIL_IF(c->ep_rank < 0 || c->ep_rank >= ranks, MOXIE_ERR_ARGUMENT, error,
+                "ep_rank is %d; with %d rank(s) it must be from 0 to %d", (int)c->ep_rank, (int)ranks, (int)ranks - 1);
+    MOX_FAIL_IF(c->ep_map != MOXIE_MAP_LINEAR && c->ep_map != MOXIE_MAP_ROUND_ROBIN, MOXIE_ERR_ARGUMENT, error,
+                "ep_map is %d, which names no placement of moxie_expert_map_kind", (int)c->ep_map);
+    return MOXIE_OK;
+}
+
+moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error)
+{
+    moxie_layer_config c;
+    MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
+    MOX_TRY(check_sizes(&c, error));
+    MOX_TRY(check_activation(&c.activation, error));
+    MOX_TRY(mox_quant_check_weight(&c.w13, "w13", error));
+    MOX_TRY(mox_quant_check_weight(&c.w2, "w2", error));
+    MOX_TRY(mox_quant_check_act(&c.a13, "a13", error));
+    MOX_TRY(mox_quant_check_act(&c.a2, "a2", error));
+    MOX_TRY(mox_routing_check(&c.routing, c.experts, c.top_k, error));
+    MOX_TRY(check_shared(&c.shared, error));
+    MOX_TRY(check_parallel(&c, error));
+    *out = c;
+    return MOXIE_OK;
+}
+
+bool mox_config_computes_shared(const moxie_layer_config *config)
+{
+    return config->shared.intermediate > 0 && config->ep_rank == 0;
+}
+
+mox_record_shape mox_config_routed_shape(const moxie_layer_config *c)
+{
+    return (mox_record_shape) { .hidden = c->hidden,
+                                .intermediate = c->intermediate,
+                                .gated = mox_glu_is_gated(c->activation.kind),
+                                .w13 = c->w13,
+                                .w2 = c->w2,
+                                .bias13 = c->bias13 != 0,
+                                .bias2 = c->bias2 != 0 };
+}
+
+mox_record_shape mox_config_shared_shape(const moxie_layer_config *c)
+{
+    return (mox_record_shape) { .hidden = c->hidden,
+                                .intermediate = c->shared.intermediate,
+                                .gated = mox_glu_is_gated(c->activation.kind),
+                                .w13 = c->shared.w13,
+                                .w2 = c->shared.w2,
+                                .bias13 = c->shared.bias13 != 0,
+                                .bias2 = c->shared.bias2 != 0 };
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.c - reads moxie_options: version, defaults, and the rules of each field.
+ */
+#include "base/cpu_features.h"
+#include "base/executor.h"
+#include "layer/config/config.h"
+#include "layer/config/struct_size.h"
+
+#define DEFAULT_MAX_TOKENS 4096
+/* Tokens, pairs and their rows stay far inside 64 bits. */
+#define LARGEST_MAX_TOKENS (1 << 24)
+
+static moxie_status check_backend(int32_t backend, moxie_error *error)
+{
+    MOX_FAIL_IF(backend < MOXIE_BACKEND_AUTO || backend > MOXIE_BACKEND_CUDA, MOXIE_ERR_ARGUMENT, error,
+                "options.backend is %d, which names no backend of moxie_backend", (int)backend);
+    return MOXIE_OK;
+}
+
+static moxie_status check_executor(const moxie_executor *executor, moxie_error *error)
+{
+    MOX_FAIL_IF(executor->run == NULL || executor->workers < 1, MOXIE_ERR_ARGUMENT, error,
+                "options.executor has %d workers and %s run function; it needs at least one worker and a run function",
+                (int)executor->workers, executor->run == NULL ? "no" : "a");
+    return MOXIE_OK;
+}
+
+moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error)
+{
+    moxie_options o = MOXIE_OPTIONS_INIT;
+    MOX_TRY(mox_cpu_check_cap(error));
+    if (options != NULL)
+        MOX_TRY(mox_struct_read(options, &o, MOX_STRUCT(moxie_options), error));
+    MOX_TRY(check_backend(o.backend, error));
+    MOX_FAIL_IF(o.mode != MOXIE_MODE_INVARIANT && o.mode != MOXIE_MODE_THROUGHPUT, MOXIE_ERR_ARGUMENT, error,
+                "options.mode is %d, which names no mode of moxie_mode", (int)o.mode);
+    MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > LARGEST_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
+                "options.max_tokens is %lld; it must be from 0 (meaning %d) to %d", (long long)o.max_tokens,
+                DEFAULT_MAX_TOKENS, LARGEST_MAX_TOKENS);
+    if (o.max_tokens == 0)
+        o.max_tokens = DEFAULT_MAX_TOKENS;
+    if (o.executor == NULL)
+        o.executor = &mox_executor_serial;
+    MOX_TRY(check_executor(o.executor, error));
+    *out = o;
+    return MOXIE_OK;
+}

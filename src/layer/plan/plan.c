@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan.c - makes a plan from a layer, or an explanation from a configuration alone.
+ */
+#include "layer/plan/plan.h"
+
+#include "base/sizes.h"
+#include "layer/config/struct_size.h"
+#include "layer/plan/workspace.h"
+
+static bool depends_on_batch(const mox_expert_plan *experts)
+{
+    return mox_act_quant_needs_amax(&experts->act[MOX_W13]) || mox_act_quant_needs_amax(&experts->act[MOX_W2]);
+}
+
+static void set_experts(moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_config_routed_shape(c), .act = { c->a13, c->a2 } };
+    plan->experts[MOX_SHARED_EXPERT] =
+        (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
+        mox_expert_plan *experts = &plan->experts[k];
+        experts->kernels = plan->kernels.experts[k];
+        experts->activation = c->activation;
+        experts->n13 = experts->shape.intermediate * (experts->shape.gated ? 2 : 1);
+    }
+}
+
+/* Both products read panels, so a pair of them can hand activations on without a stage between. */
+static void set_fused(moxie_plan *plan, mox_expert_kind kind)
+{
+    mox_expert_plan *experts = &plan->experts[kind];
+    const mox_expert_gemm_problem first = mox_plan_problem(plan, kind, MOX_W13),
+                                  second = mox_plan_problem(plan, kind, MOX_W2);
+    const mox_expert_kernels *k = &experts->kernels;
+    experts->fused =
+        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_row *)k->glu)->tile != NULL &&
+        mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_row *)k->product[0], &first) &&
+        mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_row *)k->product[1], &second);
+}
+
+/* Bytes that a token needs in a pass of fused experts. */
+static int64_t fused_token_bytes(const moxie_plan *plan)
+{
+    const mox_fused_product *p = plan->experts[MOX_ROUTED].fused_product;
+    const uint64_t pair = p[MOX_W13].row_bytes + p[MOX_W2].row_bytes + (uint64_t)plan->config.hidden * sizeof(float);
+    return plan->config.top_k * (int64_t)pair;
+}
+
+/* Bytes that a token needs in a pass on a GPU: every stage of its pairs, or of kernels that fuse y, the activations of
+ * both products in 16 bits and of the function between. */
+static int64_t device_token_bytes(const moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    if (plan->kernels.experts[MOX_ROUTED].quant[MOX_W2] == NULL)
+        return c->top_k * (6 * c->hidden + 6 * c->intermediate);
+    return c->top_k * (2 * c->hidden + 4 * c->intermediate) * (int64_t)sizeof(float);
+}
+
+static void set_pass(moxie_plan *plan)
+{
+    mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
+    const bool whole = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
+    int64_t tokens = MOX_PASS_TOKENS;
+    if (routed->fused)
+        tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
+    if (plan->backend->on_device)
+        tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
+    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
+    routed->max_pairs = plan->pass_tokens * plan->config.top_k;
+    /* One row a pair where the codes depend on the expert; whether its experts' scales differ may change with
+     * every update, so the space is always for the worst case. */
+    const moxie_quant *a13 = &routed->act[MOX_W13];
+    const bool by_pair = plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_given(a13));
+    routed->max_rows = by_pair ? routed->max_pairs : plan->pass_tokens;
+    shared->max_pairs = shared->max_rows = plan->pass_tokens;
+}
+
+/* How both products' activations lie, and the same as a trace has them; fused experts' are traced pair by pair. */
+static void set_forms(moxie_plan *plan, mox_expert_kind kind)
+{
+    mox_expert_plan *experts = &plan->experts[kind];
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const mox_expert_gemm_problem product = mox_plan_problem(plan, kind, (mox_projection)p);
+        const int64_t rows = p == MOX_W13 ? experts->max_rows : experts->max_pairs;
+        const mox_form_problem problem = { .product = &product,
+                                           .kernel = experts->kernels.product[p],
+                                           .first = experts->kernels.product[MOX_W13],
+                                           .max_rows = rows,
+                                           .experts = kind == MOX_ROUTED ? plan->config.experts : 1,
+                                           .weighed = kind == MOX_ROUTED && plan->config.routing.on_input };
+        experts->form[p] = plan->backend->form(&problem);
+        experts->traced[p] = mox_activations_f32(product.act, experts->fused ? experts->max_pairs : rows,
+                                                 mox_expert_gemm_cols(&product));
+    }
+}
+
+/* A plan runs where its layer's records are. */
+static moxie_status find_device(moxie_plan *plan, const moxie_options *options, moxie_error *error)
+{
+    static const char *const names[] = { "the host's memory", "a device's memory" };
+    const moxie_layer *layer = plan->layer;
+    MOX_TRY(mox_device_find(options, layer == NULL, &plan->device, error));
+    if (layer == NULL)
+        return MOXIE_OK;
+    const bool wants = !mox_device_is_host(&plan->device), has = !mox_device_is_host(&layer->device);
+    MOX_FAIL_IF(
+        wants != has || plan->device.ordinal != layer->device.ordinal, MOXIE_ERR_MISMATCH, error,
+        "the plan is to run in %s (device %d), the layer's records are in %s (device %d): create the layer with "
+        "the options of the plan",
+        names[wants], (int)plan->device.ordinal, names[has], (int)layer->device.ordinal);
+    plan->device = layer->device;
+    return MOXIE_OK;
+}
+
+/* What follows from the kernels: which experts fuse, how long a pass is, where everything lies. */
+static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
+{
+    const int kinds = plan->kernels.experts[MOX_SHARED_EXPERT].layout != NULL ? MOX_EXPERT_KINDS : 1;
+    set_experts(plan);
+    for (int k = 0; k < kinds; k++)
+        set_fused(plan, (mox_expert_kind)k);
+    set_pass(plan);
+    for (int k = 0; k < kinds; k++)
+        set_forms(plan, (mox_expert_kind)k);
+    return mox_plan_lay_out(plan, error);
+}
+
+/* `layer` may be NULL. */
+static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
+                         moxie_plan **out, moxie_error *error)
+{
+    moxie_options read;
+    MOX_TRY(mox_options_read(options, &read, error));
+    moxie_plan *plan = mox_calloc(1, sizeof *plan);
+    MOX_FAIL_IF(plan == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
+    plan->layer = layer;
+    plan->config = *config;
+    plan->backend = mox_backend_of((moxie_backend)read.backend);
+    plan->executor = *read.executor;
+    plan->mode = (moxie_mode)read.mode;
+    plan->max_tokens = read.max_tokens;
+    moxie_status status = find_device(plan, &read, error);
+    if (status == MOXIE_OK)
+        status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
+                            &plan->steps, error);
+    if (status == MOXIE_OK)
+        status = set_memory(plan, error);
+    if (status != MOXIE_OK) {
+        mox_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return MOXIE_OK;
+}
+
+moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                             moxie_error *error)
+{
+    return make(layer, &layer->config, options, out, error);
+}
+
+moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                              moxie_error *error)
+{
+    /* A routing table is data like weights: a configuration may be explained without it. */
+    static const int32_t any_table[MOXIE_MAX_TOP_K];
+    moxie_layer_config read, checked;
+    MOX_TRY(mox_struct_read(config, &read, MOX_STRUCT(moxie_layer_config), error));
+    if (read.routing.select == MOXIE_SELECT_TABLE && read.routing.table == NULL) {
+        read.routing.table = any_table;
+        read.routing.table_rows = 1;
+    }
+    MOX_TRY(mox_config_read(&read, &checked, error));
+    return make(NULL, &checked, options, out, error);
+}
+
+void mox_plan_destroy(moxie_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    mox_steps_free(&plan->steps);
+    mox_free(plan);
+}

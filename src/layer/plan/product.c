@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * product.c - one of an expert's two products as a plan fixes it: the problem that a kernel admitted, and the arguments
+ * that do not depend on a run.
+ *
+ *     plan -> problem -> form, scratch (workspace.c)         plan -> arguments -> run (run_experts.c), launch.c
+ */
+#include "layer/plan/plan.h"
+
+mox_expert_gemm_problem mox_plan_problem(const moxie_plan *plan, mox_expert_kind kind, mox_projection projection)
+{
+    const mox_expert_plan *experts = &plan->experts[kind];
+    const bool first = projection == MOX_W13;
+    return (mox_expert_gemm_problem) { .shape = &experts->shape,
+                                       .projection = projection,
+                                       .weight = first ? &experts->shape.w13 : &experts->shape.w2,
+                                       .act = &experts->act[projection],
+                                       .dtype = plan->config.dtype,
+                                       .next = first ? &experts->act[MOX_W2] : NULL };
+}
+
+mox_expert_gemm_args mox_plan_product(const moxie_plan *plan, mox_expert_kind kind, mox_projection projection,
+                                      int64_t slots, int64_t tokens)
+{
+    const mox_expert_plan *experts = &plan->experts[kind];
+    const bool first = projection == MOX_W13;
+    const uint32_t fuses = plan->backend->fuses(experts->kernels.product[projection]);
+    return (mox_expert_gemm_args) {
+        .shape = &experts->shape,
+        .projection = projection,
+        .layout = experts->kernels.layout,
+        .slots = slots,
+        .experts = plan->config.experts,
+        .max_pairs = kind == MOX_ROUTED ? tokens * plan->config.top_k : tokens,
+        .tokens = tokens,
+        .a = &experts->form[projection].shape,
+        .act = &experts->act[projection],
+        .dtype = plan->config.dtype,
+        .n_out = !first                  ? experts->shape.hidden
+                 : fuses & MOX_FUSES_ACT ? experts->shape.intermediate
+                                         : experts->n13,
+        .next = first ? &experts->form[MOX_W2].shape : NULL,
+        .next_act = first ? &experts->act[MOX_W2] : NULL,
+    };
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * workspace.c - where each buffer of a run lies: a pure function of the plan.
+ *
+ * Every buffer begins on the back end's alignment. Routed and shared experts that are not fused run one after the
+ * other, so the buffers of the shared chain lie over those of the routed one; only the two results y live until
+ * combine.
+ */
+#include "layer/plan/workspace.h"
+
+#include "backend/host/host_backend.h"
+#include "base/sizes.h"
+
+/* Hands out offsets. `fits` turns false when a size leaves 64 bits, and stays so. */
+typedef struct carver {
+    uint64_t used, highest, align;
+    bool fits;
+} carver;
+
+static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
+{
+    uint64_t bytes = 0, end = 0;
+    const uint64_t at = c->used;
+    c->fits = c->fits && mox_mul_u64((uint64_t)rows, (uint64_t)cols, &bytes) && mox_mul_u64(bytes, element, &bytes) &&
+              mox_align_u64(bytes, c->align, &bytes) && mox_add_u64(at, bytes, &end);
+    c->used = end;
+    c->highest = c->fits && end > c->highest ? end : c->highest;
+    return at;
+}
+
+/* Workers that have scratch in the workspace: those of a device have it in registers. */
+static int64_t host_workers(const moxie_plan *plan)
+{
+    return plan->backend->on_device ? 0 : plan->executor.workers;
+}
+
+/* ---- experts, stage by stage ---------------------------------------------------------------------- */
+
+static mox_activations_space carve_form(carver *c, const mox_activations_form *f)
+{
+    mox_activations_space space = { 0 };
+    if (!f->direct)
+        space.values = carve(c, f->shape.rows, f->shape.stride, (uint64_t)f->element_bytes);
+    if (f->shape.scale_cols > 0) {
+        space.scales = carve(c, f->shape.rows, f->scale_room, sizeof(float));
+        space.global = carve(c, f->shape.rows, 1, sizeof(float));
+    }
+    return space;
+}
+
+static uint64_t carve_h(carver *c, const mox_expert_plan *e)
+{
+    return carve(c, e->max_pairs, e->n13, sizeof(float));
+}
+
+static uint64_t carve_act(carver *c, const mox_expert_plan *e)
+{
+    return carve(c, e->max_pairs, e->shape.intermediate, sizeof(float));
+}
+
+/* All but y, which outlives the rest. */
+static void carve_experts(carver *c, mox_expert_plan *e)
+{
+    mox_expert_space *s = &e->space;
+    s->a[MOX_W13] = carve_form(c, &e->form[MOX_W13]);
+    s->pair_scale[MOX_W13] = carve(c, e->max_rows, 1, sizeof(float));
+    if (e->kernels.glu != NULL)
+        s->h = carve_h(c, e);
+    if (e->kernels.quant[MOX_W2] != NULL)
+        s->act = carve_act(c, e);
+    s->a[MOX_W2] = carve_form(c, &e->form[MOX_W2]);
+    s->pair_scale[MOX_W2] = carve(c, e->max_pairs, 1, sizeof(float));
+}
+
+/* What a traced run keeps besides. */
+static void carve_traces(carver *c, mox_expert_plan *e)
+{
+    mox_expert_space *s = &e->space;
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const mox_activations_form f = { .shape = e->traced[p],
+                                         .element_bytes = sizeof(float),
+                                         .scale_room = e->traced[p].scale_cols };
+        const bool kept = !e->fused && e->form[p].shape.kind == MOX_ACTIVATIONS_F32;
+        s->traced[p] = kept ? s->a[p] : carve_form(c, &f);
+    }
+    if (e->fused || e->kernels.glu == NULL)
+        s->h = carve_h(c, e);
+    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) : e->kernels.quant[MOX_W2] == NULL)
+        s->act = carve_act(c, e);
+}
+
+/* ---- fused experts -------------------------------------------------------------------------------- */
+
+static mox_fused_space carve_fused_activations(carver *c, const mox_fused_product *product, int64_t pairs)
+{
+    mox_fused_space space = { 0 };
+    space.data = carve(c, pairs, (int64_t)product->row_bytes, 1);
+    carve(c, 1, MOX_PANEL_BEYOND, 1);
+    if (product->scaling == MOX_ACT_GROUPED)
+        space.scales = carve(c, pairs, product->groups, sizeof(float));
+    if (product->scaling == MOX_ACT_BY_ROW)
+        space.row_scale = carve(c, pairs, 1, sizeof(float));
+    if (product->act.global != MOXIE_GLOBAL_NONE)
+        space.global = carve(c, pairs, 1, sizeof(float));
+    return space;
+}
+
+static void carve_fused(carver *c, mox_expert_plan *e)
+{
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
+    if (!mox_quant_is_none(&e->act[MOX_W2]))
+        e->space.act = carve_act(c, e);
+}
+
+static void carve_fused_tasks(carver *c, moxie_plan *plan)
+{
+    const mox_fused_product *products[2 * MOX_EXPERT_KINDS];
+    int64_t n = 0;
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        if (plan->experts[k].fused) {
+            products[n++] = &plan->experts[k].fused_product[MOX_W13];
+            products[n++] = &plan->experts[k].fused_product[MOX_W2];
+        }
+    if (n == 0)
+        return;
+    plan->space.fused_items = carve(c, plan->config.experts + 1, 1, sizeof(mox_fused_item));
+    plan->space.fused_scratch_bytes = mox_fused_scratch(products, n);
+    plan->space.fused_scratch = carve(c, plan->executor.workers, 1, plan->space.fused_scratch_bytes);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------ */
+
+static void carve_batch(carver *c, moxie_plan *plan)
+{
+    const moxie_layer_config *config = &plan->config;
+    const int64_t t = plan->max_tokens, workers = host_workers(plan);
+    const bool gate = plan->kernels.shared_gate != NULL;
+    mox_workspace *s = &plan->space;
+    if (config->router_width > 0)
+        s->logits = carve(c, t, config->experts, sizeof(float));
+    s->ids = carve(c, t, config->top_k, sizeof(int32_t));
+    s->weights = carve(c, t, config->top_k, sizeof(float));
+    s->topk_row = carve(c, workers, config->experts, sizeof(float));
+    s->dense_x = carve(c, workers * MOX_ROUTE_TOKENS, mox_max_i64(config->router_width, gate ? config->hidden : 0),
+                       sizeof(float));
+    if (gate)
+        s->shared_weight = carve(c, t, 1, sizeof(float));
+    if (config->routing.select == MOXIE_SELECT_CUSTOM)
+        s->topk_logits = carve(c, t, config->experts, sizeof(float));
+}
+
+/* Scratch of the products that run by themselves, one at a time. */
+static uint64_t product_scratch(const moxie_plan *plan)
+{
+    const mox_target target = { .device = plan->backend->on_device ? &plan->device.features : NULL };
+    uint64_t most = 0;
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        for (int p = MOX_W13; p <= MOX_W2 && plan->experts[k].kernels.layout != NULL && !plan->experts[k].fused; p++) {
+            const mox_expert_gemm_problem problem = mox_plan_problem(plan, (mox_expert_kind)k, (mox_projection)p);
+            const uint64_t bytes = plan->backend->product_scratch(&target, plan->experts[k].kernels.product[p],
+                                                                  &problem, k == MOX_ROUTED ? plan->config.experts : 1,
+                                                                  plan->experts[k].max_pairs, plan->executor.workers);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+/* Indices and scratch of a pass. */
+static void carve_pass_scratch(carver *c, moxie_plan *plan)
+{
+    const moxie_layer_config *config = &plan->config;
+    const int64_t workers = host_workers(plan), pairs = plan->experts[MOX_ROUTED].max_pairs;
+    int64_t longest = mox_max_i64(config->hidden, config->intermediate);
+    if (mox_plan_has_shared(plan))
+        longest = mox_max_i64(longest, config->shared.intermediate);
+    mox_workspace *s = &plan->space;
+    s->offsets = carve(c, config->experts + 1, 1, sizeof(int64_t));
+    s->pair_at = carve(c, pairs, 1, sizeof(int64_t));
+    s->position = carve(c, pairs, 1, sizeof(int64_t));
+    s->token_of = carve(c, pairs, 1, sizeof(int64_t));
+    s->row_weight = carve(c, pairs, 1, sizeof(float));
+    s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
+    s->counts = carve(c, 1, 1, plan->backend->permute_scratch(pairs, config->experts));
+    s->amax = carve(c, 1, 1, sizeof(uint32_t));
+    s->codes = carve(c, workers, longest, 1);
+    s->row = carve(c, workers, longest, sizeof(float));
+    s->product = carve(c, 1, 1, product_scratch(plan));
+}
+
+static void carve_pass(carver *c, moxie_plan *plan)
+{
+    const bool shared = mox_plan_has_shared(plan);
+    carve_pass_scratch(c, plan);
+    for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
+        plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
+    carve_fused_tasks(c, plan);
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        if (plan->experts[k].fused)
+            carve_fused(c, &plan->experts[k]);
+    const uint64_t overlaid = c->used;
+    for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
+        if (!plan->experts[k].fused) {
+            c->used = overlaid;
+            carve_experts(c, &plan->experts[k]);
+        }
+}
+
+moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
+{
+    carver c = { .fits = true, .align = plan->backend->align };
+    carve_batch(&c, plan);
+    carve_pass(&c, plan);
+    plan->space.bytes = c.used = c.highest;
+    for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
+        carve_traces(&c, &plan->experts[k]);
+    MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,
+                "the workspace for %lld tokens does not fit in 64 bits: lower max_tokens", (long long)plan->max_tokens);
+    plan->space.traced_bytes = c.highest;
+    return MOXIE_OK;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run.c - runs a plan: route the batch once, then pass by pass permute, experts, combine. Allocates nothing.
+ * Routing is run_route.c; the experts are run_experts.c, or run_fused.c where their products fuse.
+ *
+ * The modular three are the same pieces between which an engine moves tokens: route ends after topk, experts
+ * scatters y back to [T,K,H], combine starts from there.
+ */
+#include "layer/run/run.h"
+
+#include "base/sizes.h"
+#include "layer/run/staged.h"
+
+moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
+{
+    return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);
+}
+
+const void *mox_run_hidden(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
+}
+
+/* ---- one pass ------------------------------------------------------------------------------------ */
+
+/* Static scales go with pairs where they differ between slots; kernels that fuse take them from the slots. */
+static void add_followers(const mox_run *run, mox_permute_args *args)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
+    const bool on_input = plan->config.routing.on_input != 0;
+    if (routed->fused)
+        return;
+    args->token_of = MOX_RUN_AT(run, int64_t, token_of);
+    args->static_scale13 = layer->arrays.static_scale[MOX_W13];
+    args->static_scale2 = layer->arrays.static_scale[MOX_W2];
+    args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
+    if (on_input) {
+        args->weights = run->weights + run->first * plan->config.top_k;
+        args->row_weight = MOX_RUN_AT(run, float, row_weight);
+    }
+    if (on_input || !layer->static_scale[MOX_W13].uniform)
+        args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
+}
+
+static moxie_status begin_pass(mox_run *run, int64_t first, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    run->first = first;
+    run->tokens = mox_min_i64(plan->pass_tokens, run->args.tokens - first);
+    run->permutation = (mox_permutation) { MOX_RUN_AT(run, int64_t, offsets), MOX_RUN_AT(run, int64_t, pair_at),
+                                           MOX_RUN_AT(run, int64_t, position) };
+    mox_permute_args args = { .ids = run->ids + first * plan->config.top_k,
+                              .tokens = run->tokens,
+                              .top_k = plan->config.top_k,
+                              .experts = plan->config.experts,
+                              .slots = layer->slots,
+                              .slot_of = layer->arrays.slot_of,
+                              .offsets = run->permutation.offsets,
+                              .pair_at = run->permutation.pair_at,
+                              .position = run->permutation.position,
+                              .counts = MOX_RUN_AT(run, int32_t, counts) };
+    if (mox_plan_has_shared(plan))
+        args.shared_offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
+    if (plan->kernels.shared_gate != NULL)
+        run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
+    add_followers(run, &args);
+    return plan->backend->permute(&run->queue, plan->kernels.permute, &args, error);
+}
+
+/* What the weighted sum gets; y is by position after a pass, or by pair (position NULL) when it came from the caller.
+ */
+static mox_combine_args combine_args(const mox_run *run, const float *y, const int64_t *position)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const int64_t first = run->first;
+    return (mox_combine_args) { .tokens = run->tokens,
+                                .top_k = c->top_k,
+                                .hidden = c->hidden,
+                                .position = position,
+                                .ids = run->ids + first * c->top_k,
+                                .experts = c->experts,
+                                .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
+                                .y = y,
+                                .shared = run->shared_y,
+                                .shared_weight = run->shared_weight,
+                                .out = (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
+                                .out_dtype = c->dtype };
+}
+
+static moxie_status combine(mox_run *run, const mox_combine_args *args, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    run->y = args->y;
+    MOX_TRY(plan->backend->combine(&run->queue, plan->kernels.combine, args, error));
+    return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
+}
+
+static const float *space_of_y(const mox_run *run, mox_expert_kind kind)
+{
+    return (const float *)(run->space + run->plan->experts[kind].space.y);
+}
+
+/* Experts of a pass, all kinds of them and the sum over them (`whole`), or the routed ones up to y. */
+static moxie_status run_pass(mox_run *run, bool whole, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool shared = whole && mox_plan_has_shared(plan);
+    const bool fused[] = { plan->experts[MOX_ROUTED].fused, shared && plan->experts[MOX_SHARED_EXPERT].fused };
+    run->y = space_of_y(run, MOX_ROUTED);
+    run->shared_y = shared ? space_of_y(run, MOX_SHARED_EXPERT) : NULL;
+    if (shared && plan->kernels.shared_gate != NULL)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
+    if (!fused[MOX_ROUTED])
+        MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
+    if (shared && !fused[MOX_SHARED_EXPERT])
+        MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, error));
+    const mox_combine_args args =
+        whole ? combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
+    if (!fused[MOX_ROUTED] && !fused[MOX_SHARED_EXPERT])
+        return whole ? combine(run, &args, error) : MOXIE_OK;
+    MOX_TRY(mox_run_fused(run, fused[MOX_SHARED_EXPERT], whole ? &args : NULL, error));
+    return whole ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
+}
+
+/* rows [T,K,H] of the pass: a sum with one term, each pair being a token with one expert that weighs one. */
+static moxie_status scatter(const mox_run *run, float *rows, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer_config *c = &plan->config;
+    const mox_combine_args args = { .tokens = run->tokens * c->top_k,
+                                    .top_k = 1,
+                                    .hidden = c->hidden,
+                                    .position = run->permutation.position,
+                                    .y = run->y,
+                                    .out = rows + run->first * c->top_k * c->hidden,
+                                    .out_dtype = MOXIE_F32 };
+    return plan->backend->combine(&run->queue, plan->kernels.combine, &args, error);
+}
+
+/* ---- the four calls ------------------------------------------------------------------------------ */
+
+static moxie_status run_whole(mox_run *run, moxie_error *error)
+{
+    MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
+    MOX_TRY(mox_run_hand_on(run, error));
+    for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
+        MOX_TRY(begin_pass(run, t, error));
+        MOX_TRY(run_pass(run, true, error));
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
+{
+    for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
+        MOX_TRY(begin_pass(run, t, error));
+        MOX_TRY(run_pass(run, false, error));
+        MOX_TRY(scatter(run, rows, error));
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *error)
+{
+    run->tokens = run->args.tokens;
+    const mox_combine_args args = combine_args(run, rows, NULL);
+    return combine(run, &args, error);
+}
+
+static uint32_t needs_of(const moxie_plan *plan, mox_run_call call)
+{
+    const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;
+    switch (call) {
+    case MOX_RUN_WHOLE: return MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_CHOICE;
+    case MOX_RUN_ROUTE: return MOX_NEEDS_LOGITS | MOX_NEEDS_IDS_OUT;
+    case MOX_RUN_EXPERTS: return MOX_NEEDS_HIDDEN | MOX_NEEDS_IDS | weights;
+    default: return MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS | (weights ? 0 : MOX_NEEDS_WEIGHTS);
+    }
+}
+
+static moxie_status use_device(const mox_run *run, moxie_error *error)
+{
+    const mox_device *device = &run->plan->device;
+    MOX_FAIL_IF((uintptr_t)run->args.workspace % MOX_DEVICE_ALIGN != 0, MOXIE_ERR_ARGUMENT, error,
+                "workspace is %p; on a device it must be aligned to %d bytes", run->args.workspace, MOX_DEVICE_ALIGN);
+    return run->args.tokens > 0 ? device->table->use(device->ordinal, error) : MOXIE_OK;
+}
+
+moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                             mox_cuda_stream stream, const mox_probe *probe, moxie_error *error)
+{
+    mox_run run;
+    MOX_TRY(mox_run_begin(plan, args, needs_of(plan, call), &run, error));
+    run.queue = (mox_queue) { &plan->executor, plan->device.table, &plan->device.features, stream };
+    run.probe = probe;
+    if (plan->backend->on_device)
+        MOX_TRY(use_device(&run, error));
+    if (run.args.tokens == 0)
+        return MOXIE_OK;
+    switch (call) {
+    case MOX_RUN_WHOLE: return run_whole(&run, error);
+    case MOX_RUN_ROUTE: MOX_TRY(mox_run_route(&run, true, false, error)); return mox_run_hand_on(&run, error);
+    case MOX_RUN_EXPERTS: return run_experts(&run, rows, error);
+    default: return run_combine(&run, rows, error);
+    }
+}
+
+moxie_status mox_plan_run(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
+                          const mox_probe *probe, moxie_error *error)
+{
+    if (plan->backend->on_device)
+        return mox_run_staged(plan, call, args, rows, probe, error);
+    if (probe == NULL)
+        return mox_run_enqueue(plan, call, args, rows, NULL, NULL, error);
+    mox_run checked;
+    MOX_TRY(mox_run_begin(plan, args, 0, &checked, error));
+    void *workspace = mox_alloc_pages(plan->space.traced_bytes);
+    MOX_FAIL_IF(workspace == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory to trace a run with a workspace of %llu bytes: make the plan with a smaller max_tokens",
+                (unsigned long long)plan->space.traced_bytes);
+    checked.args.workspace = workspace;
+    checked.args.workspace_bytes = plan->space.traced_bytes;
+    const moxie_status status = mox_run_enqueue(plan, call, &checked.args, rows, NULL, probe, error);
+    mox_free_pages(workspace);
+    return status;
+}

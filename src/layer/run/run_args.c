@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_args.c - checks what a caller hands to a run, before anything is written.
+ */
+#include "layer/run/run.h"
+#include "layer/config/struct_size.h"
+
+static moxie_status check_plan(const moxie_plan *plan, moxie_error *error)
+{
+    MOX_FAIL_IF(plan->layer == NULL, MOXIE_ERR_ARGUMENT, error,
+                "this plan explains a configuration and has no weights: make one with moxie_plan_create to run");
+    MOX_FAIL_IF(!plan->layer->prepared, MOXIE_ERR_ARGUMENT, error,
+                "the plan's layer holds no experts: call moxie_layer_prepare before a run");
+    const mox_expert_kernels *const kernels = plan->kernels.experts;
+    MOX_FAIL_IF(kernels[MOX_ROUTED].layout != plan->layer->layouts[MOX_ROUTED] ||
+                    kernels[MOX_SHARED_EXPERT].layout != plan->layer->layouts[MOX_SHARED_EXPERT],
+                MOXIE_ERR_MISMATCH, error,
+                "the plan reads layout %s; when the layer was prepared its weights did not fit and went to layout %s: "
+                "make the plan again",
+                kernels[MOX_ROUTED].layout->name, plan->layer->layouts[MOX_ROUTED]->name);
+    return MOXIE_OK;
+}
+
+static moxie_status check_workspace(const moxie_plan *plan, const moxie_run_args *a, moxie_error *error)
+{
+    MOX_FAIL_IF(a->tokens < 0 || a->tokens > plan->max_tokens, MOXIE_ERR_ARGUMENT, error,
+                "tokens is %lld; this plan runs 0 to %lld: make it with a larger max_tokens, or split the batch",
+                (long long)a->tokens, (long long)plan->max_tokens);
+    MOX_FAIL_IF(a->workspace == NULL || (uintptr_t)a->workspace % MOX_RECORD_ALIGN != 0, MOXIE_ERR_ARGUMENT, error,
+                "workspace is %p; it must be memory aligned to %d bytes", a->workspace, MOX_RECORD_ALIGN);
+    MOX_FAIL_IF(a->workspace_bytes < plan->space.bytes, MOXIE_ERR_MEMORY, error,
+                "the workspace has %llu bytes, the plan needs %llu", (unsigned long long)a->workspace_bytes,
+                (unsigned long long)plan->space.bytes);
+    return MOXIE_OK;
+}
+
+static moxie_status need(bool given, const char *name, const char *why, moxie_error *error)
+{
+    MOX_FAIL_IF(!given, MOXIE_ERR_ARGUMENT, error, "%s is NULL%s", name, why);
+    return MOXIE_OK;
+}
+
+static moxie_status check_router_input(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
+{
+    MOX_FAIL_IF(c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
+                "neither ids nor logits are given, and the layer has no router (router_width is 0)");
+    if (a->router_hidden != NULL)
+        return MOXIE_OK;
+    MOX_FAIL_IF(c->router_width != c->hidden, MOXIE_ERR_ARGUMENT, error,
+                "router_hidden is NULL, but the router reads rows of %lld and the hidden states have %lld: give it its "
+                "own input",
+                (long long)c->router_width, (long long)c->hidden);
+    return need(a->hidden != NULL, "hidden", ", and the router reads it", error);
+}
+
+static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
+{
+    MOX_FAIL_IF(c->routing.select == MOXIE_SELECT_TABLE && a->token_ids == NULL, MOXIE_ERR_ARGUMENT, error,
+                "token_ids is NULL, but this layer routes by a table of token ids");
+    if (a->logits == NULL)
+        return check_router_input(c, a, error);
+    const moxie_dtype dtype = a->logits_dtype;
+    MOX_FAIL_IF(dtype != MOXIE_F32 && dtype != MOXIE_F16 && dtype != MOXIE_BF16, MOXIE_ERR_ARGUMENT, error,
+                "logits_dtype is %s; it must be f32, f16 or bf16", mox_dtype_name(dtype));
+    return MOXIE_OK;
+}
+
+static moxie_status check_needs(const moxie_plan *plan, const moxie_run_args *a, uint32_t needs, moxie_error *error)
+{
+    if (needs & MOX_NEEDS_HIDDEN)
+        MOX_TRY(need(a->hidden != NULL, "hidden", "", error));
+    if (needs & MOX_NEEDS_OUTPUT)
+        MOX_TRY(need(a->output != NULL, "output", "", error));
+    if (needs & MOX_NEEDS_IDS)
+        MOX_TRY(need(a->ids != NULL, "ids", "", error));
+    if ((needs & MOX_NEEDS_WEIGHTS) || ((needs & MOX_NEEDS_CHOICE) && a->ids != NULL))
+        MOX_TRY(need(a->weights != NULL, "weights", ", and ids need them", error));
+    if (needs & MOX_NEEDS_IDS_OUT)
+        MOX_TRY(need(a->ids_out != NULL && a->weights_out != NULL, "ids_out or weights_out", "", error));
+    if ((needs & MOX_NEEDS_LOGITS) || ((needs & MOX_NEEDS_CHOICE) && a->ids == NULL))
+        MOX_TRY(check_logits(&plan->config, a, error));
+    return MOXIE_OK;
+}
+
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a != NULL && b != NULL && x < y + b_bytes && y < x + a_bytes;
+}
+
+static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *a, moxie_error *error)
+{
+    const moxie_layer_config *c = &plan->config;
+    const uint64_t t = (uint64_t)a->tokens, element = (uint64_t)mox_dtype_bytes(c->dtype);
+    const uint64_t out_bytes = t * (uint64_t)c->hidden * element;
+    const struct {
+        const char *name;
+        const void *data;
+        uint64_t bytes;
+    } inputs[] = {
+        { "hidden", a->hidden, out_bytes },
+        { "router_hidden", a->router_hidden, t * (uint64_t)c->router_width * element },
+        { "logits", a->logits, t * (uint64_t)c->experts * (uint64_t)mox_dtype_bytes(a->logits_dtype) },
+        { "ids", a->ids, t * (uint64_t)c->top_k * sizeof(int32_t) },
+        { "weights", a->weights, t * (uint64_t)c->top_k * sizeof(float) },
+        { "workspace", a->workspace, plan->space.bytes },
+    };
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+        MOX_FAIL_IF(overlap(a->output, out_bytes, inputs[i].data, inputs[i].bytes), MOXIE_ERR_ARGUMENT, error,
+                    "output overlaps %s: give it memory of its own", inputs[i].name);
+    return MOXIE_OK;
+}
+
+moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, uint32_t needs, mox_run *run,
+                           moxie_error *error)
+{
+    mox_run r = { .plan = plan };
+    MOX_TRY(mox_struct_read(args, &r.args, MOX_STRUCT(moxie_run_args), error));
+    if (r.args.logits_dtype == MOXIE_DTYPE_NONE)
+        r.args.logits_dtype = MOXIE_F32;
+    MOX_TRY(check_plan(plan, error));
+    MOX_TRY(check_workspace(plan, &r.args, error));
+    if (r.args.tokens > 0) {
+        MOX_TRY(check_needs(plan, &r.args, needs, error));
+        if (needs & MOX_NEEDS_OUTPUT)
+            MOX_TRY(check_overlap(plan, &r.args, error));
+    }
+    r.space = r.args.workspace;
+    r.ids = r.args.ids;
+    r.weights = r.args.weights;
+    *run = r;
+    return MOXIE_OK;
+}
+
+const void *mox_run_router_input(const mox_run *run)
+{
+    return run->args.router_hidden != NULL ? run->args.router_hidden : run->args.hidden;
+}

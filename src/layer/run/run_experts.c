@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_experts.c - the chain of one kind of expert over one pass:
+ *
+ *     x -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> y [pairs, H]
+ *
+ * The same code runs routed experts (pairs grouped by slot) and the shared expert (one slot, pair t = token t), on
+ * every back end. How many pairs there are is offsets[slots], which only the back end reads. A kernel for W13 that does
+ * the activation too leaves W2's activations itself; a traced run has it leave the stages between as well. Activations
+ * that are not F32 are then made a second time as F32.
+ */
+#include "base/sizes.h"
+#include "layer/run/run.h"
+
+/* ---- the pass ------------------------------------------------------------------------------------ */
+
+static mox_activations place(const mox_run *run, const mox_activations *shape, const mox_activations_space *space)
+{
+    mox_activations a = *shape;
+    a.data = run->space + space->values;
+    if (a.scale_cols == 0)
+        return a;
+    a.scales = (float *)(run->space + space->scales);
+    a.global = a.global_kind != MOXIE_GLOBAL_NONE ? (float *)(run->space + space->global) : NULL;
+    return a;
+}
+
+static void place_all(const mox_run *run, mox_expert_pass *pass)
+{
+    const mox_expert_space *space = &pass->experts->space;
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const mox_activations_form *form = &pass->experts->form[p];
+        pass->a[p] = place(run, &form->shape, &space->a[p]);
+        if (form->direct)
+            pass->a[p].data = (void *)(uintptr_t)pass->x;
+        pass->traced[p] = place(run, &pass->experts->traced[p], &space->traced[p]);
+    }
+    pass->traced[MOX_W13].rows = pass->rows13;
+    pass->traced[MOX_W2].rows = pass->pairs;
+    pass->h = (float *)(run->space + space->h);
+    pass->act = (float *)(run->space + space->act);
+    pass->y = (float *)(run->space + space->y);
+}
+
+/* One row of activations serves all experts of a token, unless the numbers in it depend on the expert. */
+static mox_expert_pass routed_pass(const mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    const mox_expert_plan *experts = &plan->experts[MOX_ROUTED];
+    const bool on_input = plan->config.routing.on_input != 0;
+    const bool by_pair = on_input || !layer->static_scale[MOX_W13].uniform;
+    const int64_t pairs = run->tokens * plan->config.top_k;
+    int64_t *token_of = MOX_RUN_AT(run, int64_t, token_of);
+    const float *pair_scale13 = (const float *)(run->space + experts->space.pair_scale[MOX_W13]);
+    const float *pair_scale2 = (const float *)(run->space + experts->space.pair_scale[MOX_W2]);
+    return (mox_expert_pass) {
+        .kind = MOX_ROUTED,
+        .experts = experts,
+        .slots = layer->slots,
+        .pairs = pairs,
+        .records = (const void *const *)layer->records,
+        .offsets = run->permutation.offsets,
+        .expert_of = layer->arrays.expert_of,
+        .x = mox_run_hidden(run),
+        .rows13 = by_pair ? pairs : run->tokens,
+        .source = by_pair ? token_of : NULL,
+        .operand_row = by_pair ? NULL : token_of,
+        .row_weight = on_input ? MOX_RUN_AT(run, float, row_weight) : NULL,
+        .pair_scale = { by_pair ? pair_scale13 : NULL, pair_scale2 },
+        .static_scale = { layer->slots > 0 ? layer->static_scale[MOX_W13].resolved[0] : 0 },
+    };
+}
+
+static mox_expert_pass shared_pass(const mox_run *run)
+{
+    const moxie_layer *layer = run->plan->layer;
+    return (mox_expert_pass) {
+        .kind = MOX_SHARED_EXPERT,
+        .experts = &run->plan->experts[MOX_SHARED_EXPERT],
+        .slots = 1,
+        .pairs = run->tokens,
+        .records = (const void *const *)&layer->shared_record,
+        .offsets = MOX_RUN_AT(run, int64_t, shared_offsets),
+        .x = mox_run_hidden(run),
+        .rows13 = run->tokens,
+        .static_scale = { layer->shared_static_scale[MOX_W13], layer->shared_static_scale[MOX_W2] },
+    };
+}
+
+/* ---- activations --------------------------------------------------------------------------------- */
+
+static mox_quant_act_args quantizer(const mox_run *run, const mox_expert_pass *pass, mox_projection p)
+{
+    const moxie_quant *quant = &pass->experts->act[p];
+    const bool quantized = !mox_quant_is_none(quant);
+    return (mox_quant_act_args) {
+        .quant = *quant,
+        .rule = quantized ? mox_act_quant_rule(quant) : 0,
+        .cols = pass->a[p].cols,
+        .row_scale = pass->pair_scale[p],
+        .static_scale = pass->static_scale[p],
+        .amax = mox_act_quant_needs_amax(quant) ? MOX_RUN_AT(run, uint32_t, amax) : NULL,
+        .table = quantized ? mox_layer_table(run->plan->layer, quant->element) : NULL,
+        .codes = MOX_RUN_AT(run, uint8_t, codes),
+        .row_scratch = MOX_RUN_AT(run, float, row),
+    };
+}
+
+/* To what the product reads, and in a traced run to F32 too. */
+static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
+                             mox_quant_act_args *args, moxie_error *error)
+{
+    const mox_backend *b = run->plan->backend;
+    const mox_kernel *kernel = pass->experts->kernels.quant[p];
+    args->out = pass->a[p];
+    if (!pass->experts->form[p].direct)
+        MOX_TRY(b->quantize(&run->queue, kernel, args, error));
+    if (run->probe == NULL || args->out.kind == MOX_ACTIVATIONS_F32)
+        return MOXIE_OK;
+    args->out = pass->traced[p];
+    return b->quantize(&run->queue, kernel, args, error);
+}
+
+/* Whether the hidden states may be quantized while permute still runs. All of them, as they are, ask nothing of it; it
+ * began when everything before it had ended, so that nobody has use for the activations' memory any more. Those of the
+ * shared expert lie over what the routed experts, still under way, work with. */
+static bool is_early(const mox_expert_pass *pass)
+{
+    return pass->kind == MOX_ROUTED && pass->source == NULL && pass->row_weight == NULL &&
+           pass->pair_scale[MOX_W13] == NULL;
+}
+
+static moxie_status quantize13(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+{
+    mox_quant_act_args args = quantizer(run, pass, MOX_W13);
+    args.x = pass->x;
+    args.x_dtype = run->plan->config.dtype;
+    args.round_to = MOXIE_F32;
+    args.max_rows = pass->rows13;
+    args.rows = pass->source != NULL ? &pass->offsets[pass->slots] : NULL;
+    args.source = pass->source;
+    args.row_weight = pass->row_weight;
+    args.early = is_early(pass);
+    MOX_FAIL_IF(pass->experts->form[MOX_W13].direct && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, error,
+                "hidden is %p; on a device this plan reads it 16 bytes at a time: align it to 16 bytes", pass->x);
+    return quantize(run, pass, MOX_W13, &args, error);
+}
+
+static moxie_status quantize2(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+{
+    if (pass->experts->kernels.quant[MOX_W2] == NULL)
+        return MOXIE_OK;
+    mox_quant_act_args args = quantizer(run, pass, MOX_W2);
+    args.x = pass->act;
+    args.x_dtype = MOXIE_F32;
+    args.round_to = run->plan->config.dtype;
+    args.max_rows = pass->pairs;
+    args.rows = &pass->offsets[pass->slots];
+    return quantize(run, pass, MOX_W2, &args, error);
+}
+
+/* ---- products and the function between ------------------------------------------------------------- */
+
+static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
+{
+    return (mox_glu_args) { .activation = run->plan->layer->arrays.activation,
+                            .slots = pass->slots,
+                            .offsets = pass->offsets,
+                            .expert_of = pass->expert_of,
+                            .max_pairs = pass->pairs,
+                            .h = pass->h,
+                            .intermediate = pass->experts->shape.intermediate,
+                            .out = pass->act };
+}
+
+static moxie_status activate(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+{
+    const mox_kernel *kernel = pass->experts->kernels.glu;
+    const mox_glu_args args = activation(run, pass);
+    return kernel != NULL ? run->plan->backend->activate(&run->queue, kernel, &args, error) : MOXIE_OK;
+}
+
+/* The plan's part of the arguments and the run's. */
+static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *pass, mox_projection p, uint32_t fuses)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    const bool first = p == MOX_W13, routed = pass->kind == MOX_ROUTED;
+    const moxie_quant *weight = first ? &pass->experts->shape.w13 : &pass->experts->shape.w2;
+    mox_expert_gemm_args args = mox_plan_product(plan, pass->kind, p, pass->slots, run->tokens);
+    args.records = pass->records;
+    args.record_bytes = routed ? layer->record_bytes : layer->shared_bytes;
+    args.table = mox_layer_table(layer, weight->element);
+    args.scale_table = mox_layer_table(layer, weight->scale);
+    args.offsets = pass->offsets;
+    args.ids = routed ? run->ids + run->first * plan->config.top_k : NULL;
+    args.slot_of = layer->arrays.slot_of;
+    if (first)
+        args.operand_row = pass->experts->form[p].direct && pass->source != NULL ? pass->source : pass->operand_row;
+    args.a = &pass->a[p];
+    args.out = !first ? pass->y : fuses & MOX_FUSES_ACT ? pass->act : pass->h;
+    args.scratch = run->space + plan->space.product;
+    return args;
+}
+
+static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mox_projection p, moxie_error *error)
+{
+    const mox_backend *b = run->plan->backend;
+    const mox_kernel *kernel = pass->experts->kernels.product[p];
+    const uint32_t fuses = b->fuses(kernel);
+    const mox_glu_args glu = activation(run, pass);
+    mox_expert_gemm_args args = product(run, pass, p, fuses);
+    if (fuses != 0) {
+        args.glu = &glu;
+        args.next = &pass->a[MOX_W2];
+    }
+    if (fuses != 0 && run->probe != NULL)
+        args.trace = (mox_product_trace) { .h = pass->h,
+                                           .act = pass->act,
+                                           .next = pass->traced[MOX_W2].values,
+                                           .next_scales = pass->traced[MOX_W2].scales,
+                                           .next_stride = pass->traced[MOX_W2].stride };
+    return b->product(&run->queue, kernel, &args, error);
+}
+
+moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error)
+{
+    mox_expert_pass pass = kind == MOX_ROUTED ? routed_pass(run) : shared_pass(run);
+    place_all(run, &pass);
+    MOX_TRY(quantize13(run, &pass, error));
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
+    MOX_TRY(multiply(run, &pass, MOX_W13, error));
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, &pass, error));
+    MOX_TRY(activate(run, &pass, error));
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, &pass, error));
+    MOX_TRY(quantize2(run, &pass, error));
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, &pass, error));
+    MOX_TRY(multiply(run, &pass, MOX_W2, error));
+    return mox_run_probe(run, MOX_STAGE_GEMM2, &pass, error);
+}

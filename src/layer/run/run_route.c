@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_route.c - what a run computes from tokens alone, before any expert: router, choice, weight of the shared expert.
+ *
+ *     [dense router] -> topk,  [dense shared gate]        whole batch
+ *
+ * One span where the back end has one (host_route.c); a custom callback is always asked by itself, for all tokens.
+ */
+#include "layer/run/run.h"
+
+static mox_dense_args router_args(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const mox_layer_arrays *arrays = &run->plan->layer->arrays;
+    return (mox_dense_args) { .tokens = run->args.tokens,
+                              .rows = c->experts,
+                              .cols = c->router_width,
+                              .weight = arrays->router,
+                              .bias = arrays->router_bias,
+                              .x = mox_run_router_input(run),
+                              .x_dtype = c->dtype,
+                              .x_scratch = MOX_RUN_AT(run, float, dense_x),
+                              .out = (float *)(uintptr_t)run->logits };
+}
+
+static mox_dense_args gate_args(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    return (mox_dense_args) { .tokens = run->args.tokens,
+                              .rows = 1,
+                              .cols = c->hidden,
+                              .weight = run->plan->layer->arrays.shared_gate,
+                              .x = run->args.hidden,
+                              .x_dtype = c->dtype,
+                              .x_scratch = MOX_RUN_AT(run, float, dense_x),
+                              .logistic = 1,
+                              .out = MOX_RUN_AT(run, float, shared_weight) };
+}
+
+/* Ids and weights go straight to the caller, where they are wanted. */
+static mox_topk_args topk_args(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const moxie_run_args *a = &run->args;
+    return (mox_topk_args) { .routing = run->plan->layer->arrays.routing,
+                             .tokens = a->tokens,
+                             .experts = c->experts,
+                             .top_k = c->top_k,
+                             .logits = run->logits,
+                             .logits_dtype = run->logits_dtype,
+                             .token_ids = a->token_ids,
+                             .ids = a->ids_out != NULL ? a->ids_out : MOX_RUN_AT(run, int32_t, ids),
+                             .weights = a->weights_out != NULL ? a->weights_out : MOX_RUN_AT(run, float, weights),
+                             .row_scratch = MOX_RUN_AT(run, float, topk_row),
+                             .logits_scratch = MOX_RUN_AT(run, float, topk_logits) };
+}
+
+static moxie_status run_span(const mox_run *run, const mox_route_span *span, moxie_error *error)
+{
+    const mox_backend *b = run->plan->backend;
+    const mox_queue *q = &run->queue;
+    if (b->route != NULL)
+        return b->route(q, span, error);
+    if (span->gate != NULL)
+        MOX_TRY(b->dense(q, span->gate_kernel, span->gate, error));
+    if (span->router != NULL)
+        MOX_TRY(b->dense(q, span->router_kernel, span->router, error));
+    return span->topk != NULL ? b->topk(q, span->topk_kernel, span->topk, error) : MOXIE_OK;
+}
+
+/* Logits of the caller, or where the router puts them. */
+static bool set_logits(mox_run *run)
+{
+    const moxie_run_args *a = &run->args;
+    const bool computed = a->logits == NULL;
+    run->logits = a->logits;
+    run->logits_dtype = a->logits_dtype;
+    if (computed) {
+        run->logits = a->logits_out != NULL ? a->logits_out : MOX_RUN_AT(run, float, logits);
+        run->logits_dtype = MOXIE_F32;
+    }
+    return computed;
+}
+
+moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *error)
+{
+    const mox_kernels *k = &run->plan->kernels;
+    const bool custom = run->plan->config.routing.select == MOXIE_SELECT_CUSTOM;
+    const bool computes = routed && set_logits(run);
+    const mox_dense_args router = computes ? router_args(run) : (mox_dense_args) { 0 };
+    const bool gate_runs = gated && k->shared_gate != NULL;
+    const mox_dense_args gate = gate_runs ? gate_args(run) : (mox_dense_args) { 0 };
+    const mox_topk_args topk = topk_args(run);
+    const mox_route_span span = { .router_kernel = k->router,
+                                  .topk_kernel = k->topk,
+                                  .gate_kernel = k->shared_gate,
+                                  .router = computes ? &router : NULL,
+                                  .gate = gate_runs ? &gate : NULL,
+                                  .topk = routed && !custom ? &topk : NULL };
+    MOX_TRY(run_span(run, &span, error));
+    if (computes)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_ROUTER, NULL, error));
+    if (!routed)
+        return MOXIE_OK;
+    if (custom)
+        MOX_TRY(run->plan->backend->topk(&run->queue, k->topk, &topk, error));
+    run->ids = topk.ids;
+    run->weights = topk.weights;
+    return mox_run_probe(run, MOX_STAGE_TOPK, NULL, error);
+}
+
+/* ---- what the caller wants back -------------------------------------------------------------------- */
+
+/* Logits that were given, as f32. */
+static moxie_status hand_on_logits(const mox_run *run, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_run_args *a = &run->args;
+    const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
+    if (a->logits_out == NULL || run->logits == NULL || a->logits_out == run->logits)
+        return MOXIE_OK;
+    mox_quant_act_args widen = { .quant = none,
+                                 .x = run->logits,
+                                 .x_dtype = run->logits_dtype,
+                                 .round_to = MOXIE_F32,
+                                 .max_rows = a->tokens,
+                                 .cols = plan->config.experts,
+                                 .row_scratch = MOX_RUN_AT(run, float, topk_row),
+                                 .out = mox_activations_f32(&none, a->tokens, plan->config.experts) };
+    widen.out.stride = plan->config.experts;
+    widen.out.values = a->logits_out;
+    return plan->backend->quantize(&run->queue, plan->kernels.widen, &widen, error);
+}
+
+static moxie_status hand_on(const mox_run *run, void *to, const void *from, size_t bytes, moxie_error *error)
+{
+    if (to == NULL || from == NULL || to == from)
+        return MOXIE_OK;
+    return run->plan->backend->copy(&run->queue, to, from, bytes, error);
+}
+
+moxie_status mox_run_hand_on(const mox_run *run, moxie_error *error)
+{
+    const moxie_run_args *a = &run->args;
+    const size_t choices = (size_t)(a->tokens * run->plan->config.top_k);
+    MOX_TRY(hand_on_logits(run, error));
+    MOX_TRY(hand_on(run, a->ids_out, run->ids, choices * sizeof *run->ids, error));
+    return hand_on(run, a->weights_out, run->weights, choices * sizeof *run->weights, error);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dense_matrix.c - the layer's own plain matrices, router [E, router_width] and shared gate [1, H], as f32 copies.
+ *
+ * They are read by every token and small beside one expert, so the widening is paid once.
+ */
+#include "layer/weights/layer.h"
+
+moxie_status mox_dense_matrix_check(const moxie_matrix *matrix, int64_t rows, int64_t cols, bool has_bias,
+                                    const char *what, moxie_error *error)
+{
+    const moxie_quant plain = { .element = matrix->codes.dtype };
+    MOX_FAIL_IF(matrix->codes.data == NULL, MOXIE_ERR_MISMATCH, error,
+                "the %s is absent; the configuration calls for a [%lld, %lld] float matrix", what, (long long)rows,
+                (long long)cols);
+    MOX_FAIL_IF(!mox_quant_is_plain(&plain), MOXIE_ERR_UNSUPPORTED, error,
+                "the %s has elements of %s; it must be f32, f16 or bf16", what, mox_dtype_name(plain.element));
+    return mox_matrix_check(matrix, &plain, rows, cols, has_bias, what, error);
+}
+
+moxie_status mox_dense_matrix_read(mox_dense_matrix *dense, const moxie_matrix *matrix, const char *what,
+                                   moxie_error *error)
+{
+    MOX_TRY(mox_dense_matrix_check(matrix, dense->rows, dense->cols, dense->bias != NULL, what, error));
+    for (int64_t n = 0; n < dense->rows; n++) {
+        for (int64_t k = 0; k < dense->cols; k++)
+            dense->weight[n * dense->cols + k] = (float)mox_grid_value(&matrix->codes, n, k);
+        if (dense->bias != NULL)
+            dense->bias[n] = (float)mox_grid_value(&matrix->bias, n, 0);
+    }
+    return MOXIE_OK;
+}

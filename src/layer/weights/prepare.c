@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare.c - fills a layer's slots from checkpoint views, a few experts at a time, and replaces one expert.
+ *
+ * Experts are packed straight into their slots, so the peak is the layer plus what one expert's packing needs. A batch
+ * of experts is one parallel loop over the parts of their records (layout.h); between batches the caller's thread looks
+ * at the results, in expert order, lets go of the views that were read, and reports progress.
+ *
+ *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts, eight parts each,
+ *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     three workers: a span for each
+ *
+ * So workers that run side by side write megabytes apart. Neighbours would be first to touch the same page of 2 MB, and
+ * the system would clear one for each of them to use one.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "base/sizes.h"
+#include "layer/weights/layer.h"
+#include "layer/config/struct_size.h"
+
+/* A batch has about so many parts for each worker, that the wait for the last one is short beside it; but no more
+ * experts than workers, since progress is told and views are let go between batches. */
+#define PARTS_PER_WORKER 32
+
+typedef struct pack_batch {
+    const mox_layout *layout;
+    const mox_record_shape *shape;
+    const moxie_weights *weights;
+    const int64_t *experts; /* [count] global indices; -1 is the shared expert */
+    void *const *records;   /* [count] */
+    int64_t count, parts, workers;
+    uint64_t *sums;        /* [count, parts] */
+    mox_device_ring *ring; /* NULL: `records` is host memory */
+    _Atomic bool failed;
+} pack_batch;
+
+static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
+{
+    const int64_t expert = batch->experts[i];
+    return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
+}
+
+static int64_t span_of(const pack_batch *batch)
+{
+    return mox_ceil_div(batch->count * batch->parts, batch->workers);
+}
+
+static void pack_part(void *context, int64_t task, int32_t worker)
+{
+    pack_batch *batch = context;
+    (void)worker;
+    const int64_t at = task % batch->workers * span_of(batch) + task / batch->workers;
+    if (at >= batch->count * batch->parts)
+        return;
+    const int64_t i = at / batch->parts;
+    if (mox_record_pack_part(batch->layout, batch->shape, view_of(batch, i), at % batch->parts, batch->records[i],
+                             &batch->sums[at], NULL) != MOXIE_OK)
+        atomic_store_explicit(&batch->failed, true, memory_order_relaxed);
+}
+
+/* The batch once more, one after the other, for the words of the first failure in expert order. */
+static moxie_status pack_again(const pack_batch *batch, moxie_error *error)
+{
+    for (int64_t i = 0; i < batch->count; i++)
+        MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
+                                error));
+    return MOXIE_OK;
+}
+
+static moxie_status pack(pack_batch *batch, const moxie_executor *executor, moxie_error *error)
+{
+    bool good = true;
+    for (int64_t i = 0; i < batch->count; i++)
+        good = good &&
+               mox_record_check(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
+    if (good)
+        mox_parallel(executor, batch->workers * span_of(batch), pack_part, batch);
+    if (!good || batch->failed)
+        return pack_again(batch, error);
+    for (int64_t i = 0; i < batch->count; i++)
+        mox_record_seal(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
+                        batch->sums + i * batch->parts);
+    return MOXIE_OK;
+}
+
+static void let_go(const pack_batch *batch)
+{
+    for (int64_t i = 0; i < batch->count && batch->weights->done != NULL; i++)
+        batch->weights->done(batch->weights->done_user, view_of(batch, i));
+}
+
+static moxie_status report_progress(const moxie_options *options, int64_t done, int64_t total, moxie_error *error)
+{
+    MOX_FAIL_IF(options->progress != NULL && options->progress(options->progress_user, done, total) != 0,
+                MOXIE_ERR_TIMEOUT, error, "the progress callback cancelled after %lld of %lld experts", (long long)done,
+                (long long)total);
+    return MOXIE_OK;
+}
+
+/* One batch into its records, or through the ring to the device. */
+static moxie_status fill(pack_batch *batch, void **buffers, const moxie_options *options, moxie_error *error)
+{
+    void *const *to = batch->records;
+    if (batch->ring == NULL)
+        return pack(batch, options->executor, error);
+    MOX_TRY(mox_device_ring_begin(batch->ring, buffers, error));
+    batch->records = buffers;
+    const moxie_status status = pack(batch, options->executor, error);
+    batch->records = to;
+    MOX_TRY(status);
+    return mox_device_ring_send(batch->ring, to, batch->count, error);
+}
+
+static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t at_once, int64_t total,
+                             const moxie_options *options, moxie_error *error)
+{
+    for (int64_t done = 0; done < total; done += batch->count) {
+        batch->count = mox_min_i64(at_once, total - done);
+        MOX_TRY(fill(batch, buffers, options, error));
+        let_go(batch);
+        batch->experts += batch->count;
+        batch->records += batch->count;
+        MOX_TRY(report_progress(options, done + batch->count, total, error));
+    }
+    return MOXIE_OK;
+}
+
+/* Packs `total` experts of `bytes` each; `batch` says which, from the first. */
+static moxie_status pack_in_batches(pack_batch batch, const mox_device *device, uint64_t bytes, int64_t total,
+                                    const moxie_options *options, moxie_error *error)
+{
+    mox_device_ring ring;
+    batch.workers = options->executor->workers;
+    batch.parts = mox_record_parts(batch.layout, batch.shape);
+    const int64_t at_once = mox_min_i64(batch.workers, mox_ceil_div(PARTS_PER_WORKER * batch.workers, batch.parts));
+    batch.sums = mox_calloc((uint64_t)(at_once * batch.parts), sizeof *batch.sums);
+    void **buffers = mox_calloc((uint64_t)at_once, sizeof *buffers);
+    moxie_status status = MOXIE_OK;
+    if (batch.sums == NULL || buffers == NULL)
+        status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers", (long long)batch.workers);
+    if (status == MOXIE_OK && !mox_device_is_host(device)) {
+        status = mox_device_ring_open(&ring, device, bytes, at_once, error);
+        if (status == MOXIE_OK) {
+            mox_log(MOXIE_LOG_INFO, "%lld experts go to the device through %llu bytes of pinned memory",
+                    (long long)total, (unsigned long long)(2 * (uint64_t)at_once * bytes));
+            batch.ring = &ring;
+        }
+    }
+    if (status == MOXIE_OK)
+        status = fill_all(&batch, buffers, at_once, total, options, error);
+    if (batch.ring != NULL)
+        status = mox_device_ring_close(&ring, status, error);
+    mox_free(batch.sums);
+    mox_free(buffers);
+    return status;
+}
+
+static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                moxie_error *error)
+{
+    const pack_batch batch = { .layout = layer->layouts[MOX_ROUTED],
+                               .shape = &layer->routed_shape,
+                               .weights = weights,
+                               .experts = layer->expert_of,
+                               .records = layer->records };
+    return pack_in_batches(batch, &layer->device, layer->record_bytes, layer->slots, options, error);
+}
+
+static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                moxie_error *error)
+{
+    static const int64_t shared = -1;
+    const pack_batch batch = { .layout = layer->layouts[MOX_SHARED_EXPERT],
+                               .shape = &layer->shared_shape,
+                               .weights = weights,
+                               .experts = &shared,
+                               .records = &layer->shared_record };
+    moxie_options silent = *options;
+    silent.progress = NULL;
+    const moxie_status status = pack_in_batches(batch, &layer->device, layer->shared_bytes, 1, &silent, error);
+    return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
+}
+
+static moxie_status set_static_scales(moxie_layer *layer, int64_t e, const moxie_expert *expert, moxie_error *error)
+{
+    char what[64];
+    snprintf(what, sizeof what, "expert %lld a13_scale", (long long)e);
+    MOX_TRY(mox_static_scale_set(&layer->static_scale[MOX_W13], &layer->config.a13, e, expert->a13_scale, what, error));
+    snprintf(what, sizeof what, "expert %lld a2_scale", (long long)e);
+    return mox_static_scale_set(&layer->static_scale[MOX_W2], &layer->config.a2, e, expert->a2_scale, what, error);
+}
+
+static moxie_status resolve_static_scales(moxie_layer *layer, moxie_error *error)
+{
+    MOX_TRY(mox_static_scale_resolve(&layer->static_scale[MOX_W13], &layer->config.a13, layer, "a13_scale", error));
+    return mox_static_scale_resolve(&layer->static_scale[MOX_W2], &layer->config.a2, layer, "a2_scale", error);
+}
+
+static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                                   moxie_error *error)
+{
+    const moxie_shared_config *config = &layer->config.shared;
+    if (layer->layouts[MOX_SHARED_EXPERT] == NULL)
+        return MOXIE_OK;
+    MOX_FAIL_IF(weights->shared == NULL, MOXIE_ERR_MISMATCH, error,
+                "the configuration has a shared expert of intermediate size %lld, but weights.shared is NULL",
+                (long long)config->intermediate);
+    MOX_TRY(pack_shared(layer, weights, options, error));
+    if (!mox_quant_is_none(&config->a13))
+        MOX_TRY(mox_act_quant_check_given(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
+    if (!mox_quant_is_none(&config->a2))
+        MOX_TRY(mox_act_quant_check_given(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
+    layer->shared_static_scale[MOX_W13] = weights->shared->a13_scale;
+    layer->shared_static_scale[MOX_W2] = weights->shared->a2_scale;
+    if (layer->shared_gate.weight == NULL)
+        return MOXIE_OK;
+    return mox_dense_matrix_read(&layer->shared_gate, &weights->shared_gate, "shared gate", error);
+}
+
+moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                               moxie_error *error)
+{
+    moxie_weights w;
+    moxie_options read;
+    MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
+    MOX_TRY(mox_options_read(options, &read, error));
+    MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
+                "weights hold %lld experts, the configuration has %lld", (long long)w.n_experts,
+                (long long)layer->config.experts);
+    layer->prepared = false;
+    for (int64_t e = 0; e < w.n_experts; e++)
+        MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
+    MOX_TRY(resolve_static_scales(layer, error));
+    if (layer->router.weight != NULL)
+        MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
+    MOX_TRY(mox_layer_suit(layer, &w, error));
+    MOX_TRY(prepare_shared(layer, &w, &read, error));
+    MOX_TRY(pack_routed(layer, &w, &read, error));
+    MOX_TRY(mox_layer_arrays_refresh(layer, error));
+    layer->prepared = true;
+    return MOXIE_OK;
+}
+
+/* Puts the expert's new static scales in place, or leaves the old ones when the layer would not stand on them. */
+static moxie_status swap_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                       moxie_error *error)
+{
+    const moxie_expert old = { .a13_scale = layer->static_scale[MOX_W13].raw[expert],
+                               .a2_scale = layer->static_scale[MOX_W2].raw[expert] };
+    moxie_status status = set_static_scales(layer, expert, weights, error);
+    if (status == MOXIE_OK)
+        status = resolve_static_scales(layer, error);
+    if (status != MOXIE_OK) {
+        set_static_scales(layer, expert, &old, NULL);
+        resolve_static_scales(layer, NULL);
+    }
+    return status;
+}
+
+static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *record, moxie_error *error)
+{
+    MOX_TRY(mox_device_copy(&layer->device, layer->records[slot], record, layer->record_bytes, error));
+    return mox_layer_arrays_refresh(layer, error);
+}
+
+moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                     moxie_error *error)
+{
+    MOX_FAIL_IF(!layer->prepared, MOXIE_ERR_ARGUMENT, error,
+                "the layer holds no experts yet: call moxie_layer_prepare first");
+    MOX_FAIL_IF(expert < 0 || expert >= layer->config.experts, MOXIE_ERR_ARGUMENT, error,
+                "expert %lld was to be replaced; the layer has experts 0 to %lld", (long long)expert,
+                (long long)layer->config.experts - 1);
+    const int32_t slot = layer->slot_of[expert];
+    MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
+                (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
+    void *spare = mox_alloc_pages(layer->record_bytes);
+    MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory for a record of %llu bytes beside the old one",
+                (unsigned long long)layer->record_bytes);
+    moxie_status status =
+        mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, spare, error);
+    if (status == MOXIE_OK)
+        status = swap_static_scales(layer, expert, weights, error);
+    if (status == MOXIE_OK && mox_device_is_host(&layer->device))
+        memcpy(layer->records[slot], spare, layer->record_bytes);
+    else if (status == MOXIE_OK)
+        status = send_update(layer, slot, spare, error);
+    mox_free_pages(spare);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * static_scale.c - static scales and globals of the activations, which come with each expert's weights.
+ *
+ * A checkpoint calibrates them by running data through the model, so an expert that no calibration token visited
+ * may have none. It gets the most cautious value of the layer's experts, the one for the largest activations: the
+ * largest scale, or the smallest global that divides. All E experts count, local or not, so that the choice does
+ * not depend on the placement.
+ */
+#include "layer/weights/layer.h"
+
+moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *quant, int64_t expert, float value,
+                                  const char *what, moxie_error *error)
+{
+    if (!scale->needed)
+        return MOXIE_OK;
+    if (value != 0)
+        MOX_TRY(mox_act_quant_check_given(quant, value, what, error));
+    scale->raw[expert] = value;
+    return MOXIE_OK;
+}
+
+static float most_cautious(const mox_static_scale *scale, const moxie_quant *quant, int64_t experts)
+{
+    float best = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        const float value = scale->raw[e];
+        const bool better = quant->global == MOXIE_GLOBAL_DIVIDE ? value < best : value > best;
+        if (value != 0 && (best == 0 || better))
+            best = value;
+    }
+    return best;
+}
+
+moxie_status mox_static_scale_resolve(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer,
+                                      const char *what, moxie_error *error)
+{
+    scale->uniform = true;
+    if (!scale->needed)
+        return MOXIE_OK;
+    const float fallback = most_cautious(scale, quant, layer->config.experts);
+    MOX_FAIL_IF(fallback == 0, MOXIE_ERR_MISMATCH, error,
+                "the activations' quantization takes %s from the weights, but none of the %lld experts has one: load a "
+                "checkpoint with static scales, or use a dynamic activation quantization",
+                what, (long long)layer->config.experts);
+    for (int32_t s = 0; s < layer->slots; s++) {
+        const float value = scale->raw[layer->expert_of[s]];
+        scale->resolved[s] = value != 0 ? value : fallback;
+        scale->uniform = scale->uniform && scale->resolved[s] == scale->resolved[0];
+    }
+    return MOXIE_OK;
+}

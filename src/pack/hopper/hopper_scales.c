@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hopper_scales.c - multipliers and factors of the layouts of codes (hopper_scales.h): what a row's multipliers are in
+ * units of, and whether they fit.
+ */
+#include "pack/hopper/hopper_scales.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/sizes.h"
+#include "pack/grid_move.h"
+#include "pack/grid_tile.h"
+#include "pack/panel/panel_move.h"
+
+enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, FP8_LEAST = 7 }; /* of exponents' fields, where codes become FP8 */
+enum { E4M3_UNIT = 8, MOST_FACTOR = 100 }; /* exponents of factors: what multipliers lack, the limit */
+enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 }; /* a zero point in the unit of f16's codes, to be added */
+enum { E8M0_BIAS = 127, BF16_MOST_FIELD = 254, BF16_LEAST = -133 }; /* exponents; that of the smallest number */
+
+typedef mox_hopper_product product;
+
+/* What codes are: 2^-unit times their numbers as bf16, which are multiples of 2^-fine. */
+typedef struct element {
+    moxie_dtype dtype;
+    bool integer;
+    int unit, fine;
+} element;
+
+static const element *element_of(const product *p)
+{
+    static const element elements[] = {
+        { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
+        { MOXIE_F6_E2M3, false, 126, 3 }, { MOXIE_F6_E3M2, false, 124, 4 }, { MOXIE_I4, true, 129, 0 },
+        { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },       { MOXIE_U8B128, true, 133, 0 },
+    };
+    for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
+        if (elements[i].dtype == p->quant->element)
+            return &elements[i];
+    return NULL;
+}
+
+static bool is_wide(const product *p)
+{
+    return mox_dtype_bits(p->quant->element) > 4;
+}
+
+/* Floats of groups of 32 with exponents for scales. */
+static bool is_mx(const product *p)
+{
+    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !element_of(p)->integer;
+}
+
+/* Codes of 8 bits whose scales are factors of whole rows: their multipliers are all the same. */
+static bool is_by_row(const product *p)
+{
+    return mox_dtype_bits(p->quant->element) == 8 && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
+}
+
+/* ---- multipliers ---------------------------------------------------------------------------------------------- */
+
+static int32_t chunk_cols(const product *p)
+{
+    return p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
+}
+
+/* Groups of a chunk's columns that have a scale of their own. */
+static int64_t own_groups(const product *p)
+{
+    const int32_t group = p->quant->group_cols;
+    return group > 0 && group < chunk_cols(p) && !is_by_row(p) ? chunk_cols(p) / group : 1;
+}
+
+int64_t mox_hopper_groups(const product *p)
+{
+    return is_wide(p) ? 2 : own_groups(p);
+}
+
+/* A float of 16 bits as scales of integers have it. Codes come as 2^-unit times their numbers, multipliers have
+ * exponents up to `most`; products of both with numbers of the codes' size are normal down to `least`. */
+typedef struct wide_form {
+    int mantissa, bias, special; /* bits; of exponents; the field of what is not finite */
+    int unit, most, least;
+    bool any_power; /* p may be below 0: the range is short */
+} wide_form;
+
+static const wide_form *form_of(const moxie_quant *q)
+{
+    static const wide_form bf16 = { 7, 127, 255, 129, 127, -126, false };
+    static const wide_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
+    static const wide_form f16 = { 10, 15, 31, 17, 15, -14, true };
+    const bool bytes = mox_dtype_bits(q->element) == 8;
+    return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
+}
+
+/* The codes of a row of scales; rows of bytes or of 16-bit words lie as such in nearly every checkpoint. */
+typedef struct scale_row {
+    const moxie_grid *grid;
+    int64_t row;
+    const uint8_t *at; /* NULL: neither */
+} scale_row;
+
+static scale_row row_of(const moxie_grid *grid, int64_t r)
+{
+    const uint8_t *data = (const uint8_t *)grid->data + r * grid->row_stride;
+    return (scale_row) { grid, r, grid->packing.per_word == 1 ? data : NULL };
+}
+
+static uint32_t code_at(const scale_row *row, int64_t g)
+{
+    if (row->at == NULL)
+        return mox_grid_code(row->grid, row->row, g);
+    const uint8_t *at = row->at + g * row->grid->col_stride;
+    return row->grid->packing.word_bytes == 1 ? at[0] : at[0] | (uint32_t)at[1] << 8;
+}
+
+static float wide_value(moxie_dtype dtype, uint32_t code)
+{
+    return mox_format_of(dtype)->decode((uint16_t)code);
+}
+
+/* The exponents of a row's scales, and whether all are finite; `some`: not all are 0. */
+typedef struct extent {
+    int least, most;
+    bool some, finite;
+} extent;
+
+static void widen(extent *e, int exponent)
+{
+    e->least = exponent < e->least ? exponent : e->least;
+    e->most = exponent > e->most ? exponent : e->most;
+    e->some = true;
+}
+
+static extent extent_of_bytes(const scale_row *row)
+{
+    extent e = { INT32_MAX, INT32_MIN, false, true };
+    for (int64_t g = 0; g < row->grid->cols; g++) {
+        const uint32_t code = code_at(row, g);
+        e.finite &= code != 255;
+        widen(&e, (int)code);
+    }
+    return e;
+}
+
+static extent extent_of_floats(const scale_row *row, const wide_form *form)
+{
+    extent e = { INT32_MAX, INT32_MIN, false, true };
+    for (int64_t g = 0; g < row->grid->cols; g++) {
+        const uint32_t code = code_at(row, g) & 0x7fff;
+        const int field = (int)(code >> form->mantissa);
+        e.finite &= field != form->special;
+        if (code != 0)
+            widen(&e, field != 0 ? field - form->bias : ilogbf(wide_value(row->grid->dtype, code)));
+    }
+    return e;
+}
+
+/* Scales of e4m3 that are numbers, and not below 0. */
+static bool are_positive(const scale_row *row)
+{
+    bool all = true;
+    for (int64_t g = 0; g < row->grid->cols; g++)
+        all &= code_at(row, g) < 0x7f;
+    return all;
+}
+
+/* Whether weights are zero where the scale is more than the window below the greatest. */
+static bool is_zero_below(const product *p, const moxie_matrix *from, const scale_row *scales, int greatest)
+{
+    const int64_t group = p->quant->group_cols, rows = mox_group_rows(p->quant, p->rows);
+    uint32_t some = 0;
+    for (int64_t g = 0; g < scales->grid->cols; g++) {
+        const int64_t end = mox_min_i64((g + 1) * group, p->cols);
+        if ((int)code_at(scales, g) > greatest - WINDOW)
+            continue;
+        for (int64_t r = scales->row * rows; r < mox_min_i64((scales->row + 1) * rows, p->rows); r++)
+            for (int64_t k = g * group; k < end; k++)
+                some |= mox_grid_code(&from->codes, r, k) & 7;
+    }
+    return some == 0;
+}
+
+/* The exponent of a row's greatest scale, or the least that its factor has room for, and whether the others are near
+ * enough. */
+static int row_window(const product *p, const moxie_matrix *from, const scale_row *scales, bool *exact)
+{
+    const extent e = extent_of_bytes(scales);
+    const int greatest = e.most > FP8_LEAST ? e.most : FP8_LEAST;
+    *exact = e.finite && (e.least > greatest - WINDOW || is_zero_below(p, from, scales, greatest));
+    return greatest;
+}
+
+/* A row's p, and whether every multiplier is exact under it, and of floats the product too. */
+static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
+{
+    const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
+    const wide_form *form = form_of(p->quant);
+    if (p->to_fp8)
+        return row_window(p, from, &scales, exact);
+    if (p->quant->scale == MOXIE_F8_E4M3) {
+        *exact = are_positive(&scales);
+        return 0;
+    }
+    const element *codes = element_of(p);
+    const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
+    const int power = !e.some        ? 0
+                      : form != NULL ? e.most + form->unit - form->most
+                                     : e.most + codes->unit - BF16_MOST_FIELD;
+    const int kept = power > 0 || (form != NULL && form->any_power) ? power : 0;
+    const int least = form != NULL ? form->least : codes->fine + E8M0_BIAS + BF16_LEAST;
+    *exact = e.finite && kept <= E8M0_BIAS && (!e.some || e.least - kept >= least);
+    return kept;
+}
+
+/* `code` times 2^shift, which is no subnormal number if `code` is none. */
+static uint32_t shifted(moxie_dtype dtype, const wide_form *form, uint32_t code, int shift)
+{
+    const uint32_t magnitude = code & 0x7fff;
+    if (magnitude == 0)
+        return code;
+    if (magnitude >> form->mantissa != 0)
+        return code + ((uint32_t)shift << form->mantissa);
+    return mox_format_of(dtype)->encode(ldexpf(wide_value(dtype, code), shift));
+}
+
+/* How a row's multipliers come from scales, found once. */
+typedef struct scaling {
+    moxie_dtype dtype;
+    const wide_form *form; /* NULL: bytes */
+    int shift;             /* of exponents; 0 of e4m3 */
+} scaling;
+
+static scaling scaling_of(const product *p, int power)
+{
+    const wide_form *form = form_of(p->quant);
+    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : element_of(p)->unit;
+    return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
+}
+
+static uint32_t multiplier(const scaling *s, uint32_t code)
+{
+    return s->form != NULL ? shifted(s->dtype, s->form, code, s->shift) : (code + (uint32_t)s->shift) & 255;
+}
+
+static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
+{
+    return s->form != NULL ? mox_format_of(s->dtype)->encode(ldexpf(wide_value(s->dtype, stored), -s->shift))
+                           : (stored - (uint32_t)s->shift) & 255;
+}
+
+/* The one multiplier of rows that have factors for scales, as a byte: 2^unit, or the greatest there is; and the
+ * exponent of what it lacks. */
+static uint32_t row_multiplier(const product *p, int *lacks)
+{
+    const int field = element_of(p)->unit + E8M0_BIAS;
+    *lacks = field > BF16_MOST_FIELD ? field - BF16_MOST_FIELD : 0;
+    return (uint32_t)(field - *lacks);
+}
+
+/* Bytes of a multiplier, with its zero point behind it where there may be one. */
+size_t mox_hopper_scale_bytes(const product *p)
+{
+    if (is_by_row(p))
+        return 1;
+    return p->quant->scale == MOXIE_F16 ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
+}
+
+/* Zero points are counted from -8, as codes are. */
+static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
+{
+    uint8_t zero = MOX_PANEL_ZERO_BIAS;
+    if (p->quant->has_zero)
+        (void)mox_panel_zero_byte(from, r, g, &zero);
+    return zero;
+}
+
+void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t row, uint8_t *to, uint64_t apart)
+{
+    bool exact;
+    int lacks;
+    const int64_t r = row / mox_group_rows(p->quant, p->rows), own = own_groups(p), copies = mox_hopper_groups(p) / own;
+    const size_t bytes = mox_hopper_scale_bytes(p);
+    if (is_by_row(p)) {
+        memset(to, (int)row_multiplier(p, &lacks), (size_t)copies);
+        return;
+    }
+    const scaling by = scaling_of(p, row_power(p, from, row, &exact));
+    const scale_row scales = row_of(&from->scale, r);
+    for (int64_t first = 0; first < from->scale.cols; first += own, to += apart)
+        for (int64_t i = 0; i < own * copies && first + i / copies < from->scale.cols; i++) {
+            const int64_t g = first + i / copies;
+            uint32_t stored = multiplier(&by, code_at(&scales, g)); /* low bytes first */
+            if (bytes == 4)
+                stored |= (ZERO_SIGN | zero_of(p, from, r, g) << ZERO_BIT) << 16;
+            memcpy(to + (size_t)i * bytes, &stored, bytes);
+        }
+}
+
+void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart, float factor, int64_t r,
+                           const moxie_matrix *to)
+{
+    const int64_t own = own_groups(p), copies = mox_hopper_groups(p) / own;
+    const size_t bytes = mox_hopper_scale_bytes(p);
+    int lacks;
+    if (is_by_row(p)) {
+        (void)row_multiplier(p, &lacks);
+        mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -lacks));
+        return;
+    }
+    const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
+    for (int64_t g = 0; g < to->scale.cols; g++) {
+        uint32_t stored = 0;
+        memcpy(&stored, from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes, bytes);
+        mox_grid_store(&to->scale, r, g, scale_of_multiplier(&by, stored & 0xffff));
+        const float zero = (float)(stored >> (16 + ZERO_BIT) & 31) - (float)MOX_PANEL_ZERO_BIAS;
+        if (p->quant->has_zero)
+            mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero, -to->zero_add));
+    }
+}
+
+/* ---- factors -------------------------------------------------------------------------------------------------- */
+
+/* By which e4m3's factors differ from the global. */
+static int global_shift(const moxie_quant *q)
+{
+    return q->global == MOXIE_GLOBAL_DIVIDE ? -E4M3_UNIT : E4M3_UNIT;
+}
+
+static float global_of(const product *p, const moxie_matrix *from, int64_t row)
+{
+    return p->quant->global == MOXIE_GLOBAL_NONE
+               ? 1.0f
+               : mox_pack_get_float(&from->global, from->global.rows == 1 ? 0 : row, 0);
+}
+
+float mox_hopper_global_of(const product *p, float factor)
+{
+    return ldexpf(factor, -global_shift(p->quant));
+}
+
+float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_t row)
+{
+    bool exact;
+    int lacks;
+    if (is_by_row(p)) {
+        (void)row_multiplier(p, &lacks);
+        return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), lacks);
+    }
+    if (p->quant->scale == MOXIE_F8_E4M3)
+        return ldexpf(global_of(p, from, row), global_shift(p->quant));
+    return ldexpf(1.0f, row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
+}
+
+/* ---- what the layout holds ------------------------------------------------------------------------------------ */
+
+static bool is_nvfp4(const moxie_quant *q)
+{
+    return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E4M3;
+}
+
+static bool is_held(const product *p)
+{
+    const moxie_quant *q = p->quant;
+    const element *codes = element_of(p);
+    if (p->to_fp8)
+        return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
+               !q->has_zero;
+    if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
+        return false;
+    if (q->has_zero && (q->scale != MOXIE_F16 || is_wide(p)))
+        return false;
+    return is_by_row(p) || is_nvfp4(q) || (codes->integer ? form_of(q) != NULL : q->scale == MOXIE_F8_E8M0);
+}
+
+/* What the groups of columns may be; NULL: these are. */
+static const char *other_groups(const product *p)
+{
+    const moxie_quant *q = p->quant;
+    const int64_t group = mox_group_cols(q, p->cols);
+    if (is_by_row(p))
+        return NULL;
+    if (!element_of(p)->integer)
+        return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
+               : is_nvfp4(q)                            ? "16"
+               : mox_dtype_bits(q->element) == 8        ? "32 or all"
+                                                        : "32";
+    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= chunk_cols(p));
+    const bool even = q->group_cols == 32 || (group >= chunk_cols(p) && (group & (group - 1)) == 0);
+    return whole || even ? NULL : "32, 64, 128, ... or all";
+}
+
+const char *mox_hopper_codes_refuse(const product *p, const char *name, char *buffer, size_t size)
+{
+    const moxie_quant *q = p->quant;
+    if (!is_held(p)) {
+        char text[128];
+        if (p->to_fp8)
+            snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
+                     mox_quant_describe(q, text, sizeof text));
+        else
+            snprintf(
+                buffer, size,
+                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of "
+                "f8_e8m0, "
+                "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
+                "integers of 8 bits with one scale a row",
+                name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
+        return buffer;
+    }
+    const char *others = other_groups(p);
+    if (others != NULL) {
+        snprintf(buffer, size, "%s has scales of %lld columns, the chunks hold those of %s columns", name,
+                 (long long)mox_group_cols(q, p->cols), others);
+        return buffer;
+    }
+    return NULL;
+}
+
+/* A number whose factor, and the number back from it, are exact. */
+static bool is_moderate(float x)
+{
+    return isnormal(x) && abs(ilogbf(x)) <= MOST_FACTOR;
+}
+
+static bool has_safe_zeros(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
+{
+    for (int64_t r = 0; p->quant->has_zero && !mox_panel_has_safe_zeros(from) && r < from->zero.rows; r++)
+        for (int64_t g = 0; g < from->zero.cols; g++) {
+            uint8_t zero;
+            if (!mox_panel_zero_byte(from, r, g, &zero)) {
+                snprintf(reason, size, "the zero point at (%lld, %lld) of %s is not a whole number from -8 to 8",
+                         (long long)r, (long long)g, name);
+                return false;
+            }
+        }
+    return true;
+}
+
+/* Of f8, which bf16 would take for numbers; the row of one, or -1. */
+static int64_t find_special(const product *p, const moxie_grid *codes)
+{
+    const uint8_t first = p->quant->element == MOXIE_F8_E4M3 ? 0x7f : 0x7c;
+    mox_tile store;
+    if (p->quant->element != MOXIE_F8_E4M3 && p->quant->element != MOXIE_F8_E5M2)
+        return -1;
+    for (int64_t row = 0; row < codes->rows; row += MOX_TILE_ROWS)
+        for (int64_t col = 0; col < codes->cols; col += MOX_TILE_COLS) {
+            int64_t stride;
+            const uint8_t *rows = mox_tile_read(codes, row, col, MOX_TILE_COLS, &store, &stride);
+            for (int64_t r = row; r < row + MOX_TILE_ROWS && r < codes->rows; r++, rows += stride) {
+                int some = 0;
+                for (int i = 0; i < MOX_TILE_COLS; i++)
+                    some |= (rows[i] & 0x7f) >= first;
+                if (some)
+                    return r;
+            }
+        }
+    return -1;
+}
+
+static bool takes_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
+{
+    const bool by_row = is_by_row(p);
+    const moxie_grid *grid = by_row ? &from->scale : &from->global;
+    const bool any = by_row || p->quant->global != MOXIE_GLOBAL_NONE;
+    for (int64_t r = 0; any && r < grid->rows; r++) {
+        const float x = mox_pack_get_float(grid, r, 0);
+        if (is_moderate(x) || (by_row && x == 0))
+            continue;
+        snprintf(reason, size, "%s scale %lld of %s is %g, factors hold those from 2^-%d to 2^%d",
+                 by_row ? "row" : "global", (long long)r, name, (double)x, MOST_FACTOR, MOST_FACTOR);
+        return false;
+    }
+    return true;
+}
+
+bool mox_hopper_codes_takes(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
+{
+    if (!takes_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
+        return false;
+    const int64_t special = find_special(p, &from->codes);
+    if (special >= 0) {
+        snprintf(reason, size, "row %lld of %s has a weight that is no finite number", (long long)special, name);
+        return false;
+    }
+    for (int64_t row = 0; row < p->rows && !is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
+        bool exact;
+        (void)row_power(p, from, row, &exact);
+        if (!exact) {
+            if (p->to_fp8)
+                snprintf(reason, size, "row %lld of %s has scales that are no numbers, or not within %d powers of two",
+                         (long long)row, name, WINDOW);
+            else
+                snprintf(reason, size,
+                         "row %lld of %s has scales that are negative, not finite, or beyond one factor's reach",
+                         (long long)row, name);
+            return false;
+        }
+    }
+    return true;
+}

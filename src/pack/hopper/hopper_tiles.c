@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hopper_tiles.c - records of the layouts of hopper.h (hopper_tiles.h).
+ *
+ *     form       sizes and offsets, a pure function of the shape
+ *     parts      what is packed at once: some tiles of one product, with its last tile its rows
+ */
+#include "pack/hopper/hopper_tiles.h"
+
+#include <stdio.h>
+
+#include "base/sizes.h"
+#include "pack/grid_move.h"
+
+enum { W13, W2 };
+
+static mox_hopper_product product_of(const mox_hopper_order *order, const mox_record_shape *shape, int which)
+{
+    const bool fp8 = order->to_fp8;
+    const mox_hopper_product first = {
+        &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13, fp8
+    };
+    const mox_hopper_product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2, fp8 };
+    return which == W13 ? first : second;
+}
+
+/* ---- form ----------------------------------------------------------------------------------------------------- */
+
+/* Adds count * size bytes to *at, then aligns it. */
+static bool advance(uint64_t *at, uint64_t count, uint64_t size)
+{
+    uint64_t bytes;
+    return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_HOPPER_ALIGN, at);
+}
+
+/* False when it does not fit 64 bits. */
+static bool tile_bytes_of(const mox_hopper_matrix *m, int64_t rows, uint64_t *bytes)
+{
+    uint64_t codes, scales;
+    return mox_mul_u64((uint64_t)m->chunks, (uint64_t)rows * (uint64_t)m->chunk_row_bytes, &codes) &&
+           mox_mul_u64((uint64_t)m->scale_blocks, (uint64_t)(m->scale_bytes * rows / MOX_HOPPER_TILE_ROWS), &scales) &&
+           mox_add_u64(codes, scales, bytes) && mox_align_u64(*bytes, MOX_HOPPER_ALIGN, bytes);
+}
+
+/* False when the product does not fit 64 bits behind `start`. */
+static bool measure(const mox_hopper_order *order, const mox_hopper_product *p, uint64_t start, mox_hopper_matrix *m)
+{
+    const int64_t stored = p->gated ? mox_ceil_div(p->rows, MOX_HOPPER_HALF_ROWS) * 2 * MOX_HOPPER_HALF_ROWS : p->rows;
+    const int64_t rest = stored % MOX_HOPPER_TILE_ROWS;
+    *m = (mox_hopper_matrix) { .rows = p->rows,
+                               .cols = p->cols,
+                               .stored_rows = stored,
+                               .tiles = mox_ceil_div(stored, MOX_HOPPER_TILE_ROWS),
+                               .last_rows = rest > 0 && rest <= MOX_HOPPER_TILE_ROWS / 2 ? MOX_HOPPER_TILE_ROWS / 2
+                                                                                         : MOX_HOPPER_TILE_ROWS,
+                               .gated = p->gated };
+    order->measure(p, m);
+    m->chunks = mox_ceil_div(p->cols, m->chunk_cols);
+    m->scale_blocks = m->scale_bytes == 0 ? 0 : ((m->chunks - 1) >> m->scale_shift) + 1;
+    uint64_t at = start, last, before;
+    if (!mox_align_u64(at, MOX_HOPPER_ALIGN, &at) || !tile_bytes_of(m, MOX_HOPPER_TILE_ROWS, &m->tile_bytes) ||
+        !tile_bytes_of(m, m->last_rows, &last))
+        return false;
+    m->tiles_at = at;
+    if (m->tiles > 0 && (!mox_mul_u64((uint64_t)(m->tiles - 1), m->tile_bytes, &before) ||
+                         !mox_add_u64(at, before, &at) || !mox_add_u64(at, last, &at)))
+        return false;
+    const uint64_t padded = (uint64_t)m->tiles * MOX_HOPPER_TILE_ROWS;
+    const bool factors = order->has_row_factors(p);
+    m->row_scale_at = factors ? at : 0;
+    if (factors && !advance(&at, padded, sizeof(float)))
+        return false;
+    m->bias_at = p->bias ? at : 0;
+    if (p->bias && !advance(&at, padded, sizeof(float)))
+        return false;
+    m->end = at;
+    return true;
+}
+
+bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *shape, mox_hopper_record *out)
+{
+    const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
+    return measure(order, &first, sizeof(mox_record_header), &out->w13) &&
+           measure(order, &second, out->w13.end, &out->w2);
+}
+
+bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out)
+{
+    const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
+                                    : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
+                                    : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8
+                                                                         : NULL;
+    return order != NULL && mox_hopper_measure(order, shape, out);
+}
+
+/* ---- what the layouts hold ------------------------------------------------------------------------------------ */
+
+const char *mox_hopper_refuse(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)
+{
+    const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
+    const char *why = order->refuse(&first, "w13", buffer, size);
+    return why != NULL ? why : order->refuse(&second, "w2", buffer, size);
+}
+
+static bool takes_matrix(const mox_hopper_order *order, const mox_hopper_product *p, const moxie_matrix *from,
+                         const char *name, char *reason, size_t size)
+{
+    if (!mox_pack_is_natural_order(from->group_index, from->codes.cols, mox_group_cols(p->quant, from->codes.cols))) {
+        snprintf(reason, size, "the group index of %s reorders its columns, chunks hold columns in natural order",
+                 name);
+        return false;
+    }
+    return order->takes == NULL || order->takes(p, from, name, reason, size);
+}
+
+bool mox_hopper_takes(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                      char *reason, size_t size)
+{
+    const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
+    return (!shape->gated || takes_matrix(order, &w13, &expert->gate, "gate", reason, size)) &&
+           takes_matrix(order, &w13, &expert->up, "up", reason, size) &&
+           takes_matrix(order, &w2, &expert->down, "down", reason, size);
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------------- */
+
+int mox_hopper_half(const mox_hopper_matrix *m, int64_t n, int64_t *row)
+{
+    const int64_t half = MOX_HOPPER_HALF_ROWS;
+    *row = m->gated ? n / (2 * half) * half + n % half : n;
+    return m->gated && n / half % 2 == 1;
+}
+
+int64_t mox_hopper_product_row(const mox_hopper_matrix *m, int half, int64_t row)
+{
+    const int64_t of = MOX_HOPPER_HALF_ROWS;
+    return m->gated ? row / of * 2 * of + half * of + row % of : row;
+}
+
+int64_t mox_hopper_tile_rows(const mox_hopper_matrix *m, int64_t tile)
+{
+    return tile == m->tiles - 1 ? m->last_rows : MOX_HOPPER_TILE_ROWS;
+}
+
+uint64_t mox_hopper_tile_at(const mox_hopper_matrix *m, int64_t tile)
+{
+    return m->tiles_at + (uint64_t)tile * m->tile_bytes;
+}
+
+uint64_t mox_hopper_chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk)
+{
+    return (uint64_t)(chunk * mox_hopper_tile_rows(m, tile)) * (uint64_t)m->chunk_row_bytes;
+}
+
+uint64_t mox_hopper_block_at(const mox_hopper_matrix *m, int64_t tile, int64_t block)
+{
+    return mox_hopper_chunk_at(m, tile, m->chunks) +
+           (uint64_t)(block * (m->scale_bytes * mox_hopper_tile_rows(m, tile) / MOX_HOPPER_TILE_ROWS));
+}
+
+uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows)
+{
+    uint64_t bytes = 0;
+    (void)tile_bytes_of(m, rows, &bytes);
+    return bytes;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------------------------- */
+
+static const mox_hopper_matrix *matrix_of(const mox_hopper_record *form, int which)
+{
+    return which == W13 ? &form->w13 : &form->w2;
+}
+
+static int64_t tiles_per_part(const mox_hopper_matrix *m)
+{
+    return m->tile_bytes > 0 ? mox_max_i64((int64_t)(MOX_RECORD_PART / m->tile_bytes), 1) : 1;
+}
+
+static int64_t parts_of(const mox_hopper_matrix *m)
+{
+    return mox_max_i64(mox_ceil_div(m->tiles, tiles_per_part(m)), 1);
+}
+
+int64_t mox_hopper_parts(const mox_hopper_order *order, const mox_record_shape *shape)
+{
+    mox_hopper_record form;
+    (void)mox_hopper_measure(order, shape, &form);
+    return parts_of(&form.w13) + parts_of(&form.w2);
+}
+
+/* The product of a part, and its index there. */
+static int find_part(const mox_hopper_record *form, int64_t part, int64_t *index)
+{
+    const int64_t first = parts_of(&form->w13);
+    const int which = part < first ? W13 : W2;
+    *index = which == W13 ? part : part - first;
+    return which;
+}
+
+uint64_t mox_hopper_part_at(const mox_hopper_order *order, const mox_record_shape *shape, int64_t part)
+{
+    mox_hopper_record form;
+    int64_t index;
+    (void)mox_hopper_measure(order, shape, &form);
+    const mox_hopper_matrix *m = matrix_of(&form, find_part(&form, part, &index));
+    if (part == 0)
+        return sizeof(mox_record_header);
+    return index == parts_of(m) ? m->end : mox_hopper_tile_at(m, index * tiles_per_part(m));
+}
+
+static void zero_between(uint8_t *record, uint64_t from, uint64_t to)
+{
+    memset(record + from, 0, to - from);
+}
+
+/* What stands behind the last tile of a product. */
+static void pack_tail(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
+                      const moxie_matrix *const *from, uint8_t *record)
+{
+    const uint64_t last = m->tiles > 0 ? mox_hopper_tile_bytes(m, m->last_rows) : 0;
+    float *factors = (float *)(void *)(record + m->row_scale_at), *bias = (float *)(void *)(record + m->bias_at);
+    zero_between(record, mox_hopper_tile_at(m, mox_max_i64(m->tiles - 1, 0)) + last, m->end);
+    for (int64_t n = 0; n < m->tiles * MOX_HOPPER_TILE_ROWS; n++) {
+        int64_t row;
+        const int half = mox_hopper_half(m, n, &row);
+        if (row < m->rows && m->row_scale_at != 0)
+            factors[n] = order->row_factor(p, from[half], row);
+        if (row < m->rows && m->bias_at != 0)
+            bias[n] = mox_pack_get_float(&from[half]->bias, from[half]->bias.rows == 1 ? 0 : row, 0);
+    }
+}
+
+void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                          int64_t part, uint8_t *record)
+{
+    const moxie_matrix *const from13[] = { shape->gated ? &expert->gate : &expert->up, &expert->up };
+    const moxie_matrix *const from2[] = { &expert->down };
+    mox_hopper_record form;
+    int64_t index;
+    (void)mox_hopper_measure(order, shape, &form);
+    const int which = find_part(&form, part, &index);
+    const mox_hopper_matrix *m = matrix_of(&form, which);
+    const moxie_matrix *const *from = which == W13 ? from13 : from2;
+    const mox_hopper_product p = product_of(order, shape, which);
+    const int64_t first = index * tiles_per_part(m), end = mox_min_i64(first + tiles_per_part(m), m->tiles);
+    if (part == 0)
+        zero_between(record, sizeof(mox_record_header), m->tiles_at);
+    for (int64_t tile = first; tile < end; tile++)
+        order->pack_tile(m, &p, from, tile, record + mox_hopper_tile_at(m, tile));
+    if (end == m->tiles)
+        pack_tail(order, m, &p, from, record);
+}
+
+/* ---- back ----------------------------------------------------------------------------------------------------- */
+
+static void unpack_matrix(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
+                          const uint8_t *record, int half, const moxie_matrix *to)
+{
+    order->unpack(m, p, record, half, to);
+    const float *bias = (const float *)(const void *)(record + m->bias_at);
+    for (int64_t r = 0; p->bias && r < m->rows; r++)
+        mox_pack_put_float(&to->bias, r, 0, bias[mox_hopper_product_row(m, half, r)]);
+    mox_pack_put_natural_order(to, p->cols, mox_group_cols(p->quant, p->cols));
+}
+
+void mox_hopper_unpack(const mox_hopper_order *order, const mox_record_shape *shape, const uint8_t *record,
+                       moxie_expert *out)
+{
+    const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
+    mox_hopper_record form;
+    mox_record_header header;
+    memcpy(&header, record, sizeof header);
+    (void)mox_hopper_measure(order, shape, &form);
+    unpack_matrix(order, &form.w13, &w13, record, 0, shape->gated ? &out->gate : &out->up);
+    if (shape->gated)
+        unpack_matrix(order, &form.w13, &w13, record, 1, &out->up);
+    unpack_matrix(order, &form.w2, &w2, record, 0, &out->down);
+    out->a13_scale = header.a13_scale;
+    out->a2_scale = header.a2_scale;
+}

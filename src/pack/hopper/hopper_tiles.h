@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hopper_tiles.h - what the layouts of hopper.h share: products, tiles, rows, parts. What is in a tile is a layout's
+ * own, its mox_hopper_order.
+ */
+#ifndef MOX_PACK_HOPPER_TILES_H
+#define MOX_PACK_HOPPER_TILES_H
+
+#include "pack/hopper/hopper.h"
+
+#define MOX_HOPPER_HALF_ROWS 8 /* of gate, then as many of up */
+
+/* One of a record's two products. */
+typedef struct mox_hopper_product {
+    const moxie_quant *quant;
+    int64_t rows, cols; /* of one matrix */
+    bool gated, bias;
+    bool to_fp8; /* codes are decoded to 8 bits, not to 16 */
+} mox_hopper_product;
+
+/* Weights come as from[0] gate or the only matrix, from[1] up. */
+typedef struct mox_hopper_order {
+    bool to_fp8;
+    /* Sets what depends on codes and scales: chunk_cols, chunk_row_bytes, scale_*. */
+    void (*measure)(const mox_hopper_product *p, mox_hopper_matrix *m);
+    bool (*has_row_factors)(const mox_hopper_product *p);
+    /* As in mox_layout, for one product; for one matrix. */
+    const char *(*refuse)(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
+    bool (*takes)(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason, size_t size);
+    /* Every byte of a tile. */
+    void (*pack_tile)(const mox_hopper_matrix *m, const mox_hopper_product *p, const moxie_matrix *const *from,
+                      int64_t tile, uint8_t *to);
+    float (*row_factor)(const mox_hopper_product *p, const moxie_matrix *from, int64_t row);
+    /* Codes and scales of one matrix. */
+    void (*unpack)(const mox_hopper_matrix *m, const mox_hopper_product *p, const uint8_t *record, int half,
+                   const moxie_matrix *to);
+} mox_hopper_order;
+
+/* The functions of mox_layout, for an order. */
+const char *mox_hopper_refuse(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size);
+bool mox_hopper_takes(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                      char *reason, size_t size);
+bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *shape, mox_hopper_record *out);
+int64_t mox_hopper_parts(const mox_hopper_order *order, const mox_record_shape *shape);
+uint64_t mox_hopper_part_at(const mox_hopper_order *order, const mox_record_shape *shape, int64_t part);
+void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                          int64_t part, uint8_t *record);
+void mox_hopper_unpack(const mox_hopper_order *order, const mox_record_shape *shape, const uint8_t *record,
+                       moxie_expert *out);
+
+/* The matrix (0 or 1) and the row in it that product row `n` is; and back. */
+int mox_hopper_half(const mox_hopper_matrix *m, int64_t n, int64_t *row);
+int64_t mox_hopper_product_row(const mox_hopper_matrix *m, int half, int64_t row);
+
+int64_t mox_hopper_tile_rows(const mox_hopper_matrix *m, int64_t tile);
+uint64_t mox_hopper_tile_at(const mox_hopper_matrix *m, int64_t tile); /* in the record */
+/* In the tile: a chunk; a block of scales, the one past the last being where they end. */
+uint64_t mox_hopper_chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk);
+uint64_t mox_hopper_block_at(const mox_hopper_matrix *m, int64_t tile, int64_t block);
+uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
+
+/* An order's layout: the functions above with `order` given. */
+#define MOX_HOPPER_LAYOUT(order)                                                                                       \
+    static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)                                \
+    {                                                                                                                  \
+        return mox_hopper_refuse(&(order), shape, buffer, size);                                                       \
+    }                                                                                                                  \
+    static bool takes(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)            \
+    {                                                                                                                  \
+        return mox_hopper_takes(&(order), shape, expert, reason, size);                                                \
+    }                                                                                                                  \
+    static bool record_bytes(const mox_record_shape *shape, uint64_t *out)                                             \
+    {                                                                                                                  \
+        mox_hopper_record form;                                                                                        \
+        const bool fits = mox_hopper_measure(&(order), shape, &form);                                                  \
+        if (fits)                                                                                                      \
+            *out = form.w2.end;                                                                                        \
+        return fits;                                                                                                   \
+    }                                                                                                                  \
+    static int64_t parts(const mox_record_shape *shape)                                                                \
+    {                                                                                                                  \
+        return mox_hopper_parts(&(order), shape);                                                                      \
+    }                                                                                                                  \
+    static uint64_t part_at(const mox_record_shape *shape, int64_t part)                                               \
+    {                                                                                                                  \
+        return mox_hopper_part_at(&(order), shape, part);                                                              \
+    }                                                                                                                  \
+    static moxie_status pack_part(const mox_record_shape *shape, const moxie_expert *expert, int64_t part,             \
+                                  void *record, moxie_error *error)                                                    \
+    {                                                                                                                  \
+        (void)error;                                                                                                   \
+        mox_hopper_pack_part(&(order), shape, expert, part, (uint8_t *)record);                                        \
+        return MOXIE_OK;                                                                                               \
+    }                                                                                                                  \
+    static moxie_status unpack(const mox_record_shape *shape, const void *record, moxie_expert *out,                   \
+                               moxie_error *error)                                                                     \
+    {                                                                                                                  \
+        (void)error;                                                                                                   \
+        mox_hopper_unpack(&(order), shape, (const uint8_t *)record, out);                                              \
+        return MOXIE_OK;                                                                                               \
+    }
+
+#define MOX_HOPPER_FUNCTIONS                                                                                           \
+    .refuse = refuse, .takes = takes, .record_bytes = record_bytes, .parts = parts, .part_at = part_at,                \
+    .pack_part = pack_part, .unpack = unpack
+
+extern const mox_hopper_order mox_hopper_swizzled, mox_hopper_fragments, mox_hopper_fragments_fp8;
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layout_hopper_codes.c - layout "hopper_codes", and what "hopper_fp8" has of it: codes in the order of a warpgroup
+ * MMA's registers, drawn in hopper.h. Tiles 16 rows of the product at a time, which are one warp's; their words are
+ * hopper_words.c's, their scales hopper_scales.c's.
+ *
+ * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
+ */
+#include <string.h>
+
+#include "base/sizes.h"
+#include "pack/grid_move.h"
+#include "pack/grid_tile.h"
+#include "pack/hopper/hopper_scales.h"
+#include "pack/hopper/hopper_words.h"
+
+enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, MOST_COLS = MOX_HOPPER_FP8_COLS };
+
+typedef mox_hopper_product product;
+
+static bool has_row_factors(const product *p)
+{
+    (void)p;
+    return true;
+}
+
+static void measure(const product *p, mox_hopper_matrix *m)
+{
+    const int64_t group = mox_group_cols(p->quant, p->cols);
+    const int32_t cols = p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
+    m->chunk_cols = cols;
+    m->chunk_row_bytes = cols / 8 * mox_dtype_bits(p->quant->element);
+    m->scale_bytes = (int32_t)(MOX_HOPPER_TILE_ROWS * mox_hopper_groups(p) * (int64_t)mox_hopper_scale_bytes(p));
+    m->scale_shift = group >= p->cols && p->cols > cols ? MOX_HOPPER_ONE_BLOCK : 0;
+    while (group < p->cols && cols << m->scale_shift < group)
+        m->scale_shift++;
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------------- */
+
+/* Rows from `row` on of a matrix in some chunks; NULL behind its last. */
+static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *from, int64_t row, int64_t chunk,
+                                int chunks, mox_tile *store, int64_t *stride)
+{
+    return row >= m->rows ? NULL
+                          : mox_tile_read(&from->codes, row, chunk * m->chunk_cols, (int64_t)chunks * m->chunk_cols,
+                                          store, stride);
+}
+
+/* Codes of 32 product rows of a gated product from row n of the tile on (two warps), or 16 of another. */
+static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                       int64_t n, uint8_t *to)
+{
+    const moxie_quant *q = p->quant;
+    mox_tile store[2];
+    int64_t row, stride[2] = { 0, 0 };
+    const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q, p->to_fp8);
+    const int64_t together = MOX_HOPPER_TOGETHER * MOX_HOPPER_CODE_COLS / m->chunk_cols;
+    (void)mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
+    for (int64_t c = 0; c < m->chunks; c += together) {
+        const int chunks = (int)mox_min_i64(together, m->chunks - c);
+        mox_hopper_warp place = { to + mox_hopper_chunk_at(m, tile, c) + (uint64_t)(n / BLOCK) * warp,
+                                  (int64_t)mox_hopper_chunk_at(m, tile, 1), chunks };
+        const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
+        const uint8_t *second = rows == NULL || row + HALF >= m->rows ? NULL : rows + HALF * stride[0];
+        if (!m->gated) {
+            mox_hopper_put_warp(q, p->to_fp8, rows, stride[0], second, stride[0], &place);
+            continue;
+        }
+        const uint8_t *ups = read_rows(m, from[1], row, c, chunks, &store[1], &stride[1]);
+        mox_hopper_put_warp(q, p->to_fp8, rows, stride[0], ups, stride[1], &place);
+        place.to += warp;
+        mox_hopper_put_warp(q, p->to_fp8, second, stride[0], second == NULL ? NULL : ups + HALF * stride[1], stride[1],
+                            &place);
+    }
+}
+
+/* Bytes of a block of scales from its begin to those of row n of the tile: pairs of rows, then which of the two. */
+static uint64_t scales_at(const mox_hopper_matrix *m, int64_t n)
+{
+    const int64_t pair = n / BLOCK * HALF + n % HALF, second = n % BLOCK / HALF;
+    return (uint64_t)((2 * pair + second) * (m->scale_bytes / MOX_HOPPER_TILE_ROWS));
+}
+
+static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                      uint8_t *to)
+{
+    const int64_t rows = mox_hopper_tile_rows(m, tile);
+    const uint64_t scales = mox_hopper_block_at(m, tile, 0);
+    for (int64_t n = 0; n < rows; n += m->gated ? 2 * BLOCK : BLOCK)
+        pack_block(m, p, from, tile, n, to);
+    const uint64_t block = mox_hopper_block_at(m, tile, 1) - scales;
+    memset(to + scales, 0, mox_hopper_tile_bytes(m, rows) - scales);
+    for (int64_t n = 0; n < rows; n++) {
+        int64_t row;
+        const int half = mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
+        if (row < m->rows)
+            mox_hopper_put_scales(p, from[half], row, to + scales + scales_at(m, n), block);
+    }
+}
+
+/* ---- back ----------------------------------------------------------------------------------------------------- */
+
+/* Where row r of a matrix stands: its tile, and the row in it. */
+static int64_t find_row(const mox_hopper_matrix *m, int half, int64_t r, int64_t *n)
+{
+    const int64_t at = mox_hopper_product_row(m, half, r);
+    *n = at % MOX_HOPPER_TILE_ROWS;
+    return at / MOX_HOPPER_TILE_ROWS;
+}
+
+/* Element `col` of a dense row whose bits are 0 so far. */
+static void put_bits(uint8_t *row, int col, int bits, uint32_t code)
+{
+    const int first = col * bits / 8, shift = col * bits % 8;
+    row[first] |= (uint8_t)(code << shift);
+    if (shift + bits > 8)
+        row[first + 1] |= (uint8_t)(code >> (8 - shift));
+}
+
+static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uint8_t *record, int half,
+                         const moxie_grid *to)
+{
+    uint8_t rows[BLOCK * MOST_COLS];
+    const moxie_quant *q = p->quant;
+    const int bits = mox_dtype_bits(q->element), cols = m->chunk_cols;
+    const int64_t warp_bytes = mox_hopper_warp_bytes(q, p->to_fp8);
+    for (int64_t row = 0; row < m->rows; row += BLOCK)
+        for (int64_t c = 0; c < m->chunks; c++) {
+            memset(rows, 0, sizeof rows);
+            for (int64_t r = row; r < row + BLOCK && r < m->rows; r++) {
+                int64_t n;
+                const int64_t tile = find_row(m, half, r, &n);
+                const uint8_t *warp = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c) +
+                                      (uint64_t)(n / BLOCK * warp_bytes);
+                for (int col = 0; col < cols; col++)
+                    put_bits(rows + (r - row) * cols, col, bits,
+                             mox_hopper_code_of(q, p->to_fp8, warp, (int)(n % BLOCK), col));
+            }
+            mox_tile_write(to, row, c * cols, cols, rows, cols);
+        }
+}
+
+static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const uint8_t *record, int half,
+                          const moxie_matrix *to)
+{
+    const float *factors = (const float *)(const void *)(record + m->row_scale_at);
+    const int64_t group_rows = mox_group_rows(p->quant, p->rows);
+    unpack_codes(m, p, record, half, &to->codes);
+    for (int64_t r = 0; p->quant->global != MOXIE_GLOBAL_NONE && r < to->global.rows; r++)
+        mox_pack_put_float(&to->global, r, 0, mox_hopper_global_of(p, factors[mox_hopper_product_row(m, half, r)]));
+    for (int64_t r = 0; r < to->scale.rows; r++) {
+        int64_t n;
+        const int64_t tile = find_row(m, half, r * group_rows, &n);
+        const uint64_t first = mox_hopper_block_at(m, tile, 0), block = mox_hopper_block_at(m, tile, 1) - first;
+        mox_hopper_get_scales(p, record + mox_hopper_tile_at(m, tile) + first + scales_at(m, n), block,
+                              factors[mox_hopper_product_row(m, half, r * group_rows)], r, to);
+    }
+}
+
+/* ---- the layout ---------------------------------------------------------------------------------------------- */
+
+#define FRAGMENTS                                                                                                      \
+    .measure = measure, .has_row_factors = has_row_factors, .refuse = mox_hopper_codes_refuse,                         \
+    .takes = mox_hopper_codes_takes, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                    \
+    .unpack = unpack_matrix
+
+const mox_hopper_order mox_hopper_fragments = { FRAGMENTS };
+const mox_hopper_order mox_hopper_fragments_fp8 = { FRAGMENTS, .to_fp8 = true };
+
+MOX_HOPPER_LAYOUT(mox_hopper_fragments)
+
+const mox_layout mox_layout_hopper_codes = {
+    .number = 4,
+    .name = "hopper_codes",
+    .summary = "codes of 4, 6 and 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
+    MOX_HOPPER_FUNCTIONS,
+};

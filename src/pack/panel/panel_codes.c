@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_codes.c - the six orders of panel.h, for 16-byte vectors and, where they may be used, wider ones
+ * (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
+ */
+#include "base/cpu_features.h"
+#include "pack/panel/panel_codes_tmpl.h"
+
+uint64_t mox_panel_step_bytes(mox_panel_order order)
+{
+    static const uint16_t bytes[] = {
+        [MOX_PANEL_NONE] = 0,     [MOX_PANEL_PAIRS] = 1024,  [MOX_PANEL_HALVES] = 1024, [MOX_PANEL_QUADS] = 512,
+        [MOX_PANEL_ZIPPED] = 512, [MOX_PANEL_NIBBLES] = 256, [MOX_PANEL_PLANES] = 384,
+    };
+    return bytes[order];
+}
+
+void mox_panel_codes_pack(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_pack_avx2(order, rows, stride, steps, to);
+    else
+        pack_order(order, rows, stride, steps, to);
+}
+
+void mox_panel_codes_unpack(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows, int64_t stride)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_unpack_avx2(order, from, steps, rows, stride);
+    else
+        unpack_order(order, from, steps, rows, stride);
+}
+
+void mox_panel_codes_pack_columns(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
+                                  uint8_t *to)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_pack_columns_avx2(order, words, col_stride, steps, to);
+    else
+        pack_columns_order(order, words, col_stride, steps, to);
+}
+
+void mox_panel_codes_pack_rows(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride, int64_t steps,
+                               uint8_t *to)
+{
+    if (mox_cpu()->allowed >= MOX_ISA_AVX2)
+        mox_panel_codes_pack_rows_avx2(awq, words, word_stride, col_stride, steps, to);
+    else
+        pack_rows_order(awq, words, word_stride, col_stride, steps, to);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_groups.c - rows that are no multiple of the group, for targets that want whole groups: refused, or the way
+ * vLLM's moe_wna16 takes them, as a step that the caller asks for.
+ *
+ *     group     halved, for both projections, until hidden and intermediate are multiples of it
+ *     scales    each repeated for all parts of its group; zero points likewise
+ *
+ *         704 columns, groups of 128     |   0   |   1   |   2   |   3   |   4   | 5 |        6 scales, the last for 64
+ *         groups of 64                   | 0   0 | 1   1 | 2   2 | 3   3 | 4   4 | 5   5      12, the last is not read
+ *
+ * On the way back what was repeated must still be the same, and becomes one.
+ * In the flow: code -> [halved groups] -> order (vendor.h).
+ * Source: what vLLM's MoeWNA16Method does in create_weights and in its weight loader.
+ */
+#include <stdio.h>
+
+#include "base/sizes.h"
+#include "vendor/vendor.h"
+
+/* ---- whole groups --------------------------------------------------------------------------------- */
+
+static moxie_status refuse(const mox_vendor_plan *plan, const char *extent, int64_t cols, int64_t group, int64_t halved,
+                           moxie_error *error)
+{
+    char nearest[64], other[96] = "";
+    const int64_t below = cols / group * group;
+    snprintf(nearest, sizeof nearest, below > 0 ? "%lld or %lld" : "%.0lld%lld", (long long)below,
+             (long long)(below + group));
+    if (halved > 0)
+        snprintf(other, sizeof other, " (groups of %lld, each scale repeated, do it when asked for: --pad)",
+                 (long long)halved);
+    return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
+                    "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target has no part of a "
+                    "group; the nearest that would do: %s%s",
+                    plan->layout->name, extent, (long long)cols, (long long)group, nearest, other);
+}
+
+moxie_status mox_groups_settle(mox_vendor_plan *plan, bool pad, moxie_error *error)
+{
+    const moxie_quant *w13 = &plan->shape.w13, *w2 = &plan->shape.w2;
+    const int64_t hidden = plan->hidden, intermediate = plan->intermediate, least = plan->layout->takes.least_group;
+    const int64_t group13 = least > 0 ? w13->group_cols : mox_group_cols(w13, hidden);
+    const int64_t group2 = least > 0 ? w2->group_cols : mox_group_cols(w2, intermediate);
+    plan->repeat = 1;
+    if (!plan->layout->takes.whole_groups)
+        return MOXIE_OK;
+    MOX_FAIL_IF(least > 0 && group13 != group2, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: w13 has groups of %lld and w2 of %lld, and the target takes one for both",
+                plan->layout->name, (long long)group13, (long long)group2);
+    int64_t group = group13;
+    while (least > 0 && (hidden % group != 0 || intermediate % group != 0) && group / 2 >= least)
+        group /= 2;
+    if (pad && hidden % group == 0 && intermediate % group == 0)
+        plan->repeat = (int32_t)(group13 / group);
+    if (hidden % group13 != 0 && plan->repeat == 1)
+        return refuse(plan, "hidden", hidden, group13, group < group13 ? group : 0, error);
+    if (intermediate % group2 != 0 && plan->repeat == 1)
+        return refuse(plan, "intermediate", intermediate, group2, group < group13 ? group : 0, error);
+    return MOXIE_OK;
+}
+
+/* ---- scales of halved groups ---------------------------------------------------------------------- */
+
+/* Two nibbles that are the same make a byte, so copies are whole bytes: `size` of an element, `bytes` of all its
+ * copies. Constants where this is inlined. */
+static inline __attribute__((always_inline)) void repeat(int64_t cols, bool nibbles, int64_t size, int64_t bytes,
+                                                         const uint8_t *row, uint8_t *out)
+{
+    for (int64_t c = 0; c < cols; c++) {
+        const uint8_t twice = (uint8_t)((row[c / 2] >> c % 2 * 4 & 15) * 0x11);
+        for (int64_t b = 0; b < bytes; b += size)
+            memcpy(out + c * bytes + b, nibbles ? &twice : row + c * size, (size_t)size);
+    }
+}
+
+static inline __attribute__((always_inline)) bool merge(int64_t cols, bool nibbles, int64_t size, int64_t bytes,
+                                                        const uint8_t *row, uint8_t *out)
+{
+    bool same = true;
+    for (int64_t c = 0; c < cols; c++) {
+        const uint8_t *first = row + c * bytes;
+        for (int64_t b = 0; b < bytes; b += size)
+            same = same && memcmp(first, first + b, (size_t)size) == 0;
+        if (nibbles) {
+            same = same && first[0] >> 4 == (first[0] & 15);
+            out[c / 2] = (uint8_t)(c % 2 ? (out[c / 2] & 15) | (first[0] & 0xf0) : first[0] & 15);
+        } else {
+            memcpy(out + c * size, first, (size_t)size);
+        }
+    }
+    return same;
+}
+
+void mox_groups_repeat(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out)
+{
+    if (bits == 4)
+        repeat(cols, true, 1, times / 2, row, out);
+    else if (bits == 8)
+        repeat(cols, false, 1, times, row, out);
+    else
+        repeat(cols, false, 2, 2 * (int64_t)times, row, out);
+}
+
+bool mox_groups_merge(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out)
+{
+    if (bits == 4)
+        return merge(cols, true, 1, times / 2, row, out);
+    if (bits == 8)
+        return merge(cols, false, 1, times, row, out);
+    return merge(cols, false, 2, 2 * (int64_t)times, row, out);
+}

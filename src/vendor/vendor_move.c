@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vendor_move.c - one expert to a vendor layout's tensors, and back: the walk that vendor.h draws.
+ *
+ *     for each part, for each block of its rows        a task
+ *         row r of the tensor  ->  row source(r) of [gate | up], or a row of zeros where the plan pads
+ *         changed or widened   ->  by way of staging rows of the worker's own; scales of halved groups repeated there
+ *         order->put or ->get
+ *
+ * Rows that need no change go from the checkpoint to the tensor without a stop between.
+ */
+#include <stdatomic.h>
+
+#include "base/memory.h"
+#include "base/sizes.h"
+#include "pack/grid_move.h"
+#include "vendor/vendor.h"
+
+enum { ROWS_A_TASK = 32 };
+
+/* One part of one expert. */
+typedef struct piece {
+    const mox_vendor_tensor *tensor;
+    mox_vendor_source half[2]; /* gate and up, or the only matrix */
+    mox_vendor_source zero[2]; /* their zero points, where the code goes by them */
+    int64_t half_rows;         /* of one of them, padded */
+    int64_t used_rows, repeat; /* of half_rows, those that are not padding; consecutive ones that are one of the grid */
+    int32_t halves, times;     /* times: columns of the tensor for one of the grid */
+    const mox_vendor_code *code; /* that applies, or NULL */
+    mox_vendor_context context;
+    const int32_t *columns; /* of codes in act order, or NULL */
+    int64_t source_bytes;   /* of a row's elements in the checkpoint */
+    uint8_t padding;        /* bytes of what is not in the checkpoint */
+    uint8_t *data;          /* the tensor */
+    int64_t block, first;   /* rows a task; number of the first task */
+} piece;
+
+typedef enum passage { PACK, UNPACK, PATCH } passage;
+
+typedef struct walk {
+    const mox_vendor_plan *plan;
+    piece pieces[MOX_VENDOR_PARTS];
+    int32_t count;
+    passage pass;
+    mox_vendor_facts own;      /* of this expert */
+    const int32_t *columns[2]; /* of W13 and W2, when they are in act order */
+    /* Of a worker: most_rows rows, one that takes what padding gives back, one in the target's columns, and a byte for
+     * each column. */
+    uint8_t *staging;
+    int64_t most_rows; /* of a block */
+    uint64_t staging_bytes, row_bytes;
+    uint8_t *zeros;                /* one row */
+    _Atomic(const char *) refusal; /* of some elements: a code's; on the way back of what does not repeat */
+} walk;
+
+/* ---- one block of rows ---------------------------------------------------------------------------- */
+
+/* Row `row` of the tensor in the checkpoint's grids of the two halves; NULL: padding. */
+static uint8_t *source_row(const piece *p, const mox_vendor_source half[2], int64_t row)
+{
+    const mox_vendor_part *part = p->tensor->part;
+    const int64_t rows = p->half_rows * p->halves;
+    if (row >= rows)
+        return NULL;
+    const mox_vendor_rows *order = part->rows;
+    const int64_t from = order == NULL                             ? row
+                         : p->halves == 1 && order->single != NULL ? order->single(row, rows)
+                                                                   : order->source(row, rows);
+    const mox_vendor_source *s = &half[from / p->half_rows];
+    const int64_t r = from % p->half_rows;
+    return r < p->used_rows ? s->data + r / p->repeat * s->stride : NULL;
+}
+
+static mox_vendor_context context_of(const piece *p, int64_t row)
+{
+    mox_vendor_context context = p->context;
+    if (p->zero[0].data != NULL)
+        context.zeros = source_row(p, p->zero, row);
+    return context;
+}
+
+static bool is_staged(const piece *p)
+{
+    return p->code != NULL || p->columns != NULL || p->times > 1 || p->source_bytes < p->tensor->matrix.row_bytes;
+}
+
+/* Behind a worker's staging rows: a row in the target's columns, or before scales are repeated, and room for elements.
+ */
+static uint8_t *turned_row(const walk *w, uint8_t *staging)
+{
+    return staging + (uint64_t)(w->most_rows + 1) * w->row_bytes;
+}
+
+/* A checkpoint's row to a staging row of the tensor's width, its row `at`; and back. */
+static void change(walk *w, const piece *p, int64_t at, const uint8_t *row, uint8_t *turned, uint8_t *staged)
+{
+    const mox_vendor_context context = context_of(p, at);
+    const mox_vendor_matrix *m = &p->tensor->matrix;
+    const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * p->times * m->bits, 8);
+    uint8_t *coded = p->times > 1 ? turned : staged;
+    if (p->columns != NULL) {
+        mox_columns_take(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, turned + w->row_bytes, turned);
+        row = turned;
+    }
+    const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&context, row, cols) : NULL;
+    if (refusal != NULL) { /* forward is not for such elements */
+        atomic_store(&w->refusal, refusal);
+        memset(coded, 0, (size_t)mox_ceil_div(cols * m->bits, 8));
+    } else if (p->code != NULL)
+        p->code->forward(&context, row, cols, coded);
+    else
+        memcpy(coded, row, (size_t)p->source_bytes);
+    if (p->times > 1)
+        mox_groups_repeat(cols, m->bits, p->times, coded, staged);
+    memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
+}
+
+static void restore(walk *w, const piece *p, int64_t at, const uint8_t *staged, uint8_t *turned, uint8_t *row)
+{
+    const mox_vendor_context context = context_of(p, at);
+    const int64_t cols = p->half[0].grid->cols;
+    uint8_t *to = p->columns != NULL ? turned : row;
+    if (p->times > 1) {
+        if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, turned))
+            atomic_store(&w->refusal, "scales or zero points of one group differ, which were repeated for its parts");
+        staged = turned;
+    }
+    if (p->code != NULL)
+        p->code->backward(&context, staged, cols, to);
+    else
+        memcpy(to, staged, (size_t)p->source_bytes);
+    if (p->columns != NULL)
+        mox_columns_give(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), turned, turned + w->row_bytes, row);
+}
+
+static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+{
+    const uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL };
+    const bool staged = is_staged(p);
+    for (int64_t r = 0; r < count; r++) {
+        const uint8_t *from = source_row(p, p->half, row + r);
+        uint8_t *here = staging + r * (int64_t)w->row_bytes;
+        if (from != NULL && staged)
+            change(w, p, row + r, from, turned_row(w, staging), here);
+        else if (from == NULL && p->padding != 0)
+            memset(here, p->padding, (size_t)p->tensor->matrix.row_bytes);
+        rows[r] = from == NULL && p->padding == 0 ? w->zeros : from == NULL || staged ? here : from;
+    }
+    p->tensor->part->order->put(&p->tensor->matrix, row, count, rows, p->data);
+}
+
+static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+{
+    uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL }, *source[MOX_VENDOR_BLOCK];
+    uint8_t *nowhere = staging + w->most_rows * (int64_t)w->row_bytes;
+    const bool staged = is_staged(p);
+    for (int64_t r = 0; r < count; r++) {
+        source[r] = source_row(p, p->half, row + r);
+        rows[r] = source[r] == NULL ? nowhere : staged ? staging + r * (int64_t)w->row_bytes : source[r];
+    }
+    p->tensor->part->order->get(&p->tensor->matrix, row, count, rows, p->data);
+    for (int64_t r = 0; staged && r < count; r++)
+        if (source[r] != NULL)
+            restore(w, p, row + r, rows[r], turned_row(w, staging), source[r]);
+}
+
+static void one_block(void *context, int64_t task, int32_t worker)
+{
+    walk *w = context;
+    const piece *p = w->pieces + w->count - 1;
+    while (p->first > task)
+        p--;
+    const int64_t row = (task - p->first) * p->block, rows = p->tensor->matrix.rows;
+    (w->pass == PACK ? pack_block : unpack_block)(w, p, row, mox_min_i64(p->block, rows - row),
+                                                  w->staging + (uint64_t)worker * w->staging_bytes);
+}
+
+/* ---- one expert ----------------------------------------------------------------------------------- */
+
+static const moxie_grid *grid_of(const moxie_matrix *matrix, int of)
+{
+    switch (of) {
+    case MOX_VENDOR_SCALES: return &matrix->scale;
+    case MOX_VENDOR_ZEROS: return &matrix->zero;
+    case MOX_VENDOR_BIAS: return &matrix->bias;
+    default: return &matrix->codes;
+    }
+}
+
+/* Elements of the checkpoint's side are wanted, not only its memory. */
+static bool is_read(const mox_vendor_part *part, passage pass)
+{
+    return pass == PACK || (pass == PATCH && (part->how & MOX_VENDOR_PATCH));
+}
+
+static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, const moxie_expert *expert, piece *p,
+                               const moxie_executor *executor, moxie_error *error)
+{
+    const mox_vendor_part *part = tensor->part;
+    const bool gated = part->projection == MOX_VENDOR_W13 && w->plan->shape.gated;
+    const moxie_matrix *only = part->projection == MOX_VENDOR_W2 ? &expert->down : &expert->up;
+    const moxie_matrix *halves[2] = { gated ? &expert->gate : only, only };
+    *p = (piece) { .tensor = tensor, .halves = gated ? 2 : 1 };
+    const moxie_grid *first = grid_of(halves[0], part->of);
+    p->half_rows = tensor->half_rows;
+    p->used_rows = first->rows;
+    p->repeat = 1;
+    p->times = part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS ? w->plan->repeat : 1;
+    if (part->how & MOX_VENDOR_SPREAD) {
+        p->used_rows = halves[0]->codes.rows;
+        p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
+    }
+    p->code = mox_vendor_code_for(part->code, first->dtype);
+    p->context = (mox_vendor_context) { .code = p->code,
+                                        .facts = &w->plan->facts,
+                                        .own = &w->own,
+                                        .projection = part->projection,
+                                        .zero_add = halves[0]->zero_add };
+    p->source_bytes = mox_ceil_div(first->cols * mox_dtype_bits(first->dtype), 8);
+    p->padding = p->code != NULL ? p->code->padding : 0;
+    p->columns = part->of == MOX_VENDOR_CODES ? w->columns[part->projection] : NULL;
+    p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
+    for (int i = 0; i < p->halves; i++)
+        MOX_TRY(
+            mox_vendor_source_open(grid_of(halves[i], part->of), is_read(part, w->pass), executor, &p->half[i], error));
+    if (!(part->how & MOX_VENDOR_BY_ZEROS))
+        return MOXIE_OK;
+    p->context.group = mox_group_cols(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, first->cols);
+    for (int i = 0; i < p->halves; i++)
+        MOX_TRY(mox_vendor_source_open(&halves[i]->zero, true, executor, &p->zero[i], error));
+    return MOXIE_OK;
+}
+
+static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_error *error)
+{
+    for (int32_t i = 0; i < w->count; i++) {
+        const uint64_t bytes = (uint64_t)w->pieces[i].tensor->matrix.row_bytes;
+        w->row_bytes = bytes > w->row_bytes ? bytes : w->row_bytes;
+        w->most_rows = mox_max_i64(w->most_rows, w->pieces[i].block);
+    }
+    w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
+    w->staging_bytes = (uint64_t)(w->most_rows + 1) * w->row_bytes;
+    if (w->columns[0] != NULL || w->plan->repeat > 1) {
+        const int64_t most = mox_max_i64(w->plan->hidden, w->plan->intermediate);
+        w->staging_bytes += w->row_bytes + ((uint64_t)most + 63) / 64 * 64;
+    }
+    const uint64_t workers = (uint64_t)executor->workers;
+    w->staging = mox_alloc_aligned(workers * w->staging_bytes, 64);
+    w->zeros = mox_alloc_aligned(w->row_bytes, 64);
+    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes of staging rows",
+                (unsigned long long)(workers * w->staging_bytes + w->row_bytes));
+    return MOXIE_OK;
+}
+
+/* What no part and no constant of any layout could hold, or not in the way that was planned. */
+static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix *matrix, int which, const char *what,
+                                 moxie_error *error)
+{
+    const char *layout = plan->layout->name;
+    MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
+    const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
+    MOX_FAIL_IF(!plan->act_order && !mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in an order of their own (act order), and %s",
+                layout, what,
+                plan->layout->act_order.order[0] != NULL ? "the expert that the layer was planned by has them in theirs"
+                                                         : "the target takes them in theirs");
+    MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
+                    (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
+                layout, what);
+    return MOXIE_OK;
+}
+
+moxie_status mox_vendor_check_views(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
+{
+    if (s->gated)
+        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
+    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
+    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
+}
+
+static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
+    if (plan->shape.gated)
+        MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
+    MOX_FAIL_IF(plan->shape.gated && expert->gate.zero_add != expert->up.zero_add, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: zero_add is %g of gate and %g of up, and the target has one tensor for both",
+                plan->layout->name, (double)expert->gate.zero_add, (double)expert->up.zero_add);
+    if (plan->shape.gated && plan->act_order)
+        MOX_TRY(mox_columns_check_halves(plan, expert, error));
+    MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
+    return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
+}
+
+moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
+{
+    MOX_TRY(check_views(plan, expert, error));
+    char reason[160] = "";
+    MOX_FAIL_IF(plan->layout->holds != NULL && !plan->layout->holds(plan, expert, reason, sizeof reason),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s", plan->layout->name, reason);
+    return MOXIE_OK;
+}
+
+/* ---- one passage ---------------------------------------------------------------------------------- */
+
+static bool is_walked(const mox_vendor_part *part, passage pass)
+{
+    if (part == NULL || pass == PACK)
+        return part != NULL;
+    const bool last = part->how & (MOX_VENDOR_PATCH | MOX_VENDOR_BY_ZEROS);
+    return !(part->how & MOX_VENDOR_DERIVED) && (last ? PATCH : UNPACK) == pass;
+}
+
+/* `columns`: orders of W13's and W2's, or NULLs. */
+static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, passage pass,
+                        const mox_columns *columns, const moxie_executor *executor, moxie_error *error)
+{
+    walk w = { .plan = plan, .pass = pass, .columns = { columns->order[0], columns->order[1] } };
+    int64_t tasks = 0;
+    moxie_status status = MOXIE_OK;
+    if (pass == PACK && plan->layout->measures)
+        mox_vendor_measure(expert, &w.own);
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++) {
+        if (!is_walked(plan->tensors[i].part, pass))
+            continue;
+        piece *p = &w.pieces[w.count++];
+        status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
+        p->data = tensors[i];
+        p->first = tasks;
+        tasks += mox_ceil_div(p->tensor->matrix.rows, p->block);
+    }
+    if (status == MOXIE_OK)
+        status = make_staging(&w, executor, error);
+    if (status == MOXIE_OK)
+        mox_parallel(executor, tasks, one_block, &w);
+    for (int32_t i = 0; i < w.count; i++)
+        for (int h = 0; h < w.pieces[i].halves; h++) {
+            if (pass != PACK && status == MOXIE_OK)
+                mox_vendor_source_flush(&w.pieces[i].half[h], executor);
+            mox_vendor_source_close(&w.pieces[i].half[h]);
+            mox_vendor_source_close(&w.pieces[i].zero[h]);
+        }
+    mox_free(w.staging);
+    mox_free(w.zeros);
+    MOX_FAIL_IF(status == MOXIE_OK && w.refusal != NULL, pass == PACK ? MOXIE_ERR_UNSUPPORTED : MOXIE_ERR_FORMAT, error,
+                "layout %s: %s", plan->layout->name, w.refusal);
+    return status;
+}
+
+/* ---- an expert -------------------------------------------------------------------------------------- */
+
+static void write_tensor(const mox_vendor_plan *plan, const mox_vendor_tensor *t, const moxie_expert *expert,
+                         const mox_columns *columns, void *to)
+{
+    float value;
+    switch (t->kind) {
+    case MOX_VENDOR_PART: break;
+    case MOX_VENDOR_CONSTANT:
+        value = t->constant->value(plan, expert);
+        memcpy(to, &value, sizeof value);
+        break;
+    case MOX_VENDOR_GROUPS: memcpy(to, columns->groups[t->projection], (size_t)t->bytes); break;
+    case MOX_VENDOR_ORDER: memcpy(to, columns->order[t->projection], (size_t)t->bytes); break;
+    case MOX_VENDOR_NUMBERS: mox_kept_write(&plan->shape, expert, to); break;
+    }
+}
+
+moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
+                             const moxie_executor *executor, moxie_error *error)
+{
+    mox_columns columns;
+    MOX_TRY(mox_vendor_check(plan, expert, error));
+    MOX_FAIL_IF(plan->layout->takes.static_acts && (plan->facts.a13_most <= 0 || plan->facts.a2_most <= 0),
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: its constants hold static scales of activations, and no expert has one",
+                plan->layout->name);
+    MOX_TRY(mox_columns_of_expert(plan, expert, &columns, error));
+    const moxie_status status = run(plan, expert, tensors, PACK, &columns, executor, error);
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
+        write_tensor(plan, &plan->tensors[i], expert, &columns, tensors[i]);
+    mox_columns_free(&columns);
+    return status;
+}
+
+moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
+                               const moxie_executor *executor, moxie_error *error)
+{
+    /* Columns come back in their order, whatever is in the memory for it. */
+    moxie_expert views = *out;
+    mox_columns columns;
+    views.gate.group_index = views.up.group_index = views.down.group_index = NULL;
+    MOX_TRY(check_views(plan, &views, error));
+    MOX_TRY(mox_columns_of_tensors(plan, tensors, &columns, error));
+    moxie_status status = run(plan, out, tensors, UNPACK, &columns, executor, error);
+    if (status == MOXIE_OK)
+        status = run(plan, out, tensors, PATCH, &columns, executor, error);
+    if (status == MOXIE_OK) {
+        mox_columns_restore(plan, &columns, out);
+        out->a13_scale = out->a2_scale = 0;
+    }
+    for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
+        if (plan->tensors[i].kind == MOX_VENDOR_NUMBERS)
+            mox_kept_restore(&plan->shape, tensors[i], out);
+    mox_columns_free(&columns);
+    return status;
+}

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The zsh completion, at work in a shell of its own: keys are sent to it, and what it shows must hold the completions.
+. "$(dirname "$0")/cli_lib.sh"
+command -v zsh >/dev/null || { echo "skipped: no zsh"; exit 77; }
+folder=$1/shell
+export PATH="$1:$PATH" HOME="$tmp" ZDOTDIR="$tmp"
+zsh -n "$folder/_moxie" || fail "zsh cannot read it"
+
+cat >"$tmp/drive.zsh" <<'END'
+# drive.zsh FOLDER LINE WORD...: completes the line; every word must come up on the screen.
+zmodload zsh/zpty || exit 77
+folder=$1 line=$2
+shift 2
+zpty shell 'TERM=dumb LINES=100 COLUMNS=200 zsh -f -i'
+zpty -w shell "PS1= LISTMAX=0; fpath=($folder \$fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' list-choices; print re''ady"
+zpty -r shell screen '*ready*' || exit 1
+zpty -w -n shell "$line"$'\t'
+for word; do
+    # Words come in any order: what was read is kept.
+    until [[ $seen == *"$word"* ]]; do
+        zpty -r shell more || exit 1
+        print -rn -- "$more"
+        seen+=$more
+    done
+done
+END
+# offers LINE WORD...
+offers() {
+    code=0
+    timeout 60 zsh -f "$tmp/drive.zsh" "$folder" "$@" >"$tmp/screen" 2>&1 </dev/null || code=$?
+    [ $code != 77 ] || { echo "skipped: zsh has no zpty"; exit 77; }
+    [ $code = 0 ] || fail "completions of $*: $(tail -c 600 "$tmp/screen")"
+}
+# shellcheck disable=SC2046 # a list of words
+offers "moxie " $("$moxie" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+for command in $("$moxie" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    # shellcheck disable=SC2046
+    offers "moxie $command --" $("$moxie" "$command" --usage | tr -d '\n' | tr ' ' '\n' | sed -n 's/.*\[.*\(--[a-z0-9-]*\).*/\1/p')
+done
+offers "moxie run --mode=" invariant throughput
+offers "moxie diff --states " normal outliers
+offers "moxie synth gpt" gpt-oss-20b gpt-oss-120b
+offers "moxie bench --preset=gpt-oss-20b --format=" mxfp4-gptoss bf16
+offers "moxie prepare --layout " triton-mxfp4
+finish

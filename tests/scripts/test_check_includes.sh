@@ -1,0 +1,21 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# scripts/check-includes sees what it is to see, in a tree without git, too.
+set -eu
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export GIT_CEILING_DIRECTORIES="$tmp" # a repository further up is not this tree's
+mkdir "$tmp/tree" "$tmp/tree/scripts"
+cp -R include src tools examples tests fuzz bench "$tmp/tree/"
+cp scripts/check-includes "$tmp/tree/scripts/"
+cd "$tmp/tree"
+scripts/check-includes >"$tmp/out" 2>&1 || { echo "the tree breaks the law:"; cat "$tmp/out"; exit 1; }
+[ ! -s "$tmp/out" ] || { echo "it says something although all is right:"; cat "$tmp/out"; exit 1; }
+
+echo '#include "layer/weights/layer.h"' >>src/base/status.c
+echo '#include "base/status.h"' >>tools/moxie/main.c
+touch tools/moxie/status.c
+if scripts/check-includes >"$tmp/out" 2>&1; then echo "three breaches were not seen"; exit 1; fi
+for text in "src/base may not include src/layer" "tools/moxie/main.c: only include/moxie" "used twice: status.c"; do
+    grep -q "$text" "$tmp/out" || { echo "no \"$text\" in:"; cat "$tmp/out"; exit 1; }
+done

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_layer_formats.c - which formats of weights and activations a random layer gets, within its limits
+ * (test_layer.h): some limits leave only what certain kernels of GPUs take.
+ */
+#include "test_layer.h"
+
+/* What tensor cores multiply by its like: FP8, and integers. */
+static bool is_of_bytes(const moxie_quant *quant)
+{
+    return quant->element == MOXIE_F8_E4M3 || quant->element == MOXIE_I8;
+}
+
+/* And what they multiply by numbers of `dtype`. */
+static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
+{
+    if (!is_of_bytes(quant))
+        return quant->element == dtype;
+    return !quant->has_zero &&
+           (quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3));
+}
+
+bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
+{
+    const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
+    if (q->element == MOXIE_F6_E2M3 || q->element == MOXIE_F6_E3M2)
+        return dtype == MOXIE_BF16;
+    if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
+        return dtype == MOXIE_BF16 && (by_row || mx);
+    if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
+        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
+    if (q->element == MOXIE_F4_E2M1)
+        return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
+    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype &&
+           (dtype == MOXIE_F16 || !q->has_zero);
+}
+
+static bool is_mxfp4(const moxie_quant *q)
+{
+    return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0;
+}
+
+static bool is_fp8_of_rows(const moxie_quant *q)
+{
+    return q->element == MOXIE_F8_E4M3 && q->scale == MOXIE_F32 && q->group_cols == -1;
+}
+
+bool test_layer_decodes(const moxie_quant *weight)
+{
+    return test_layer_decodes_to(weight, MOXIE_BF16) || test_layer_decodes_to(weight, MOXIE_F16);
+}
+
+const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype)
+{
+    const test_weight_quant *weight;
+    if (limits->weight != NULL)
+        return limits->weight;
+    do
+        weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
+    while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
+           (limits->decoded && !test_layer_decodes_to(&weight->quant, dtype)) ||
+           (limits->decoded_acts && !test_layer_decodes_to(&weight->quant, MOXIE_BF16)) ||
+           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
+           (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
+    return weight;
+}
+
+bool test_layer_decodes_acts(const moxie_quant *act)
+{
+    return act->element != MOXIE_DTYPE_NONE &&
+           (act->group_cols == -1 || act->scale != MOXIE_F32 || act->rule == MOXIE_RULE_UE8M0);
+}
+
+/* Half of all layers leave their activations alone, as half of all checkpoints do. */
+const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits *limits,
+                                         const test_weight_quant *weight)
+{
+    const test_act_quant *act = &test_act_quants[0];
+    const bool bytes = is_of_bytes(&weight->quant);
+    const bool any = limits->decoded_acts && test_below(rng, 8) == 0;
+    if (limits->act != NULL)
+        return limits->act;
+    const bool quantized = limits->decoded_acts || limits->to_fp8;
+    if (limits->decoded || (limits->mma ? !bytes : !quantized && test_below(rng, 2) == 0))
+        return act;
+    do
+        act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
+    while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
+           (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
+           (limits->to_fp8 && !is_fp8_of_rows(&act->quant)) ||
+           (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
+                            !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
+    return act;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_layer_plan.c - the fixture of tests of layers (test_layer.h): a random layer prepared and planned, run, checked.
+ */
+#include "test_layer.h"
+
+#include "base/status.h"
+
+void test_layer_discard(test_layer *layer)
+{
+    moxie_plan_destroy(layer->plan);
+    moxie_layer_destroy(layer->built);
+    layer->plan = NULL;
+    layer->built = NULL;
+}
+
+size_t test_layer_output_bytes(const test_layer *layer)
+{
+    return (size_t)(layer->args.tokens * layer->config.hidden * mox_dtype_bytes(layer->config.dtype));
+}
+
+void *test_layer_output(const test_layer *layer, moxie_plan *plan)
+{
+    moxie_error error;
+    const size_t bytes = test_layer_output_bytes(layer);
+    void *copy = malloc(bytes + 1);
+    memset(layer->args.output, 0xee, bytes);
+    assert_ok(moxie_plan_run(plan, &layer->args, &error), &error);
+    memcpy(copy, layer->args.output, bytes);
+    return copy;
+}
+
+void test_layer_workspace(test_layer *layer, const moxie_plan *plan)
+{
+    layer->args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    layer->args.workspace = test_layer_own(layer, layer->args.workspace_bytes);
+}
+
+void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan)
+{
+    moxie_error error;
+    assert_ok(moxie_layer_create(&layer->config, options, built, &error), &error);
+    assert_ok(moxie_layer_prepare(*built, &layer->weights, options, &error), &error);
+    assert_ok(moxie_plan_create(*built, options, plan, &error), &error);
+}
+
+moxie_status test_layer_try(test_layer *layer, const moxie_options *options, moxie_error *error)
+{
+    test_layer_discard(layer);
+    MOX_TRY(moxie_layer_create(&layer->config, options, &layer->built, error));
+    MOX_TRY(moxie_layer_prepare(layer->built, &layer->weights, options, error));
+    MOX_TRY(moxie_plan_create(layer->built, options, &layer->plan, error));
+    test_layer_workspace(layer, layer->plan);
+    return MOXIE_OK;
+}
+
+void test_layer_plan(test_layer *layer, const moxie_options *options)
+{
+    moxie_error error;
+    assert_ok(test_layer_try(layer, options, &error), &error);
+}
+
+void test_layer_begin(test_layer *out, uint64_t seed, const test_layer_limits *limits, const moxie_options *options)
+{
+    test_rng rng = { seed };
+    test_layer_make(out, &rng, limits);
+    test_layer_plan(out, options);
+}
+
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
+                              moxie_error *error)
+{
+    MOX_TRY(test_layer_try(layer, options, error));
+    MOX_TRY(moxie_layer_verify(layer->built, error));
+    return moxie_plan_check(layer->plan, &layer->weights, &layer->args, report, error);
+}
