@@ -182,7 +182,7 @@ MOXIE_API int moxie_file_exists(const char *path);
 /* Writes a file that is there whole or not at all: `path`.moxie.tmp first, then, when all of it is on the disk,
  * renamed. What stands at `path` is replaced; MOXIE_ERR_IO when that is a directory, a device, a pipe or a symbolic
  * link. Temporary files are locked (flock): one that a process left which has ended is removed by the next writer of
- * the same file; another process' is waited for, for a second. Thread-safe for different files. */
+ * the same file; another process' is waited for, for three seconds. Thread-safe for different files. */
 MOXIE_API moxie_status moxie_file_write(const char *path, const void *data, uint64_t bytes, moxie_error *error);
 /* Whether a file could be written there now: to be asked before long work whose result goes to `path`. Leaves nothing.
  * Thread-safe for different files. */

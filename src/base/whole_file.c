@@ -18,7 +18,7 @@
 
 #define BUFFER_BYTES (UINT64_C(1) << 18)
 /* How long to wait for another writer of the same file: TRIES times NAP. */
-enum { TRIES = 50, NAP_NS = 20000000 };
+enum { TRIES = 150, NAP_NS = 20000000 };
 
 /* ---- creating --------------------------------------------------------------------------------------- */
 

@@ -29,7 +29,7 @@ typedef struct mox_whole_file {
 
 /* Creates the temporary file, with the permissions that the umask leaves, for reading and writing. MOXIE_ERR_IO when
  * `path` is a directory, a device, a pipe or a symbolic link, when its folder cannot be written, or when another
- * process writes the same file for longer than a second. `out` needs no mox_whole_file_discard() then. */
+ * process writes the same file for longer than three seconds. `out` needs no mox_whole_file_discard() then. */
 moxie_status mox_whole_file_create(const char *path, mox_whole_file *out, moxie_error *error);
 /* The next bytes. Small pieces are gathered. */
 moxie_status mox_whole_file_append(mox_whole_file *file, const void *data, uint64_t bytes, moxie_error *error);

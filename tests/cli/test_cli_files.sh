@@ -86,6 +86,13 @@ fi
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 2 -o "$tmp/out.safetensors"
 [ -z "$(ls "$tmp" | grep moxie.tmp)" ] || fail "temporaries stay: $(ls "$tmp" | grep moxie.tmp)"
 
+# Two writers of one file: both come to their end, and the file is whole.
+"$moxie" run "$tmp/model" --tokens 2 -o "$tmp/both.safetensors" >/dev/null &
+first=$!
+expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 2 -o "$tmp/both.safetensors"
+wait $first || fail "the first of two writers failed"
+cmp "$tmp/out.safetensors" "$tmp/both.safetensors" || fail "two writers made something else of a file"
+
 # What synth cannot put in place is told before it is made.
 ln -s nothing "$tmp/link"
 expect 3 "link: .*symbolic link" "$moxie" synth gpt-oss-20b -o "$tmp/link" --layers 1

@@ -116,6 +116,11 @@ static void wrong_sizes_are_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         describes(bad[i], MOXIE_ERR_FORMAT);
     describes("[[\"a\", \"u8\", [1099511627776], 1]]", MOXIE_OK);
+    /* Eight of 2^61 - 64 bytes and 513 more would be one byte. */
+    char sum[1024] = "[[\"kept\", \"u8\", [513], 0]";
+    for (int i = 0; i < 8; i++)
+        snprintf(sum + strlen(sum), sizeof sum - strlen(sum), ", [\"%d\", \"u8\", [2305843009213693888], 1]", i);
+    describes(strcat(sum, "]"), MOXIE_ERR_FORMAT);
 }
 
 /* ---- manifests ---- */

@@ -93,13 +93,22 @@ static bool is_made(const char *name, const prepare_how *how, bool *under_way)
     return is_file(name, PREPARE_INDEX, under_way) || is_layer(name, how, under_way);
 }
 
+/* The name may be anything, and a terminal sees it. */
+static void set_foreign(contents *out, const char *name)
+{
+    snprintf(out->foreign, sizeof out->foreign, "%s", name);
+    for (char *c = out->foreign; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+}
+
 static void look_at(int fd, const char *name, prepare_kind kind, const prepare_how *how, contents *out)
 {
     const prepare_kind other = kind == PREPARE_PREPARED ? PREPARE_RESTORED : PREPARE_PREPARED;
     struct stat info;
     bool under_way = false;
     if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
-        snprintf(out->foreign, sizeof out->foreign, "%s", name);
+        set_foreign(out, name);
     else if (is_file(name, prepare_manifest_file(kind), &under_way))
         out->manifest = out->manifest || !under_way;
     else if (is_file(name, prepare_manifest_file(other), &under_way))
@@ -107,7 +116,7 @@ static void look_at(int fd, const char *name, prepare_kind kind, const prepare_h
     else if (is_made(name, how, &under_way))
         out->made = out->made || !under_way;
     else
-        snprintf(out->foreign, sizeof out->foreign, "%s", name);
+        set_foreign(out, name);
 }
 
 /* Calls look_at() for every entry; or, with `out` NULL, removes those that are under way: their process has ended. */
