@@ -13,7 +13,7 @@ patience=2
 
 # A command that reads without end shall not take the machine's memory. (Sanitizers reserve more than any limit.)
 limit=4000000
-(ulimit -v "$limit" && "$moxie" --version >"$tmp/out") 2>"$tmp/err" || limit=unlimited
+{ (ulimit -v "$limit" && "$moxie" --version >"$tmp/out") || limit=unlimited; } 2>"$tmp/err"
 
 lay() {
     rm -rf "$2"
