@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +17,8 @@
 #include "base/executor.h"
 #include "base/memory.h"
 
-static int allowed = INT32_MAX; /* threads that may still be started */
-static int calls;
+static atomic_int allowed = INT32_MAX; /* threads that may still be started */
+static atomic_int calls;
 
 typedef int create_fn(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *argument);
 
