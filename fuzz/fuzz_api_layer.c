@@ -312,20 +312,18 @@ static void make_config(fuzz_layer *l, fuzz_bytes *b)
     const uint32_t with = fuzz_byte(b);
     *c = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     c->dtype = float_of(b);
-    c->experts = 1 + fuzz_below(b, FUZZ_EXPERTS);
-    c->top_k = 1 + fuzz_below(b, (uint32_t)mox_min_i64(c->experts, 4));
     c->hidden = sizes[fuzz_below(b, COUNT(sizes))];
     c->intermediate = sizes[fuzz_below(b, COUNT(sizes))];
+    if (fuzz_below(b, 4) == 3) /* as other engines' layouts want it */
+        c->hidden = c->intermediate = 128;
+    c->experts = 1 + fuzz_below(b, c->hidden * c->intermediate > 4096 ? 2 : FUZZ_EXPERTS);
+    c->top_k = 1 + fuzz_below(b, (uint32_t)mox_min_i64(c->experts, 4));
     make_activation(l, b);
     make_routing(l, b);
     c->w13 = pick_quant(l, b, weight_quants, COUNT(weight_quants));
-    c->w2 = with & 1 ? c->w13 : pick_quant(l, b, weight_quants, COUNT(weight_quants));
+    c->w2 = with & 1 || c->hidden == 128 ? c->w13 : pick_quant(l, b, weight_quants, COUNT(weight_quants));
     c->a13 = pick_quant(l, b, act_quants, COUNT(act_quants));
     c->a2 = with & 2 ? c->a13 : pick_quant(l, b, act_quants, COUNT(act_quants));
-    if (fuzz_below(b, 4) == 3) { /* as other engines' layouts want it */
-        c->hidden = c->intermediate = 128;
-        c->w2 = c->w13;
-    }
     c->bias13 = (with & 4) != 0;
     c->bias2 = (with & 8) != 0;
     if (with & 16)
