@@ -247,7 +247,7 @@ static void run(session *s)
     FUZZ_CHECK(a.workspace);
     memset(a.workspace, 0xff, a.workspace_bytes); /* NaN: a run reads nothing that it has not written */
     begin_call(s);
-    if (end_call(s, call_run(s, &a, how, rows)) && how > 3) {
+    if (end_call(s, call_run(s, &a, how, rows)) && how > 3 && a.output) {
         void *first = malloc(output_bytes(s, &a) + 1);
         memcpy(first, a.output, output_bytes(s, &a));
         check_output(s, &a);

@@ -312,20 +312,18 @@ static void make_config(fuzz_layer *l, fuzz_bytes *b)
     const uint32_t with = fuzz_byte(b);
     *c = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     c->dtype = float_of(b);
-    c->experts = 1 + fuzz_below(b, FUZZ_EXPERTS);
-    c->top_k = 1 + fuzz_below(b, (uint32_t)mox_min_i64(c->experts, 4));
     c->hidden = sizes[fuzz_below(b, COUNT(sizes))];
     c->intermediate = sizes[fuzz_below(b, COUNT(sizes))];
+    if (fuzz_below(b, 4) == 3) /* as other engines' layouts want it */
+        c->hidden = c->intermediate = 128;
+    c->experts = 1 + fuzz_below(b, c->hidden * c->intermediate > 4096 ? 2 : FUZZ_EXPERTS);
+    c->top_k = 1 + fuzz_below(b, (uint32_t)mox_min_i64(c->experts, 4));
     make_activation(l, b);
     make_routing(l, b);
     c->w13 = pick_quant(l, b, weight_quants, COUNT(weight_quants));
-    c->w2 = with & 1 ? c->w13 : pick_quant(l, b, weight_quants, COUNT(weight_quants));
+    c->w2 = with & 1 || c->hidden == 128 ? c->w13 : pick_quant(l, b, weight_quants, COUNT(weight_quants));
     c->a13 = pick_quant(l, b, act_quants, COUNT(act_quants));
     c->a2 = with & 2 ? c->a13 : pick_quant(l, b, act_quants, COUNT(act_quants));
-    if (fuzz_below(b, 4) == 3) { /* as other engines' layouts want it */
-        c->hidden = c->intermediate = 128;
-        c->w2 = c->w13;
-    }
     c->bias13 = (with & 4) != 0;
     c->bias2 = (with & 8) != 0;
     if (with & 16)
@@ -365,50 +363,4 @@ void fuzz_layer_make(fuzz_layer *l, fuzz_bytes *b)
     l->weights.shared = &l->experts[FUZZ_EXPERTS];
     if (c->shared.has_gate)
         l->weights.shared_gate = make_matrix(l, b, &plain, 1, c->hidden, false);
-}
-
-/* ---- batches -------------------------------------------------------------------------------------------------- */
-
-static void *make_array(fuzz_layer *l, moxie_dtype dtype, int64_t count)
-{
-    const size_t bytes = (size_t)moxie_dtype_bits(dtype) / 8;
-    uint8_t *data = fuzz_layer_own(l, (size_t)count * bytes);
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t code = moxie_encode(dtype, fuzz_layer_number(l));
-        memcpy(data + (size_t)i * bytes, &code, bytes);
-    }
-    return data;
-}
-
-moxie_run_args fuzz_layer_args(fuzz_layer *l, fuzz_bytes *b)
-{
-    const moxie_layer_config *c = &l->config;
-    const uint32_t with = fuzz_byte(b);
-    moxie_run_args a = MOXIE_RUN_ARGS_INIT;
-    a.tokens = fuzz_below(b, FUZZ_TOKENS + 1);
-    const int64_t choices = a.tokens * c->top_k;
-    a.hidden = make_array(l, c->dtype, a.tokens * c->hidden);
-    if (c->router_width > 0)
-        a.router_hidden = make_array(l, c->dtype, a.tokens * c->router_width);
-    if (with & 1) {
-        a.logits_dtype = float_of(b);
-        a.logits = make_array(l, a.logits_dtype, a.tokens * c->experts);
-    }
-    if (with & 2) {
-        int32_t *ids = fuzz_layer_own(l, (size_t)choices * sizeof *ids);
-        for (int64_t i = 0; i < choices; i++)
-            ids[i] = (int32_t)(fuzz_layer_next(l) % (uint32_t)(c->experts + 2)) - 1;
-        a.ids = ids;
-        a.weights = make_array(l, MOXIE_F32, choices);
-    }
-    int32_t *token_ids = fuzz_layer_own(l, (size_t)a.tokens * sizeof *token_ids);
-    for (int64_t t = 0; t < a.tokens; t++)
-        token_ids[t] = (int32_t)(fuzz_layer_next(l) % 5) - 1;
-    a.token_ids = token_ids;
-    a.output = fuzz_layer_own(l, (size_t)(a.tokens * c->hidden * moxie_dtype_bits(c->dtype) / 8));
-    a.ids_out = fuzz_layer_own(l, (size_t)choices * sizeof *a.ids_out);
-    a.weights_out = fuzz_layer_own(l, (size_t)choices * sizeof *a.weights_out);
-    if (with & 4)
-        a.logits_out = fuzz_layer_own(l, (size_t)(a.tokens * c->experts) * sizeof(float));
-    return a;
 }
