@@ -82,8 +82,8 @@ expect 0 "routing one-hot" bench --tokens 2 --routing one-hot
 printf '0 1 2 3 4 5 6 7\n8 9 10 11 12 13 14 -1\n' >"$tmp/ids"
 expect 0 '"experts_touched": 15' bench --routing "$tmp/ids" --json
 expect 0 "16 experts, top-8" bench --device 0 --tokens 1
-expect 2 "go with --preset" bench --acts-of mxfp4_mxfp8
-expect 2 "scheme constructor .fp9. is unknown" "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
+expect 2 "acts-of goes with --preset" bench --acts-of mxfp4_mxfp8
+expect 2 "no scheme constructor .fp9." "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
 expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
 
 # Info: rows, whose kernels the library counts.

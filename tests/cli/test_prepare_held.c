@@ -47,7 +47,10 @@ static void second_is_refused(bool undo, const char *partial, const char *under_
     char who[64];
     const pid_t child = start(undo);
     assert_true(wait_for(under_way, child));
+    int status = -1;
     assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child); /* until then its threads may still write */
+    assert_true(WIFSTOPPED(status));
     snapshot(partial, before, sizeof before);
     for (int i = 0; i < 2; i++) {
         if (undo)
@@ -63,7 +66,6 @@ static void second_is_refused(bool undo, const char *partial, const char *under_
         assert_string_equal(after, before);
     }
     assert_int_equal(kill(child, SIGCONT), 0);
-    int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_false(exists(partial));

@@ -48,6 +48,8 @@
     ROW(ROOM, "room") /* ftruncate, fallocate */                                                                       \
     ROW(MAKE, "mkdir")                                                                                                 \
     ROW(REMOVE, "unlink") /* unlink, unlinkat, rmdir */                                                                \
+    ROW(STAT, "stat")     /* stat, lstat, fstat, fstatat */                                                            \
+    ROW(LIST, "readdir")  /* and getdents64 */                                                                         \
     ROW(READ, "read")                                                                                                  \
     ROW(LOCK, "flock")
 
@@ -64,8 +66,8 @@ static const struct how {
 } hows[] = {
     { "ENOMEM", ENOMEM, 0 },         { "ENOSPC", ENOSPC, 0 }, { "EIO", EIO, 0 },       { "EAGAIN", EAGAIN, 0 },
     { "EMFILE", EMFILE, 0 },         { "EINTR", EINTR, 0 },   { "EDQUOT", EDQUOT, 0 }, { "EROFS", EROFS, 0 },
-    { "EOPNOTSUPP", EOPNOTSUPP, 0 }, { "ENOLCK", ENOLCK, 0 }, { "SHORT", 0, 0 },       { "KILL", 0, SIGKILL },
-    { "TERM", 0, SIGTERM },          { "INT", 0, SIGINT },    { "HUP", 0, SIGHUP },
+    { "EOPNOTSUPP", EOPNOTSUPP, 0 }, { "ENOLCK", ENOLCK, 0 }, { "EACCES", EACCES, 0 }, { "SHORT", 0, 0 },
+    { "KILL", 0, SIGKILL },          { "TERM", 0, SIGTERM },  { "INT", 0, SIGINT },    { "HUP", 0, SIGHUP },
 };
 
 static struct {
@@ -274,6 +276,13 @@ int open(const char *path, int flags, ...)
     return fails(OPEN) ? -1 : next(path, flags, mode);
 }
 
+/* open() without a mode, in a program that is compiled with _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open_2(const char *path, int flags)
+{
+    return open(path, flags, 0);
+}
+
 int openat(int at, const char *path, int flags, ...)
 {
     NEXT(openat)
@@ -358,6 +367,42 @@ int rmdir(const char *path)
 {
     NEXT(rmdir)
     return fails(REMOVE) ? -1 : next(path);
+}
+
+int stat(const char *restrict path, struct stat *restrict info)
+{
+    NEXT(stat)
+    return fails(STAT) ? -1 : next(path, info);
+}
+
+int lstat(const char *restrict path, struct stat *restrict info)
+{
+    NEXT(lstat)
+    return fails(STAT) ? -1 : next(path, info);
+}
+
+int fstat(int fd, struct stat *info)
+{
+    NEXT(fstat)
+    return fails(STAT) ? -1 : next(fd, info);
+}
+
+int fstatat(int at, const char *restrict path, struct stat *restrict info, int flags)
+{
+    NEXT(fstatat)
+    return fails(STAT) ? -1 : next(at, path, info, flags);
+}
+
+struct dirent *readdir(DIR *listing)
+{
+    NEXT(readdir)
+    return fails(LIST) ? NULL : next(listing);
+}
+
+ssize_t getdents64(int fd, void *entries, size_t bytes)
+{
+    NEXT(getdents64)
+    return fails(LIST) ? -1 : next(fd, entries, bytes);
 }
 
 int flock(int fd, int operation)

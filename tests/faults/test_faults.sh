@@ -44,6 +44,7 @@ choose_faults() {
             how["rename"] = "EIO EROFS"; how["mmap"] = "ENOMEM EAGAIN"; how["thread"] = "EAGAIN"
             how["open"] = "EMFILE EIO ENOMEM"; how["close"] = "EIO ENOSPC"; how["room"] = "ENOSPC EOPNOTSUPP"
             how["mkdir"] = "ENOSPC"; how["unlink"] = "EIO"; how["read"] = "EIO SHORT EINTR"; how["flock"] = "ENOLCK"
+            how["stat"] = "EIO EACCES"; how["readdir"] = "EIO"
         }
         $3 > 0 { pairs++; name[pairs] = $1 " " $2; kind[pairs] = $2; calls[pairs] = $3 }
         END {

@@ -11,7 +11,7 @@
 # Some 20 kills; MOXIE_TEST_LONG=1: 100 and more; MOXIE_TEST_KILLS=N: N. MOXIE_TEST_SEED chooses them.
 . "$(dirname "$0")/faults_lib.sh"
 commands="synth prepare-triton prepare-marlin undo run"
-kills=${MOXIE_TEST_KILLS:-${long:+120}}
+kills=${MOXIE_TEST_KILLS:-${long:+140}}
 kills=${kills:-20}
 
 # An empty $tmp/case but for files of others, with names like those of temporary files.

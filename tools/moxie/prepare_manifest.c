@@ -76,18 +76,22 @@ moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const pr
 
 /* ---- reading ----------------------------------------------------------------------------------------- */
 
-static bool take_layers(const json_t *list, prepare_how *out)
+static moxie_status take_layers(const json_t *list, prepare_how *out)
 {
     const size_t count = json_array_size(list);
-    out->layers = count > 0 && count <= MOST_LAYERS ? calloc(count, sizeof *out->layers) : NULL;
-    for (size_t i = 0; out->layers && i < count; i++) {
+    if (count == 0 || count > MOST_LAYERS)
+        return MOXIE_ERR_FORMAT;
+    out->layers = calloc(count, sizeof *out->layers);
+    if (!out->layers)
+        return MOXIE_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(list, i);
         const json_int_t layer = json_integer_value(entry), before = i > 0 ? out->layers[i - 1] : -1;
         if (!json_is_integer(entry) || layer <= before || layer > LARGEST_LAYER)
-            return false;
+            return MOXIE_ERR_FORMAT;
         out->layers[out->n_layers++] = layer;
     }
-    return out->layers != NULL;
+    return MOXIE_OK;
 }
 
 /* [rank, size] */
@@ -98,7 +102,8 @@ static bool take_rank(json_int_t rank, json_int_t size, int32_t *out_rank, int32
     return size >= 1 && size <= MOXIE_MAX_EXPERTS && rank >= 0 && rank < size;
 }
 
-static bool take_how(json_t *file, prepare_kind kind, prepare_how *out)
+/* MOXIE_ERR_FORMAT or MOXIE_ERR_MEMORY without words. */
+static moxie_status take_how(json_t *file, prepare_kind kind, prepare_how *out)
 {
     const char *what = NULL, *layout = NULL;
     json_t *layers = NULL;
@@ -106,16 +111,17 @@ static bool take_how(json_t *file, prepare_kind kind, prepare_how *out)
     if (json_unpack(file, "{s:I, s:s, s:s, s:I, s:[I,I], s:[I,I,I], s:o}", "schema_version", &version, "kind", &what,
                     "layout", &layout, "pad", &pad, "tp", &tp[0], &tp[1], "ep", &ep[0], &ep[1], &map, "layers",
                     &layers) != 0)
-        return false;
+        return MOXIE_ERR_FORMAT;
     if (version != CLI_SCHEMA_VERSION || strcmp(what, manifests[kind].kind) != 0 ||
         strlen(layout) >= sizeof out->layout || pad < 0 || pad > 1 ||
         (map != MOXIE_MAP_LINEAR && map != MOXIE_MAP_ROUND_ROBIN))
-        return false;
+        return MOXIE_ERR_FORMAT;
     snprintf(out->layout, sizeof out->layout, "%s", layout);
     out->pad = (int32_t)pad;
     out->ep_map = (int32_t)map;
-    return take_rank(tp[0], tp[1], &out->tp_rank, &out->tp_size) &&
-           take_rank(ep[0], ep[1], &out->ep_rank, &out->ep_size) && take_layers(layers, out);
+    const bool ranked =
+        take_rank(tp[0], tp[1], &out->tp_rank, &out->tp_size) && take_rank(ep[0], ep[1], &out->ep_rank, &out->ep_size);
+    return ranked ? take_layers(layers, out) : MOXIE_ERR_FORMAT;
 }
 
 moxie_status prepare_manifest_parse(const char *text, size_t size, const char *path, prepare_kind kind,
@@ -123,14 +129,16 @@ moxie_status prepare_manifest_parse(const char *text, size_t size, const char *p
 {
     json_t *file = NULL;
     *out = (prepare_how) { 0 };
-    const moxie_status status = cli_json_parse(text, size, path, &file, error);
+    moxie_status status = cli_json_parse(text, size, path, &file, error);
     if (status != MOXIE_OK)
         return status;
-    const bool good = take_how(file, kind, out);
+    status = take_how(file, kind, out);
     json_decref(file);
-    if (good)
+    if (status == MOXIE_OK)
         return MOXIE_OK;
     prepare_how_free(out);
+    if (status == MOXIE_ERR_MEMORY)
+        return cli_error(status, error, path, "no memory for its list of layers");
     return cli_error(MOXIE_ERR_FORMAT, error, path,
                      "it does not say how weights were prepared, as `moxie prepare` would have written it");
 }
