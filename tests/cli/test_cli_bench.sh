@@ -45,7 +45,7 @@ sed 's/"f32_tflop_s": [0-9][0-9.]*/"f32_tflop_s": -1/' "$tmp/kept" >"$tmp/other"
 expect 3 "not positive" "$moxie" bench $small --limits "$tmp/other"
 expect 3 "no/dir/limits: cannot be written" "$moxie" info --limits "$tmp/no/dir/limits"
 
-# Every key, and rows in the order asked for. 8 experts, all chosen: 2 x 3 x 1024 x 512 x 8 operations a token.
+# Every key, and rows in the order asked for ("limits_raised" names batch sizes, too). 8 experts, all chosen: 2 x 3 x 1024 x 512 x 8 operations a token.
 expect 0 '"command": "bench"' bench $small --tokens 2,1 --json
 grep -q '"limits_from_file": true' "$tmp/out" || fail "bench measured limits that the file had"
 for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
@@ -54,7 +54,8 @@ for key in preset scheme backend isa threads mode tokens routing median_ms min_m
     quiet_median_ms; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
 done
-[ "$(grep '"tokens":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"
+sed -n '/"rows": \[/,$p' "$tmp/out" >"$tmp/rows"
+[ "$(grep '"tokens":' "$tmp/rows" | tr -dc '0-9\n' | tr '\n' ' ')" = "2 1 " ] || fail "rows are not those of --tokens 2,1"
 [ "$(grep '"flop":' "$tmp/out" | tr -dc '0-9\n' | tr '\n' ' ')" = "50331648 25165824 " ] ||
     fail "one token is not 25165824 operations, or two are not twice as many"
 grep -q '"weight_bytes": 6684672' "$tmp/out" || fail "8 experts are not 6684672 bytes"
