@@ -156,7 +156,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const bench *b, const mox_expert_gemm_row *row, int64_t rows)
+static void measure(const bench *b, const mox_expert_gemm_kernel *row, int64_t rows)
 {
     const mox_expert_gemm_problem problem = {
         .shape = &b->shape, .projection = MOX_W13, .weight = &b->shape.w13, .act = &b->which->act
@@ -208,10 +208,9 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
         .shape = &b.shape, .projection = MOX_W13, .weight = &b.shape.w13, .act = &which->act
     };
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
-        mox_refusal why;
-        if (!mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) ||
-            !row->admit(&problem, &why))
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        mox_rejection why;
+        if (!mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) || !row->admit(&problem, &why))
             continue;
         measure(&b, row, 1);
         measure(&b, row, MOST_ROWS);

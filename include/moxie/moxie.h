@@ -478,7 +478,7 @@ typedef enum moxie_backend {
 } moxie_backend;
 /* THROUGHPUT lets a plan take kernels of class TOL as well, which are faster and round more, each with its bound
  * (docs/accuracy.md); a token's bits may then depend on its neighbours. */
-typedef enum moxie_mode { MOXIE_MODE_INVARIANT = 0, MOXIE_MODE_THROUGHPUT = 1 } moxie_mode;
+typedef enum moxie_mode { MOXIE_MODE_EXACT = 0, MOXIE_MODE_FAST = 1 } moxie_mode;
 
 typedef struct moxie_layer moxie_layer;
 typedef struct moxie_plan moxie_plan;

@@ -106,17 +106,17 @@ int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)
     const mox_cuda_kernel *kernel = mox_cuda_kernel_at(index);
     const mox_cuda_table *table;
     mox_cuda_features device;
-    mox_refusal why;
+    mox_rejection why;
     if (kernel == NULL)
         return 0;
     const bool here = mox_cuda_open(&table, NULL) == MOXIE_OK && mox_cuda_device(table, 0, &device, NULL) == MOXIE_OK;
     if (out != NULL)
-        *out = (moxie_kernel_info) { .family = kernel->base.family,
-                                     .name = kernel->base.name,
-                                     .isa = mox_cuda_kernel_needs(kernel),
-                                     .layout = kernel->base.layout,
-                                     .exactness = mox_exactness_name(kernel->base.exactness),
-                                     .runnable =
-                                         here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_THROUGHPUT, &why) };
+        *out =
+            (moxie_kernel_info) { .family = kernel->base.family,
+                                  .name = kernel->base.name,
+                                  .isa = mox_cuda_kernel_needs(kernel),
+                                  .layout = kernel->base.layout,
+                                  .exactness = mox_exactness_name(kernel->base.exactness),
+                                  .runnable = here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_FAST, &why) };
     return 1;
 }

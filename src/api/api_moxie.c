@@ -286,7 +286,7 @@ moxie_status moxie_machine_info(moxie_machine *out, moxie_error *error)
 int moxie_kernel_at(int32_t index, moxie_kernel_info *out)
 {
     const mox_kernel *kernel = mox_cpu_kernel_at(index);
-    mox_refusal why;
+    mox_rejection why;
     if (kernel == NULL)
         return 0;
     if (out != NULL)
@@ -295,8 +295,7 @@ int moxie_kernel_at(int32_t index, moxie_kernel_info *out)
                                      .isa = mox_isa_name(kernel->isa),
                                      .layout = kernel->layout,
                                      .exactness = mox_exactness_name(kernel->exactness),
-                                     .runnable =
-                                         mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, &why) };
+                                     .runnable = mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) };
     return 1;
 }
 

@@ -93,7 +93,7 @@ typedef struct mox_backend {
     const mox_kernel *(*kernel_at)(mox_family family, int32_t i); /* best first; NULL past the last */
     /* `problem` is the family's; NULL where it has none. */
     bool (*admits)(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
-                   mox_refusal *why);
+                   mox_rejection *why);
     const char *(*needs)(const mox_kernel *kernel); /* instruction set or device words */
     mox_sum (*sum)(const mox_kernel *product);      /* order of summation */
     uint32_t (*fuses)(const mox_kernel *product);   /* MOX_FUSES_... that a kernel for W13 does besides */

@@ -21,7 +21,7 @@ const char *mox_exactness_name(mox_exactness exactness)
     return names[exactness];
 }
 
-bool mox_refuse(mox_refusal *why, const char *remedy, const char *reason, ...)
+bool mox_reject(mox_rejection *why, const char *remedy, const char *reason, ...)
 {
     va_list args;
     va_start(args, reason);
@@ -31,22 +31,22 @@ bool mox_refuse(mox_refusal *why, const char *remedy, const char *reason, ...)
     return false;
 }
 
-bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_refusal *why)
+bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_rejection *why)
 {
     const mox_cpu_features *cpu = mox_cpu();
     const char *needs = mox_isa_name(kernel->isa);
     /* NEON has a number of its own below AVX2, but an x86 processor never has it. */
     if (kernel->isa > cpu->best || (kernel->isa == MOX_ISA_NEON && !cpu->neon))
-        return mox_refuse(why, "run on a processor that has it", "needs %s, this processor has %s", needs,
+        return mox_reject(why, "run on a processor that has it", "needs %s, this processor has %s", needs,
                           mox_isa_name(cpu->best));
     if (kernel->isa > cpu->allowed)
-        return mox_refuse(why, "raise or unset MOXIE_MAX_ISA", "needs %s, MOXIE_MAX_ISA allows %s", needs,
+        return mox_reject(why, "raise or unset MOXIE_MAX_ISA", "needs %s, MOXIE_MAX_ISA allows %s", needs,
                           mox_isa_name(cpu->allowed));
     if (kernel->isa > cap)
-        return mox_refuse(why, "raise or unset the option `isa`", "needs %s, the option `isa` allows %s", needs,
+        return mox_reject(why, "raise or unset the option `isa`", "needs %s, the option `isa` allows %s", needs,
                           mox_isa_name(cap));
-    if (kernel->exactness == MOX_TOL && mode != MOXIE_MODE_THROUGHPUT)
-        return mox_refuse(why, "choose throughput mode",
+    if (kernel->exactness == MOX_TOL && mode != MOXIE_MODE_FAST)
+        return mox_reject(why, "choose throughput mode",
                           "rounds more than the numeric contract allows (class TOL), the mode is invariant");
     return true;
 }
@@ -55,7 +55,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 #define MOX_FAMILY(name)                                                                                               \
     static const void *name##_base(int32_t i)                                                                          \
     {                                                                                                                  \
-        const mox_##name##_row *row = mox_##name##_at(i);                                                              \
+        const mox_##name##_kernel *row = mox_##name##_at(i);                                                              \
         return row != NULL ? &row->base : NULL;                                                                        \
     }
 #include "cpu/kernel_families.def"
@@ -67,7 +67,7 @@ static const mox_family_at families[] = {
 };
 #undef MOX_FAMILY
 
-const void *mox_row_of_families(const mox_family_at *list, size_t count, int32_t i)
+const void *mox_kernel_of_families(const mox_family_at *list, size_t count, int32_t i)
 {
     if (i < 0)
         return NULL;
@@ -83,5 +83,5 @@ const void *mox_row_of_families(const mox_family_at *list, size_t count, int32_t
 
 const mox_kernel *mox_cpu_kernel_at(int32_t i)
 {
-    return mox_row_of_families(families, sizeof families / sizeof families[0], i);
+    return mox_kernel_of_families(families, sizeof families / sizeof families[0], i);
 }

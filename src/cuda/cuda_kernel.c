@@ -17,15 +17,15 @@
 #include "cuda/topk/cuda_topk.h"
 
 bool mox_cuda_kernel_admit(const mox_cuda_kernel *kernel, const mox_cuda_features *device, moxie_mode mode,
-                           mox_refusal *why)
+                           mox_rejection *why)
 {
     const uint32_t lacking = kernel->needs & ~device->words;
     char names[96];
     if (lacking != 0)
-        return mox_refuse(why, "run on a device that has it", "needs %s, %.60s (sm_%d) lacks it",
+        return mox_reject(why, "run on a device that has it", "needs %s, %.60s (sm_%d) lacks it",
                           mox_cuda_word_names(lacking, names, sizeof names), device->name, (int)device->sm);
-    if (kernel->base.exactness == MOX_TOL && mode != MOXIE_MODE_THROUGHPUT)
-        return mox_refuse(why, "choose throughput mode",
+    if (kernel->base.exactness == MOX_TOL && mode != MOXIE_MODE_FAST)
+        return mox_reject(why, "choose throughput mode",
                           "rounds more than the numeric contract allows (class TOL), the mode is invariant");
     return true;
 }
@@ -50,7 +50,7 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
 #define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     static const void *family##_kernel(int32_t i)                                                                      \
     {                                                                                                                  \
-        const mox_cuda_##family##_row *row = mox_cuda_##family##_at(i);                                                \
+        const mox_cuda_##family##_kernel *row = mox_cuda_##family##_at(i);                                                \
         return row != NULL ? &row->cuda : NULL;                                                                        \
     }
 #include "cuda/cuda_families.def"
@@ -64,5 +64,5 @@ static const mox_family_at families[] = {
 
 const mox_cuda_kernel *mox_cuda_kernel_at(int32_t i)
 {
-    return mox_row_of_families(families, sizeof families / sizeof families[0], i);
+    return mox_kernel_of_families(families, sizeof families / sizeof families[0], i);
 }

@@ -25,7 +25,7 @@ typedef struct mox_cuda_kernel {
 
 /* Common part of every admit(): the words under `device`, and TOL rows outside throughput mode. */
 bool mox_cuda_kernel_admit(const mox_cuda_kernel *kernel, const mox_cuda_features *device, moxie_mode mode,
-                           mox_refusal *why);
+                           mox_rejection *why);
 
 /* What a plan and `moxie info` print in the place of an instruction set: "cuda", "cuda wgmma bulk_copy". */
 const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel);

@@ -103,7 +103,7 @@ bool mox_act_quant_needs_amax(const moxie_quant *quant)
     return quant->element != MOXIE_DTYPE_NONE && granularity_of(quant) == PER_TENSOR && !quant->is_static;
 }
 
-bool mox_act_quant_needs_given(const moxie_quant *quant)
+bool mox_act_quant_needs_static_scale(const moxie_quant *quant)
 {
     return quant->global != MOXIE_GLOBAL_NONE || (quant->is_static && granularity_of(quant) == PER_TENSOR);
 }
@@ -135,10 +135,11 @@ void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_
     mox_act_loops_best()->values(quant->element, codes, cols, values);
 }
 
-moxie_status mox_act_quant_check_given(const moxie_quant *quant, float given, const char *what, moxie_error *error)
+moxie_status mox_act_quant_check_static_scale(const moxie_quant *quant, float given, const char *what,
+                                              moxie_error *error)
 {
     const bool usable = given >= FLT_MIN && given <= 1.0f / FLT_MIN;
-    MOX_FAIL_IF(mox_act_quant_needs_given(quant) && !usable, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(mox_act_quant_needs_static_scale(quant) && !usable, MOXIE_ERR_ARGUMENT, error,
                 "%s: the %s of the activations is %g; it must be a normal number from 2^-126 to 2^126", what,
                 quant->global != MOXIE_GLOBAL_NONE ? "global" : "static scale", (double)given);
     return MOXIE_OK;
@@ -152,7 +153,7 @@ moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, 
     MOX_TRY(mox_quant_check_act(quant, what, error));
     MOX_FAIL_IF(mox_quant_is_none(quant), MOXIE_ERR_UNSUPPORTED, error,
                 "%s: element NONE means that they pass as they come; there are no codes to make", what);
-    MOX_TRY(mox_act_quant_check_given(quant, given, what, error));
+    MOX_TRY(mox_act_quant_check_static_scale(quant, given, what, error));
     MOX_FAIL_IF(rows < 0 || cols < 0 || !mox_mul_u64((uint64_t)rows, (uint64_t)cols, &count) || count > INT64_MAX / 4,
                 MOXIE_ERR_ARGUMENT, error, "%s: [%lld, %lld] is no shape that memory can hold", what, (long long)rows,
                 (long long)cols);

@@ -100,9 +100,10 @@ void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_
 int32_t mox_act_quant_rule(const moxie_quant *quant);
 bool mox_act_quant_is_defined(const moxie_quant *quant);
 /* True when `given` is read: static scales and globals. */
-bool mox_act_quant_needs_given(const moxie_quant *quant);
+bool mox_act_quant_needs_static_scale(const moxie_quant *quant);
 /* A `given` that is read is a positive normal number up to 2^126, so that it and its reciprocal are usable. */
-moxie_status mox_act_quant_check_given(const moxie_quant *quant, float given, const char *what, moxie_error *error);
+moxie_status mox_act_quant_check_static_scale(const moxie_quant *quant, float given, const char *what,
+                                              moxie_error *error);
 /* moxie_quantize_activations(). */
 moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, int64_t rows, int64_t cols, float given,
                                       uint8_t *codes, float *scales, moxie_error *error);

@@ -164,7 +164,7 @@ typedef struct mox_vendor_limit {
 } mox_vendor_limit;
 
 /* What weights a layout takes; lists end with 0. */
-typedef struct mox_vendor_takes {
+typedef struct mox_vendor_accepts {
     moxie_dtype elements[4], scales[4];
     int32_t group_cols[6];    /* -1: the whole row */
     int32_t group_rows[4];    /* 1, 128 or -1; none listed: 1 */
@@ -175,12 +175,12 @@ typedef struct mox_vendor_takes {
     moxie_dtype biases[4];    /* none listed: any */
     moxie_global_kind global; /* of weights, one per matrix; both kinds are the same numbers, one the reciprocal */
     bool static_acts;         /* needs static scales of activations */
-} mox_vendor_takes;
+} mox_vendor_accepts;
 
 typedef struct mox_vendor_layout {
     const char *name, *summary;
     const char *caller; /* whose kernel, called how */
-    mox_vendor_takes takes;
+    mox_vendor_accepts takes;
     bool surveys;  /* constants or codes need facts of all experts */
     bool measures; /* codes need facts of the expert */
     /* False, and `reason` says why, when the target has no way to hold this expert although it takes its shape. NULL:
@@ -312,7 +312,7 @@ void mox_columns_give(const int32_t *order, int64_t cols, int32_t bits, const ui
 
 /* Whole groups, where the layout wants them: as they are, or halved when `pad` says that they may be. Extents are the
  * plan's; sets its `repeat`. */
-moxie_status mox_groups_settle(mox_vendor_plan *plan, bool pad, moxie_error *error);
+moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *error);
 /* Elements of 4, 8 or 16 bits: each `times` times, an even number; and back. False: some that should be the same are
  * not. */
 void mox_groups_repeat(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out);

@@ -31,7 +31,7 @@ static void add_dtypes(line *l, const moxie_dtype *list, int count)
 }
 
 /* " per 32 columns", " per 128 rows and 128 columns", " per row", " per matrix"; alternatives by "or". */
-static void add_groups(line *l, const mox_vendor_takes *takes)
+static void add_groups(line *l, const mox_vendor_accepts *takes)
 {
     const int n_rows = sizeof takes->group_rows / sizeof takes->group_rows[0];
     const int n_cols = sizeof takes->group_cols / sizeof takes->group_cols[0];
@@ -51,7 +51,7 @@ static void add_groups(line *l, const mox_vendor_takes *takes)
 
 const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, size_t size)
 {
-    const mox_vendor_takes *takes = &layout->takes;
+    const mox_vendor_accepts *takes = &layout->takes;
     line l = { buffer, size, 0 };
     buffer[0] = '\0';
     add_dtypes(&l, takes->elements, sizeof takes->elements / sizeof takes->elements[0]);

@@ -36,7 +36,7 @@ static moxie_status refuse(const mox_vendor_plan *plan, const char *extent, int6
                     plan->layout->name, extent, (long long)cols, (long long)group, nearest, other);
 }
 
-moxie_status mox_groups_settle(mox_vendor_plan *plan, bool pad, moxie_error *error)
+moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *error)
 {
     const moxie_quant *w13 = &plan->shape.w13, *w2 = &plan->shape.w2;
     const int64_t hidden = plan->hidden, intermediate = plan->intermediate, least = plan->layout->takes.least_group;

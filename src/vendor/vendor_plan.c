@@ -59,7 +59,7 @@ static const char *dtypes_of(const moxie_dtype list[4], char *buffer, size_t siz
 }
 
 /* A group wider than the row is the row, but for targets that go by the number in the configuration. */
-static bool has_group(const mox_vendor_takes *takes, const moxie_quant *quant, int64_t cols)
+static bool has_group(const mox_vendor_accepts *takes, const moxie_quant *quant, int64_t cols)
 {
     const int64_t group = takes->least_group > 0 ? quant->group_cols : mox_group_cols(quant, cols);
     for (int i = 0; i < 6 && takes->group_cols[i] != 0; i++)
@@ -68,7 +68,7 @@ static bool has_group(const mox_vendor_takes *takes, const moxie_quant *quant, i
     return takes->group_cols[0] == 0;
 }
 
-static bool has_group_rows(const mox_vendor_takes *takes, const moxie_quant *quant, int64_t rows)
+static bool has_group_rows(const mox_vendor_accepts *takes, const moxie_quant *quant, int64_t rows)
 {
     const int64_t group = mox_group_rows(quant, rows);
     for (int i = 0; i < 4 && takes->group_rows[i] != 0; i++)
@@ -80,7 +80,7 @@ static bool has_group_rows(const mox_vendor_takes *takes, const moxie_quant *qua
 static moxie_status check_quant(const mox_vendor_layout *layout, const moxie_quant *quant, int64_t rows, int64_t cols,
                                 const char *what, moxie_error *error)
 {
-    const mox_vendor_takes *takes = &layout->takes;
+    const mox_vendor_accepts *takes = &layout->takes;
     char found[96], list[64];
     mox_quant_describe(quant, found, sizeof found);
     MOX_FAIL_IF(!has_dtype(takes->elements, quant->element), MOXIE_ERR_UNSUPPORTED, error,
@@ -144,7 +144,7 @@ static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_ex
 
 static moxie_status check_dtypes(const mox_vendor_plan *plan, moxie_error *error)
 {
-    const mox_vendor_takes *takes = &plan->layout->takes;
+    const mox_vendor_accepts *takes = &plan->layout->takes;
     char list[64];
     MOX_FAIL_IF(plan->shape.w13.has_zero && plan->zero[0] != plan->shape.w13.element, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: zero points are %s, and the target wants them in the weights' own code, %s",
@@ -320,7 +320,7 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .act_order = layout->act_order.order[0] != NULL && has_act_order(shape, example) };
     MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
     MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
-    MOX_TRY(mox_groups_settle(&plan, pad, error));
+    MOX_TRY(mox_groups_resolve(&plan, pad, error));
     MOX_TRY(check_dtypes(&plan, error));
     for (const mox_vendor_part *part = layout->parts; part < layout->parts + MOX_VENDOR_PARTS && part->name; part++)
         if (source_dtype(&plan, part) != MOXIE_DTYPE_NONE)

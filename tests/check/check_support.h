@@ -40,14 +40,14 @@ static inline void check_buffers_free(check_buffers *buffers)
 }
 
 /* The part of admission that every family shares; throughput mode, so that rough rows are checked too. */
-static inline bool check_admit(const mox_kernel *kernel, mox_refusal *why)
+static inline bool check_admit(const mox_kernel *kernel, mox_rejection *why)
 {
-    return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_THROUGHPUT, why);
+    return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_FAST, why);
 }
 
 static inline bool check_machine_has(const mox_kernel *kernel)
 {
-    mox_refusal why;
+    mox_rejection why;
     return check_admit(kernel, &why);
 }
 

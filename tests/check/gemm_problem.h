@@ -42,7 +42,7 @@ typedef struct gemm_problem {
     const void *records[GEMM_LAYOUTS][GEMM_SLOTS]; /* by layout number; NULL where it cannot hold the experts */
     int64_t offsets[GEMM_SLOTS + 1];
     int64_t pairs, cols, n_out;
-    int64_t *operand_row; /* NULL: identity */
+    int64_t *act_row; /* NULL: identity */
     mox_activations operand;
     check_buffers buffers;
 } gemm_problem;
@@ -67,7 +67,7 @@ static inline void gemm_pack_records(gemm_problem *p, const mox_layout *layout)
     }
 }
 
-static inline const void *const *gemm_records(const mox_expert_gemm_row *row, const gemm_problem *p)
+static inline const void *const *gemm_records(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
     return p->records[mox_layout_by_name(row->base.layout)->number];
 }
@@ -85,9 +85,9 @@ static inline int64_t gemm_make_pairs(gemm_problem *p, test_rng *rng, int64_t mo
     if (p->asked.projection == MOX_W2)
         return p->pairs;
     const int64_t tokens = mox_max_i64(1, p->pairs / 2);
-    p->operand_row = check_buffer(&p->buffers, (size_t)p->pairs * sizeof *p->operand_row);
+    p->act_row = check_buffer(&p->buffers, (size_t)p->pairs * sizeof *p->act_row);
     for (int64_t i = 0; i < p->pairs; i++)
-        p->operand_row[i] = test_range(rng, 0, tokens - 1);
+        p->act_row[i] = test_range(rng, 0, tokens - 1);
     return tokens;
 }
 
@@ -179,7 +179,7 @@ static inline void gemm_problem_free(gemm_problem *p)
 /* Row of the operand that a pair multiplies. */
 static inline int64_t gemm_operand_row(const gemm_problem *p, int64_t pair)
 {
-    return p->operand_row != NULL ? p->operand_row[pair] : pair;
+    return p->act_row != NULL ? p->act_row[pair] : pair;
 }
 
 /* The matrices of the projection, and the first column of the product that each computes; returns how many. */
@@ -212,9 +212,9 @@ static inline void gemm_describe(const gemm_problem *p, char *text, size_t size)
 /* ---- running a row ------------------------------------------------------------------------------------------ */
 
 /* The machine, the row and its layout take the problem; refusals have a reason and a remedy. */
-static inline bool gemm_admitted(const mox_expert_gemm_row *row, const gemm_problem *p)
+static inline bool gemm_admitted(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
-    mox_refusal why = { .reason = "", .remedy = "" };
+    mox_rejection why = { .reason = "", .remedy = "" };
     const bool yes = check_admit(&row->base, &why) && mox_expert_gemm_admit(row, &p->asked, &why);
     if (!yes && (why.reason[0] == '\0' || why.remedy[0] == '\0'))
         fail_msg("%s refuses %s x %s without reason or remedy", row->base.name, p->weight->name, p->act->name);
@@ -222,7 +222,7 @@ static inline bool gemm_admitted(const mox_expert_gemm_row *row, const gemm_prob
 }
 
 /* The whole product: [pairs, n_out]. */
-static inline float *gemm_run(const mox_expert_gemm_row *row, const gemm_problem *p, const moxie_executor *executor,
+static inline float *gemm_run(const mox_expert_gemm_kernel *row, const gemm_problem *p, const moxie_executor *executor,
                               check_buffers *buffers)
 {
     const uint64_t per_worker = mox_expert_gemm_scratch(row, &p->asked);
@@ -234,7 +234,7 @@ static inline float *gemm_run(const mox_expert_gemm_row *row, const gemm_problem
         .slots = GEMM_SLOTS,
         .records = gemm_records(row, p),
         .offsets = p->offsets,
-        .operand_row = p->operand_row,
+        .act_row = p->act_row,
         .a = &p->operand,
         .act = p->asked.act,
         .dtype = p->asked.dtype,

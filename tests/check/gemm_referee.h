@@ -42,7 +42,7 @@ typedef enum referee_sum {
 } referee_sum;
 
 /* NONE: a sum that this file does not know. */
-static inline referee_sum referee_sum_of(const mox_expert_gemm_row *row)
+static inline referee_sum referee_sum_of(const mox_expert_gemm_kernel *row)
 {
     static const mox_sum sums[REFEREE_SUMS] = {
         [REFEREE_FMA32] = MOX_SUM_FMA32,   [REFEREE_DOT32] = MOX_SUM_DOT32,     [REFEREE_FOLD32] = MOX_SUM_FOLD32,
@@ -65,7 +65,7 @@ static inline float referee_fma(float a, float b, float c)
 }
 
 /* False where a row's bits depend on how many rows there are. */
-static inline bool referee_knows_products(const mox_expert_gemm_row *row)
+static inline bool referee_knows_products(const mox_expert_gemm_kernel *row)
 {
     return referee_sum_of(row) != REFEREE_NONE && referee_sum_of(row) != REFEREE_FOLDED;
 }

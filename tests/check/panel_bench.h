@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * panel_bench.h - one call of a panel row's inner product (panel_kernel.h) for test_kernels_panel.c: an expert with
- * MOX_PANEL_BLOCK pairs, the operand arranged here from the drawing in panel_operand.h and compared with what the
+ * MOX_PANEL_BLOCK pairs, the operand arranged here from the drawing in panel_activations.h and compared with what the
  * library's own functions make, memory cut to the byte, the sums compared with the referee's.
  */
 #ifndef PANEL_BENCH_H
 #define PANEL_BENCH_H
 
-#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/expert_gemm/panel_activations.h"
 #include "gemm_referee.h"
 #include "test_cpu_state.h"
 
@@ -43,11 +43,11 @@ static inline uint16_t high_half(float value)
 }
 
 /* Row r of `rows`; `values` [cols]. Everything was zeroed. */
-static inline void put_row(mox_operand_kind kind, uint8_t *data, int64_t rows, int64_t cols, int64_t r,
+static inline void put_row(mox_act_order kind, uint8_t *data, int64_t rows, int64_t cols, int64_t r,
                            const float *values)
 {
-    const int64_t width = kind == MOX_OPERAND_I8 ? 64 : 32, steps = (cols + width - 1) / width;
-    if (kind == MOX_OPERAND_F32) {
+    const int64_t width = kind == MOX_ACT_ORDER_I8 ? 64 : 32, steps = (cols + width - 1) / width;
+    if (kind == MOX_ACT_ORDER_F32) {
         memcpy(data + r * steps * 128, values, (size_t)cols * sizeof *values);
         return;
     }
@@ -55,7 +55,7 @@ static inline void put_row(mox_operand_kind kind, uint8_t *data, int64_t rows, i
     for (int64_t k = 0; k < cols; k++) {
         uint8_t *line = data + tile * 16 * steps * 64 + (k / width * held + r % 16) * 64;
         const uint16_t half = high_half(values[k]);
-        if (kind == MOX_OPERAND_BF16)
+        if (kind == MOX_ACT_ORDER_BF16)
             memcpy(line + k % 32 * 2, &half, sizeof half);
         else
             line[k % 64] = (uint8_t)(int8_t)values[k];
@@ -63,16 +63,16 @@ static inline void put_row(mox_operand_kind kind, uint8_t *data, int64_t rows, i
 }
 
 /* The library's functions put every row where the drawing says, and read it back. */
-static inline void check_operand(mox_operand_kind kind, const uint8_t *data, int64_t rows, int64_t cols,
+static inline void check_operand(mox_act_order kind, const uint8_t *data, int64_t rows, int64_t cols,
                                  const gemm_problem *p, int64_t first)
 {
     check_buffers buffers = { .count = 0 };
-    const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, cols);
+    const uint64_t bytes = (uint64_t)rows * mox_act_order_row_bytes(kind, cols);
     uint8_t *made = check_buffer(&buffers, bytes);
     float *values = check_buffer(&buffers, (size_t)cols * sizeof *values);
     float *back = check_buffer(&buffers, (size_t)cols * sizeof *back);
     uint16_t *halves = check_buffer(&buffers, (size_t)cols * sizeof *halves);
-    for (int twice = 0; twice < (kind == MOX_OPERAND_BF16 ? 2 : 1); twice++) {
+    for (int twice = 0; twice < (kind == MOX_ACT_ORDER_BF16 ? 2 : 1); twice++) {
         memset(made, 0xff, bytes);
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t k = 0; k < cols; k++) {
@@ -82,8 +82,8 @@ static inline void check_operand(mox_operand_kind kind, const uint8_t *data, int
             if (twice)
                 mox_operand_put_bf16(made, rows, cols, r, halves);
             else
-                mox_operand_put(kind, made, rows, cols, r, values);
-            mox_operand_get(kind, made, rows, cols, r, back);
+                mox_act_order_put(kind, made, rows, cols, r, values);
+            mox_act_order_get(kind, made, rows, cols, r, back);
             assert_memory_equal(values, back, (size_t)cols * sizeof *values);
         }
         assert_memory_equal(made, data, bytes);
@@ -91,16 +91,16 @@ static inline void check_operand(mox_operand_kind kind, const uint8_t *data, int
     check_buffers_free(&buffers);
 }
 
-static inline mox_panel_rows arrange(const bench *b, mox_operand_kind kind, int64_t rows, check_buffers *buffers)
+static inline mox_panel_rows arrange(const bench *b, mox_act_order kind, int64_t rows, check_buffers *buffers)
 {
     const gemm_problem *p = &b->problem;
     const mox_activations *a = &p->operand;
-    const uint64_t bytes = (uint64_t)rows * mox_operand_row_bytes(kind, p->cols);
-    uint8_t *data = check_buffer(buffers, bytes + MOX_PANEL_BEYOND);
+    const uint64_t bytes = (uint64_t)rows * mox_act_order_row_bytes(kind, p->cols);
+    uint8_t *data = check_buffer(buffers, bytes + MOX_PANEL_OVERREAD_BYTES);
     float *values = check_buffer(buffers, (size_t)p->cols * sizeof *values);
     mox_panel_rows out = { .rows = rows, .data = data };
     memset(data, 0, bytes);
-    memset(data + bytes, 0xff, MOX_PANEL_BEYOND);
+    memset(data + bytes, 0xff, MOX_PANEL_OVERREAD_BYTES);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t k = 0; k < p->cols; k++)
             values[k] = value_at(p, gemm_operand_row(p, b->first + r), k);
@@ -183,13 +183,13 @@ static inline bool folds(const bench *b, int64_t rows)
     return possible;
 }
 
-static inline referee_sum sum_of_call(const mox_expert_gemm_row *row, const bench *b, int64_t rows)
+static inline referee_sum sum_of_call(const mox_expert_gemm_kernel *row, const bench *b, int64_t rows)
 {
     const referee_sum sum = referee_sum_of(row);
     return sum == REFEREE_FOLDED && (rows <= 8 || !folds(b, rows)) ? REFEREE_FOLD32 : sum;
 }
 
-static inline void compare_sums(const mox_expert_gemm_row *row, bench *b, const float *c, int64_t rows)
+static inline void compare_sums(const mox_expert_gemm_kernel *row, bench *b, const float *c, int64_t rows)
 {
     const float *want = wanted(b, sum_of_call(row, b, rows));
     for (int j = 0; j < b->panels; j++) {
@@ -211,10 +211,10 @@ static inline void compare_sums(const mox_expert_gemm_row *row, bench *b, const 
 
 /* ---- one call --------------------------------------------------------------------------------------------- */
 
-static inline void multiply(const mox_expert_gemm_row *row, bench *b, int64_t rows)
+static inline void multiply(const mox_expert_gemm_kernel *row, bench *b, int64_t rows)
 {
     const gemm_problem *p = &b->problem;
-    mox_refusal why;
+    mox_rejection why;
     check_buffers buffers = { .count = 0 };
     const mox_panel_multiply_fn function = row->bind(&p->asked, &why);
     mox_panel_rows a = arrange(b, row->operand, rows, &buffers);

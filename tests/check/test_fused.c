@@ -154,9 +154,10 @@ static void run_chain(const fused_problem *f, result *r)
 
 /* ---- fused ------------------------------------------------------------------------------------------------- */
 
-static mox_fused_operand fused_operand(const mox_fused_product *product, int64_t pairs, check_buffers *buffers)
+static mox_fused_activations fused_operand(const mox_fused_product *product, int64_t pairs, check_buffers *buffers)
 {
-    mox_fused_operand a = { .data = check_buffer(buffers, (size_t)pairs * product->row_bytes + MOX_PANEL_BEYOND) };
+    mox_fused_activations a = { .data = check_buffer(buffers,
+                                                     (size_t)pairs * product->row_bytes + MOX_PANEL_OVERREAD_BYTES) };
     if (product->scaling == MOX_ACT_GROUPED)
         a.scales = check_buffer(buffers, (size_t)(pairs * product->groups) * sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)
@@ -167,10 +168,10 @@ static mox_fused_operand fused_operand(const mox_fused_product *product, int64_t
 }
 
 /* `look`: keep every stage in `s`, else y alone. */
-static mox_fused_side fused_side(const fused_problem *f, const fused_kind *k, bool look, stages *s, result *r)
+static mox_fused_part fused_side(const fused_problem *f, const fused_kind *k, bool look, stages *s, result *r)
 {
     const bool routed = k->position != NULL, quantized = !mox_quant_is_none(&f->act2);
-    return (mox_fused_side) { .shape = &f->shape,
+    return (mox_fused_part) { .shape = &f->shape,
                               .activation = &f->activation,
                               .glu = f->glu,
                               .first = &k->first,
@@ -197,7 +198,7 @@ static mox_fused_side fused_side(const fused_problem *f, const fused_kind *k, bo
 
 static void run_fused(const fused_problem *f, const moxie_executor *executor, bool look, result *r)
 {
-    mox_fused_side sides[2];
+    mox_fused_part sides[2];
     const mox_fused_product *products[4];
     memset(r, 0, sizeof *r);
     r->out = check_buffer(&r->buffers, out_bytes(f));
@@ -227,7 +228,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
         for (int second = 0; second < 2; second++) {
             const mox_activations *a = second ? sides[i].look2 : sides[i].look13;
             for (int64_t p = 0; a->scales == NULL && p < f->kinds[i].pairs; p++)
-                mox_fused_operand_row(&sides[i], second, p, a->values + p * a->stride);
+                mox_fused_activations_row(&sides[i], second, p, a->values + p * a->stride);
         }
 }
 
@@ -296,11 +297,11 @@ static void on_any_executor(const fused_problem *f, const moxie_executor *pool, 
 }
 
 /* False when the row does not take both products. */
-static bool check_row(fused_problem *f, const mox_expert_gemm_row *row, const moxie_executor *pool, int64_t turn,
+static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const moxie_executor *pool, int64_t turn,
                       int64_t step)
 {
     const mox_expert_gemm_problem first = fused_product_problem(f, MOX_W13), second = fused_product_problem(f, MOX_W2);
-    mox_refusal why;
+    mox_rejection why;
     result want, got;
     f->row = row;
     if (row->bind == NULL || !check_admit(&row->base, &why) || !mox_expert_gemm_admit(row, &first, &why) ||

@@ -48,18 +48,18 @@ static void common_refusals(void **state)
     (void)state;
     const mox_kernel rough = { "f", "rough", MOX_ISA_SCALAR, MOX_TOL, "" };
     const mox_kernel wide = { "f", "wide", MOX_ISA_AMX, MOX_EXACT, "" };
-    mox_refusal why = { .reason = "", .remedy = "" };
-    assert_true(mox_kernel_admit(&rough, MOX_ISA_AMX, MOXIE_MODE_THROUGHPUT, &why));
-    assert_false(mox_kernel_admit(&rough, MOX_ISA_AMX, MOXIE_MODE_INVARIANT, &why));
+    mox_rejection why = { .reason = "", .remedy = "" };
+    assert_true(mox_kernel_admit(&rough, MOX_ISA_AMX, MOXIE_MODE_FAST, &why));
+    assert_false(mox_kernel_admit(&rough, MOX_ISA_AMX, MOXIE_MODE_EXACT, &why));
     assert_non_null(strstr(why.remedy, "throughput"));
-    assert_false(mox_kernel_admit(&wide, MOX_ISA_AVX2, MOXIE_MODE_INVARIANT, &why));
+    assert_false(mox_kernel_admit(&wide, MOX_ISA_AVX2, MOXIE_MODE_EXACT, &why));
     assert_non_null(strstr(why.reason, "amx"));
     assert_true(strlen(why.remedy) > 0);
 }
 
 /* ---- permute --------------------------------------------------------------------------------------------- */
 
-static void check_permute(const mox_permute_row *row, test_rng *rng, int64_t tokens, int64_t top_k)
+static void check_permute(const mox_permute_kernel *row, test_rng *rng, int64_t tokens, int64_t top_k)
 {
     const int64_t experts = test_range(rng, 1, 12), slots = test_range(rng, 1, experts), pairs = tokens * top_k;
     check_buffers buffers = { .count = 0 };
@@ -173,7 +173,7 @@ static float largest_input(const act_problem *p)
     return largest;
 }
 
-static void check_activation_row(const mox_quant_act_row *row, const act_problem *p, float amax,
+static void check_activation_row(const mox_quant_act_kernel *row, const act_problem *p, float amax,
                                  const mox_activations *out, int64_t r)
 {
     const moxie_quant *quant = &p->act->quant;
@@ -201,7 +201,7 @@ static void check_activation_row(const mox_quant_act_row *row, const act_problem
         assert_true(out->global[r] == p->given[r]);
 }
 
-static void check_quant_act(const mox_quant_act_row *row, const act_problem *p, const moxie_executor *pool)
+static void check_quant_act(const mox_quant_act_kernel *row, const act_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     const moxie_quant *quant = &p->act->quant;
@@ -241,9 +241,9 @@ static void every_quant_act_row(void **state)
     for (int32_t i = 0; mox_quant_act_at(i) != NULL; i++)
         for (int a = 0; a < test_act_quant_count; a++)
             for (int64_t n = 0; n < 12; n++) {
-                const mox_quant_act_row *row = mox_quant_act_at(i);
+                const mox_quant_act_kernel *row = mox_quant_act_at(i);
                 act_problem p;
-                mox_refusal why;
+                mox_rejection why;
                 make_act_problem(&p, &rng, &test_act_quants[a], n);
                 if (check_machine_has(&row->base) && row->admit(&test_act_quants[a].quant, &why))
                     check_quant_act(row, &p, pool);
@@ -281,7 +281,7 @@ static float combined(const mox_combine_args *a, int64_t t, int64_t h)
     return mox_round_to(a->out_dtype, acc);
 }
 
-static void check_combine(const mox_combine_row *row, test_rng *rng, const moxie_executor *pool, int64_t tokens)
+static void check_combine(const mox_combine_kernel *row, test_rng *rng, const moxie_executor *pool, int64_t tokens)
 {
     static const moxie_dtype dtypes[] = { MOXIE_F32, MOXIE_F16, MOXIE_BF16 };
     const int64_t top_k = test_range(rng, 1, 9), hidden = check_size(rng, 521), pairs = tokens * top_k, experts = 5;

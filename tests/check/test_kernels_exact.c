@@ -110,7 +110,7 @@ static void fill_row(test_rng *rng, float *x, int64_t cols)
 
 /* ---- products --------------------------------------------------------------------------------------------- */
 
-static void compare(const mox_expert_gemm_row *row, const gemm_problem *p, const char *how)
+static void compare(const mox_expert_gemm_kernel *row, const gemm_problem *p, const char *how)
 {
     check_buffers buffers = { .count = 0 };
     const float *out = gemm_run(row, p, &mox_executor_serial, &buffers);
@@ -126,11 +126,11 @@ static void compare(const mox_expert_gemm_row *row, const gemm_problem *p, const
 }
 
 /* Rows that read such operands. */
-static int64_t check_rows(mox_operand_kind operand, const gemm_problem *p)
+static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
 {
     int64_t products = 0;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (row->bind == NULL || row->operand != operand || !referee_knows_products(row) || !gemm_admitted(row, p))
             continue;
         compare(row, p, "");
@@ -179,9 +179,9 @@ static void steps_at_the_edge(void **state)
             gemm_problem_make(&p, &rng, weight, &test_act_quants[0], size);
             for (int64_t r = 0; r < p.operand.rows; r++)
                 fill_row(&rng, p.operand.values + r * p.operand.stride, p.cols);
-            products += check_rows(MOX_OPERAND_F32, &p);
+            products += check_rows(MOX_ACT_ORDER_F32, &p);
             round_rows(&p);
-            products += check_rows(MOX_OPERAND_BF16, &p);
+            products += check_rows(MOX_ACT_ORDER_BF16, &p);
             gemm_problem_free(&p);
         }
     }

@@ -13,7 +13,7 @@
 #include "gemm_referee.h"
 #include "ref/ref_bounds.h"
 
-static void fail_at(const mox_expert_gemm_row *row, const gemm_problem *p, int64_t pair, int64_t n, const char *text)
+static void fail_at(const mox_expert_gemm_kernel *row, const gemm_problem *p, int64_t pair, int64_t n, const char *text)
 {
     char what[512];
     gemm_describe(p, what, sizeof what);
@@ -95,7 +95,7 @@ static double bytes_bound(const gemm_problem *p, const operand_view *view, int64
     return mox_bound_bytes(steps);
 }
 
-static void compare_element(const mox_expert_gemm_row *row, const gemm_problem *p, const operand_view *view,
+static void compare_element(const mox_expert_gemm_kernel *row, const gemm_problem *p, const operand_view *view,
                             const moxie_matrix *matrix, int64_t n, double weights, int64_t pair, int64_t column,
                             const float *out)
 {
@@ -123,7 +123,7 @@ static void compare_element(const mox_expert_gemm_row *row, const gemm_problem *
     fail_at(row, p, pair, column + n, text);
 }
 
-static void compare_oracle(const mox_expert_gemm_row *row, const gemm_problem *p, const float *out)
+static void compare_oracle(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     check_buffers buffers = { .count = 0 };
     const operand_view view = view_operand(p, &buffers);
@@ -146,7 +146,7 @@ static void compare_oracle(const mox_expert_gemm_row *row, const gemm_problem *p
 
 /* ---- against other rows, and against itself -------------------------------------------------------------- */
 
-static void compare_bytes(const mox_expert_gemm_row *row, const gemm_problem *p, const float *out, const float *want,
+static void compare_bytes(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out, const float *want,
                           const char *text)
 {
     for (int64_t i = 0; i < p->pairs * p->n_out; i++)
@@ -157,7 +157,7 @@ static void compare_bytes(const mox_expert_gemm_row *row, const gemm_problem *p,
         }
 }
 
-static void compare_referee(const mox_expert_gemm_row *row, const gemm_problem *p, const float *out)
+static void compare_referee(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     check_buffers buffers = { .count = 0 };
     if (referee_knows_products(row))
@@ -166,10 +166,10 @@ static void compare_referee(const mox_expert_gemm_row *row, const gemm_problem *
 }
 
 /* The first row that promises the same bits. */
-static const mox_expert_gemm_row *twin_of(const mox_expert_gemm_row *row, const gemm_problem *p)
+static const mox_expert_gemm_kernel *twin_of(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
     for (int32_t i = 0; mox_expert_gemm_at(i) != row; i++) {
-        const mox_expert_gemm_row *other = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *other = mox_expert_gemm_at(i);
         if (other->base.exactness == row->base.exactness && other->sum == row->sum && gemm_admitted(other, p))
             return other;
     }
@@ -177,7 +177,7 @@ static const mox_expert_gemm_row *twin_of(const mox_expert_gemm_row *row, const 
 }
 
 /* Each pair alone, on the calling thread, gives the row it gave in company. Of many pairs, some. */
-static void compare_alone(const mox_expert_gemm_row *row, const gemm_problem *p, const float *out)
+static void compare_alone(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     for (int s = 0; s < GEMM_SLOTS; s++)
         for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
@@ -190,17 +190,18 @@ static void compare_alone(const mox_expert_gemm_row *row, const gemm_problem *p,
             for (int i = 0; i <= GEMM_SLOTS; i++)
                 alone.offsets[i] = i > s;
             alone.pairs = 1;
-            alone.operand_row = &operand;
+            alone.act_row = &operand;
             const float *got = gemm_run(row, &alone, &mox_executor_serial, &buffers);
             compare_bytes(row, &alone, got, out + pair * p->n_out, "depends on its neighbours or threads");
             check_buffers_free(&buffers);
         }
 }
 
-static void check_row(const mox_expert_gemm_row *row, const gemm_problem *p, const moxie_executor *executor, bool alone)
+static void check_row(const mox_expert_gemm_kernel *row, const gemm_problem *p, const moxie_executor *executor,
+                      bool alone)
 {
     check_buffers buffers = { .count = 0 };
-    const mox_expert_gemm_row *twin = twin_of(row, p);
+    const mox_expert_gemm_kernel *twin = twin_of(row, p);
     const float *out = gemm_run(row, p, executor, &buffers);
     compare_oracle(row, p, out);
     compare_referee(row, p, out);
@@ -337,7 +338,7 @@ static void integers_are_exact(void **state)
                                     .integer = 1 };
     bool first = true;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (!gemm_admitted(row, &p))
             continue;
         check_buffers buffers = { .count = 0 };
@@ -363,7 +364,7 @@ static void integer_row_refuses(void **state)
                                   fits = { &shape, MOX_W2, &i8, &i8, MOXIE_BF16 };
     const mox_expert_gemm_problem fp8_weights = { &floats, MOX_W13, &fp8, &i8, MOXIE_BF16 },
                                   fp8_acts = { &shape, MOX_W2, &i8, &fp8, MOXIE_BF16 };
-    mox_refusal why = { .reason = "", .remedy = "" };
+    mox_rejection why = { .reason = "", .remedy = "" };
     assert_true(mox_expert_gemm_scalar_int_admit(&fits, &why));
     assert_false(mox_expert_gemm_scalar_int_admit(&longest, &why));
     assert_non_null(strstr(why.reason, "131072"));

@@ -46,7 +46,7 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
 }
 
 /* The oracle's bound is 8 u S (ref_activate.c). */
-static void check_glu_row(const mox_glu_row *row, const mox_glu_args *args, int64_t expert, int64_t p)
+static void check_glu_row(const mox_glu_kernel *row, const mox_glu_args *args, int64_t expert, int64_t p)
 {
     const int64_t n = args->intermediate;
     const int gated = args->activation.kind < MOXIE_ACT_SILU_NO_MUL;
@@ -64,7 +64,7 @@ static void check_glu_row(const mox_glu_row *row, const mox_glu_args *args, int6
     }
 }
 
-static void check_glu(const mox_glu_row *row, test_rng *rng, int32_t kind, const moxie_executor *pool)
+static void check_glu(const mox_glu_kernel *row, test_rng *rng, int32_t kind, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     float arrays[3][GLU_EXPERTS];
@@ -89,7 +89,7 @@ static void check_glu(const mox_glu_row *row, test_rng *rng, int32_t kind, const
     for (int s = 0; s < GLU_SLOTS; s++)
         for (int64_t p = offsets[s]; p < offsets[s + 1]; p++)
             check_glu_row(row, &args, args.expert_of != NULL ? expert_of[s] : -1, p);
-    const mox_glu_row *last = row;
+    const mox_glu_kernel *last = row;
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
         last = mox_glu_at(i);
     if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
@@ -113,7 +113,7 @@ static void every_glu_row(void **state)
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
         for (size_t k = 0; k < TEST_ACT_KINDS; k++)
             for (int n = 0; check_machine_has(&mox_glu_at(i)->base) && n < 20; n++) {
-                mox_refusal why;
+                mox_rejection why;
                 const moxie_activation plain = { .kind = test_act_kinds[k] };
                 if (mox_glu_at(i)->admit(&plain, &why))
                     check_glu(mox_glu_at(i), &rng, test_act_kinds[k], pool);
@@ -122,7 +122,7 @@ static void every_glu_row(void **state)
 }
 
 /* Ten checks of each row and kind. */
-static void every_tile(uint64_t seed, void (*check)(const mox_glu_row *row, test_rng *rng, int32_t kind))
+static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *row, test_rng *rng, int32_t kind))
 {
     test_rng rng = { test_seed(seed) };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
@@ -132,7 +132,7 @@ static void every_tile(uint64_t seed, void (*check)(const mox_glu_row *row, test
 }
 
 /* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
-static void check_tile(const mox_glu_row *row, test_rng *rng, int32_t kind)
+static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5 };
     float arrays[3][GLU_EXPERTS], side[MOST * 32], h[MOST * 32], by_row[MOST * 16], by_tile[MOST * 17];
@@ -177,7 +177,7 @@ static void tiles_are_rows(void **state)
 }
 
 /* Biases and rounding in the tile against sums made, and activations rounded, outside of it. */
-static void check_at_once(const mox_glu_row *row, test_rng *rng, int32_t kind)
+static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5, APART = 19 };
     float arrays[3][GLU_EXPERTS], side[MOST * 32], sums[MOST * 32], bias[32], apart[MOST * 16], want[MOST * 16];
@@ -251,7 +251,7 @@ static void unknown_activation(void **state)
 {
     (void)state;
     const moxie_activation odd = { .kind = 99 };
-    mox_refusal why = { .reason = "", .remedy = "" };
+    mox_rejection why = { .reason = "", .remedy = "" };
     assert_false(mox_glu_at(0)->admit(&odd, &why));
     assert_non_null(strstr(why.reason, "99"));
 }

@@ -26,7 +26,7 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, 
     b->panels = panels;
     b->most = row_counts[first + (COUNTS - 1 - first) / step * step];
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t n = first; n < COUNTS; n += step, calls++)
@@ -122,7 +122,7 @@ static void class_alone(void **state)
     test_rng rng = { test_seed(32) };
     gemm_problem_make(&p, &rng, test_weight_quant_named("int8 per channel"), test_act_quant_named("int8 token"),
                       (gemm_size) { .rows = 16, .cols = 64 });
-    mox_refusal why = { .reason = "" };
+    mox_rejection why = { .reason = "" };
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
         if (strcmp(mox_expert_gemm_at(i)->base.name, "avx512_vnni") == 0) {
             assert_false(check_admit(&mox_expert_gemm_at(i)->base, &why) &&
@@ -193,7 +193,7 @@ static int64_t check_few_rows(bench *b)
     b->panels = 2;
     b->most = 4;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_row *row = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t rows = 1; rows <= b->most; rows++, calls++)

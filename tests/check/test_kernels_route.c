@@ -42,7 +42,7 @@ static void make_dense_problem(dense_problem *p, test_rng *rng, int64_t tokens)
 }
 
 /* Tokens [first, first + count). */
-static const float *run_dense(const mox_dense_row *row, const dense_problem *p, int64_t first, int64_t count,
+static const float *run_dense(const mox_dense_kernel *row, const dense_problem *p, int64_t first, int64_t count,
                               const moxie_executor *executor, check_buffers *buffers)
 {
     const mox_dense_args args = { .tokens = count,
@@ -60,7 +60,7 @@ static const float *run_dense(const mox_dense_row *row, const dense_problem *p, 
 }
 
 /* The logistic function is no steeper than 1/4, and adds an exponential of 4 ulp, a sum and a quotient. */
-static void check_dense_element(const mox_dense_row *row, const dense_problem *p, int64_t t, int64_t n, double got)
+static void check_dense_element(const mox_dense_kernel *row, const dense_problem *p, int64_t t, int64_t n, double got)
 {
     double want = p->bias != NULL ? p->bias[n] : 0.0, magnitude = fabs(want);
     for (int64_t k = 0; k < p->cols; k++) {
@@ -78,7 +78,7 @@ static void check_dense_element(const mox_dense_row *row, const dense_problem *p
                  (long long)n, (long long)p->rows, (long long)p->cols, got, want, bound);
 }
 
-static void check_dense(const mox_dense_row *row, const dense_problem *p, const moxie_executor *pool)
+static void check_dense(const mox_dense_kernel *row, const dense_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     const float *out = run_dense(row, p, 0, p->tokens, pool, &buffers);
@@ -90,7 +90,7 @@ static void check_dense(const mox_dense_row *row, const dense_problem *p, const 
             check_dense_element(row, p, t, n, (double)out[t * p->rows + n]);
         check_buffers_free(&own);
     }
-    const mox_dense_row *last = row;
+    const mox_dense_kernel *last = row;
     for (int32_t i = 0; mox_dense_at(i) != NULL; i++)
         last = mox_dense_at(i);
     if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
@@ -175,7 +175,7 @@ static void make_route_problem(route_problem *p, test_rng *rng, const char *meth
 }
 
 /* Tokens [first, first + count). */
-static routed run_topk(const mox_topk_row *row, const route_problem *p, int64_t first, int64_t count,
+static routed run_topk(const mox_topk_kernel *row, const route_problem *p, int64_t first, int64_t count,
                        const moxie_executor *executor, check_buffers *buffers)
 {
     const routed out = { check_buffer(buffers, (size_t)(count * p->top_k) * sizeof(int32_t)),
@@ -198,7 +198,7 @@ static routed run_topk(const mox_topk_row *row, const route_problem *p, int64_t 
     return out;
 }
 
-static void check_token(const mox_topk_row *row, const route_problem *p, int64_t t, const routed *out)
+static void check_token(const mox_topk_kernel *row, const route_problem *p, int64_t t, const routed *out)
 {
     double logits[MOXIE_MAX_EXPERTS], weights[MOXIE_MAX_TOP_K], bounds[MOXIE_MAX_TOP_K];
     char why[256] = "";
@@ -224,7 +224,7 @@ static void same_choices(const routed *a, int64_t at, const routed *b, int64_t c
     assert_memory_equal(a->weights + at, b->weights, (size_t)count * sizeof *a->weights);
 }
 
-static void check_topk(const mox_topk_row *row, const route_problem *p, const moxie_executor *pool)
+static void check_topk(const mox_topk_kernel *row, const route_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     const routed out = run_topk(row, p, 0, p->tokens, pool, &buffers);
@@ -236,7 +236,7 @@ static void check_topk(const mox_topk_row *row, const route_problem *p, const mo
         same_choices(&out, t * p->top_k, &alone, p->top_k);
         check_buffers_free(&own);
     }
-    const mox_topk_row *last = row;
+    const mox_topk_kernel *last = row;
     for (int32_t i = 0; mox_topk_at(i) != NULL; i++)
         last = mox_topk_at(i);
     if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
@@ -259,7 +259,7 @@ static void every_topk_row(void **state)
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++)
         for (int64_t tokens = 0; tokens < 24; tokens += 4) {
             route_problem p;
-            mox_refusal why;
+            mox_rejection why;
             make_route_problem(&p, &rng, methods[m], tokens);
             for (int32_t i = 0; mox_topk_at(i) != NULL; i++)
                 if (check_machine_has(&mox_topk_at(i)->base) &&
@@ -309,7 +309,7 @@ static void custom_routing(void **state)
                                  .weights = weights,
                                  .row_scratch = row_scratch,
                                  .logits_scratch = scratch };
-    const mox_topk_row *row = mox_topk_at(0);
+    const mox_topk_kernel *row = mox_topk_at(0);
     assert_ok(row->run(&args, &mox_executor_serial, &error), &error);
     assert_int_equal(user.calls, 1);
     assert_true(user.first == 1.5f);
@@ -324,7 +324,7 @@ static void too_many_experts(void **state)
 {
     (void)state;
     const moxie_routing routing = { 0 };
-    mox_refusal why = { .reason = "", .remedy = "" };
+    mox_rejection why = { .reason = "", .remedy = "" };
     assert_true(mox_topk_at(0)->admit(&routing, MOXIE_MAX_EXPERTS, MOXIE_MAX_TOP_K, &why));
     assert_false(mox_topk_at(0)->admit(&routing, MOXIE_MAX_EXPERTS + 1, 1, &why));
     assert_non_null(strstr(why.reason, "1025"));

@@ -177,7 +177,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
 {
     const moxie_cuda_allocator allocator = device_guarded(guards);
     moxie_options options = device_options(layer->args.tokens);
-    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.mode = MOXIE_MODE_FAST;
     options.device_memory = &allocator;
     moxie_error error = { 0 };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
@@ -201,7 +201,7 @@ static void count_rows(const test_layer *layer)
 {
     moxie_options options = device_options(layer->args.tokens);
     moxie_plan *plan = NULL;
-    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.mode = MOXIE_MODE_FAST;
     assert_int_equal(moxie_plan_explain(&layer->config, &options, &plan, NULL), MOXIE_OK);
     for (int32_t s = 0; s < moxie_plan_step_count(plan); s++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, s);

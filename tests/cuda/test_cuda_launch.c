@@ -62,7 +62,7 @@ static void run_one(uint64_t seed, const test_layer_limits *limits)
     moxie_options options = MOXIE_OPTIONS_INIT;
     test_layer_make(&layer, &rng, limits);
     options.backend = MOXIE_BACKEND_CUDA;
-    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.mode = MOXIE_MODE_FAST;
     options.max_tokens = layer.args.tokens;
     test_layer_plan(&layer, &options);
     running = layer.plan;
@@ -125,7 +125,7 @@ static void tiles_follow_tokens(void **state)
         { 1024, 64, 8, 2, 0 },  /* 32 */
         { 4096, 256, 24, 1, 1 } /* 128: from 48 on in pairs */
     };
-    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_90");
+    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_90");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
         assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), known[i].tokens, &launch), 1);
@@ -143,7 +143,7 @@ static void other_steps_have_none(void **state)
 {
     (void)state;
     moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
-    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_90");
+    moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_90");
     int launched = 0;
     for (int32_t i = -1; i <= moxie_plan_step_count(plan); i++)
         launched += moxie_cuda_plan_launch(plan, i, 8, &launch);
@@ -152,7 +152,7 @@ static void other_steps_have_none(void **state)
     assert_int_equal(moxie_cuda_plan_launch(NULL, 0, 8, &launch), 0);
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w2"), 8, NULL), 0);
     moxie_plan_destroy(plan);
-    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_INVARIANT, "sm_80"); /* rows of no layout for Hopper */
+    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_80"); /* rows of no layout for Hopper */
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), 8, &launch), 0);
     moxie_plan_destroy(plan);
 }
@@ -164,9 +164,9 @@ static void says_why_a_mode_chose(void **state)
         const char *preset;
         int32_t mode;
         const char *class, *reason;
-    } known[] = { { "deepseek-v3", MOXIE_MODE_THROUGHPUT, "TOL", "best pair of rows in list order" },
-                  { "gpt-oss-120b", MOXIE_MODE_THROUGHPUT, "EXACT", "as in invariant mode" },
-                  { "gpt-oss-120b", MOXIE_MODE_INVARIANT, "EXACT", "" } };
+    } known[] = { { "deepseek-v3", MOXIE_MODE_FAST, "TOL", "best pair of rows in list order" },
+                  { "gpt-oss-120b", MOXIE_MODE_FAST, "EXACT", "as in invariant mode" },
+                  { "gpt-oss-120b", MOXIE_MODE_EXACT, "EXACT", "" } };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         moxie_plan *plan = explain(known[i].preset, NULL, known[i].mode, "sm_90");
         const moxie_plan_step *step = moxie_plan_step_at(plan, step_of(plan, "w13"));

@@ -95,7 +95,7 @@ static void random_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 90 };
-    walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_THROUGHPUT);
+    walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_FAST);
 }
 
 /* The same where rows read a layout for Hopper, and mostly layers that they take: those of some kinds of operands. */
@@ -107,7 +107,7 @@ static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_m
     memset(times_chosen, 0, sizeof times_chosen);
     walk_layers(limits, first, configs, mode);
     for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
-        const mox_cuda_expert_gemm_row *row = mox_cuda_expert_gemm_at(i);
+        const mox_cuda_expert_gemm_kernel *row = mox_cuda_expert_gemm_at(i);
         if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->activations & 1)
             assert_true(times_chosen[i] > 5);
     }
@@ -119,28 +119,28 @@ static void random_hopper_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .mma = true };
-    walk_hopper(&limits, test_seed(20501), MOXIE_MODE_THROUGHPUT, "hopper", NATIVE | CODES);
+    walk_hopper(&limits, test_seed(20501), MOXIE_MODE_FAST, "hopper", NATIVE | CODES);
 }
 
 static void random_decoded_layers(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded = true };
-    walk_hopper(&limits, test_seed(25501), MOXIE_MODE_THROUGHPUT, "hopper_codes", NATIVE);
+    walk_hopper(&limits, test_seed(25501), MOXIE_MODE_FAST, "hopper_codes", NATIVE);
 }
 
 static void random_layers_of_decoded_acts(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded_acts = true };
-    walk_hopper(&limits, test_seed(29501), MOXIE_MODE_INVARIANT, "hopper_codes", CODES);
+    walk_hopper(&limits, test_seed(29501), MOXIE_MODE_EXACT, "hopper_codes", CODES);
 }
 
 static void random_layers_of_fp8(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_fp8 = true };
-    walk_hopper(&limits, test_seed(33501), MOXIE_MODE_THROUGHPUT, "hopper_fp8", CODES);
+    walk_hopper(&limits, test_seed(33501), MOXIE_MODE_FAST, "hopper_fp8", CODES);
 }
 
 /* Token tiles of more columns than a lane has a factor for, in pairs of blocks. */
@@ -149,7 +149,7 @@ static void wide_tiles_of_decoded_acts(void **state)
     (void)state;
     const test_layer_limits limits = { .tokens = 290, .experts = 2, .largest = 130, .decoded_acts = true };
     test_cuda_set_device("sm_90");
-    walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_INVARIANT);
+    walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_EXACT);
 }
 
 /* A layer of some size within `limits`, filled with numbers; *seed is its. */
@@ -206,7 +206,7 @@ static void every_decoded_format(void **state)
             continue;
         make_sized(&layer, &limits, &seed);
         const bool is_taken = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
-        check_decoded(&layer, MOXIE_MODE_THROUGHPUT, is_taken, seed);
+        check_decoded(&layer, MOXIE_MODE_FAST, is_taken, seed);
         test_layer_free(&layer);
     }
 }
@@ -236,7 +236,7 @@ static void far_scales_are_decoded(void **state)
     for (int far = 0; far < 2; far++) {
         if (far)
             mox_grid_store(scale, 3, 1, mox_grid_code(scale, 3, 0) - 13);
-        check_decoded(&layer, MOXIE_MODE_THROUGHPUT, true, seed);
+        check_decoded(&layer, MOXIE_MODE_FAST, true, seed);
         assert_int_equal(times_of("sm90_codes_acts") > 0, far);
     }
     test_layer_free(&layer);
@@ -283,10 +283,10 @@ static void every_kind_of_acts(void **state)
         make_sized(&layer, &limits, &seed); /* also of those that are left out, so that the others are the same ones */
         const bool wanted = !test_quick() || i % 3 == i / 3 % 3;
         if (wanted)
-            check_decoded(&layer, MOXIE_MODE_INVARIANT, test_layer_decodes_acts(&act->quant), seed);
+            check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         if (wanted && layer.config.dtype == MOXIE_BF16 && moxie_act_is_gated(layer.config.activation.kind)) {
             go_to_the_ends(&layer);
-            check_decoded(&layer, MOXIE_MODE_INVARIANT, test_layer_decodes_acts(&act->quant), seed);
+            check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         }
         test_layer_free(&layer);
     }
@@ -334,10 +334,10 @@ static void batches_do_not_matter(void **state)
     };
     test_cuda_set_device("sm_90");
     for (uint64_t i = 0; i < (test_quick() ? 2 : 6); i++) {
-        prefixes_agree(&undecoded, MOXIE_MODE_THROUGHPUT, test_seed(35000) + i);
-        prefixes_agree(&decoded, MOXIE_MODE_THROUGHPUT, test_seed(36000) + i);
-        prefixes_agree(&decoded_acts, MOXIE_MODE_INVARIANT, test_seed(38000) + i);
-        prefixes_agree(&fp8, MOXIE_MODE_THROUGHPUT, test_seed(39000) + i);
+        prefixes_agree(&undecoded, MOXIE_MODE_FAST, test_seed(35000) + i);
+        prefixes_agree(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
+        prefixes_agree(&decoded_acts, MOXIE_MODE_EXACT, test_seed(38000) + i);
+        prefixes_agree(&fp8, MOXIE_MODE_FAST, test_seed(39000) + i);
     }
 }
 
@@ -509,10 +509,10 @@ static void refusals_say_why(void **state)
         int32_t mode;
         const char *reason;
     } cases[] = {
-        { "sm_80", MOXIE_MODE_THROUGHPUT, "needs bulk_copy dependent wgmma" },
-        { "sm_100", MOXIE_MODE_THROUGHPUT, "needs wgmma" },
-        { "sm_90", MOXIE_MODE_INVARIANT, "class TOL" },
-        { "sm_90", MOXIE_MODE_THROUGHPUT, NULL },
+        { "sm_80", MOXIE_MODE_FAST, "needs bulk_copy dependent wgmma" },
+        { "sm_100", MOXIE_MODE_FAST, "needs wgmma" },
+        { "sm_90", MOXIE_MODE_EXACT, "class TOL" },
+        { "sm_90", MOXIE_MODE_FAST, NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moxie_options options = cuda_options(&layer);

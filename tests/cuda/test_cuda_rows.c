@@ -252,7 +252,7 @@ static void check_quant_act(int32_t row, const quant_case *c)
 {
     const moxie_quant quant = quant_of(c);
     const mox_cuda_quant_act_problem problem = { .quant = &quant, .kind = MOX_ACTIVATIONS_CODES };
-    mox_refusal why;
+    mox_rejection why;
     if (!mox_cuda_quant_act_at(row)->admit(&problem, &why))
         return;
     times_quantized[row]++;

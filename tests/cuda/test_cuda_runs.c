@@ -136,7 +136,7 @@ static void check_two_streams(bool mma)
     moxie_plan *second;
     device_case_make(&c, table, 600, &limits);
     moxie_options options = device_options(64);
-    options.mode = MOXIE_MODE_THROUGHPUT;
+    options.mode = MOXIE_MODE_FAST;
     assert_ok(moxie_plan_create(c.layer.built, &options, &second, &error), &error);
     moxie_plan *const plans[2] = { c.layer.plan, second };
     const size_t bytes = test_layer_output_bytes(&c.layer);

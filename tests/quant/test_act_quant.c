@@ -537,8 +537,8 @@ static void refusals(void **state)
     assert_int_equal(codes[0], 0xee);
     assert_true(scales[0] == -5);
     quantize(&token, x, 1, 1, 0, codes, scales);
-    assert_true(mox_act_quant_needs_given(&fixed) && mox_act_quant_needs_given(&global));
-    assert_true(!mox_act_quant_needs_given(&token) && !mox_act_quant_needs_amax(&fixed));
+    assert_true(mox_act_quant_needs_static_scale(&fixed) && mox_act_quant_needs_static_scale(&global));
+    assert_true(!mox_act_quant_needs_static_scale(&token) && !mox_act_quant_needs_amax(&fixed));
     assert_true(!mox_act_quant_needs_amax(&none) && !mox_act_quant_needs_amax(&token));
 }
 

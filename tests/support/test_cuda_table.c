@@ -341,8 +341,7 @@ static void multiply(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *
         for (int64_t k = 0; k < m->cols; k++)
             row[k] = weight(a, m, record, n, k);
         for (int64_t p = a->offsets[slot]; p < a->offsets[slot + 1]; p++)
-            a->out[p * a->n_out + first + n] =
-                dot(a, m, record, n, row, a->operand_row != NULL ? a->operand_row[p] : p);
+            a->out[p * a->n_out + first + n] = dot(a, m, record, n, row, a->act_row != NULL ? a->act_row[p] : p);
     }
     free(row);
 }

@@ -492,7 +492,7 @@ bool test_expert_equal(const moxie_expert *a, const moxie_expert *b, const char 
 
 float test_act_given(const moxie_quant *quant)
 {
-    if (!mox_act_quant_needs_given(quant))
+    if (!mox_act_quant_needs_static_scale(quant))
         return 0.0f;
     const float largest = 4.0f;
     if (quant->global == MOXIE_GLOBAL_NONE)

@@ -50,7 +50,7 @@ static void raise_limit(bench *b, const bench_line *line, moxie_limits *limits, 
 static bool multiplies_narrower(const bench *b)
 {
     const moxie_layer_config *c = &b->model.config;
-    return b->args->layer.mode != MOXIE_MODE_INVARIANT || c->a13.element != MOXIE_DTYPE_NONE ||
+    return b->args->layer.mode != MOXIE_MODE_EXACT || c->a13.element != MOXIE_DTYPE_NONE ||
            c->a2.element != MOXIE_DTYPE_NONE;
 }
 

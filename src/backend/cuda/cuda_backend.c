@@ -21,7 +21,7 @@
 #define MOX_FAMILY(name)                                                                                               \
     static const mox_kernel *name##_kernel(int32_t i)                                                                  \
     {                                                                                                                  \
-        const mox_cuda_##name##_row *row = mox_cuda_##name##_at(i);                                                    \
+        const mox_cuda_##name##_kernel *row = mox_cuda_##name##_at(i);                                                    \
         return row != NULL ? &row->cuda.base : NULL;                                                                   \
     }
 #include "cpu/kernel_families.def"
@@ -37,34 +37,36 @@ static const mox_kernel *kernel_at(mox_family family, int32_t i)
     return lists[family](i);
 }
 
-static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_problem *p, mox_refusal *why)
+static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_problem *p, mox_rejection *why)
 {
     const mox_cuda_quant_act_problem problem = {
         .quant = p->quant,
-        .kind = p->product != NULL ? ((const mox_cuda_expert_gemm_row *)p->product)->activations : MOX_ACTIVATIONS_F32,
+        .kind =
+            p->product != NULL ? ((const mox_cuda_expert_gemm_kernel *)p->product)->activations : MOX_ACTIVATIONS_F32,
         .weighed = p->weighed,
     };
-    return ((const mox_cuda_quant_act_row *)kernel)->admit(&problem, why);
+    return ((const mox_cuda_quant_act_kernel *)kernel)->admit(&problem, why);
 }
 
 static bool admits_problem(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
-                           mox_refusal *why)
+                           mox_rejection *why)
 {
     switch (family) {
     case MOX_FAMILY_topk: {
         const mox_topk_problem *p = problem;
-        return ((const mox_cuda_topk_row *)kernel)->admit(p->routing, p->experts, p->top_k, why);
+        return ((const mox_cuda_topk_kernel *)kernel)->admit(p->routing, p->experts, p->top_k, why);
     }
     case MOX_FAMILY_quant_act: return admits_quant_act(kernel, problem, why);
-    case MOX_FAMILY_expert_gemm: return ((const mox_cuda_expert_gemm_row *)kernel)->admit(problem, target->device, why);
-    case MOX_FAMILY_glu: return ((const mox_cuda_glu_row *)kernel)->admit(problem, why);
+    case MOX_FAMILY_expert_gemm:
+        return ((const mox_cuda_expert_gemm_kernel *)kernel)->admit(problem, target->device, why);
+    case MOX_FAMILY_glu: return ((const mox_cuda_glu_kernel *)kernel)->admit(problem, why);
     default: return true;
     }
 }
 
 /* The device comes last, so that another mode or device is only called for where it helps. */
 static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
-                   mox_refusal *why)
+                   mox_rejection *why)
 {
     return admits_problem(target, family, kernel, problem, why) &&
            mox_cuda_kernel_admit((const mox_cuda_kernel *)kernel, target->device, target->mode, why);
@@ -77,12 +79,12 @@ static const char *needs(const mox_kernel *kernel)
 
 static mox_sum sum(const mox_kernel *product)
 {
-    return ((const mox_cuda_expert_gemm_row *)product)->sum;
+    return ((const mox_cuda_expert_gemm_kernel *)product)->sum;
 }
 
 static uint32_t fuses(const mox_kernel *product)
 {
-    return ((const mox_cuda_expert_gemm_row *)product)->fuses;
+    return ((const mox_cuda_expert_gemm_kernel *)product)->fuses;
 }
 
 /* ---- memory --------------------------------------------------------------------------------------- */
@@ -92,7 +94,7 @@ static uint64_t product_scratch(const mox_target *target, const mox_kernel *kern
                                 int32_t workers)
 {
     (void)workers;
-    return ((const mox_cuda_expert_gemm_row *)kernel)->scratch_bytes(problem, target->device, slots, max_pairs);
+    return ((const mox_cuda_expert_gemm_kernel *)kernel)->scratch_bytes(problem, target->device, slots, max_pairs);
 }
 
 static uint64_t permute_scratch(int64_t pairs, int64_t slots)

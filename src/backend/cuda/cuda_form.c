@@ -25,8 +25,8 @@ static int64_t stride_of(const mox_activations_form *f)
 mox_activations_form mox_cuda_form(const mox_form_problem *problem)
 {
     const mox_expert_gemm_problem *product = problem->product;
-    const mox_cuda_expert_gemm_row *kernel = (const mox_cuda_expert_gemm_row *)problem->kernel;
-    const mox_cuda_expert_gemm_row *first = (const mox_cuda_expert_gemm_row *)problem->first;
+    const mox_cuda_expert_gemm_kernel *kernel = (const mox_cuda_expert_gemm_kernel *)problem->kernel;
+    const mox_cuda_expert_gemm_kernel *first = (const mox_cuda_expert_gemm_kernel *)problem->first;
     mox_activations_form f = { .shape = mox_activations_f32(product->act, problem->max_rows,
                                                             mox_expert_gemm_cols(product)) };
     mox_activations *a = &f.shape;

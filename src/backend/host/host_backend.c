@@ -11,7 +11,7 @@
 #define MOX_FAMILY(name)                                                                                               \
     static const mox_kernel *name##_kernel(int32_t i)                                                                  \
     {                                                                                                                  \
-        const mox_##name##_row *row = mox_##name##_at(i);                                                              \
+        const mox_##name##_kernel *row = mox_##name##_at(i);                                                              \
         return row != NULL ? &row->base : NULL;                                                                        \
     }
 #include "cpu/kernel_families.def"
@@ -27,24 +27,24 @@ static const mox_kernel *kernel_at(mox_family family, int32_t i)
     return lists[family](i);
 }
 
-static bool admits_problem(mox_family family, const mox_kernel *kernel, const void *problem, mox_refusal *why)
+static bool admits_problem(mox_family family, const mox_kernel *kernel, const void *problem, mox_rejection *why)
 {
     switch (family) {
     case MOX_FAMILY_topk: {
         const mox_topk_problem *p = problem;
-        return ((const mox_topk_row *)kernel)->admit(p->routing, p->experts, p->top_k, why);
+        return ((const mox_topk_kernel *)kernel)->admit(p->routing, p->experts, p->top_k, why);
     }
     case MOX_FAMILY_quant_act:
-        return ((const mox_quant_act_row *)kernel)->admit(((const mox_quant_act_problem *)problem)->quant, why);
-    case MOX_FAMILY_expert_gemm: return mox_expert_gemm_admit((const mox_expert_gemm_row *)kernel, problem, why);
-    case MOX_FAMILY_glu: return ((const mox_glu_row *)kernel)->admit(problem, why);
+        return ((const mox_quant_act_kernel *)kernel)->admit(((const mox_quant_act_problem *)problem)->quant, why);
+    case MOX_FAMILY_expert_gemm: return mox_expert_gemm_admit((const mox_expert_gemm_kernel *)kernel, problem, why);
+    case MOX_FAMILY_glu: return ((const mox_glu_kernel *)kernel)->admit(problem, why);
     default: return true;
     }
 }
 
 /* What this machine lacks is said before what the kernel lacks. */
 static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
-                   mox_refusal *why)
+                   mox_rejection *why)
 {
     return mox_kernel_admit(kernel, target->isa, target->mode, why) && admits_problem(family, kernel, problem, why);
 }
@@ -56,7 +56,7 @@ const char *mox_host_needs(const mox_kernel *kernel)
 
 static mox_sum sum(const mox_kernel *product)
 {
-    return ((const mox_expert_gemm_row *)product)->sum;
+    return ((const mox_expert_gemm_kernel *)product)->sum;
 }
 
 uint32_t mox_host_fuses(const mox_kernel *product)
@@ -79,7 +79,7 @@ static uint64_t product_scratch(const mox_target *target, const mox_kernel *kern
                                 int32_t workers)
 {
     (void)target, (void)slots, (void)max_pairs;
-    return mox_expert_gemm_scratch((const mox_expert_gemm_row *)kernel, problem) * (uint64_t)workers;
+    return mox_expert_gemm_scratch((const mox_expert_gemm_kernel *)kernel, problem) * (uint64_t)workers;
 }
 
 uint64_t mox_host_permute_scratch(int64_t pairs, int64_t slots)
@@ -93,20 +93,20 @@ uint64_t mox_host_permute_scratch(int64_t pairs, int64_t slots)
 static moxie_status dense(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error)
 {
     (void)error;
-    ((const mox_dense_row *)kernel)->run(args, q->executor);
+    ((const mox_dense_kernel *)kernel)->run(args, q->executor);
     return MOXIE_OK;
 }
 
 static moxie_status topk(const mox_queue *q, const mox_kernel *kernel, const mox_topk_args *args, moxie_error *error)
 {
-    return ((const mox_topk_row *)kernel)->run(args, q->executor, error);
+    return ((const mox_topk_kernel *)kernel)->run(args, q->executor, error);
 }
 
 static moxie_status permute(const mox_queue *q, const mox_kernel *kernel, const mox_permute_args *args,
                             moxie_error *error)
 {
     (void)error;
-    ((const mox_permute_row *)kernel)->run(args, q->executor);
+    ((const mox_permute_kernel *)kernel)->run(args, q->executor);
     return MOXIE_OK;
 }
 
@@ -114,7 +114,7 @@ static moxie_status quantize(const mox_queue *q, const mox_kernel *kernel, const
                              moxie_error *error)
 {
     (void)error;
-    ((const mox_quant_act_row *)kernel)->run(args, q->executor);
+    ((const mox_quant_act_kernel *)kernel)->run(args, q->executor);
     return MOXIE_OK;
 }
 
@@ -122,14 +122,14 @@ static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const 
                             moxie_error *error)
 {
     (void)error;
-    mox_expert_gemm_run((const mox_expert_gemm_row *)kernel, args, q->executor);
+    mox_expert_gemm_run((const mox_expert_gemm_kernel *)kernel, args, q->executor);
     return MOXIE_OK;
 }
 
 static moxie_status activate(const mox_queue *q, const mox_kernel *kernel, const mox_glu_args *args, moxie_error *error)
 {
     (void)error;
-    ((const mox_glu_row *)kernel)->run(args, q->executor);
+    ((const mox_glu_kernel *)kernel)->run(args, q->executor);
     return MOXIE_OK;
 }
 
@@ -137,7 +137,7 @@ static moxie_status combine(const mox_queue *q, const mox_kernel *kernel, const 
                             moxie_error *error)
 {
     (void)error;
-    ((const mox_combine_row *)kernel)->run(args, q->executor);
+    ((const mox_combine_kernel *)kernel)->run(args, q->executor);
     return MOXIE_OK;
 }
 

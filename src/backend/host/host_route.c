@@ -23,7 +23,7 @@ static void run_dense(const mox_kernel *kernel, const mox_dense_args *whole, int
     part.x = (const char *)whole->x + first * whole->cols * mox_dtype_bytes(whole->x_dtype);
     part.out = whole->out + first * whole->rows;
     part.x_scratch = whole->x_scratch + scratch;
-    ((const mox_dense_row *)kernel)->run(&part, executor);
+    ((const mox_dense_kernel *)kernel)->run(&part, executor);
 }
 
 /* Cannot fail: only a custom callback can, and that one is not part of a span. */
@@ -37,7 +37,7 @@ static void run_topk(const mox_kernel *kernel, const mox_topk_args *whole, int64
     part.token_ids = whole->token_ids != NULL ? whole->token_ids + first : NULL;
     part.ids = whole->ids + first * whole->top_k;
     part.weights = whole->weights + first * whole->top_k;
-    ((const mox_topk_row *)kernel)->run(&part, executor, NULL);
+    ((const mox_topk_kernel *)kernel)->run(&part, executor, NULL);
 }
 
 static int64_t tokens_of(const mox_route_span *span)

@@ -24,7 +24,7 @@ static const mox_kernel *kernel_at(mox_family family, int32_t i)
 }
 
 static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
-                   mox_refusal *why)
+                   mox_rejection *why)
 {
     (void)target, (void)family, (void)kernel, (void)problem, (void)why;
     return true;

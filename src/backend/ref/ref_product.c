@@ -59,7 +59,7 @@ static void multiply_panel(void *context, int64_t task, int32_t worker)
         mox_ref_weight_row(matrix, quant, row, w);
         for (int64_t p = first; p < last; p++)
             args->out[p * args->n_out + n] =
-                (float)(dot(args->a, args->operand_row != NULL ? args->operand_row[p] : p, w) + bias);
+                (float)(dot(args->a, args->act_row != NULL ? args->act_row[p] : p, w) + bias);
     }
 }
 

@@ -41,11 +41,11 @@ const char *mox_quant_config_describe(const json_t *quant_config, char *buffer, 
 
 /* settle() of the rows, see mox_hf_quant. */
 bool mox_settle_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
 bool mox_settle_quark_int4(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
 
 /* write_config() of the rows. */

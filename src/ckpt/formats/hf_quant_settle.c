@@ -99,7 +99,7 @@ static void settle_ct_group(const json_t *quant_config, mox_hf_quant *row)
         row->act = (moxie_quant) { 0 };
 }
 
-bool mox_settle_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
+bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     (void)config;
     if (is_method(quant_config, "compressed-tensors"))
@@ -112,7 +112,7 @@ bool mox_settle_ct(const json_t *quant_config, const json_t *config, mox_hf_quan
 bool mox_settle_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     if (is_method(quant_config, "compressed-tensors"))
-        return mox_settle_ct(quant_config, config, row);
+        return mox_resolve_ct(quant_config, config, row);
     const char *scheme = text_of(quant_config, "activation_scheme");
     if (row->act.is_static && is(scheme, "dynamic"))
         return false; /* the row without input scales follows */
@@ -155,7 +155,7 @@ static const char *modelopt_algorithm(const json_t *quant_config, const mox_hf_q
     return NULL;
 }
 
-bool mox_settle_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
+bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     (void)config;
     /* The same tensors as plain fp8 checkpoints: only the method tells whose they are. */
@@ -211,12 +211,12 @@ static bool says_static_fp8(const json_t *quant_config)
             extent_of(json_object_get(inputs, "group_size")) != 32);
 }
 
-bool mox_settle_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
+bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     if (row->weight.element == MOXIE_F4_E2M1 && (row->act.is_static != 0) != says_static_fp8(quant_config))
         return false;
     if (is_method(quant_config, "compressed-tensors"))
-        return mox_settle_ct(quant_config, config, row);
+        return mox_resolve_ct(quant_config, config, row);
     if (is_method(quant_config, "quark"))
         return settle_quark(quant_config, row);
     /* Without Quark's word nothing says which FP6 the bytes are. */
@@ -238,7 +238,7 @@ bool mox_settle_quark_int4(const json_t *quant_config, const json_t *config, mox
 
 /* ---- AWQ and GPTQ ----------------------------------------------------------------------------- */
 
-bool mox_settle_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
+bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     (void)config;
     const char *version = text_of(quant_config, "version");
@@ -246,7 +246,7 @@ bool mox_settle_awq(const json_t *quant_config, const json_t *config, mox_hf_qua
     return !version || is(version, "gemm") || is(version, "GEMM");
 }
 
-bool mox_settle_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
+bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *row)
 {
     (void)config;
     const char *version = text_of(quant_config, "checkpoint_format");

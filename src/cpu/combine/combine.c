@@ -9,12 +9,12 @@
         .base = { .family = "combine", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },         \
         .run = mox_combine_##id##_run,                                                                                 \
     },
-static const mox_combine_row rows[] = {
+static const mox_combine_kernel rows[] = {
 #include "cpu/combine/combine.def"
 };
 #undef MOX_COMBINE
 
-const mox_combine_row *mox_combine_at(int32_t i)
+const mox_combine_kernel *mox_combine_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

@@ -14,12 +14,12 @@
 #include "cpu/combine/combine_args.h"
 #include "cpu/kernel.h"
 
-typedef struct mox_combine_row {
+typedef struct mox_combine_kernel {
     mox_kernel base;
     void (*run)(const mox_combine_args *args, const moxie_executor *executor);
-} mox_combine_row;
+} mox_combine_kernel;
 
-const mox_combine_row *mox_combine_at(int32_t i);
+const mox_combine_kernel *mox_combine_at(int32_t i);
 
 /* What every row of combine.def provides. */
 #define MOX_COMBINE(id, isa, exactness, layout)                                                                        \

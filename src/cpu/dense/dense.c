@@ -9,12 +9,12 @@
         .base = { .family = "dense", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },           \
         .run = mox_dense_##id##_run,                                                                                   \
     },
-static const mox_dense_row rows[] = {
+static const mox_dense_kernel rows[] = {
 #include "cpu/dense/dense.def"
 };
 #undef MOX_DENSE
 
-const mox_dense_row *mox_dense_at(int32_t i)
+const mox_dense_kernel *mox_dense_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

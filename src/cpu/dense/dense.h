@@ -19,12 +19,12 @@
 
 #define MOX_DENSE_SEGMENT 512
 
-typedef struct mox_dense_row {
+typedef struct mox_dense_kernel {
     mox_kernel base;
     void (*run)(const mox_dense_args *args, const moxie_executor *executor);
-} mox_dense_row;
+} mox_dense_kernel;
 
-const mox_dense_row *mox_dense_at(int32_t i);
+const mox_dense_kernel *mox_dense_at(int32_t i);
 
 /* What every row of dense.def provides. */
 #define MOX_DENSE(id, isa, exactness, layout)                                                                          \

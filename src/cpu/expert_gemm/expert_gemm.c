@@ -23,18 +23,19 @@
         .bind = mox_expert_gemm_##id##_bind,                                                                           \
         .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes,                                                         \
     },
-static const mox_expert_gemm_row rows[] = {
+static const mox_expert_gemm_kernel rows[] = {
 #include "cpu/expert_gemm/expert_gemm.def"
 };
 #undef MOX_EXPERT_GEMM
 #undef MOX_PANEL_GEMM
 
-const mox_expert_gemm_row *mox_expert_gemm_at(int32_t i)
+const mox_expert_gemm_kernel *mox_expert_gemm_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }
 
-bool mox_expert_gemm_admit(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem,
+                           mox_rejection *why)
 {
     if (row->bind == NULL)
         return row->admit(problem, why);

@@ -3,7 +3,7 @@
  * expert_gemm.h - family expert_gemm: one of the two products of every expert, straight from its codes.
  *
  *     out[p, n] = ( sum over segments s of  sw[n,s] sa[r,s] * sum_{k in s} (code[n,k] - zero) a[r,k] )
- *                 (*|/) activation global (*|/) weight global + bias[n],        r = operand_row[p]
+ *                 (*|/) activation global (*|/) weight global + bias[n],        r = act_row[p]
  *
  * A segment is a run of columns inside one weight group, one activation group and one multiple of
  * MOX_SEGMENT columns. Segments start from zero and are added in order, so a dot product's bits depend on
@@ -33,7 +33,7 @@ typedef struct mox_expert_gemm_args {
     int64_t slots;
     const void *const *records; /* [slots] */
     const int64_t *offsets;     /* [slots+1] */
-    const int64_t *operand_row; /* [pairs]: row of the operand; NULL: identity */
+    const int64_t *act_row;     /* [pairs]: row of the operand; NULL: identity */
     const mox_activations *a;
     const moxie_quant *act; /* how `a` was quantized */
     moxie_dtype dtype;      /* of `a` when it was not: its values are numbers of this type */
@@ -72,11 +72,11 @@ static inline int64_t mox_expert_gemm_cols(const mox_expert_gemm_problem *proble
 }
 
 /* How a kernel reads its activations; rows of one expert lie together, tiles have min(16, rows left) of them. */
-typedef enum mox_operand_kind {
-    MOX_OPERAND_F32 = 0, /* [row][steps * 32] f32, padding zero */
-    MOX_OPERAND_BF16,    /* [tile][step of 32][row in tile][32] bf16, padding zero */
-    MOX_OPERAND_I8       /* [tile][step of 64][row in tile][64] i8, padding zero */
-} mox_operand_kind;
+typedef enum mox_act_order {
+    MOX_ACT_ORDER_F32 = 0, /* [row][steps * 32] f32, padding zero */
+    MOX_ACT_ORDER_BF16,    /* [tile][step of 32][row in tile][32] bf16, padding zero */
+    MOX_ACT_ORDER_I8       /* [tile][step of 64][row in tile][64] i8, padding zero */
+} mox_act_order;
 
 /* The inner product of a panel row: panel_kernel.h. */
 struct mox_panel_matrix;
@@ -84,35 +84,36 @@ struct mox_panel_rows;
 typedef void (*mox_panel_multiply_fn)(const struct mox_panel_matrix *matrix, const moxie_quant *weight, int64_t panel,
                                       int panels, const struct mox_panel_rows *a, float *c, void *scratch);
 
-typedef struct mox_expert_gemm_row {
+typedef struct mox_expert_gemm_kernel {
     mox_kernel base;
     mox_sum sum; /* rows of one class and one `sum` give the same bits */
     uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem); /* per worker */
     /* a row of its own: */
     void (*run)(const mox_expert_gemm_args *args, const moxie_executor *executor);
-    bool (*admit)(const mox_expert_gemm_problem *problem, mox_refusal *why);
+    bool (*admit)(const mox_expert_gemm_problem *problem, mox_rejection *why);
     /* or one that multiplies panels; bind gives NULL, and `why`, when it cannot take the problem: */
-    mox_panel_multiply_fn (*bind)(const mox_expert_gemm_problem *problem, mox_refusal *why);
-    mox_operand_kind operand;
-} mox_expert_gemm_row;
+    mox_panel_multiply_fn (*bind)(const mox_expert_gemm_problem *problem, mox_rejection *why);
+    mox_act_order operand;
+} mox_expert_gemm_kernel;
 
-const mox_expert_gemm_row *mox_expert_gemm_at(int32_t i);
+const mox_expert_gemm_kernel *mox_expert_gemm_at(int32_t i);
 
 /* True when the row takes the problem, whatever its sort. */
-bool mox_expert_gemm_admit(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem, mox_refusal *why);
+bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem,
+                           mox_rejection *why);
 /* Scratch of one worker for mox_expert_gemm_run(), whatever the sort; a multiple of 64. */
-uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem);
+uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem);
 /* One product by itself, whatever the sort. */
-void mox_expert_gemm_run(const mox_expert_gemm_row *row, const mox_expert_gemm_args *args,
+void mox_expert_gemm_run(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
                          const moxie_executor *executor);
 
 /* What every row of expert_gemm.def provides. */
 #define MOX_EXPERT_GEMM(id, isa, exactness, layout, sum)                                                               \
     void mox_expert_gemm_##id##_run(const mox_expert_gemm_args *args, const moxie_executor *executor);                 \
-    bool mox_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, mox_refusal *why);                       \
+    bool mox_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, mox_rejection *why);                     \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
 #define MOX_PANEL_GEMM(id, isa, exactness, operand, sum)                                                               \
-    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_refusal *why);       \
+    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_rejection *why);     \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
 #include "cpu/expert_gemm/expert_gemm.def"
 #undef MOX_EXPERT_GEMM

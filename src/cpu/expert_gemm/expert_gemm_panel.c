@@ -233,7 +233,7 @@ void mox_gemm_finish(const mox_expert_gemm_args *args, const mox_gemm_panel *pan
 {
     const mox_activations *a = args->a;
     const mox_rowmajor_matrix *m = &panel->matrix;
-    const int64_t n = panel->row + r, pair = panel->pair + p, row = mox_gemm_operand_row(args, pair);
+    const int64_t n = panel->row + r, pair = panel->pair + p, row = mox_gemm_act_row(args, pair);
     if (a->scales != NULL && !mox_gemm_act_grouped(a))
         sum *= a->scales[row];
     if (m->scale != NULL && !mox_gemm_weight_grouped(panel))

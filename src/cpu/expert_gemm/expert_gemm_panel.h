@@ -101,9 +101,9 @@ static inline bool mox_gemm_act_grouped(const mox_activations *a)
 }
 
 /* Row of the operand that pair p multiplies. */
-static inline int64_t mox_gemm_operand_row(const mox_expert_gemm_args *args, int64_t p)
+static inline int64_t mox_gemm_act_row(const mox_expert_gemm_args *args, int64_t p)
 {
-    return args->operand_row != NULL ? args->operand_row[p] : p;
+    return args->act_row != NULL ? args->act_row[p] : p;
 }
 /* Stores out[panel pair p][panel row r] from its finished sum: row-constant scales, globals, bias, in this order. */
 void mox_gemm_finish(const mox_expert_gemm_args *args, const mox_gemm_panel *panel, int64_t p, int64_t r, float sum);

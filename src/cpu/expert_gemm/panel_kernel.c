@@ -9,11 +9,11 @@
 
 #include "base/sizes.h"
 
-uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols)
+uint64_t mox_act_order_row_bytes(mox_act_order kind, int64_t cols)
 {
     switch (kind) {
-    case MOX_OPERAND_BF16: return (uint64_t)mox_ceil_div(cols, 32) * 64;
-    case MOX_OPERAND_I8: return (uint64_t)mox_ceil_div(cols, 64) * 64;
+    case MOX_ACT_ORDER_BF16: return (uint64_t)mox_ceil_div(cols, 32) * 64;
+    case MOX_ACT_ORDER_I8: return (uint64_t)mox_ceil_div(cols, 64) * 64;
     default: return (uint64_t)mox_ceil_div(cols, 32) * 128;
     }
 }
@@ -32,20 +32,20 @@ static bool is_multiple(int64_t a, int64_t b)
     return a % b == 0 || b % a == 0;
 }
 
-bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const int64_t cols = mox_expert_gemm_cols(problem), weight = mox_group_cols(problem->weight, cols);
     const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
     const int64_t act = grouped ? mox_act_group_cols(problem->act, cols) : cols;
     if (weight < cols && weight != 16 && weight % MOX_PANEL_STEP != 0)
-        return mox_refuse(why, "quantize the weights in groups of 16 or a multiple of 32 columns",
+        return mox_reject(why, "quantize the weights in groups of 16 or a multiple of 32 columns",
                           "sums steps of 32 columns, the weights' groups have %lld", (long long)weight);
     if (grouped && (act % MOX_PANEL_STEP != 0 || weight == 16))
-        return mox_refuse(why, "quantize the activations in groups of a multiple of 32 columns",
+        return mox_reject(why, "quantize the activations in groups of a multiple of 32 columns",
                           "sums steps of 32 columns, the activations' groups have %lld and the weights' %lld",
                           (long long)act, (long long)weight);
     if (grouped && weight < cols && !is_multiple(weight, act))
-        return mox_refuse(why, "make one group size a multiple of the other",
+        return mox_reject(why, "make one group size a multiple of the other",
                           "needs nested groups, the weights' have %lld columns and the activations' %lld",
                           (long long)weight, (long long)act);
     return true;
@@ -56,24 +56,24 @@ static bool is_integer(moxie_dtype element)
     return mox_format_of(element)->kind == MOX_KIND_INTEGER;
 }
 
-bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *act = problem->act, *weight = problem->weight;
     if (mox_quant_is_none(act) || !is_integer(act->element) || !is_integer(weight->element) ||
         mox_dtype_bits(weight->element) <= 4)
         return true;
-    return mox_refuse(why, "leave the activations in 16 bits",
+    return mox_reject(why, "leave the activations in 16 bits",
                       "sums in fp32, products of %s and %s are summed in int32", mox_quant_dtype_name(weight->element),
                       mox_quant_dtype_name(act->element));
 }
 
-bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const bool quantized = !mox_quant_is_none(problem->act);
     const moxie_dtype dtype = quantized ? problem->act->element : problem->dtype;
     if (dtype == MOXIE_BF16 || (quantized && mox_dtype_bits(dtype) <= 8))
         return mox_panel_admit_floats(problem, why);
-    return mox_refuse(why, "run the layer in bf16, or quantize its activations to 8 bits or fewer",
+    return mox_reject(why, "run the layer in bf16, or quantize its activations to 8 bits or fewer",
                       "multiplies activations that are exact in bf16, these are %s", mox_quant_dtype_name(dtype));
 }
 
@@ -83,15 +83,15 @@ int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols)
     return by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
 }
 
-bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *act = problem->act, *weight = problem->weight;
     mox_panel_counts unused;
     if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused))
-        return mox_refuse(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
+        return mox_reject(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
                           mox_quant_dtype_name(weight->element));
     if (!mox_quant_is_none(act) && (is_integer(act->element) || mox_dtype_bits(act->element) < 8))
-        return mox_refuse(why, "leave the activations in 16 bits, or quantize them to FP8",
+        return mox_reject(why, "leave the activations in 16 bits, or quantize them to FP8",
                           "rounds activations to bytes, which would lose what %s keeps exactly",
                           mox_quant_dtype_name(act->element));
     return true;

@@ -56,14 +56,14 @@
 #define MOX_PANEL_BLOCK 128 /* rows of activations a call takes at most */
 
 /* Bytes of one row of an operand with `cols` columns: f32 and bf16 in whole steps of 32, i8 of 64. */
-uint64_t mox_operand_row_bytes(mox_operand_kind kind, int64_t cols);
+uint64_t mox_act_order_row_bytes(mox_act_order kind, int64_t cols);
 
 /* What may be read behind the last row: tile units take 16 rows at a time, whatever the last of them hold. */
-#define MOX_PANEL_BEYOND 960
+#define MOX_PANEL_OVERREAD_BYTES 960
 
 typedef struct mox_panel_rows {
     int64_t rows;        /* 1 .. MOX_PANEL_BLOCK; starts at a tile */
-    const void *data;    /* 64-byte aligned, and PANEL_BEYOND more bytes of any contents */
+    const void *data;    /* 64-byte aligned, and PANEL_OVERREAD_BYTES more bytes of any contents */
     const float *scales; /* [rows, scale_stride], one a group of group_cols columns; NULL: none */
     int64_t scale_stride;
     int64_t group_cols; /* a multiple of 32 */
@@ -78,12 +78,12 @@ typedef struct mox_panel_rows {
 /* True when the problem's groups fit segments of whole steps, so that every panel kernel can take it: weight groups
  * of 16 (without activation scales), multiples of 32, or whole rows; activation groups multiples of 32 or whole
  * rows; one of the two a multiple of the other. */
-bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_refusal *why);
+bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
 /* True when sums in fp32 are what the contract wants: products of 8-bit integers are summed in int32. */
-bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_refusal *why);
+bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_rejection *why);
 /* The same, and the activations are exact in bf16. */
-bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_refusal *why);
+bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
 /* Columns of a step: 16 or 32. */
 int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols);
@@ -99,7 +99,7 @@ typedef struct mox_panel_counts {
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
 
 /* For sum "bytes32": weights are such a format, activations are not quantized, or to 8-bit floats. */
-bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why);
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
 /* Where the scales of quantized activations go. E8M0 scales, and E4M3 scales of f4_e2m1, are folded: code times scale
  * is exact in bf16, so the operand holds the product. One scale a row multiplies the finished sum. The rest, f32 scales
@@ -123,10 +123,10 @@ void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *col
 
 /* A row that the compiler has no instructions for: it refuses, and says what to compile for. */
 #define MOX_PANEL_GEMM_ABSENT(id, target)                                                                              \
-    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)        \
+    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)      \
     {                                                                                                                  \
         (void)problem;                                                                                                 \
-        mox_refuse(why, "compile for " target, "is not in this build");                                                \
+        mox_reject(why, "compile for " target, "is not in this build");                                                \
         return NULL;                                                                                                   \
     }                                                                                                                  \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem)                              \

@@ -7,12 +7,12 @@
  *
  *     task = (slot, run of TASK_PANELS panels);   worker scratch | operand | its scales | c | the kernel's own |
  */
-#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/expert_gemm/panel_activations.h"
 
 #define TASK_PANELS 8
 
 typedef struct panel_job {
-    const mox_expert_gemm_row *row;
+    const mox_expert_gemm_kernel *row;
     const mox_expert_gemm_args *args;
     mox_panel_multiply_fn multiply;
     const moxie_quant *weight;
@@ -35,7 +35,7 @@ static uint64_t take(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
 }
 
 /* `base` NULL only measures. */
-static uint64_t lay_out(const mox_expert_gemm_row *row, int64_t cols, uint64_t kernel_bytes, uint8_t *base,
+static uint64_t lay_out(const mox_expert_gemm_kernel *row, int64_t cols, uint64_t kernel_bytes, uint8_t *base,
                         scratch *out)
 {
     uint64_t at = 0;
@@ -43,11 +43,11 @@ static uint64_t lay_out(const mox_expert_gemm_row *row, int64_t cols, uint64_t k
     take(base, &at, (uint64_t)MOX_PANEL_BLOCK * (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP) * sizeof(float),
          &out->scales);
     take(base, &at, (uint64_t)cols * sizeof(float), &out->values);
-    take(base, &at, MOX_PANEL_BLOCK * mox_operand_row_bytes(row->operand, cols), &out->operand);
+    take(base, &at, MOX_PANEL_BLOCK * mox_act_order_row_bytes(row->operand, cols), &out->operand);
     return take(base, &at, kernel_bytes, &out->kernel);
 }
 
-uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_expert_gemm_problem *problem)
+uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem)
 {
     scratch measured;
     const uint64_t own = row->scratch_bytes(problem);
@@ -60,7 +60,7 @@ uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_row *row, const mox_exper
 
 static int64_t row_of(const mox_expert_gemm_args *args, int64_t pair)
 {
-    return args->operand_row != NULL ? args->operand_row[pair] : pair;
+    return args->act_row != NULL ? args->act_row[pair] : pair;
 }
 
 /* Activations of pairs [first, first + rows), arranged. */
@@ -76,7 +76,7 @@ static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t f
                 sc->values[k] = values[k] * a->scales[from * a->scale_cols + k / a->group_cols];
             values = sc->values;
         }
-        mox_operand_put(job->row->operand, sc->operand, rows, a->cols, r, values);
+        mox_act_order_put(job->row->operand, sc->operand, rows, a->cols, r, values);
         if (job->scaling == MOX_ACT_GROUPED)
             memcpy(sc->scales + r * a->scale_cols, a->scales + from * a->scale_cols,
                    (size_t)a->scale_cols * sizeof(float));
@@ -135,7 +135,8 @@ static void one_task(void *context, int64_t task, int32_t worker)
     }
 }
 
-static void run_panels(const mox_expert_gemm_row *row, const mox_expert_gemm_args *args, const moxie_executor *executor)
+static void run_panels(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
+                       const moxie_executor *executor)
 {
     const bool first = args->projection == MOX_W13;
     const mox_expert_gemm_problem problem = { .shape = args->shape,
@@ -144,7 +145,7 @@ static void run_panels(const mox_expert_gemm_row *row, const mox_expert_gemm_arg
                                               .act = args->act,
                                               .dtype = args->dtype };
     mox_panel_record shape;
-    mox_refusal unused;
+    mox_rejection unused;
     mox_panel_open(args->shape, NULL, &shape);
     const mox_panel_matrix *m = first ? &shape.w13 : &shape.w2;
     panel_job job = { .row = row,
@@ -157,7 +158,7 @@ static void run_panels(const mox_expert_gemm_row *row, const mox_expert_gemm_arg
     mox_parallel(executor, args->slots * job.tasks_per_slot, one_task, &job);
 }
 
-void mox_expert_gemm_run(const mox_expert_gemm_row *row, const mox_expert_gemm_args *args,
+void mox_expert_gemm_run(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
                          const moxie_executor *executor)
 {
     if (row->bind != NULL)

@@ -26,10 +26,10 @@ typedef struct phase {
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_row *row,
+bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *row,
                             const mox_expert_gemm_problem *problem)
 {
-    mox_refusal unused;
+    mox_rejection unused;
     if (row->bind == NULL || (!mox_quant_is_none(problem->act) && mox_act_quant_needs_amax(problem->act)))
         return false;
     const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
@@ -40,7 +40,7 @@ bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_ro
                                      .dtype = problem->dtype,
                                      .scaling = mox_panel_act_scaling(problem->act, cols),
                                      .cols = cols,
-                                     .row_bytes = mox_operand_row_bytes(row->operand, cols),
+                                     .row_bytes = mox_act_order_row_bytes(row->operand, cols),
                                      .scratch_bytes = row->scratch_bytes(problem) };
     if (product->scaling == MOX_ACT_GROUPED) {
         product->group_cols = mox_act_group_cols(problem->act, cols);
@@ -124,7 +124,7 @@ static int64_t list_items(const mox_fused_args *args)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < args->n_sides; i++) {
-        const mox_fused_side *side = &args->sides[i];
+        const mox_fused_part *side = &args->sides[i];
         for (int64_t s = 0; s < side->slots; s++)
             if (side->offsets[s] < side->offsets[s + 1])
                 args->items[n++] = (mox_fused_item) {
@@ -199,7 +199,7 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
 static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
 {
     mox_fused_item *item = item_of(p, task);
-    const mox_fused_side *side = &p->args->sides[item->side];
+    const mox_fused_part *side = &p->args->sides[item->side];
     const int64_t blocks = blocks_of(p->args, item, p->second);
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
     if (p->second) {

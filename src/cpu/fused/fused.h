@@ -27,7 +27,7 @@
 /* One of the two products, as a plan fixes it. */
 typedef struct mox_fused_product {
     mox_panel_multiply_fn multiply;
-    mox_operand_kind kind;
+    mox_act_order kind;
     moxie_quant weight, act;
     moxie_dtype dtype; /* of an operand that is not quantized */
     mox_act_scaling scaling;
@@ -36,22 +36,22 @@ typedef struct mox_fused_product {
 } mox_fused_product;
 
 /* False when the row does not multiply panels, or the operand's scale is one for the whole batch. */
-bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_row *row,
+bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *row,
                             const mox_expert_gemm_problem *problem);
 
 /* An operand's arrays, one entry a pair, pairs grouped by slot. */
-typedef struct mox_fused_operand {
-    void *data;       /* [pairs] of row_bytes, and MOX_PANEL_BEYOND more */
+typedef struct mox_fused_activations {
+    void *data;       /* [pairs] of row_bytes, and MOX_PANEL_OVERREAD_BYTES more */
     float *scales;    /* [pairs, groups] GROUPED */
     float *row_scale; /* [pairs] BY_ROW */
     float *global;    /* [pairs] when the quantizer has one */
-} mox_fused_operand;
+} mox_fused_activations;
 
 /* One kind of expert, routed or shared, in one pass. */
-typedef struct mox_fused_side {
+typedef struct mox_fused_part {
     const mox_record_shape *shape;
     const moxie_activation *activation;
-    const mox_glu_row *glu;
+    const mox_glu_kernel *glu;
     const mox_fused_product *first, *second;
     int64_t slots, pairs;
     const void *const *records;    /* [slots] */
@@ -62,13 +62,13 @@ typedef struct mox_fused_side {
     const float *row_weight;       /* [tokens, per_token] multiplies the input; NULL: none */
     const float *given13, *given2; /* [slots] static scales; NULL: none */
     bool by_pair;                  /* the first operand differs between a token's experts */
-    mox_fused_operand a13, a2;
+    mox_fused_activations a13, a2;
     float *act; /* [pairs, I] f32: needed when a2 is quantized, or to be looked at; else NULL */
     float *y;   /* [pairs, H] f32 */
     /* Only to be looked at, else NULL: sums [pairs, n13]; operands by pair, filled when they are quantized. */
     float *h;
     const mox_activations *look13, *look2;
-} mox_fused_side;
+} mox_fused_part;
 
 #define MOX_FUSED_SIDES 2
 
@@ -80,14 +80,14 @@ typedef struct mox_fused_item {
 } mox_fused_item;
 
 typedef struct mox_fused_args {
-    const mox_fused_side *sides; /* [n_sides] */
+    const mox_fused_part *sides; /* [n_sides] */
     int64_t n_sides, tokens;
     const void *x; /* [tokens, H] of `dtype` */
     moxie_dtype dtype;
-    mox_fused_item *items;          /* [slots of all sides] */
-    void *scratch;                  /* [workers] of scratch_bytes, 64-byte aligned */
-    uint64_t scratch_bytes;         /* mox_fused_scratch() */
-    const mox_combine_row *combine; /* NULL: stop at y */
+    mox_fused_item *items;             /* [slots of all sides] */
+    void *scratch;                     /* [workers] of scratch_bytes, 64-byte aligned */
+    uint64_t scratch_bytes;            /* mox_fused_scratch() */
+    const mox_combine_kernel *combine; /* NULL: stop at y */
     const mox_combine_args *combine_args;
 } mox_fused_args;
 
@@ -98,7 +98,7 @@ uint64_t mox_fused_scratch(const mox_fused_product *const *products, int64_t cou
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor);
 
 /* Operand row of pair p as numbers, folded scales included. */
-void mox_fused_operand_row(const mox_fused_side *side, bool second, int64_t p, float *values);
+void mox_fused_activations_row(const mox_fused_part *side, bool second, int64_t p, float *values);
 
 /* ---- the pieces of a phase ----------------------------------------------------------------------- */
 
@@ -110,15 +110,15 @@ typedef struct mox_fused_scratch_view {
 } mox_fused_scratch_view;
 
 /* Operand rows of one token (fused_gather.c). */
-void mox_fused_gather(const mox_fused_args *args, const mox_fused_side *side, int64_t token,
+void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *side, int64_t token,
                       const mox_fused_scratch_view *scratch);
 /* Quantizes the rows of one expert's activations for the second product. */
-void mox_fused_requantize(const mox_fused_side *side, const mox_fused_item *item,
+void mox_fused_requantize(const mox_fused_part *side, const mox_fused_item *item,
                           const mox_fused_scratch_view *scratch);
 /* Blocks [first, last) of two panels of one expert's first, or second, product (fused_product.c). */
-void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_first(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
                      const mox_fused_scratch_view *scratch);
-void mox_fused_second(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_second(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
                       const mox_fused_scratch_view *scratch);
 
 #endif

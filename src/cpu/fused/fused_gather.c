@@ -9,11 +9,11 @@
  * for all its experts unless its numbers depend on the expert.
  */
 #include "base/sizes.h"
-#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/fused/fused.h"
 
 /* Where the rows of one slot begin. */
-static void *operand_of(const mox_fused_product *product, const mox_fused_operand *operand, int64_t first)
+static void *operand_of(const mox_fused_product *product, const mox_fused_activations *operand, int64_t first)
 {
     return (uint8_t *)operand->data + (uint64_t)first * product->row_bytes;
 }
@@ -43,11 +43,11 @@ static void keep(const mox_fused_product *product, const mox_activations *look, 
 }
 
 /* Stores the converted row as pair p of a slot with pairs [first, first + rows). */
-static void store(const mox_fused_product *product, const mox_fused_operand *operand, const mox_activations *look,
+static void store(const mox_fused_product *product, const mox_fused_activations *operand, const mox_activations *look,
                   int64_t first, int64_t rows, int64_t p, float given, const mox_fused_scratch_view *sc)
 {
     const float *values = product->scaling == MOX_ACT_FOLDED ? sc->folded : sc->row;
-    mox_operand_put(product->kind, operand_of(product, operand, first), rows, product->cols, p - first, values);
+    mox_act_order_put(product->kind, operand_of(product, operand, first), rows, product->cols, p - first, values);
     if (product->scaling == MOX_ACT_GROUPED)
         memcpy(operand->scales + p * product->groups, sc->scales, (size_t)product->groups * sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)
@@ -59,7 +59,7 @@ static void store(const mox_fused_product *product, const mox_fused_operand *ope
 }
 
 /* The slot of pair p: the last s with offsets[s] <= p. */
-static int64_t slot_of(const mox_fused_side *side, int64_t p)
+static int64_t slot_of(const mox_fused_part *side, int64_t p)
 {
     int64_t low = 0, high = side->slots;
     while (high - low > 1) {
@@ -72,7 +72,7 @@ static int64_t slot_of(const mox_fused_side *side, int64_t p)
     return low;
 }
 
-static int64_t pair_of(const mox_fused_side *side, int64_t token, int64_t j)
+static int64_t pair_of(const mox_fused_part *side, int64_t token, int64_t j)
 {
     return side->position != NULL ? side->position[token * side->per_token + j] : token;
 }
@@ -86,7 +86,7 @@ static void read_token(const mox_fused_args *args, const mox_fused_product *prod
         values[k] = mox_round_to(args->dtype, values[k] * *weight);
 }
 
-static void gather_converted(const mox_fused_args *args, const mox_fused_side *side, int64_t token,
+static void gather_converted(const mox_fused_args *args, const mox_fused_part *side, int64_t token,
                              const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = side->first;
@@ -109,12 +109,12 @@ static void gather_converted(const mox_fused_args *args, const mox_fused_side *s
     }
 }
 
-void mox_fused_gather(const mox_fused_args *args, const mox_fused_side *side, int64_t token,
+void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *side, int64_t token,
                       const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = side->first;
     const bool as_is = mox_quant_is_none(&product->act) && side->row_weight == NULL && args->dtype == MOXIE_BF16 &&
-                       product->kind == MOX_OPERAND_BF16;
+                       product->kind == MOX_ACT_ORDER_BF16;
     if (!as_is) {
         gather_converted(args, side, token, sc);
         return;
@@ -130,7 +130,7 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_side *side, in
     }
 }
 
-void mox_fused_requantize(const mox_fused_side *side, const mox_fused_item *item, const mox_fused_scratch_view *sc)
+void mox_fused_requantize(const mox_fused_part *side, const mox_fused_item *item, const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = side->second;
     const float given = side->given2 != NULL ? side->given2[item->slot] : 0.0f;
@@ -141,11 +141,11 @@ void mox_fused_requantize(const mox_fused_side *side, const mox_fused_item *item
     }
 }
 
-void mox_fused_operand_row(const mox_fused_side *side, bool second, int64_t p, float *values)
+void mox_fused_activations_row(const mox_fused_part *side, bool second, int64_t p, float *values)
 {
     const mox_fused_product *product = second ? side->second : side->first;
-    const mox_fused_operand *operand = second ? &side->a2 : &side->a13;
+    const mox_fused_activations *operand = second ? &side->a2 : &side->a13;
     const int64_t slot = slot_of(side, p), first = side->offsets[slot];
-    mox_operand_get(product->kind, operand_of(product, operand, first), side->offsets[slot + 1] - first, product->cols,
-                    p - first, values);
+    mox_act_order_get(product->kind, operand_of(product, operand, first), side->offsets[slot + 1] - first,
+                      product->cols, p - first, values);
 }

@@ -6,13 +6,13 @@
  *     rows in runs of MOX_PANEL_BLOCK, so that a run's operand stays in the second-level cache under all blocks
  */
 #include "base/sizes.h"
-#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/fused/fused.h"
 
 enum { WIDTH = 2 * MOX_PANEL_ROWS };
 
 /* Rows [row, row + count) of an item, as a kernel takes them. */
-static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_operand *operand,
+static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_activations *operand,
                               const mox_fused_item *item, int64_t row, int64_t count)
 {
     return (mox_panel_rows) {
@@ -25,7 +25,7 @@ static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_
 }
 
 /* Sums that lack nothing but their biases. */
-static bool is_plain(const mox_fused_product *product, const mox_fused_operand *operand, const mox_panel_matrix *m)
+static bool is_plain(const mox_fused_product *product, const mox_fused_activations *operand, const mox_panel_matrix *m)
 {
     return product->scaling != MOX_ACT_BY_ROW && operand->global == NULL && m->global == NULL;
 }
@@ -39,7 +39,7 @@ static void add_bias(const float *bias, int64_t count, int64_t rows, const float
 }
 
 /* Ends the sums c [rows, 32] of `panels` panels in place. */
-static void finish(const mox_fused_product *product, const mox_fused_operand *operand, const mox_panel_matrix *m,
+static void finish(const mox_fused_product *product, const mox_fused_activations *operand, const mox_panel_matrix *m,
                    int64_t panel, int panels, int64_t first, int64_t rows, float *c)
 {
     const bool by_row = product->scaling == MOX_ACT_BY_ROW;
@@ -62,7 +62,7 @@ static void finish(const mox_fused_product *product, const mox_fused_operand *op
 
 /* ---- the first product --------------------------------------------------------------------------- */
 
-static void keep_h(const mox_fused_side *side, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
+static void keep_h(const mox_fused_part *side, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
                    int64_t rows, const float *c)
 {
     const int64_t width = m->gated ? 2 * m->rows : m->rows;
@@ -76,7 +76,7 @@ static void keep_h(const mox_fused_side *side, const mox_panel_matrix *m, int64_
 }
 
 /* Stores `count` activations of each row from column `column` on; values [rows, 16]. */
-static void store(const mox_fused_side *side, const mox_fused_item *item, int64_t row, int64_t rows, int64_t column,
+static void store(const mox_fused_part *side, const mox_fused_item *item, int64_t row, int64_t rows, int64_t column,
                   int64_t count, float *values)
 {
     const mox_fused_product *next = side->second;
@@ -95,8 +95,8 @@ static void store(const mox_fused_side *side, const mox_fused_item *item, int64_
         /* What lies beyond the last column of the operand is read as zeros. */
         for (int64_t n = count; n < MOX_PANEL_ROWS; n++)
             from[n] = 0.0f;
-        void *to = mox_operand_at(next->kind, data, item->rows, next->cols, row + r, column);
-        if (next->kind == MOX_OPERAND_BF16)
+        void *to = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
+        if (next->kind == MOX_ACT_ORDER_BF16)
             mox_narrow(MOXIE_BF16, from, to, MOX_PANEL_ROWS);
         else
             for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
@@ -105,25 +105,25 @@ static void store(const mox_fused_side *side, const mox_fused_item *item, int64_
 }
 
 /* Zeros where no panel reaches: the second half of the operand's last step. */
-static void pad(const mox_fused_side *side, const mox_fused_item *item, int64_t row, int64_t rows)
+static void pad(const mox_fused_part *side, const mox_fused_item *item, int64_t row, int64_t rows)
 {
     const mox_fused_product *next = side->second;
     const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
-    const size_t bytes = MOX_PANEL_ROWS * (next->kind == MOX_OPERAND_BF16 ? 2 : 4);
+    const size_t bytes = MOX_PANEL_ROWS * (next->kind == MOX_ACT_ORDER_BF16 ? 2 : 4);
     uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
     if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act))
         return;
     for (int64_t r = 0; r < rows; r++)
-        memset(mox_operand_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
+        memset(mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
 }
 
 /* A tile of activations to the operand of the second product, or to where it is quantized. */
-static void activate_tile(const mox_fused_side *side, const mox_fused_item *item, mox_glu_tile tile, int64_t row,
+static void activate_tile(const mox_fused_part *side, const mox_fused_item *item, mox_glu_tile tile, int64_t row,
                           int64_t column, int64_t count, const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *next = side->second;
     const int64_t rows = tile.rows;
-    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->kind == MOX_OPERAND_BF16;
+    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->kind == MOX_ACT_ORDER_BF16;
     if (!at_once || count < MOX_PANEL_ROWS) {
         tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
         side->glu->tile(&tile);
@@ -135,13 +135,13 @@ static void activate_tile(const mox_fused_side *side, const mox_fused_item *item
     /* Sixteen rows of a step lie together. */
     for (int64_t r = 0; r < rows; r += 16, tile.gate += 16 * WIDTH, tile.up += 16 * WIDTH) {
         tile.rows = mox_min_i64(16, rows - r);
-        tile.narrow = mox_operand_at(next->kind, data, item->rows, next->cols, row + r, column);
+        tile.narrow = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
         side->glu->tile(&tile);
     }
 }
 
 /* `bias`: of the first panel, where sums still lack it. */
-static void activate(const mox_fused_side *side, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
+static void activate(const mox_fused_part *side, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
                      int panels, const float *bias, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
 {
     const int64_t expert = side->expert_of != NULL ? side->expert_of[item->slot] : -1;
@@ -160,7 +160,7 @@ static void activate(const mox_fused_side *side, const mox_fused_item *item, con
     }
 }
 
-void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_first(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
                      const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = side->first;
@@ -190,7 +190,7 @@ void mox_fused_first(const mox_fused_side *side, const mox_fused_item *item, int
 
 /* ---- the second product -------------------------------------------------------------------------- */
 
-void mox_fused_second(const mox_fused_side *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_second(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
                       const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = side->second;

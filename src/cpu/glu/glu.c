@@ -14,17 +14,17 @@
         .admit = mox_glu_admit,                                                                                        \
         .tile = mox_glu_##id##_tile,                                                                                   \
     },
-static const mox_glu_row rows[] = {
+static const mox_glu_kernel rows[] = {
 #include "cpu/glu/glu.def"
 };
 #undef MOX_GLU
 
-const mox_glu_row *mox_glu_at(int32_t i)
+const mox_glu_kernel *mox_glu_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }
 
-bool mox_glu_admit(const moxie_activation *activation, mox_refusal *why)
+bool mox_glu_admit(const moxie_activation *activation, mox_rejection *why)
 {
     switch (activation->kind) {
     case MOXIE_ACT_SILU:
@@ -40,7 +40,7 @@ bool mox_glu_admit(const moxie_activation *activation, mox_refusal *why)
     case MOXIE_ACT_RELU_NO_MUL:
     case MOXIE_ACT_IDENTITY_NO_MUL: return true;
     default:
-        return mox_refuse(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
+        return mox_reject(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
     }
 }
 

@@ -15,18 +15,18 @@
 #include "cpu/glu/glu_tile.h"
 #include "cpu/kernel.h"
 
-typedef struct mox_glu_row {
+typedef struct mox_glu_kernel {
     mox_kernel base;
     void (*run)(const mox_glu_args *args, const moxie_executor *executor);
-    bool (*admit)(const moxie_activation *activation, mox_refusal *why);
+    bool (*admit)(const moxie_activation *activation, mox_rejection *why);
     mox_glu_tile_fn tile; /* the same for numbers in cache; NULL: the row has none. Immutable. */
-} mox_glu_row;
+} mox_glu_kernel;
 
-const mox_glu_row *mox_glu_at(int32_t i);
+const mox_glu_kernel *mox_glu_at(int32_t i);
 
 /* The run and admit() of every row of glu.def: rows of h in tiles. */
 void mox_glu_run_tiles(mox_glu_tile_fn tile, const mox_glu_args *args, const moxie_executor *executor);
-bool mox_glu_admit(const moxie_activation *activation, mox_refusal *why);
+bool mox_glu_admit(const moxie_activation *activation, mox_rejection *why);
 
 /* What every row of glu.def provides. */
 #define MOX_GLU(id, isa, exactness, layout)                                                                            \

@@ -12,12 +12,12 @@
 #include "cpu/permute/permute_args.h"
 #include "route/route.h"
 
-typedef struct mox_permute_row {
+typedef struct mox_permute_kernel {
     mox_kernel base;
     void (*run)(const mox_permute_args *args, const moxie_executor *executor);
-} mox_permute_row;
+} mox_permute_kernel;
 
-const mox_permute_row *mox_permute_at(int32_t i);
+const mox_permute_kernel *mox_permute_at(int32_t i);
 
 /* What each pair takes along, for pairs that are sorted already: all but the sort itself. */
 void mox_permute_follow(const mox_permute_args *args);

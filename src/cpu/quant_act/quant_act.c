@@ -11,12 +11,12 @@
         .run = mox_quant_act_##id##_run,                                                                               \
         .admit = mox_quant_act_##id##_admit,                                                                           \
     },
-static const mox_quant_act_row rows[] = {
+static const mox_quant_act_kernel rows[] = {
 #include "cpu/quant_act/quant_act.def"
 };
 #undef MOX_QUANT_ACT
 
-const mox_quant_act_row *mox_quant_act_at(int32_t i)
+const mox_quant_act_kernel *mox_quant_act_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

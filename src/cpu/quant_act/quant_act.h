@@ -13,13 +13,13 @@
 #include "cpu/kernel.h"
 #include "cpu/quant_act/quant_act_args.h"
 
-typedef struct mox_quant_act_row {
+typedef struct mox_quant_act_kernel {
     mox_kernel base;
     void (*run)(const mox_quant_act_args *args, const moxie_executor *executor);
-    bool (*admit)(const moxie_quant *quant, mox_refusal *why);
-} mox_quant_act_row;
+    bool (*admit)(const moxie_quant *quant, mox_rejection *why);
+} mox_quant_act_kernel;
 
-const mox_quant_act_row *mox_quant_act_at(int32_t i);
+const mox_quant_act_kernel *mox_quant_act_at(int32_t i);
 
 /* Rows that args describe: *args->rows, or max_rows. */
 int64_t mox_quant_act_rows(const mox_quant_act_args *args);
@@ -32,7 +32,7 @@ float mox_quant_act_amax(const mox_quant_act_args *args);
 /* What every row of quant_act.def provides. */
 #define MOX_QUANT_ACT(id, isa, exactness, layout)                                                                      \
     void mox_quant_act_##id##_run(const mox_quant_act_args *args, const moxie_executor *executor);                     \
-    bool mox_quant_act_##id##_admit(const moxie_quant *quant, mox_refusal *why);
+    bool mox_quant_act_##id##_admit(const moxie_quant *quant, mox_rejection *why);
 #include "cpu/quant_act/quant_act.def"
 #undef MOX_QUANT_ACT
 

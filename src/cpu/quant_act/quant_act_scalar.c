@@ -58,10 +58,10 @@ void mox_quant_act_scalar_run(const mox_quant_act_args *args, const moxie_execut
     mox_parallel(executor, mox_quant_act_rows(args), one_row, &job);
 }
 
-bool mox_quant_act_scalar_admit(const moxie_quant *quant, mox_refusal *why)
+bool mox_quant_act_scalar_admit(const moxie_quant *quant, mox_rejection *why)
 {
     if (!mox_quant_is_none(quant) && mox_format_table(quant->element) == NULL)
-        return mox_refuse(why, "choose an activation format of 8 bits or fewer",
+        return mox_reject(why, "choose an activation format of 8 bits or fewer",
                           "decodes activation codes of at most 8 bits, %s has %d", mox_quant_dtype_name(quant->element),
                           (int)mox_dtype_bits(quant->element));
     return true;

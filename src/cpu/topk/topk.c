@@ -10,12 +10,12 @@
         .run = mox_topk_##id##_run,                                                                                    \
         .admit = mox_topk_##id##_admit,                                                                                \
     },
-static const mox_topk_row rows[] = {
+static const mox_topk_kernel rows[] = {
 #include "cpu/topk/topk.def"
 };
 #undef MOX_TOPK
 
-const mox_topk_row *mox_topk_at(int32_t i)
+const mox_topk_kernel *mox_topk_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

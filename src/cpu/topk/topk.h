@@ -11,18 +11,18 @@
 #include "cpu/topk/topk_args.h"
 #include "route/route.h"
 
-typedef struct mox_topk_row {
+typedef struct mox_topk_kernel {
     mox_kernel base;
     moxie_status (*run)(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);
-    bool (*admit)(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why);
-} mox_topk_row;
+    bool (*admit)(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why);
+} mox_topk_kernel;
 
-const mox_topk_row *mox_topk_at(int32_t i); /* NULL past the last; list order is best first */
+const mox_topk_kernel *mox_topk_at(int32_t i); /* NULL past the last; list order is best first */
 
 /* What every row of topk.def provides. */
 #define MOX_TOPK(id, isa, exactness, layout)                                                                           \
     moxie_status mox_topk_##id##_run(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);   \
-    bool mox_topk_##id##_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why);
+    bool mox_topk_##id##_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why);
 #include "cpu/topk/topk.def"
 #undef MOX_TOPK
 

@@ -39,14 +39,14 @@ moxie_status mox_topk_scalar_run(const mox_topk_args *args, const moxie_executor
     return MOXIE_OK;
 }
 
-bool mox_topk_scalar_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why)
+bool mox_topk_scalar_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why)
 {
     (void)routing;
     if (experts > MOXIE_MAX_EXPERTS)
-        return mox_refuse(why, "route outside and pass ids and weights", "holds at most %d experts, asked for %lld",
+        return mox_reject(why, "route outside and pass ids and weights", "holds at most %d experts, asked for %lld",
                           MOXIE_MAX_EXPERTS, (long long)experts);
     if (top_k > MOXIE_MAX_TOP_K)
-        return mox_refuse(why, "route outside and pass ids and weights", "chooses at most %d experts, asked for %lld",
+        return mox_reject(why, "route outside and pass ids and weights", "chooses at most %d experts, asked for %lld",
                           MOXIE_MAX_TOP_K, (long long)top_k);
     return true;
 }

@@ -10,12 +10,12 @@
     { .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = "" },                    \
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id } },
-static const mox_cuda_combine_row rows[] = {
+static const mox_cuda_combine_kernel rows[] = {
 #include "cuda/combine/cuda_combine.def"
 };
 #undef MOX_CUDA_ROW
 
-const mox_cuda_combine_row *mox_cuda_combine_at(int32_t i)
+const mox_cuda_combine_kernel *mox_cuda_combine_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

@@ -7,10 +7,10 @@
 
 #include "cuda/cuda_kernel.h"
 
-typedef struct mox_cuda_dense_row {
+typedef struct mox_cuda_dense_kernel {
     mox_cuda_kernel cuda;
-} mox_cuda_dense_row;
+} mox_cuda_dense_kernel;
 
-const mox_cuda_dense_row *mox_cuda_dense_at(int32_t i); /* NULL past the last */
+const mox_cuda_dense_kernel *mox_cuda_dense_at(int32_t i); /* NULL past the last */
 
 #endif

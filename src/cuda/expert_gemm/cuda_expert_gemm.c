@@ -20,39 +20,39 @@ _Static_assert(offsetof(mox_record_header, flags) == MOX_CUDA_HEADER_FLAGS, "ker
         .admit = mox_cuda_##family_##_##id##_admit,                                                                    \
         .scratch_bytes = mox_cuda_##family_##_##id##_scratch_bytes,                                                    \
     },
-static const mox_cuda_expert_gemm_row rows[] = {
+static const mox_cuda_expert_gemm_kernel rows[] = {
 #include "cuda/expert_gemm/cuda_expert_gemm.def"
 };
 #undef MOX_CUDA_ROW
 
-const mox_cuda_expert_gemm_row *mox_cuda_expert_gemm_at(int32_t i)
+const mox_cuda_expert_gemm_kernel *mox_cuda_expert_gemm_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }
 
 /* Columns and scales of a matrix are counted in 32 bits. */
-static bool is_countable(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool is_countable(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const bool first = problem->projection == MOX_W13;
     const int64_t count = first ? problem->shape->intermediate : problem->shape->hidden;
     const int64_t cols = first ? problem->shape->hidden : problem->shape->intermediate;
     if (cols > INT32_MAX - MOX_SEGMENT ||
         mox_scale_rows(problem->weight, count) > UINT32_MAX / mox_scale_cols(problem->weight, cols))
-        return mox_refuse(why, "split the matrix over ranks",
+        return mox_reject(why, "split the matrix over ranks",
                           "counts columns and scales in 32 bits, a matrix has %lld x %lld elements", (long long)count,
                           (long long)cols);
     return true;
 }
 
 bool mox_cuda_expert_gemm_simple_any_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                           mox_refusal *why)
+                                           mox_rejection *why)
 {
     (void)device;
     return mox_expert_gemm_scalar_any_admit(problem, why) && is_countable(problem, why);
 }
 
 bool mox_cuda_expert_gemm_simple_int_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,
-                                           mox_refusal *why)
+                                           mox_rejection *why)
 {
     (void)device;
     return mox_expert_gemm_scalar_int_admit(problem, why) && is_countable(problem, why);

@@ -21,23 +21,23 @@
 #include "cpu/activations.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 
-typedef struct mox_cuda_expert_gemm_row {
+typedef struct mox_cuda_expert_gemm_kernel {
     mox_cuda_kernel cuda;
     mox_sum sum;
     uint32_t fuses;
     mox_activations_kind activations; /* of quantized activations; unquantized ones come NATIVE unless this is F32 */
-    bool (*admit)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, mox_refusal *why);
+    bool (*admit)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, mox_rejection *why);
     /* Device memory for one launch; a pure function of its arguments. */
     uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
                               int64_t max_pairs);
-} mox_cuda_expert_gemm_row;
+} mox_cuda_expert_gemm_kernel;
 
-const mox_cuda_expert_gemm_row *mox_cuda_expert_gemm_at(int32_t i); /* NULL past the last */
+const mox_cuda_expert_gemm_kernel *mox_cuda_expert_gemm_at(int32_t i); /* NULL past the last */
 
 /* What every row of cuda_expert_gemm.def provides. */
 #define MOX_CUDA_ROW(family, id, ...)                                                                                  \
     bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
-                                           mox_refusal *why);                                                          \
+                                           mox_rejection *why);                                                        \
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs);
 #include "cuda/expert_gemm/cuda_expert_gemm.def"

@@ -65,10 +65,10 @@ typedef struct mox_cuda_expert_gemm_args {
     const int32_t *ids;       /* [max_pairs] the choices that offsets were made from, skipped ones too; NULL: of none */
     const int32_t *slot_of;   /* [experts] for those */
     int64_t experts;
-    int64_t max_pairs;          /* at most so many pairs: T * K of this pass */
-    int64_t tokens;             /* T of this pass */
-    int32_t multiprocessors;    /* of the device: what scratch_bytes counted with */
-    const int64_t *operand_row; /* [pairs] row of the operand; NULL: identity */
+    int64_t max_pairs;       /* at most so many pairs: T * K of this pass */
+    int64_t tokens;          /* T of this pass */
+    int32_t multiprocessors; /* of the device: what scratch_bytes counted with */
+    const int64_t *act_row;  /* [pairs] row of the operand; NULL: identity */
     mox_activations a;
 
     float *out; /* [pairs, n_out]; not of rows that leave the operand of W2; of MOX_FUSES_ACT the activations */

@@ -12,12 +12,12 @@
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id },                                                            \
       .admit = mox_glu_admit },
-static const mox_cuda_glu_row rows[] = {
+static const mox_cuda_glu_kernel rows[] = {
 #include "cuda/glu/cuda_glu.def"
 };
 #undef MOX_CUDA_ROW
 
-const mox_cuda_glu_row *mox_cuda_glu_at(int32_t i)
+const mox_cuda_glu_kernel *mox_cuda_glu_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

@@ -7,11 +7,11 @@
 
 #include "cuda/cuda_kernel.h"
 
-typedef struct mox_cuda_glu_row {
+typedef struct mox_cuda_glu_kernel {
     mox_cuda_kernel cuda;
-    bool (*admit)(const moxie_activation *activation, mox_refusal *why);
-} mox_cuda_glu_row;
+    bool (*admit)(const moxie_activation *activation, mox_rejection *why);
+} mox_cuda_glu_kernel;
 
-const mox_cuda_glu_row *mox_cuda_glu_at(int32_t i); /* NULL past the last */
+const mox_cuda_glu_kernel *mox_cuda_glu_at(int32_t i); /* NULL past the last */
 
 #endif

@@ -41,34 +41,34 @@ static bool is_by_row(const moxie_quant *quant)
     }
 }
 
-static bool makes_codes(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
+static bool makes_codes(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (problem->kind != MOX_ACTIVATIONS_CODES)
-        return mox_refuse(why, "", "makes codes, and the product reads numbers");
+        return mox_reject(why, "", "makes codes, and the product reads numbers");
     if (problem->weighed)
-        return mox_refuse(why, "weigh the experts' results",
+        return mox_reject(why, "weigh the experts' results",
                           "does not weigh the activations, as this routing wants it");
     return true;
 }
 
-static bool admit_groups(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
+static bool admit_groups(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (!is_in_groups(problem->quant))
-        return mox_refuse(why, "quantize them to f8_e4m3 in groups of 128, to nvfp4, or by powers of two of 32",
+        return mox_reject(why, "quantize them to f8_e4m3 in groups of 128, to nvfp4, or by powers of two of 32",
                           "makes f8_e4m3 codes with dynamic scales of 128 columns, codes with powers of two of 32, or "
                           "nvfp4");
     return makes_codes(problem, why);
 }
 
-static bool admit_rows(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
+static bool admit_rows(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (!is_by_row(problem->quant))
-        return mox_refuse(why, "quantize them to f8 or i8 with a scale a row, or a static one",
+        return mox_reject(why, "quantize them to f8 or i8 with a scale a row, or a static one",
                           "makes f8 and i8 codes with a dynamic scale a row, or a static one");
     return makes_codes(problem, why);
 }
 
-static bool admit_simple(const mox_cuda_quant_act_problem *problem, mox_refusal *why)
+static bool admit_simple(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     return mox_quant_act_scalar_admit(problem->quant, why);
 }
@@ -78,12 +78,12 @@ static bool admit_simple(const mox_cuda_quant_act_problem *problem, mox_refusal 
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id },                                                            \
       .admit = admit_##id },
-static const mox_cuda_quant_act_row rows[] = {
+static const mox_cuda_quant_act_kernel rows[] = {
 #include "cuda/quant_act/cuda_quant_act.def"
 };
 #undef MOX_CUDA_ROW
 
-const mox_cuda_quant_act_row *mox_cuda_quant_act_at(int32_t i)
+const mox_cuda_quant_act_kernel *mox_cuda_quant_act_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

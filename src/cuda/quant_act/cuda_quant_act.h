@@ -15,11 +15,11 @@ typedef struct mox_cuda_quant_act_problem {
     bool weighed;              /* with row_weight */
 } mox_cuda_quant_act_problem;
 
-typedef struct mox_cuda_quant_act_row {
+typedef struct mox_cuda_quant_act_kernel {
     mox_cuda_kernel cuda;
-    bool (*admit)(const mox_cuda_quant_act_problem *problem, mox_refusal *why);
-} mox_cuda_quant_act_row;
+    bool (*admit)(const mox_cuda_quant_act_problem *problem, mox_rejection *why);
+} mox_cuda_quant_act_kernel;
 
-const mox_cuda_quant_act_row *mox_cuda_quant_act_at(int32_t i); /* NULL past the last */
+const mox_cuda_quant_act_kernel *mox_cuda_quant_act_at(int32_t i); /* NULL past the last */
 
 #endif

@@ -91,7 +91,7 @@ __device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, flo
     const float largest = mox_device_largest(args.quant.element);
     if (args.rule == MOX_ACT_NVFP4_GROUP) {
         const mox_act_input input = {
-            .global = args.quant.global, .largest = largest, .given = mox_quant_given(args, row), .amax = amax
+            .global = args.quant.global, .largest = largest, .given = mox_quant_static_scale(args, row), .amax = amax
         };
         return mox_act_nvfp4(&input);
     }
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(THREADS) groups_kernel(const __grid_constant__
         const int first = static_cast<int>(blockIdx.y) * WARPS + static_cast<int>(threadIdx.x) / LANES;
         quantize(args, whole, row, first, static_cast<int>(gridDim.y) * WARPS);
         if (args.out.global != nullptr && blockIdx.y == 0 && threadIdx.x == 0)
-            args.out.global[row] = mox_quant_given(args, row);
+            args.out.global[row] = mox_quant_static_scale(args, row);
         for (int64_t k = sets_of(args) * GROUP + threadIdx.x * MOX_QUANT_EACH; blockIdx.y == 0 && k < args.out.stride;
              k += THREADS * MOX_QUANT_EACH)
             mox_quant_store(args, row, k, 0);

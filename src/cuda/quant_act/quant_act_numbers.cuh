@@ -97,7 +97,7 @@ static __device__ void mox_quant_store(const mox_quant_act_args &args, int64_t r
         static_cast<float *>(args.out.data)[at + i] = args.table[codes >> 8 * i & 0xff];
 }
 
-static __device__ float mox_quant_given(const mox_quant_act_args &args, int64_t row)
+static __device__ float mox_quant_static_scale(const mox_quant_act_args &args, int64_t row)
 {
     return args.row_scale != nullptr ? args.row_scale[row] : args.static_scale;
 }

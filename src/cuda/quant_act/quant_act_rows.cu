@@ -68,7 +68,7 @@ __device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, flo
 {
     const mox_act_rule rule = static_cast<mox_act_rule>(args.rule);
     const mox_act_input input = { .largest = mox_device_largest(args.quant.element),
-                                  .given = mox_quant_given(args, row),
+                                  .given = mox_quant_static_scale(args, row),
                                   .amax = mox_act_finite(amax) };
     return args.out.integer ? mox_act_int8(rule, &input) : mox_act_fp8(rule, &input);
 }
@@ -113,7 +113,7 @@ template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &
     if (threadIdx.x == 0) {
         args.out.scales[row] = step.scale;
         if (args.out.global != nullptr)
-            args.out.global[row] = mox_quant_given(args, row);
+            args.out.global[row] = mox_quant_static_scale(args, row);
     }
     for (int64_t at = 0; at < args.out.stride; at += span) {
         if (at > 0)

@@ -7,10 +7,10 @@
 #include "cpu/topk/topk.h"
 #include "cuda/cuda_table.h"
 
-static bool admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why)
+static bool admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why)
 {
     if (routing->select == MOXIE_SELECT_CUSTOM)
-        return mox_refuse(why, "route outside and pass ids and weights",
+        return mox_reject(why, "route outside and pass ids and weights",
                           "cannot call a custom routing callback from the device");
     return mox_topk_scalar_admit(routing, experts, top_k, why);
 }
@@ -20,12 +20,12 @@ static bool admit(const moxie_routing *routing, int64_t experts, int64_t top_k, 
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id },                                                            \
       .admit = admit },
-static const mox_cuda_topk_row rows[] = {
+static const mox_cuda_topk_kernel rows[] = {
 #include "cuda/topk/cuda_topk.def"
 };
 #undef MOX_CUDA_ROW
 
-const mox_cuda_topk_row *mox_cuda_topk_at(int32_t i)
+const mox_cuda_topk_kernel *mox_cuda_topk_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }

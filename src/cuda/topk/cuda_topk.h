@@ -7,11 +7,11 @@
 
 #include "cuda/cuda_kernel.h"
 
-typedef struct mox_cuda_topk_row {
+typedef struct mox_cuda_topk_kernel {
     mox_cuda_kernel cuda;
-    bool (*admit)(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_refusal *why);
-} mox_cuda_topk_row;
+    bool (*admit)(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why);
+} mox_cuda_topk_kernel;
 
-const mox_cuda_topk_row *mox_cuda_topk_at(int32_t i); /* NULL past the last */
+const mox_cuda_topk_kernel *mox_cuda_topk_at(int32_t i); /* NULL past the last */
 
 #endif

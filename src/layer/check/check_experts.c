@@ -27,7 +27,7 @@ static int64_t token_of(const mox_check_context *c, int64_t p)
 /* True when the first operand has a row a token, false when a row a pair. */
 static bool is_by_token(const mox_check_context *c)
 {
-    return c->pass->expert_of == NULL || c->pass->operand_row != NULL;
+    return c->pass->expert_of == NULL || c->pass->act_row != NULL;
 }
 
 /* Where pair p of slot s came from. */

@@ -33,7 +33,7 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
     if (options != NULL)
         MOX_TRY(mox_struct_read(options, &o, MOX_STRUCT(moxie_options), error));
     MOX_TRY(check_backend(o.backend, error));
-    MOX_FAIL_IF(o.mode != MOXIE_MODE_INVARIANT && o.mode != MOXIE_MODE_THROUGHPUT, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(o.mode != MOXIE_MODE_EXACT && o.mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
                 "options.mode is %d, which names no mode of moxie_mode", (int)o.mode);
     MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > LARGEST_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
                 "options.max_tokens is %lld; it must be from 0 (meaning %d) to %d", (long long)o.max_tokens,

@@ -35,9 +35,10 @@ static void set_fused(moxie_plan *plan, mox_expert_kind kind)
                                   second = mox_plan_problem(plan, kind, MOX_W2);
     const mox_expert_kernels *k = &experts->kernels;
     experts->fused =
-        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_row *)k->glu)->tile != NULL &&
-        mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_row *)k->product[0], &first) &&
-        mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_row *)k->product[1], &second);
+        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_kernel *)k->glu)->tile != NULL &&
+        mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_kernel *)k->product[0],
+                               &first) &&
+        mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_kernel *)k->product[1], &second);
 }
 
 /* Bytes that a token needs in a pass of fused experts. */
@@ -72,7 +73,8 @@ static void set_pass(moxie_plan *plan)
     /* One row a pair where the codes depend on the expert; whether its experts' scales differ may change with
      * every update, so the space is always for the worst case. */
     const moxie_quant *a13 = &routed->act[MOX_W13];
-    const bool by_pair = plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_given(a13));
+    const bool by_pair =
+        plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_static_scale(a13));
     routed->max_rows = by_pair ? routed->max_pairs : plan->pass_tokens;
     shared->max_pairs = shared->max_rows = plan->pass_tokens;
 }

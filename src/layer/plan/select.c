@@ -21,7 +21,7 @@ typedef struct selector {
 } selector;
 
 static bool admits(const selector *s, mox_family family, const mox_kernel *kernel, const void *problem,
-                   mox_refusal *why)
+                   mox_rejection *why)
 {
     return s->backend->admits(&s->target, family, kernel, problem, why);
 }
@@ -44,7 +44,7 @@ static moxie_status grow(mox_steps *steps, moxie_error *error)
 }
 
 /* Appends a row: refused for `why`, or chosen with a remark when `why` is NULL. */
-static moxie_status add_step(selector *s, const mox_kernel *row, const char *role, const mox_refusal *why,
+static moxie_status add_step(selector *s, const mox_kernel *row, const char *role, const mox_rejection *why,
                              const char *remark)
 {
     MOX_TRY(grow(s->steps, s->error));
@@ -81,7 +81,7 @@ static moxie_status choose(selector *s, mox_family family, const char *role, con
                            const mox_kernel **out)
 {
     const mox_kernel *row = NULL;
-    mox_refusal why = { "it has no kernels", "" };
+    mox_rejection why = { "it has no kernels", "" };
     for (int32_t i = 0; (row = s->backend->kernel_at(family, i)) != NULL; i++) {
         if (admits(s, family, row, problem, &why)) {
             *out = row;
@@ -111,25 +111,25 @@ static const mox_kernel *product_at(const selector *s, int32_t i)
 
 /* A kernel that admits its own product, in a layout that the records can have. */
 static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection p, const mox_kernel *row,
-                        mox_refusal *why)
+                        mox_rejection *why)
 {
     if (!admits(s, MOX_FAMILY_expert_gemm, row, &c->problem[p], why))
         return false;
     if (c->fixed != NULL && strcmp(c->fixed->name, row->layout) != 0)
-        return mox_refuse(why, "create the layer with the options of the plan",
+        return mox_reject(why, "create the layer with the options of the plan",
                           "reads layout %s, the layer's records are in layout %s", row->layout, c->fixed->name);
     const mox_layout *layout = mox_layout_by_name(row->layout);
     if (layout == NULL)
-        return mox_refuse(why, "", "reads layout %s, which this build does not have", row->layout);
+        return mox_reject(why, "", "reads layout %s, which this build does not have", row->layout);
     char buffer[sizeof why->reason];
     const char *refusal = layout->refuse(c->problem[p].shape, buffer, sizeof buffer);
-    return refusal == NULL || mox_refuse(why, "", "layout %s: %s", row->layout, refusal);
+    return refusal == NULL || mox_reject(why, "", "layout %s: %s", row->layout, refusal);
 }
 
 static void find_pair(const selector *s, gemm_choice *c)
 {
     const mox_kernel *first, *second;
-    mox_refusal why;
+    mox_rejection why;
     int32_t best = INT32_MAX;
     c->row[MOX_W13] = c->row[MOX_W2] = -1;
     for (int32_t i = 0; (first = product_at(s, i)) != NULL; i++) {
@@ -151,7 +151,7 @@ static const char *gemm_remark(const selector *s, const gemm_choice *c, const mo
 {
     const bool rounds =
         product_at(s, c->row[MOX_W13])->exactness == MOX_TOL || product_at(s, c->row[MOX_W2])->exactness == MOX_TOL;
-    if (s->target.mode != MOXIE_MODE_THROUGHPUT)
+    if (s->target.mode != MOXIE_MODE_FAST)
         return "";
     if (mox_sum_traits_of(s->backend->sum(chosen))->by_batch)
         return "throughput mode: class TOL, and a token's bits depend on how many tokens its expert has";
@@ -165,9 +165,9 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
     const mox_kernel *chosen = product_at(s, c->row[p]);
     for (int32_t i = 0; i < c->row[p]; i++) {
         const mox_kernel *row = product_at(s, i);
-        mox_refusal why;
+        mox_rejection why;
         if (admits_gemm(s, c, p, row, &why))
-            mox_refuse(&why, "", "its layout %s gives the expert's other product a worse kernel than layout %s does",
+            mox_reject(&why, "", "its layout %s gives the expert's other product a worse kernel than layout %s does",
                        row->layout, chosen->layout);
         MOX_TRY(add_step(s, row, c->role[p], &why, ""));
     }
@@ -179,7 +179,7 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
 
 static moxie_status fail_gemm(const selector *s, const gemm_choice *c)
 {
-    mox_refusal why = { "there is no row", "" };
+    mox_rejection why = { "there is no row", "" };
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         bool any = false;
         const mox_kernel *row;
@@ -216,7 +216,7 @@ static moxie_status choose_widening(const selector *s, const mox_kernel **out)
 {
     const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
     const mox_quant_act_problem problem = { .quant = &none };
-    mox_refusal why = { "it has no kernels", "" };
+    mox_rejection why = { "it has no kernels", "" };
     for (int32_t i = 0; (*out = s->backend->kernel_at(MOX_FAMILY_quant_act, i)) != NULL; i++)
         if (admits(s, MOX_FAMILY_quant_act, *out, &problem, &why))
             return MOXIE_OK;

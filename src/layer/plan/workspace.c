@@ -95,7 +95,7 @@ static mox_fused_space carve_fused_activations(carver *c, const mox_fused_produc
 {
     mox_fused_space space = { 0 };
     space.data = carve(c, pairs, (int64_t)product->row_bytes, 1);
-    carve(c, 1, MOX_PANEL_BEYOND, 1);
+    carve(c, 1, MOX_PANEL_OVERREAD_BYTES, 1);
     if (product->scaling == MOX_ACT_GROUPED)
         space.scales = carve(c, pairs, product->groups, sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)

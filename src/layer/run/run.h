@@ -37,7 +37,7 @@ typedef struct mox_expert_pass {
     const void *x;              /* hidden states of the pass */
     int64_t rows13;             /* of the first product's activations, at most */
     const int64_t *source;      /* [rows13] token of each, NULL: identity */
-    const int64_t *operand_row; /* [pairs] row of the first product's activations, NULL: identity */
+    const int64_t *act_row;     /* [pairs] row of the first product's activations, NULL: identity */
     const float *row_weight;    /* [rows13] or NULL */
     const float *pair_scale[2]; /* static scales by row, or NULL: the one below */
     float static_scale[2];

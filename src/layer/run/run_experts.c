@@ -65,7 +65,7 @@ static mox_expert_pass routed_pass(const mox_run *run)
         .x = mox_run_hidden(run),
         .rows13 = by_pair ? pairs : run->tokens,
         .source = by_pair ? token_of : NULL,
-        .operand_row = by_pair ? NULL : token_of,
+        .act_row = by_pair ? NULL : token_of,
         .row_weight = on_input ? MOX_RUN_AT(run, float, row_weight) : NULL,
         .pair_scale = { by_pair ? pair_scale13 : NULL, pair_scale2 },
         .static_scale = { layer->slots > 0 ? layer->static_scale[MOX_W13].resolved[0] : 0 },
@@ -197,7 +197,7 @@ static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *p
     args.ids = routed ? run->ids + run->first * plan->config.top_k : NULL;
     args.slot_of = layer->arrays.slot_of;
     if (first)
-        args.operand_row = pass->experts->form[p].direct && pass->source != NULL ? pass->source : pass->operand_row;
+        args.act_row = pass->experts->form[p].direct && pass->source != NULL ? pass->source : pass->act_row;
     args.a = &pass->a[p];
     args.out = !first ? pass->y : fuses & MOX_FUSES_ACT ? pass->act : pass->h;
     args.scratch = run->space + plan->space.product;

@@ -12,10 +12,10 @@ static void *at(const mox_run *run, uint64_t offset)
     return run->space + offset;
 }
 
-static mox_fused_operand activations_of(const mox_run *run, const mox_fused_product *product,
-                                        const mox_fused_space *space)
+static mox_fused_activations activations_of(const mox_run *run, const mox_fused_product *product,
+                                            const mox_fused_space *space)
 {
-    mox_fused_operand a = { .data = at(run, space->data) };
+    mox_fused_activations a = { .data = at(run, space->data) };
     if (product->scaling == MOX_ACT_GROUPED)
         a.scales = at(run, space->scales);
     if (product->scaling == MOX_ACT_BY_ROW)
@@ -26,12 +26,12 @@ static mox_fused_operand activations_of(const mox_run *run, const mox_fused_prod
 }
 
 /* What both kinds have in common. */
-static mox_fused_side side_of(const mox_run *run, const mox_expert_plan *e)
+static mox_fused_part side_of(const mox_run *run, const mox_expert_plan *e)
 {
     const bool keeps_act = run->probe != NULL || !mox_quant_is_none(&e->act[MOX_W2]);
-    return (mox_fused_side) { .shape = &e->shape,
+    return (mox_fused_part) { .shape = &e->shape,
                               .activation = &e->activation,
-                              .glu = (const mox_glu_row *)e->kernels.glu,
+                              .glu = (const mox_glu_kernel *)e->kernels.glu,
                               .first = &e->fused_product[MOX_W13],
                               .second = &e->fused_product[MOX_W2],
                               .a13 = activations_of(run, &e->fused_product[MOX_W13], &e->fused_space[MOX_W13]),
@@ -40,12 +40,12 @@ static mox_fused_side side_of(const mox_run *run, const mox_expert_plan *e)
                               .y = at(run, e->space.y) };
 }
 
-static mox_fused_side routed_side(const mox_run *run)
+static mox_fused_part routed_side(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const int64_t top_k = plan->config.top_k;
-    mox_fused_side side = side_of(run, &plan->experts[MOX_ROUTED]);
+    mox_fused_part side = side_of(run, &plan->experts[MOX_ROUTED]);
     side.slots = layer->slots;
     side.pairs = run->permutation.offsets[layer->slots];
     side.records = (const void *const *)layer->records;
@@ -60,10 +60,10 @@ static mox_fused_side routed_side(const mox_run *run)
     return side;
 }
 
-static mox_fused_side shared_side(const mox_run *run)
+static mox_fused_part shared_side(const mox_run *run)
 {
     const moxie_layer *layer = run->plan->layer;
-    mox_fused_side side = side_of(run, &run->plan->experts[MOX_SHARED_EXPERT]);
+    mox_fused_part side = side_of(run, &run->plan->experts[MOX_SHARED_EXPERT]);
     side.slots = 1;
     side.pairs = run->tokens;
     side.records = (const void *const *)&layer->shared_record;
@@ -96,7 +96,7 @@ static mox_activations place_trace(const mox_run *run, const mox_expert_plan *e,
 }
 
 /* Has the span leave what it would not keep. */
-static void add_trace(const mox_run *run, traced_side *traced, mox_fused_side *side)
+static void add_trace(const mox_run *run, traced_side *traced, mox_fused_part *side)
 {
     const mox_expert_plan *e = &run->plan->experts[traced->kind];
     for (int p = MOX_W13; p <= MOX_W2; p++)
@@ -107,15 +107,15 @@ static void add_trace(const mox_run *run, traced_side *traced, mox_fused_side *s
 }
 
 /* Activations that were stored as they are, read back from where the kernel found them. */
-static void read_back(const mox_fused_side *side, bool second, const mox_activations *trace)
+static void read_back(const mox_fused_part *side, bool second, const mox_activations *trace)
 {
     if (trace->scales != NULL)
         return;
     for (int64_t p = 0; p < side->pairs; p++)
-        mox_fused_operand_row(side, second, p, trace->values + p * trace->stride);
+        mox_fused_activations_row(side, second, p, trace->values + p * trace->stride);
 }
 
-static moxie_status tell(const mox_run *run, const traced_side *traced, const mox_fused_side *side, moxie_error *error)
+static moxie_status tell(const mox_run *run, const traced_side *traced, const mox_fused_part *side, moxie_error *error)
 {
     static const mox_stage stages[] = { MOX_STAGE_QUANT13, MOX_STAGE_GEMM13, MOX_STAGE_GLU, MOX_STAGE_QUANT2,
                                         MOX_STAGE_GEMM2 };
@@ -144,7 +144,7 @@ moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *co
 {
     const moxie_plan *plan = run->plan;
     traced_side traced[MOX_EXPERT_KINDS];
-    mox_fused_side sides[MOX_EXPERT_KINDS];
+    mox_fused_part sides[MOX_EXPERT_KINDS];
     int64_t n = 0;
     if (plan->experts[MOX_ROUTED].fused) {
         traced[n].kind = MOX_ROUTED;
@@ -164,7 +164,7 @@ moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *co
                                   .items = at(run, plan->space.fused_items),
                                   .scratch = at(run, plan->space.fused_scratch),
                                   .scratch_bytes = plan->space.fused_scratch_bytes,
-                                  .combine = combine != NULL ? (const mox_combine_row *)plan->kernels.combine : NULL,
+                                  .combine = combine != NULL ? (const mox_combine_kernel *)plan->kernels.combine : NULL,
                                   .combine_args = combine };
     MOX_TRY(plan->backend->experts(&run->queue, &args, error));
     for (int64_t i = 0; run->probe != NULL && i < n; i++)

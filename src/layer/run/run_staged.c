@@ -165,7 +165,7 @@ static mox_expert_pass pass_on_host(const mox_staged *s, const moxie_plan *plan,
     pass.expert_of = pass.expert_of != NULL ? plan->layer->expert_of : NULL;
     pass.x = to_host(s, pass.x);
     pass.source = to_host(s, pass.source);
-    pass.operand_row = to_host(s, pass.operand_row);
+    pass.act_row = to_host(s, pass.act_row);
     pass.row_weight = to_host(s, pass.row_weight);
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         pass.pair_scale[p] = to_host(s, pass.pair_scale[p]);

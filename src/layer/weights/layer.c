@@ -17,7 +17,7 @@ static moxie_status no_memory(const moxie_layer_config *c, moxie_error *error)
 
 static bool allocate_scale(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer)
 {
-    scale->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_given(quant);
+    scale->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_static_scale(quant);
     scale->uniform = true;
     scale->raw = mox_calloc((uint64_t)layer->config.experts, sizeof *scale->raw);
     scale->resolved = mox_calloc((uint64_t)layer->slots, sizeof *scale->resolved);
@@ -147,7 +147,7 @@ static bool takes_all(const moxie_layer *layer, const mox_layout *layout, const 
     return true;
 }
 
-moxie_status mox_layer_suit(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
 {
     const mox_layout *routed = layer->layouts[MOX_ROUTED], *shared = layer->layouts[MOX_SHARED_EXPERT];
     while (!takes_all(layer, routed, weights))

@@ -211,9 +211,9 @@ static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weig
                 (long long)config->intermediate);
     MOX_TRY(pack_shared(layer, weights, options, error));
     if (!mox_quant_is_none(&config->a13))
-        MOX_TRY(mox_act_quant_check_given(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
+        MOX_TRY(mox_act_quant_check_static_scale(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
     if (!mox_quant_is_none(&config->a2))
-        MOX_TRY(mox_act_quant_check_given(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
+        MOX_TRY(mox_act_quant_check_static_scale(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
     layer->shared_static_scale[MOX_W13] = weights->shared->a13_scale;
     layer->shared_static_scale[MOX_W2] = weights->shared->a2_scale;
     if (layer->shared_gate.weight == NULL)
@@ -237,7 +237,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(resolve_static_scales(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
-    MOX_TRY(mox_layer_suit(layer, &w, error));
+    MOX_TRY(mox_layer_choose_layout(layer, &w, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
     MOX_TRY(mox_layer_arrays_refresh(layer, error));

@@ -15,7 +15,7 @@ moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *qu
     if (!scale->needed)
         return MOXIE_OK;
     if (value != 0)
-        MOX_TRY(mox_act_quant_check_given(quant, value, what, error));
+        MOX_TRY(mox_act_quant_check_static_scale(quant, value, what, error));
     scale->raw[expert] = value;
     return MOXIE_OK;
 }

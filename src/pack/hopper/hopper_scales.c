@@ -391,7 +391,7 @@ static const char *other_groups(const product *p)
     return whole || even ? NULL : "32, 64, 128, ... or all";
 }
 
-const char *mox_hopper_codes_refuse(const product *p, const char *name, char *buffer, size_t size)
+const char *mox_hopper_codes_reject(const product *p, const char *name, char *buffer, size_t size)
 {
     const moxie_quant *q = p->quant;
     if (!is_held(p)) {
@@ -476,7 +476,7 @@ static bool takes_factors(const product *p, const moxie_matrix *from, const char
     return true;
 }
 
-bool mox_hopper_codes_takes(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
+bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     if (!takes_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
         return false;

@@ -15,9 +15,9 @@ int64_t mox_hopper_groups(const mox_hopper_product *p);
 size_t mox_hopper_scale_bytes(const mox_hopper_product *p);
 
 /* mox_hopper_order's. */
-const char *mox_hopper_codes_refuse(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
-bool mox_hopper_codes_takes(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason,
-                            size_t size);
+const char *mox_hopper_codes_reject(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
+bool mox_hopper_codes_accept(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason,
+                             size_t size);
 float mox_hopper_codes_factor(const mox_hopper_product *p, const moxie_matrix *from, int64_t row);
 
 /* Multipliers of a row, where they begin in one block after another, `apart` bytes from each other. */

@@ -95,7 +95,7 @@ bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mo
 
 /* ---- what the layouts hold ------------------------------------------------------------------------------------ */
 
-const char *mox_hopper_refuse(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)
+const char *mox_hopper_reject(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)
 {
     const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
     const char *why = order->refuse(&first, "w13", buffer, size);
@@ -113,8 +113,8 @@ static bool takes_matrix(const mox_hopper_order *order, const mox_hopper_product
     return order->takes == NULL || order->takes(p, from, name, reason, size);
 }
 
-bool mox_hopper_takes(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
-                      char *reason, size_t size)
+bool mox_hopper_accepts(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                        char *reason, size_t size)
 {
     const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
     return (!shape->gated || takes_matrix(order, &w13, &expert->gate, "gate", reason, size)) &&

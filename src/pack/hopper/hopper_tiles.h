@@ -37,9 +37,9 @@ typedef struct mox_hopper_order {
 } mox_hopper_order;
 
 /* The functions of mox_layout, for an order. */
-const char *mox_hopper_refuse(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size);
-bool mox_hopper_takes(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
-                      char *reason, size_t size);
+const char *mox_hopper_reject(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size);
+bool mox_hopper_accepts(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                        char *reason, size_t size);
 bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *shape, mox_hopper_record *out);
 int64_t mox_hopper_parts(const mox_hopper_order *order, const mox_record_shape *shape);
 uint64_t mox_hopper_part_at(const mox_hopper_order *order, const mox_record_shape *shape, int64_t part);
@@ -63,11 +63,11 @@ uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
 #define MOX_HOPPER_LAYOUT(order)                                                                                       \
     static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)                                \
     {                                                                                                                  \
-        return mox_hopper_refuse(&(order), shape, buffer, size);                                                       \
+        return mox_hopper_reject(&(order), shape, buffer, size);                                                       \
     }                                                                                                                  \
     static bool takes(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)            \
     {                                                                                                                  \
-        return mox_hopper_takes(&(order), shape, expert, reason, size);                                                \
+        return mox_hopper_accepts(&(order), shape, expert, reason, size);                                              \
     }                                                                                                                  \
     static bool record_bytes(const mox_record_shape *shape, uint64_t *out)                                             \
     {                                                                                                                  \

@@ -161,8 +161,8 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 /* ---- the layout ---------------------------------------------------------------------------------------------- */
 
 #define FRAGMENTS                                                                                                      \
-    .measure = measure, .has_row_factors = has_row_factors, .refuse = mox_hopper_codes_refuse,                         \
-    .takes = mox_hopper_codes_takes, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                    \
+    .measure = measure, .has_row_factors = has_row_factors, .refuse = mox_hopper_codes_reject,                         \
+    .takes = mox_hopper_codes_accept, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                   \
     .unpack = unpack_matrix
 
 const mox_hopper_order mox_hopper_fragments = { FRAGMENTS };

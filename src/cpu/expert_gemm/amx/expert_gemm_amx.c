@@ -81,12 +81,12 @@ static mox_panel_multiply_fn form_of(const amx_format *format, const moxie_quant
     return by_16 ? NULL : format->drained;
 }
 
-mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     const int64_t cols = mox_expert_gemm_cols(problem);
     if (!mox_cpu()->avx512_fp16 || !mox_cpu()->avx512_vnni) {
-        mox_refuse(why, "use the avx512 rows", "needs AVX-512 FP16 and VNNI beside AMX");
+        mox_reject(why, "use the avx512 rows", "needs AVX-512 FP16 and VNNI beside AMX");
         return NULL;
     }
     if (!mox_panel_admit_bf16(problem, why))
@@ -94,13 +94,13 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
     const amx_format *format = format_of(weight);
     const mox_panel_multiply_fn found = format != NULL ? form_of(format, weight, cols) : NULL;
     if (found == NULL)
-        mox_refuse(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
+        mox_reject(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
                    "decodes to bf16, and has no form for %s%s in these groups", mox_quant_dtype_name(weight->element),
                    weight->has_zero ? " with zero points" : "");
     return found;
 }
 
-mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     const bool ints = weight->element == MOXIE_I4 || weight->element == MOXIE_U4B8;
@@ -108,7 +108,7 @@ mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_prob
         return NULL;
     if (!ints || weight->has_zero || weight->scale == MOXIE_F8_E8M0 ||
         mox_scale_cols(weight, mox_expert_gemm_cols(problem)) < 2) {
-        mox_refuse(why, "nothing is to be gained: amx_bf16 folds these scales exactly, or needs to fold none",
+        mox_reject(why, "nothing is to be gained: amx_bf16 folds these scales exactly, or needs to fold none",
                    "folds scales of 4-bit integers without zero points, in groups of columns");
         return NULL;
     }

@@ -175,20 +175,20 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
     const int64_t weight = mox_group_cols(problem->weight, cols);
     const int64_t act = mox_quant_is_none(problem->act) ? cols : mox_act_group_cols(problem->act, cols);
     if (problem->weight->element != MOXIE_I8 || problem->weight->has_zero || mox_quant_is_none(problem->act) ||
         problem->act->element != MOXIE_I8) {
-        mox_refuse(why, "quantize both to i8", "multiplies i8 weights and i8 activations, these are %s and %s",
+        mox_reject(why, "quantize both to i8", "multiplies i8 weights and i8 activations, these are %s and %s",
                    mox_quant_dtype_name(problem->weight->element),
                    mox_quant_is_none(problem->act) ? "not quantized" : mox_quant_dtype_name(problem->act->element));
         return NULL;
     }
     if ((weight < cols && weight % STEP != 0) || (act < cols && act % STEP != 0) || cols > LONGEST) {
-        mox_refuse(why, "quantize in groups of a multiple of 64 columns",
+        mox_reject(why, "quantize in groups of a multiple of 64 columns",
                    "sums steps of 64 columns in int32, these are %lld in groups of %lld and %lld", (long long)cols,
                    (long long)weight, (long long)act);
         return NULL;

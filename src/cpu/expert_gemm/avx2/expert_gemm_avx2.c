@@ -251,18 +251,18 @@ static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight,
 
 /* ---- the rows ------------------------------------------------------------------------------------ */
 
-mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     if (mox_half_way_of(weight->element, weight->has_zero != 0) < 0) {
-        mox_refuse(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
+        mox_reject(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
                    mox_quant_dtype_name(weight->element));
         return NULL;
     }
     return mox_panel_admit_floats(problem, why) ? multiply : NULL;
 }
 
-mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return mox_panel_admit_bytes(problem, why) ? multiply_bytes : NULL;
 }

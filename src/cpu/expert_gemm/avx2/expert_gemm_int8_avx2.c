@@ -115,21 +115,21 @@ static int64_t segment_cols(const mox_expert_gemm_problem *problem)
     return grouped ? mox_min_i64(weight, mox_act_group_cols(problem->act, cols)) : weight;
 }
 
-mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS) {
-        mox_refuse(why, "quantize the weights to i8 or u8b128", "multiplies 8-bit integer weights, these are %s",
+        mox_reject(why, "quantize the weights to i8 or u8b128", "multiplies 8-bit integer weights, these are %s",
                    mox_quant_dtype_name(weight->element));
         return NULL;
     }
     if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
-        mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
         return NULL;
     }
     if (segment_cols(problem) > LONGEST) {
-        mox_refuse(why, "quantize weights or activations in shorter groups",
+        mox_reject(why, "quantize weights or activations in shorter groups",
                    "sums groups of at most %d columns exactly in int32, these have %lld", LONGEST,
                    (long long)segment_cols(problem));
         return NULL;

@@ -159,7 +159,7 @@ static mox_panel_multiply_fn better_form(const moxie_quant *weight)
     return digits != NULL ? digits : mox_fma_vbmi_form(weight->element);
 }
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     const bool by_16 = is_by_16(problem);
@@ -171,7 +171,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_prob
             const mox_panel_multiply_fn better = by_16 ? NULL : better_form(weight);
             return better != NULL ? better : by_16 ? forms[i].by_16 : forms[i].multiply;
         }
-    mox_refuse(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
+    mox_reject(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
                mox_quant_dtype_name(weight->element), weight->has_zero ? " with zero points" : "");
     return NULL;
 }

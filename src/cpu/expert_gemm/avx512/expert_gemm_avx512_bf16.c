@@ -272,20 +272,20 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     const int64_t cols = mox_expert_gemm_cols(problem);
     const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
     if (!mox_cpu()->full_rate_bf16 || !mox_cpu()->avx512_vbmi) {
-        mox_refuse(why, "use row avx512_fma", "is for processors whose VDPBF16PS takes no longer than a multiply-add");
+        mox_reject(why, "use row avx512_fma", "is for processors whose VDPBF16PS takes no longer than a multiply-add");
         return NULL;
     }
     if (!mox_panel_admit_bf16(problem, why))
         return NULL;
     if (blocks_of(weight, by_16) != NULL)
         return multiply;
-    mox_refuse(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
+    mox_reject(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
                "decodes to bf16, and has no form for %s%s in these groups", mox_quant_dtype_name(weight->element),
                weight->has_zero ? " with zero points" : "");
     return NULL;

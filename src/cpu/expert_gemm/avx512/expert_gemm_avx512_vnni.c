@@ -40,7 +40,7 @@ typedef struct job {
 
 static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
 {
-    const uint64_t row_bytes = mox_operand_row_bytes(MOX_OPERAND_I8, cols);
+    const uint64_t row_bytes = mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
     const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
     const uint64_t counts[] = { mox_walk_scale_count(groups) * sizeof **scale,
                                 /* segments are at least 32 columns, or groups of 16 */
@@ -275,28 +275,28 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 /* ---- the row ------------------------------------------------------------------------------------- */
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = mox_expert_gemm_cols(problem);
     if (!mox_cpu()->avx512_vnni) {
-        mox_refuse(why, "run on a processor that has it", "needs AVX512-VNNI");
+        mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
         return NULL;
     }
     if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
-        mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
         return NULL;
     }
     if (mox_format_of(weight->element)->kind != MOX_KIND_INTEGER) {
-        mox_refuse(why, "quantize the weights to i4, u4b8, i8 or u8b128",
+        mox_reject(why, "quantize the weights to i4, u4b8, i8 or u8b128",
                    "multiplies integer weights within int8, these are %s", mox_quant_dtype_name(weight->element));
         return NULL;
     }
     const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
     const int64_t longest = weight->has_zero ? LONGEST_SEGMENT / 2 : LONGEST_SEGMENT;
     if (segment > longest) {
-        mox_refuse(why, "quantize weights or activations in shorter groups",
+        mox_reject(why, "quantize weights or activations in shorter groups",
                    "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
                    (long long)segment);
         return NULL;

@@ -21,12 +21,12 @@ FORM(times_bytes_by_16, false, 2)
 FORM(times_bytes_zeros_by_16, true, 2)
 #undef FORM
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     static const mox_panel_multiply_fn forms[2][2] = { { times_bytes, times_bytes_by_16 },
                                                        { times_bytes_zeros, times_bytes_zeros_by_16 } };
     if (!mox_cpu()->avx512_vnni) {
-        mox_refuse(why, "run on a processor that has it", "needs AVX512-VNNI");
+        mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
         return NULL;
     }
     if (!mox_panel_admit_bytes(problem, why))

@@ -69,13 +69,13 @@ static inline void sums_i8(const uint32_t *restrict lines, int64_t count, const 
 static void times_f32(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                       const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_F32, sums_f32 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_F32, sums_f32 }, m, weight, panel, panels, a, c, scratch);
 }
 
 static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
@@ -98,20 +98,20 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 
 /* ---- the rows ------------------------------------------------------------------------------------ */
 
-static bool takes_weights(const moxie_quant *weight, mox_refusal *why)
+static bool takes_weights(const moxie_quant *weight, mox_rejection *why)
 {
     const mox_panel_order order = mox_panel_order_of(weight->element);
     if (order != MOX_PANEL_NIBBLES && order != MOX_PANEL_QUADS && order != MOX_PANEL_PAIRS)
-        return mox_refuse(why, "quantize the weights to MXFP4, NVFP4 or integers of 4 or 8 bits",
+        return mox_reject(why, "quantize the weights to MXFP4, NVFP4 or integers of 4 or 8 bits",
                           "decodes elements of 4 bits, integers of 8 bits and bf16, the weights are %s",
                           mox_quant_dtype_name(weight->element));
     if (weight->has_zero)
-        return mox_refuse(why, "quantize the weights symmetrically", "has no form for %s with zero points",
+        return mox_reject(why, "quantize the weights symmetrically", "has no form for %s with zero points",
                           mox_quant_dtype_name(weight->element));
     return true;
 }
 
-mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return takes_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
 }
@@ -121,11 +121,11 @@ uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *p
     return scratch_bytes(problem);
 }
 
-mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const mox_panel_multiply_fn form = mox_neon_bf16_form();
     if (form == NULL)
-        mox_refuse(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
+        mox_reject(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
     else if (mox_panel_admit_bf16(problem, why) && takes_weights(problem->weight, why))
         return form;
     return NULL;
@@ -137,22 +137,22 @@ uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *
 }
 
 /* A segment's sum of products, each at most 2^14, must fit int32. */
-static bool fits_int32(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool fits_int32(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const int64_t cols = mox_expert_gemm_cols(problem), longest = INT32_MAX >> 14;
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group <= longest)
         return true;
-    return mox_refuse(why, "quantize weights or activations in shorter groups",
+    return mox_reject(why, "quantize weights or activations in shorter groups",
                       "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
                       (long long)group);
 }
 
-mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem *problem, mox_refusal *why)
+mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *act = problem->act, *weight = problem->weight;
     if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS || mox_quant_is_none(act) || act->element != MOXIE_I8)
-        mox_refuse(why, "quantize weights and activations to i8",
+        mox_reject(why, "quantize weights and activations to i8",
                    "multiplies 8-bit integers by 8-bit integers, these are %s and %s",
                    mox_quant_dtype_name(weight->element),
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));

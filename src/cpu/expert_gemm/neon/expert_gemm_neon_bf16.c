@@ -39,7 +39,7 @@ static inline void sums_bf16(const uint32_t *restrict lines, int64_t count, cons
 static void times_bf16(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                        const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_BF16, sums_bf16 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_BF16, sums_bf16 }, m, weight, panel, panels, a, c, scratch);
 }
 
 mox_panel_multiply_fn mox_neon_bf16_form(void)

@@ -35,7 +35,7 @@ static inline void sums_i8(const uint32_t *restrict lines, int64_t count, const 
 static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_OPERAND_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
 mox_panel_multiply_fn mox_neon_dotprod_form(void)

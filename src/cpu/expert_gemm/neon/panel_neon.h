@@ -25,7 +25,7 @@
 #include <arm_neon.h>
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/panel_operand.h"
+#include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 #define MOX_NEON_LINES 16 /* of a step at most */
@@ -36,7 +36,7 @@ typedef void (*mox_neon_sums_fn)(const uint32_t *restrict lines, int64_t count, 
 
 /* How an instance of the walk differs from others; all constants. */
 typedef struct mox_neon_way {
-    mox_operand_kind kind; /* I8: quad lines and sums in i32; else pair lines and sums in f32 */
+    mox_act_order kind; /* I8: quad lines and sums in i32; else pair lines and sums in f32 */
     mox_neon_sums_fn sums;
 } mox_neon_way;
 
@@ -194,7 +194,7 @@ static inline void mox_neon_add_sums(bool integers, bool first, const uint32x4_t
 static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_way way, const mox_neon_job *j,
                                                                  const uint8_t *codes, const float *scale, float *c)
 {
-    const bool integers = way.kind == MOX_OPERAND_I8;
+    const bool integers = way.kind == MOX_ACT_ORDER_I8;
     const int64_t quarters = j->step_cols / 8, count = integers ? 2 * quarters : 4 * quarters;
     uint32_t lines[MOX_NEON_LINES * MOX_PANEL_ROWS];
     for (int64_t s = 0; s < j->steps; s++) {
@@ -209,7 +209,7 @@ static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_way wa
         for (int64_t r = 0; r < j->a->rows; r++) {
             uint32x4_t t[4];
             way.sums(lines, count,
-                     mox_operand_at(way.kind, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, r, col), t);
+                     mox_act_order_at(way.kind, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, r, col), t);
             mox_neon_add_sums(integers, first, t, j->part + r * MOX_PANEL_ROWS);
             if (last)
                 mox_neon_add_segment(j, integers, s, r, scale, c + r * 2 * MOX_PANEL_ROWS);

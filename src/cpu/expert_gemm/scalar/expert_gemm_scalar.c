@@ -207,7 +207,7 @@ static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const sc
     const mox_activations *a = st->args->a;
     const bool scaled = mox_gemm_act_grouped(a);
     for (int64_t j = 0; j < tokens; j++) {
-        const int64_t row = mox_gemm_operand_row(st->args, panel->pair + first + j);
+        const int64_t row = mox_gemm_act_row(st->args, panel->pair + first + j);
         const float *values = a->values + row * a->stride;
         float *arranged = sc->acts + j * st->extent.stride;
         acts[j] = in_place ? values : arranged;
@@ -255,7 +255,7 @@ void mox_expert_gemm_scalar_any_run(const mox_expert_gemm_args *args, const moxi
     mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
 }
 
-bool mox_expert_gemm_scalar_any_admit(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_expert_gemm_scalar_any_admit(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     (void)problem, (void)why;
     return true;

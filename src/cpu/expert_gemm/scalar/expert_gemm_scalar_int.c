@@ -71,7 +71,7 @@ static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const sc
     const mox_activations *a = st->args->a;
     for (int64_t j = 0; j < tokens; j++) {
         int16_t *acts = sc->acts + j * st->extent.stride;
-        const int64_t row = mox_gemm_operand_row(st->args, panel->pair + first + j);
+        const int64_t row = mox_gemm_act_row(st->args, panel->pair + first + j);
         arrange_int(panel, sc, segments, a->values + row * a->stride, acts);
         for (int64_t s = 0; panel->matrix.zero != NULL && s < segments; s++)
             sc->act_sum[j * st->extent.segments + s] = total(acts + sc->segments[s].at, sc->segments[s].count);
@@ -80,7 +80,7 @@ static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const sc
 
 /* Panel row r times gathered operand j. */
 static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
-                      int64_t r, int64_t j, int64_t operand_row)
+                      int64_t r, int64_t j, int64_t act_row)
 {
     const mox_activations *a = st->args->a;
     const int16_t *weight = sc->panel + r * st->extent.stride, *act = sc->acts + j * st->extent.stride;
@@ -94,7 +94,7 @@ static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const
                     (double)sc->act_sum[j * st->extent.segments + s];
         float scaled = (float)part;
         if (act_grouped)
-            scaled *= a->scales[operand_row * a->scale_cols + segment->act_group];
+            scaled *= a->scales[act_row * a->scale_cols + segment->act_group];
         if (weight_grouped)
             scaled *= mox_gemm_weight_scale(panel, panel->row + r, segment->weight_group);
         sum += scaled;
@@ -121,9 +121,9 @@ static void one_panel(void *context, int64_t task, int32_t worker)
         const int64_t tokens = mox_min_i64(TOKENS, panel.pairs - first);
         gather(st, &panel, &sc, segments, first, tokens);
         for (int64_t j = 0; j < tokens; j++) {
-            const int64_t operand_row = mox_gemm_operand_row(st->args, panel.pair + first + j);
+            const int64_t act_row = mox_gemm_act_row(st->args, panel.pair + first + j);
             for (int64_t r = 0; r < panel.rows; r++)
-                mox_gemm_finish(st->args, &panel, first + j, r, multiply(st, &panel, &sc, segments, r, j, operand_row));
+                mox_gemm_finish(st->args, &panel, first + j, r, multiply(st, &panel, &sc, segments, r, j, act_row));
         }
     }
 }
@@ -152,20 +152,20 @@ static bool is_small_integer(moxie_dtype element)
     return true;
 }
 
-bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mox_refusal *why)
+bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     if (!is_small_integer(problem->weight->element))
-        return mox_refuse(why, "quantize the weights to i4, u4b8, i8 or u8b128",
+        return mox_reject(why, "quantize the weights to i4, u4b8, i8 or u8b128",
                           "multiplies integer weights within int8, these are %s",
                           mox_quant_dtype_name(problem->weight->element));
     if (mox_quant_is_none(problem->act) || !is_small_integer(problem->act->element))
-        return mox_refuse(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+        return mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
                           mox_quant_is_none(problem->act) ? "not quantized"
                                                           : mox_quant_dtype_name(problem->act->element));
     const int64_t cols = mox_expert_gemm_cols(problem);
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group > LONGEST_GROUP)
-        return mox_refuse(why, "quantize weights or activations in shorter groups",
+        return mox_reject(why, "quantize weights or activations in shorter groups",
                           "sums groups of at most %lld columns exactly in int32, these have %lld",
                           (long long)LONGEST_GROUP, (long long)group);
     return true;

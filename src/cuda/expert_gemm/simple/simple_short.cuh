@@ -61,7 +61,7 @@ static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args
     const int thread = threadIdx.x, row = thread / QUARTERS, quarter = thread % QUARTERS, column = thread / PAIRS;
     const int scales = CHUNK / LANES / STEPS / QUARTERS;
     const int64_t n = t.tile_row + row, real = n < t.matrix->rows ? n : t.matrix->rows - 1;
-    const int64_t pair = c->operand_row[thread % PAIRS], at = pair >= 0 ? pair : 0;
+    const int64_t pair = c->act_row[thread % PAIRS], at = pair >= 0 ? pair : 0;
     short_source s;
     s.codes = t.record + t.matrix->codes + real * t.matrix->row_bytes + quarter * 16;
     s.code_bytes = static_cast<int32_t>(t.matrix->row_bytes) - quarter * 16;

@@ -65,7 +65,7 @@ struct __align__(16) chunk {
     int32_t first_weight_group, first_act_group;
     int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
     uint32_t begins[WORDS];
-    int64_t operand_row[PAIRS]; /* -1 past the last pair */
+    int64_t act_row[PAIRS]; /* -1 past the last pair */
     int64_t slot, pair;
     int32_t pairs;
 };
@@ -151,7 +151,7 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     if (threadIdx.x < PAIRS) {
         const int64_t p = c->pair + threadIdx.x;
         const bool real = static_cast<int32_t>(threadIdx.x) < c->pairs;
-        c->operand_row[threadIdx.x] = !real ? -1 : args.operand_row != nullptr ? args.operand_row[p] : p;
+        c->act_row[threadIdx.x] = !real ? -1 : args.act_row != nullptr ? args.act_row[p] : p;
     }
     t->matrix = &args.matrix[place / tiles];
     t->record = args.records + c->slot * args.record_bytes;
@@ -222,8 +222,8 @@ static __device__ inline void load_acts(const mox_cuda_expert_gemm_args &args, i
     for (int p = 0; p < PAIRS; p++)
         for (int j = 0; j < each; j++) {
             const int i = static_cast<int>(threadIdx.x) + j * THREADS;
-            const bool real = i < count && c->operand_row[p] >= 0;
-            held[p][j] = real ? values[c->operand_row[p] * args.a.stride + c->column[i]] : 0.0f;
+            const bool real = i < count && c->act_row[p] >= 0;
+            held[p][j] = real ? values[c->act_row[p] * args.a.stride + c->column[i]] : 0.0f;
         }
     for (int p = 0; p < PAIRS; p++)
         for (int j = 0; j < each; j++)
@@ -240,7 +240,7 @@ static __device__ inline float scale_at(const mox_cuda_expert_gemm_args &args, c
 
 static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, const chunk &c, int p, int group)
 {
-    return c.operand_row[p] >= 0 ? args.a.scales[c.operand_row[p] * args.a.scale_cols + group] : 0.0f;
+    return c.act_row[p] >= 0 ? args.a.scales[c.act_row[p] * args.a.scale_cols + group] : 0.0f;
 }
 
 /* Scales and zero points of the tile's rows for the groups of columns k .. k + count - 1, each fetched and decoded once. */
@@ -411,7 +411,7 @@ static __device__ inline void finish(const mox_cuda_expert_gemm_args &args, cons
     const float *biases = reinterpret_cast<const float *>(t.record + t.matrix->bias);
     for (int i = threadIdx.x; i < c->pairs * TILE_ROWS; i += THREADS) {
         const int p = i / TILE_ROWS, r = i % TILE_ROWS;
-        const int64_t n = t.tile_row + r, row = c->operand_row[p];
+        const int64_t n = t.tile_row + r, row = c->act_row[p];
         if (n >= t.matrix->rows)
             continue;
         float sum = c->act[p][r];

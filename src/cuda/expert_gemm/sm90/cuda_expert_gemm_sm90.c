@@ -40,11 +40,11 @@ static int64_t cols_of(const mox_expert_gemm_problem *problem)
     return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
 }
 
-static bool fits(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool fits(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const mox_record_shape *shape = problem->shape;
     if (shape->hidden > MOX_SM90_MOST_SIZE || shape->intermediate > MOX_SM90_MOST_SIZE)
-        return mox_refuse(why, "split the expert over ranks", "takes sizes up to %lld, the expert has %lld x %lld",
+        return mox_reject(why, "split the expert over ranks", "takes sizes up to %lld, the expert has %lld x %lld",
                           (long long)MOX_SM90_MOST_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
     return true;
 }
@@ -54,74 +54,74 @@ static bool is_wide(moxie_dtype dtype)
     return dtype == MOXIE_BF16 || dtype == MOXIE_F16;
 }
 
-static bool admit_wide(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool admit_wide(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_dtype element = problem->weight->element;
     if (!is_wide(element))
-        return mox_refuse(why, "", "multiplies weights of bf16 and f16, %s has %s", name_of(problem),
+        return mox_reject(why, "", "multiplies weights of bf16 and f16, %s has %s", name_of(problem),
                           mox_quant_dtype_name(element));
     if (!mox_quant_is_none(problem->act))
-        return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+        return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
     if (problem->dtype != element)
-        return mox_refuse(why, "give the layer the type of its weights",
+        return mox_reject(why, "give the layer the type of its weights",
                           "multiplies numbers of one type: %s has %s, the activations are %s", name_of(problem),
                           mox_quant_dtype_name(element), mox_quant_dtype_name(problem->dtype));
     return fits(problem, why);
 }
 
-static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (weight->element != MOXIE_F8_E4M3)
-        return mox_refuse(why, "", "multiplies weights of f8_e4m3, %s has %s", name_of(problem),
+        return mox_reject(why, "", "multiplies weights of f8_e4m3, %s has %s", name_of(problem),
                           mox_quant_dtype_name(weight->element));
     if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE)
-        return mox_refuse(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
+        return mox_reject(why, "quantize them to f8_e4m3", "multiplies by activations of f8_e4m3, those of %s are %s%s",
                           name_of(problem), mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element),
                           act->global != MOXIE_GLOBAL_NONE ? " with a global scale" : "");
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     if (group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
-        return mox_refuse(why, "quantize them in groups of 128",
+        return mox_reject(why, "quantize them in groups of 128",
                           "takes a scale of activations for every 128 columns or for whole rows, those of %s are for "
                           "%lld",
                           name_of(problem), (long long)group);
     return fits(problem, why);
 }
 
-static bool admit_int8(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool admit_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
     if (weight->element != MOXIE_I8)
-        return mox_refuse(why, "", "multiplies weights of i8, %s has %s", name_of(problem),
+        return mox_reject(why, "", "multiplies weights of i8, %s has %s", name_of(problem),
                           mox_quant_dtype_name(weight->element));
     if (act->element != MOXIE_I8)
-        return mox_refuse(why, "quantize them to i8", "multiplies by activations of i8, those of %s are %s",
+        return mox_reject(why, "quantize them to i8", "multiplies by activations of i8, those of %s are %s",
                           name_of(problem),
                           mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element));
     if (mox_group_cols(weight, cols) < cols || mox_act_group_cols(act, cols) < cols)
-        return mox_refuse(why, "quantize rows with one scale each",
+        return mox_reject(why, "quantize rows with one scale each",
                           "adds up whole rows of integers: takes a scale a row, of %s and of its activations",
                           name_of(problem));
     if (cols > MOX_SM90_MOST_INTS)
-        return mox_refuse(why, "split the expert over ranks",
+        return mox_reject(why, "split the expert over ranks",
                           "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MOST_INTS,
                           name_of(problem), (long long)cols);
     return fits(problem, why);
 }
 
 /* That its scales are near enough to each other, the layout sees when it takes an expert (hopper_scales.c). */
-static bool admit_fp8(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool admit_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
     char text[128];
     if (weight->element != MOXIE_F4_E2M1 || weight->scale != MOXIE_F8_E8M0)
-        return mox_refuse(why, "", "looks up weights of f4_e2m1 with scales of f8_e8m0, %s has %s", name_of(problem),
+        return mox_reject(why, "", "looks up weights of f4_e2m1 with scales of f8_e8m0, %s has %s", name_of(problem),
                           mox_quant_dtype_name(weight->element));
     if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE || mox_act_group_cols(act, cols) < cols)
-        return mox_refuse(why, "quantize them to f8_e4m3 with one scale a row",
+        return mox_reject(why, "quantize them to f8_e4m3 with one scale a row",
                           "multiplies by activations of f8_e4m3 with a scale a row, those of %s are %s",
                           name_of(problem),
                           mox_quant_is_none(act) ? "unquantized" : mox_quant_describe(act, text, sizeof text));
@@ -148,11 +148,11 @@ static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
     }
 }
 
-static bool admit_codes_of(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+static bool admit_codes_of(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     char text[128];
     return decodes(problem, exactly) ||
-           mox_refuse(why, "", "decodes weights of %s, %s has %s",
+           mox_reject(why, "", "decodes weights of %s, %s has %s",
                       exactly ? "f4_e2m1, f6 and f8, and 8-bit integers with one scale a row"
                               : "i4 and u4b8, and 8-bit integers with scales of groups",
                       name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
@@ -164,16 +164,16 @@ static moxie_dtype decoded_dtype(const mox_expert_gemm_problem *problem, bool ex
     return mox_dtype_bits(problem->weight->element) == 4 && !exactly ? problem->weight->scale : MOXIE_BF16;
 }
 
-static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     if (!admit_codes_of(problem, exactly, why))
         return false;
     if (!mox_quant_is_none(problem->act))
-        return mox_refuse(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+        return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
     const moxie_dtype to = decoded_dtype(problem, exactly);
     if (problem->dtype != to)
-        return mox_refuse(why, "give the layer activations of the type that its weights become",
+        return mox_reject(why, "give the layer activations of the type that its weights become",
                           "decodes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
                           mox_quant_dtype_name(problem->dtype));
     return fits(problem, why);
@@ -181,22 +181,22 @@ static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, 
 
 /* Codes have up to 8 significant bits, as many as bf16. Times a power of two it holds them too, and those of f4_e2m1,
  * which have two, times an E4M3. */
-static bool admit_acts(const mox_expert_gemm_problem *problem, bool exactly, mox_refusal *why)
+static bool admit_acts(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     const moxie_quant *act = problem->act;
     char text[128];
     if (!admit_codes_of(problem, exactly, why))
         return false;
     if (mox_quant_is_none(act))
-        return mox_refuse(why, "quantize them", "decodes activations, those of %s are unquantized", name_of(problem));
+        return mox_reject(why, "quantize them", "decodes activations, those of %s are unquantized", name_of(problem));
     const moxie_dtype to = decoded_dtype(problem, exactly);
     if (to != MOXIE_BF16)
-        return mox_refuse(why, "give the weights scales of bf16", "decodes activations to bf16, and %s to %s",
+        return mox_reject(why, "give the weights scales of bf16", "decodes activations to bf16, and %s to %s",
                           name_of(problem), mox_quant_dtype_name(to));
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     const bool held = act->scale == MOXIE_F8_E8M0 || act->scale == MOXIE_F8_E4M3 || act->rule == MOXIE_RULE_UE8M0;
     if (group < cols && (!held || group % 8 != 0))
-        return mox_refuse(why, "quantize them with one scale a row, or with powers of two for every 32 columns",
+        return mox_reject(why, "quantize them with one scale a row, or with powers of two for every 32 columns",
                           "decodes activations to bf16 exactly: scales of groups, of 8, 16, 24, ... columns, must be "
                           "powers of two or e4m3; those of %s are %s",
                           name_of(problem), mox_quant_describe(act, text, sizeof text));
@@ -216,34 +216,34 @@ static bool is_mx(const moxie_quant *act)
     return mox_act_quant_rule(act) == MOX_ACT_MX_GROUP && act->group_cols == MX_GROUP;
 }
 
-static bool is_first(const mox_expert_gemm_problem *problem, mox_refusal *why)
+static bool is_first(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return (problem->projection == MOX_W13 && problem->next != NULL) ||
-           mox_refuse(why, "", "ends with the activation, which follows the first product");
+           mox_reject(why, "", "ends with the activation, which follows the first product");
 }
 
 /* What the epilogue of a fused row makes of its activations, of one that decodes or another. */
-static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox_refusal *why)
+static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox_rejection *why)
 {
     const moxie_quant *next = problem->next;
     if (!is_first(problem, why))
         return false;
     if (mox_quant_is_none(next))
-        return is_wide(problem->dtype) || mox_refuse(why, "choose activations of bf16 or f16",
+        return is_wide(problem->dtype) || mox_reject(why, "choose activations of bf16 or f16",
                                                      "leaves w2's operand in 16 bits, the layer's activations are %s",
                                                      mox_quant_dtype_name(problem->dtype));
     if (decoded)
         return is_mx(next) ||
-               mox_refuse(why, "quantize them with powers of two for every 32 columns",
+               mox_reject(why, "quantize them with powers of two for every 32 columns",
                           "leaves w2's operand in 16 bits, or codes with a power of two for every 32 columns");
     return is_fp8_chunks(next) ||
-           mox_refuse(why, "quantize them to f8_e4m3 in groups of 128",
+           mox_reject(why, "quantize them to f8_e4m3 in groups of 128",
                       "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
 }
 
 #define ADMIT(id, admits)                                                                                              \
     bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
-                                           mox_refusal *why)                                                           \
+                                           mox_rejection *why)                                                         \
     {                                                                                                                  \
         (void)device;                                                                                                  \
         return admits;                                                                                                 \

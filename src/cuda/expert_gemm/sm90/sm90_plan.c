@@ -238,7 +238,7 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->a_stride = a->a.stride * (decodes ? 1 : bytes);
     g->a_bytes = (int32_t)(a->a.cols * bytes);
     g->chunks = p->gemm.chunks;
-    g->a_row = a->operand_row;
+    g->a_row = a->act_row;
     g->a_scale = a->a.scales;
     g->a_scale_stride = a->a.scale_cols;
     g->scales = mox_sm90_token_scales(p->element);
