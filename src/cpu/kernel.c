@@ -55,7 +55,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 #define MOX_FAMILY(name)                                                                                               \
     static const void *name##_base(int32_t i)                                                                          \
     {                                                                                                                  \
-        const mox_##name##_kernel *row = mox_##name##_at(i);                                                              \
+        const mox_##name##_kernel *row = mox_##name##_at(i);                                                           \
         return row != NULL ? &row->base : NULL;                                                                        \
     }
 #include "cpu/kernel_families.def"

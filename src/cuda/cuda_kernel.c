@@ -50,7 +50,7 @@ const char *mox_cuda_kernel_needs(const mox_cuda_kernel *kernel)
 #define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     static const void *family##_kernel(int32_t i)                                                                      \
     {                                                                                                                  \
-        const mox_cuda_##family##_kernel *row = mox_cuda_##family##_at(i);                                                \
+        const mox_cuda_##family##_kernel *row = mox_cuda_##family##_at(i);                                             \
         return row != NULL ? &row->cuda : NULL;                                                                        \
     }
 #include "cuda/cuda_families.def"

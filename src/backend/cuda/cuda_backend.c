@@ -21,7 +21,7 @@
 #define MOX_FAMILY(name)                                                                                               \
     static const mox_kernel *name##_kernel(int32_t i)                                                                  \
     {                                                                                                                  \
-        const mox_cuda_##name##_kernel *row = mox_cuda_##name##_at(i);                                                    \
+        const mox_cuda_##name##_kernel *row = mox_cuda_##name##_at(i);                                                 \
         return row != NULL ? &row->cuda.base : NULL;                                                                   \
     }
 #include "cpu/kernel_families.def"

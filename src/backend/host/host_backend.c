@@ -11,7 +11,7 @@
 #define MOX_FAMILY(name)                                                                                               \
     static const mox_kernel *name##_kernel(int32_t i)                                                                  \
     {                                                                                                                  \
-        const mox_##name##_kernel *row = mox_##name##_at(i);                                                              \
+        const mox_##name##_kernel *row = mox_##name##_at(i);                                                           \
         return row != NULL ? &row->base : NULL;                                                                        \
     }
 #include "cpu/kernel_families.def"

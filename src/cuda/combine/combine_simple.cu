@@ -4,20 +4,23 @@
  * and sum rounded apart, the total once).
  *
  *     a block   one token, columns 4 * THREADS apart:  rows and weights of its choices -> shared
- *     a thread  4 neighbouring columns (1 where sizes or pointers are odd): 8 rows' loads under way, then 8 sums in order
+ *     a thread  4 neighbouring columns (1 where sizes or pointers are odd): 8 rows' loads under way, then 8 sums in
+ * order
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
 #include "cuda/device/device_launch.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int THREADS = 128, TOGETHER = 8;
 constexpr int64_t ENOUGH_BLOCKS = 16384; /* many rounds of all multiprocessors: the last one is then a small part */
 
 /* A choice as the columns need it; at < 0: skipped. One load of shared memory. */
-struct __align__(16) choice {
+struct __align__(16) choice
+{
     int64_t at; /* of y, elements */
     float weight, unused;
 };
@@ -42,17 +45,16 @@ template <int COLUMNS> __device__ void load(const float *from, float (&to)[COLUM
 /* 16 bits: numbers i and i + 1 in one word. */
 __device__ uint32_t narrow_two(moxie_dtype dtype, float low, float high)
 {
-    return dtype == MOXIE_F16 ? mox_f16_narrow(low) | mox_f16_narrow(high) << 16 :
-                                mox_bf16_narrow(low) | mox_bf16_narrow(high) << 16;
+    return dtype == MOXIE_F16 ? mox_f16_narrow(low) | mox_f16_narrow(high) << 16
+                              : mox_bf16_narrow(low) | mox_bf16_narrow(high) << 16;
 }
 
-template <int COLUMNS>
-__device__ void store(const mox_combine_args &args, int64_t at, const float (&sum)[COLUMNS])
+template <int COLUMNS> __device__ void store(const mox_combine_args &args, int64_t at, const float (&sum)[COLUMNS])
 {
     if constexpr (COLUMNS == 4) {
         if (args.out_dtype == MOXIE_F16 || args.out_dtype == MOXIE_BF16) {
-            const uint2 both = make_uint2(narrow_two(args.out_dtype, sum[0], sum[1]),
-                                          narrow_two(args.out_dtype, sum[2], sum[3]));
+            const uint2 both =
+                make_uint2(narrow_two(args.out_dtype, sum[0], sum[1]), narrow_two(args.out_dtype, sum[2], sum[3]));
             __stcg(reinterpret_cast<uint2 *>(static_cast<uint16_t *>(args.out) + at), both);
             return;
         }
@@ -77,8 +79,7 @@ __device__ choice find_choice(const mox_combine_args &args, int64_t j)
 }
 
 template <int COLUMNS>
-__device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column,
-                         float (&sum)[COLUMNS])
+__device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column, float (&sum)[COLUMNS])
 {
     for (int first = 0; first < args.top_k; first += TOGETHER) {
         choice own[TOGETHER];
@@ -139,8 +140,7 @@ bool takes_four(const mox_combine_args *args)
 
 } // namespace
 
-moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cuda_stream stream,
-                                            moxie_error *error)
+moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     if (args->tokens == 0 || args->hidden == 0)
         return MOXIE_OK;
@@ -150,6 +150,6 @@ moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cu
     const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));
     const size_t shared = static_cast<size_t>(padded(args->top_k)) * sizeof(choice);
     const auto kernel = four ? combine_kernel<4> : combine_kernel<1>;
-    return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args),
-                           "combine simple", error);
+    return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args), "combine simple",
+                           error);
 }

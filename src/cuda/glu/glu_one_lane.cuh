@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_one_lane.cuh - cpu/glu/glu_lanes.h for CUDA: its vector types as classes of one number, with the operators that the
- * compiler's vectors have, so that the activation's formulas and coefficients are written once and give the same bits.
+ * glu_one_lane.cuh - cpu/glu/glu_lanes.h for CUDA: its vector types as classes of one number, with the operators that
+ * the compiler's vectors have, so that the activation's formulas and coefficients are written once and give the same
+ * bits.
  *
  *     mox_lanes       one float; comparisons give -1 or 0
  *     mox_lane_ints   one int32_t; conversions between the two keep the bits
@@ -16,34 +17,84 @@ struct mox_lanes;
 struct mox_lane_ints {
     int32_t v;
     mox_lane_ints() = default;
-    __device__ mox_lane_ints(int32_t x) : v(x) {}
+    __device__ mox_lane_ints(int32_t x) : v(x)
+    {
+    }
     __device__ explicit mox_lane_ints(mox_lanes x);
 };
 
 struct mox_lanes {
     float v;
     mox_lanes() = default;
-    __device__ mox_lanes(float x) : v(x) {}
-    __device__ explicit mox_lanes(mox_lane_ints x) : v(__builtin_bit_cast(float, x.v)) {}
+    __device__ mox_lanes(float x) : v(x)
+    {
+    }
+    __device__ explicit mox_lanes(mox_lane_ints x) : v(__builtin_bit_cast(float, x.v))
+    {
+    }
 };
 
-__device__ inline mox_lane_ints::mox_lane_ints(mox_lanes x) : v(__builtin_bit_cast(int32_t, x.v)) {}
+__device__ inline mox_lane_ints::mox_lane_ints(mox_lanes x) : v(__builtin_bit_cast(int32_t, x.v))
+{
+}
 
-static __device__ inline mox_lanes operator-(mox_lanes a) { return -a.v; }
-static __device__ inline mox_lanes operator+(mox_lanes a, mox_lanes b) { return a.v + b.v; }
-static __device__ inline mox_lanes operator-(mox_lanes a, mox_lanes b) { return a.v - b.v; }
-static __device__ inline mox_lanes operator*(mox_lanes a, mox_lanes b) { return a.v * b.v; }
-static __device__ inline mox_lanes operator/(mox_lanes a, mox_lanes b) { return a.v / b.v; }
-static __device__ inline mox_lane_ints operator>(mox_lanes a, mox_lanes b) { return a.v > b.v ? -1 : 0; }
-static __device__ inline mox_lane_ints operator<(mox_lanes a, mox_lanes b) { return a.v < b.v ? -1 : 0; }
+static __device__ inline mox_lanes operator-(mox_lanes a)
+{
+    return -a.v;
+}
+static __device__ inline mox_lanes operator+(mox_lanes a, mox_lanes b)
+{
+    return a.v + b.v;
+}
+static __device__ inline mox_lanes operator-(mox_lanes a, mox_lanes b)
+{
+    return a.v - b.v;
+}
+static __device__ inline mox_lanes operator*(mox_lanes a, mox_lanes b)
+{
+    return a.v * b.v;
+}
+static __device__ inline mox_lanes operator/(mox_lanes a, mox_lanes b)
+{
+    return a.v / b.v;
+}
+static __device__ inline mox_lane_ints operator>(mox_lanes a, mox_lanes b)
+{
+    return a.v > b.v ? -1 : 0;
+}
+static __device__ inline mox_lane_ints operator<(mox_lanes a, mox_lanes b)
+{
+    return a.v < b.v ? -1 : 0;
+}
 
-static __device__ inline mox_lane_ints operator~(mox_lane_ints a) { return ~a.v; }
-static __device__ inline mox_lane_ints operator&(mox_lane_ints a, mox_lane_ints b) { return a.v & b.v; }
-static __device__ inline mox_lane_ints operator|(mox_lane_ints a, mox_lane_ints b) { return a.v | b.v; }
-static __device__ inline mox_lane_ints operator^(mox_lane_ints a, mox_lane_ints b) { return a.v ^ b.v; }
-static __device__ inline mox_lane_ints operator+(mox_lane_ints a, mox_lane_ints b) { return a.v + b.v; }
-static __device__ inline mox_lane_ints operator-(mox_lane_ints a, mox_lane_ints b) { return a.v - b.v; }
-static __device__ inline mox_lane_ints operator>>(mox_lane_ints a, int n) { return a.v >> n; }
+static __device__ inline mox_lane_ints operator~(mox_lane_ints a)
+{
+    return ~a.v;
+}
+static __device__ inline mox_lane_ints operator&(mox_lane_ints a, mox_lane_ints b)
+{
+    return a.v & b.v;
+}
+static __device__ inline mox_lane_ints operator|(mox_lane_ints a, mox_lane_ints b)
+{
+    return a.v | b.v;
+}
+static __device__ inline mox_lane_ints operator^(mox_lane_ints a, mox_lane_ints b)
+{
+    return a.v ^ b.v;
+}
+static __device__ inline mox_lane_ints operator+(mox_lane_ints a, mox_lane_ints b)
+{
+    return a.v + b.v;
+}
+static __device__ inline mox_lane_ints operator-(mox_lane_ints a, mox_lane_ints b)
+{
+    return a.v - b.v;
+}
+static __device__ inline mox_lane_ints operator>>(mox_lane_ints a, int n)
+{
+    return a.v >> n;
+}
 static __device__ inline mox_lane_ints operator<<(mox_lane_ints a, int n)
 {
     return static_cast<int32_t>(static_cast<uint32_t>(a.v) << n);

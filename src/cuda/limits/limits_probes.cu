@@ -12,7 +12,8 @@
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_mma.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int LOAD_THREADS = 512, LOADS = 8; /* together MOX_CUDA_LIMIT_PIECE bytes */
 constexpr int BULK_THREADS = 32, STAGE_BYTES = 16384, STAGES = 12;

@@ -11,7 +11,8 @@
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int THREADS = 256, GROUP_BYTES = 64 * 128;
 

@@ -9,20 +9,21 @@
  *             start[s]    = pairs of slots before s + pairs for s in the chunks before
  *             p           = start[s] + table[w][s] + those before in the warp
  *
- * Every block of `place` finds the pairs of all chunks for itself: from the counts, chunks * slots numbers from L2, where
- * a kernel between would cost a launch and a turn of its own; of fewer pairs from the choices themselves, without `count`.
- * Those are small chunks, since what takes longest is to scatter what is known of the pairs, which one multiprocessor does
- * about a number a clock.
+ * Every block of `place` finds the pairs of all chunks for itself: from the counts, chunks * slots numbers from L2,
+ * where a kernel between would cost a launch and a turn of its own; of fewer pairs from the choices themselves, without
+ * `count`. Those are small chunks, since what takes longest is to scatter what is known of the pairs, which one
+ * multiprocessor does about a number a clock.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_launch.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int LANES = 32, THREADS = 1024, WARPS = THREADS / LANES;
-constexpr int TOGETHER = 16;     /* loads under way */
-constexpr int MOST_CHUNKS = 64;  /* of 1024 pairs; more pairs make longer chunks */
+constexpr int TOGETHER = 16;                                    /* loads under way */
+constexpr int MOST_CHUNKS = 64;                                 /* of 1024 pairs; more pairs make longer chunks */
 constexpr int SMALL_CHUNK = 256, MOST_SMALL = 32 * SMALL_CHUNK; /* pairs that each block counts itself */
 constexpr int MOST_ROUNDS = 4;
 constexpr int MOST_PLAIN_SHARED = 48 << 10;
@@ -260,7 +261,10 @@ __global__ void __launch_bounds__(THREADS) place_kernel(const __grid_constant__ 
     const int64_t pairs = args.tokens * args.top_k, chunk = static_cast<int64_t>(by.chunk) * blockIdx.x;
     const int warp = threadIdx.x / LANES, slots = static_cast<int>(args.slots);
     int32_t *slot_of = shared + 3 * slots;
-    const workbench bench = { shared, shared + slots, shared + 2 * slots, slot_of,
+    const workbench bench = { shared,
+                              shared + slots,
+                              shared + 2 * slots,
+                              slot_of,
                               reinterpret_cast<uint16_t *>(slot_of + args.experts),
                               lines_of(pairs - chunk, by.chunk, ROUNDS) };
     own_pairs<ROUNDS> own = { chunk + warp * ROUNDS * LANES + threadIdx.x % LANES, warp < bench.lines ? pairs : 0 };
@@ -320,12 +324,12 @@ template <int ROUNDS> cudaError_t place(const mox_permute_args *args, const cut 
 
 } // namespace
 
-moxie_status mox_cuda_permute_simple_launch(const mox_permute_args *args, mox_cuda_stream stream,
-                                            moxie_error *error)
+moxie_status mox_cuda_permute_simple_launch(const mox_permute_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     const cut by = cut_of(args->tokens * args->top_k);
     if (by.by == COUNTS) {
-        const cudaError_t code = mox_device_launch(count_kernel, by.chunks, THREADS, 0, stream, false, *args, by.rounds);
+        const cudaError_t code =
+            mox_device_launch(count_kernel, by.chunks, THREADS, 0, stream, false, *args, by.rounds);
         MOX_TRY(mox_cuda_status(code, "permute simple: count", error));
     }
     const cudaError_t code = by.rounds == 1 ? place<1>(args, by, stream) : place<MOST_ROUNDS>(args, by, stream);

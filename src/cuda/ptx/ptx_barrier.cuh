@@ -21,7 +21,8 @@ __device__ __forceinline__ uint32_t mox_shared_address(const void *shared)
 /* By one thread, before mox_mbarrier_init_fence() and a block barrier. */
 __device__ __forceinline__ void mox_mbarrier_init(uint64_t *barrier, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mox_shared_address(barrier)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mox_shared_address(barrier)), "r"(arrivals)
+                 : "memory");
 }
 
 /* Makes initialised barriers visible to the copy engine. */

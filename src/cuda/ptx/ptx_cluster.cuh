@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_cluster.cuh - what the blocks of a cluster (sm_90) do to each other's shared memory, one function per instruction.
- * PTX ISA, "mapa", "red.shared::cluster", "mbarrier.arrive", "barrier.cluster".
+ * ptx_cluster.cuh - what the blocks of a cluster (sm_90) do to each other's shared memory, one function per
+ * instruction. PTX ISA, "mapa", "red.shared::cluster", "mbarrier.arrive", "barrier.cluster".
  *
  * An address of another block is that of the same place in this one, mapped to its rank. It stays good until that block
  * ends, so blocks that are written to wait for each other before they end.
@@ -60,7 +60,8 @@ __device__ __forceinline__ void mox_cluster_wait(uint64_t *barrier, uint32_t par
 __device__ __forceinline__ void mox_cluster_meet()
 {
     asm volatile("barrier.cluster.arrive.release;\n\t"
-                 "barrier.cluster.wait.acquire;" ::: "memory");
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
 }
 
 #endif

@@ -39,7 +39,8 @@ __device__ __forceinline__ float mox_bound_magnitude(float x, float most)
     return bounded;
 }
 
-/* A matrix of 8 by 8 elements of 16 bits, lane l with elements 2 (l % 4) and the next of row l / 4, to its transpose. */
+/* A matrix of 8 by 8 elements of 16 bits, lane l with elements 2 (l % 4) and the next of row l / 4, to its transpose.
+ */
 __device__ __forceinline__ uint32_t mox_transpose_8x8(uint32_t pair)
 {
     uint32_t turned;

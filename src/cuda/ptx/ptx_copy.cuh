@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_copy.cuh - copies from global into shared memory that do not pass through registers, one function per instruction.
- * PTX ISA, "cp.async.bulk" (sm_90).
+ * ptx_copy.cuh - copies from global into shared memory that do not pass through registers, one function per
+ * instruction. PTX ISA, "cp.async.bulk" (sm_90).
  *
- * One thread copies any multiple of 16 bytes of contiguous memory; what has arrived is signalled to an mbarrier, by bytes.
+ * One thread copies any multiple of 16 bytes of contiguous memory; what has arrived is signalled to an mbarrier, by
+ * bytes.
  */
 #ifndef MOX_CUDA_PTX_COPY_CUH
 #define MOX_CUDA_PTX_COPY_CUH
@@ -19,9 +20,10 @@ __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, 
                  : "memory");
 }
 
-/* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier told. */
-__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
-                                                     uint16_t ranks)
+/* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier
+ * told. */
+__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes,
+                                                     uint64_t *barrier, uint16_t ranks)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),

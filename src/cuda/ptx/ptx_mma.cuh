@@ -4,9 +4,9 @@
  *
  *     d[16, 8] += A[16, 32 bytes] * B[8, 32 bytes]^T
  *
- * Lane l holds rows l / 4 and l / 4 + 8 of A and of d, row l / 4 of B, and of each the columns of its place in the quad,
- * l % 4: a[0], a[1] the two rows' first 16 bytes, a[2], a[3] their last; b[0], b[1] first and last; d[0], d[1] two
- * columns of the first row, d[2], d[3] of the second.
+ * Lane l holds rows l / 4 and l / 4 + 8 of A and of d, row l / 4 of B, and of each the columns of its place in the
+ * quad, l % 4: a[0], a[1] the two rows' first 16 bytes, a[2], a[3] their last; b[0], b[1] first and last; d[0], d[1]
+ * two columns of the first row, d[2], d[3] of the second.
  */
 #ifndef MOX_CUDA_PTX_MMA_CUH
 #define MOX_CUDA_PTX_MMA_CUH
@@ -40,8 +40,8 @@ __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four matrices of eight rows of 16 bytes in shared memory; lane l gives the address of row l % 8 of matrix l / 8, and gets
- * of each the four bytes l % 4 of row l / 4. */
+/* Four matrices of eight rows of 16 bytes in shared memory; lane l gives the address of row l % 8 of matrix l / 8, and
+ * gets of each the four bytes l % 4 of row l / 4. */
 __device__ __forceinline__ void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma.cuh - warpgroup MMA of Hopper (sm_90a): 128 threads multiply 64 rows of A by N columns (rows of B), 32 bytes
- * deep, and the fences around it. PTX ISA, "wgmma".
+ * ptx_wgmma.cuh - warpgroup MMA of Hopper (sm_90a): 128 threads multiply 64 rows of A by N columns (rows of B), 32
+ * bytes deep, and the fences around it. PTX ISA, "wgmma".
  *
- * Operands lie in shared memory in the 128-byte swizzle: row r of 128 bytes at r * 128, its 16-byte piece q in the place
- * of piece q ^ (r % 8); eight rows are 1024 bytes, and begin at a multiple of that.
+ * Operands lie in shared memory in the 128-byte swizzle: row r of 128 bytes at r * 128, its 16-byte piece q in the
+ * place of piece q ^ (r % 8); eight rows are 1024 bytes, and begin at a multiple of that.
  *
  *     mox_wgmma_begin(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
  */

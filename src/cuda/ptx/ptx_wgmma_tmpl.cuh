@@ -14,18 +14,20 @@
  *     d[64, N] = keep * d + A[64, 32 bytes] * B[N, 32 bytes]^T
  *
  * Asynchronous: d, A and B are not to be touched until mox_wgmma_wait(). Thread t of the warpgroup holds, of the 64 x N
- * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers, of 16 bits:
- * a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next; of 8 bits
- * columns 16 i + 4 (t % 4) and the next three. These are not to be touched meanwhile either.
+ * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers, of 16
+ * bits: a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next; of 8
+ * bits columns 16 i + 4 (t % 4) and the next three. These are not to be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
     if constexpr (N == n)                                                                                              \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_WGMMA_KEEP(n) ", 0; wgmma.mma_async.sync.aligned.m64n" #n    \
-                     MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n ", " MOX_WGMMA_AB(n) ", p" MOX_WGMMA_FLAGS ";}"      \
-                     : MOX_BIND_##n                                                                                    \
-                     : MOX_WGMMA_BIND_A, "l"(b), "r"(keep))
+    asm volatile("{.reg .pred p; setp.ne.b32 p, " MOX_WGMMA_KEEP(                                                      \
+                     n) ", 0; wgmma.mma_async.sync.aligned.m64n" #n MOX_WGMMA_STEP MOX_WGMMA_TYPES " " MOX_D_##n       \
+                 ", " MOX_WGMMA_AB(n) ", p" MOX_WGMMA_FLAGS ";}"                                                       \
+                 : MOX_BIND_##n                                                                                        \
+                 : MOX_WGMMA_BIND_A, "l"(b), "r"(keep))
 
-template <int N> __device__ __forceinline__ void MOX_WGMMA_NAME(MOX_WGMMA_SUM (&d)[N / 2], MOX_WGMMA_A a, uint64_t b, int keep)
+template <int N>
+__device__ __forceinline__ void MOX_WGMMA_NAME(MOX_WGMMA_SUM (&d)[N / 2], MOX_WGMMA_A a, uint64_t b, int keep)
 {
     static_assert(N % 8 == 0 && N >= 8 && N <= 256 && MOX_WGMMA_HAS(N), "no such MMA");
     MOX_WGMMA_CASE(8);

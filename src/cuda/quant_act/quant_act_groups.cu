@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_act_groups.cu - rows of activations to E4M3 codes with a scale for every 128 columns (rule MOX_ACT_FP8_GROUP of
- * act_rules.h, codes and scales to the bit), or to any with a power of two for every 32 (MOX_ACT_MX_GROUP), or to NVFP4 with
- * an E4M3 for every 16 (MOX_ACT_NVFP4_GROUP), at the speed of memory.
+ * act_rules.h, codes and scales to the bit), or to any with a power of two for every 32 (MOX_ACT_MX_GROUP), or to NVFP4
+ * with an E4M3 for every 16 (MOX_ACT_NVFP4_GROUP), at the speed of memory.
  *
- *     a warp    up to 4 times 128 columns of one row, all of whose loads are under way at once; lane l has columns 4 l .. 4 l + 3
- *     scales    lane k works out that of group k, for everyone; of 16 and 32 columns each lane its own
- *     codes     4 bytes a lane, to the row's whole stride: what is behind the last column is zero
+ *     a warp    up to 4 times 128 columns of one row, all of whose loads are under way at once; lane l has columns 4 l
+ * .. 4 l + 3 scales    lane k works out that of group k, for everyone; of 16 and 32 columns each lane its own codes 4
+ * bytes a lane, to the row's whole stride: what is behind the last column is zero
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_launch.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/quant_act/quant_act_numbers.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int LANES = 32, WARPS = 4, THREADS = LANES * WARPS, GROUP = LANES * MOX_QUANT_EACH, TOGETHER = 4;
 constexpr int64_t FEW_BLOCKS = 4096; /* while there are no more, a warp takes one group: latency is all that counts */
@@ -28,7 +29,8 @@ struct lane_numbers {
     float x[MOX_QUANT_EACH];
 };
 
-/* Column `column` of a row that begins at element `from` of x and the next three, and those `step` columns further on, ... */
+/* Column `column` of a row that begins at element `from` of x and the next three, and those `step` columns further on,
+ * ... */
 template <moxie_dtype DTYPE>
 __device__ void load(const mox_quant_act_args &args, bool whole, int64_t from, int64_t column, int64_t step,
                      lane_numbers (&numbers)[TOGETHER])
@@ -68,9 +70,9 @@ __device__ group_scale scale_of(int32_t rule, uint32_t amax_bits)
     return { scale, __frcp_rn(scale) };
 }
 
-/* x / scale, rounded once: two corrections of the product with the rounded inverse end at the nearest float (Markstein).
- * Quotients that are too small for that become a zero of their sign, whatever they are. What is no finite number stays
- * what it is, and a zero does, whose sign the corrections would lose. */
+/* x / scale, rounded once: two corrections of the product with the rounded inverse end at the nearest float
+ * (Markstein). Quotients that are too small for that become a zero of their sign, whatever they are. What is no finite
+ * number stays what it is, and a zero does, whose sign the corrections would lose. */
 __device__ float quotient(float x, const group_scale &by)
 {
     const float q0 = __fmul_rn(x, by.inverse);
@@ -121,8 +123,9 @@ __device__ void quantize_short(const mox_quant_act_args &args, const lane_number
 #pragma unroll
         for (int i = 0; i < MOX_QUANT_EACH; i++)
             x[i] = numbers[k].x[i] * by.by;
-        const uint32_t codes = args.quant.element == MOXIE_F8_E4M3 ? mox_quant_two(x[0], x[1]) | mox_quant_two(x[2], x[3]) << 16 :
-                                                                     mox_quant_four(args.quant.element, x[0], x[1], x[2], x[3]);
+        const uint32_t codes = args.quant.element == MOXIE_F8_E4M3
+                                   ? mox_quant_two(x[0], x[1]) | mox_quant_two(x[2], x[3]) << 16
+                                   : mox_quant_four(args.quant.element, x[0], x[1], x[2], x[3]);
         if (set < sets_of(args))
             mox_quant_store(args, row, static_cast<int64_t>(set) * GROUP + lane * MOX_QUANT_EACH, codes);
     }
@@ -149,7 +152,8 @@ __device__ void quantize_long(const mox_quant_act_args &args, const lane_numbers
         const uint32_t low = mox_quant_two(quotient(x[0], by), quotient(x[1], by));
         const uint32_t high = mox_quant_two(quotient(x[2], by), quotient(x[3], by));
         if (first + k * step < groups)
-            mox_quant_store(args, row, static_cast<int64_t>(first + k * step) * GROUP + lane * MOX_QUANT_EACH, low | high << 16);
+            mox_quant_store(args, row, static_cast<int64_t>(first + k * step) * GROUP + lane * MOX_QUANT_EACH,
+                            low | high << 16);
     }
 }
 
@@ -202,6 +206,7 @@ moxie_status mox_cuda_quant_act_groups_launch(const mox_quant_act_args *args, mo
     const int64_t fewer = (sets + WARPS * TOGETHER - 1) / (WARPS * TOGETHER);
     const dim3 grid(static_cast<unsigned>(args->max_rows),
                     static_cast<unsigned>(args->max_rows * blocks <= FEW_BLOCKS ? blocks : fewer));
-    return mox_cuda_status(mox_device_launch_dependent(groups_kernel, grid, THREADS, 0, stream, *args, mox_quant_is_whole(args)),
-                           "quant_act groups", error);
+    return mox_cuda_status(
+        mox_device_launch_dependent(groups_kernel, grid, THREADS, 0, stream, *args, mox_quant_is_whole(args)),
+        "quant_act groups", error);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act_numbers.cuh - four neighbours of a row at a time, from memory to numbers and from numbers to codes: what the
- * rows of family quant_act that run at memory's speed share.
+ * quant_act_numbers.cuh - four neighbours of a row at a time, from memory to numbers and from numbers to codes: what
+ * the rows of family quant_act that run at memory's speed share.
  *
  *     mox_raw_numbers    as they lie in memory, zero behind the last: all loads of a thread are under way at once
- *     mox_quant_...      their codes, a byte each, to an operand; codes as numbers (MOX_ACTIVATIONS_F32) are for those who
- *                        look at a run
+ *     mox_quant_...      their codes, a byte each, to an operand; codes as numbers (MOX_ACTIVATIONS_F32) are for those
+ * who look at a run
  */
 #ifndef MOX_CUDA_QUANT_ACT_NUMBERS_CUH
 #define MOX_CUDA_QUANT_ACT_NUMBERS_CUH
@@ -25,17 +25,20 @@ template <moxie_dtype DTYPE> struct mox_raw_numbers {
 
 /* Columns column .. column + 3 of a row that begins at element `first` of x; zero behind the last. */
 template <moxie_dtype DTYPE>
-__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, bool whole, int64_t first, int64_t column)
+__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, bool whole, int64_t first,
+                                               int64_t column)
 {
     mox_raw_numbers<DTYPE> raw = {};
     if (whole) { /* columns are a multiple of 4, and so aligned */
         if (column >= args.cols)
             return raw;
         if constexpr (DTYPE == MOXIE_F32) {
-            const uint4 v = __ldcs(reinterpret_cast<const uint4 *>(static_cast<const uint32_t *>(args.x) + first + column));
+            const uint4 v =
+                __ldcs(reinterpret_cast<const uint4 *>(static_cast<const uint32_t *>(args.x) + first + column));
             raw.word[0] = v.x, raw.word[1] = v.y, raw.word[2] = v.z, raw.word[3] = v.w;
         } else {
-            const uint2 v = __ldcs(reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(args.x) + first + column));
+            const uint2 v =
+                __ldcs(reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(args.x) + first + column));
             raw.word[0] = v.x, raw.word[1] = v.y;
         }
         return raw;

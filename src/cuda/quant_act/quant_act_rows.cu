@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quant_act_rows.cu - rows of activations to FP8 or 8-bit integers with one scale a row, found or given (the rules
- * MOX_ACT_FP8_TOKEN, _FP8_TENSOR_STATIC, and of INT8, of act_rules.h, codes and scales to the bit), at the speed of memory.
+ * MOX_ACT_FP8_TOKEN, _FP8_TENSOR_STATIC, and of INT8, of act_rules.h, codes and scales to the bit), at the speed of
+ * memory.
  *
- *     a block    one row: a thread columns 4 t .. 4 t + 3, TOGETHER times, all of whose loads are under way at once; of many
- *                rows no more threads than have some, since a row's loads, sum and codes come one after the other and only
- *                other rows fill the time between
- *     scale      the greatest magnitude over the warps' greatest; a row that is longer than that is read again
- *     codes      4 bytes a thread, to the row's whole stride: what is behind the last column is zero
+ *     a block    one row: a thread columns 4 t .. 4 t + 3, TOGETHER times, all of whose loads are under way at once; of
+ * many rows no more threads than have some, since a row's loads, sum and codes come one after the other and only other
+ * rows fill the time between scale      the greatest magnitude over the warps' greatest; a row that is longer than that
+ * is read again codes      4 bytes a thread, to the row's whole stride: what is behind the last column is zero
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_launch.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/quant_act/quant_act_numbers.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int LANES = 32, MOST_WARPS = 16, TOGETHER = 4;
 constexpr int64_t FEW_ROWS = 1024; /* while there are no more, latency is all that counts */
@@ -74,7 +75,8 @@ __device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, flo
 }
 
 template <moxie_dtype DTYPE>
-__device__ uint32_t codes_of(const mox_quant_act_args &args, const mox_raw_numbers<DTYPE> &raw, const mox_act_step &step)
+__device__ uint32_t codes_of(const mox_quant_act_args &args, const mox_raw_numbers<DTYPE> &raw,
+                             const mox_act_step &step)
 {
     float x[MOX_QUANT_EACH];
     uint32_t codes = 0;
@@ -127,7 +129,7 @@ template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &
     }
 }
 
-__global__ void __launch_bounds__(LANES * MOST_WARPS)
+__global__ void __launch_bounds__(LANES *MOST_WARPS)
     rows_kernel(const __grid_constant__ mox_quant_act_args args, bool whole)
 {
     mox_grid_release();
@@ -156,7 +158,8 @@ moxie_status mox_cuda_quant_act_rows_launch(const mox_quant_act_args *args, mox_
 {
     if (args->max_rows == 0)
         return MOXIE_OK;
-    const unsigned rows = static_cast<unsigned>(args->max_rows), threads = static_cast<unsigned>(LANES * warps_of(args));
+    const unsigned rows = static_cast<unsigned>(args->max_rows),
+                   threads = static_cast<unsigned>(LANES * warps_of(args));
     return mox_cuda_status(
         mox_device_launch_dependent(rows_kernel, rows, threads, 0, stream, *args, mox_quant_is_whole(args)),
         "quant_act rows", error);

@@ -2,8 +2,8 @@
  *
  * quant_act_simple.cu - rows of activations to operands by the host's rules (act_rules.h), codes and scales to the bit.
  *
- *     whole batch (dynamic per-tensor rules):  amax over all rows, by a maximum of bit patterns, whose order is no matter
- *     a block a row:  x -> f32 -> (* row weight, rounded to x's dtype) -> groups -> scale, codes -> operand
+ *     whole batch (dynamic per-tensor rules):  amax over all rows, by a maximum of bit patterns, whose order is no
+ * matter a block a row:  x -> f32 -> (* row weight, rounded to x's dtype) -> groups -> scale, codes -> operand
  *
  * A team of threads takes a group: a warp when groups are short, the block when they are long. A maximum has no order
  * that could change bits.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topk_simple.cu - every routing method but a callback, one warp a token, with the host's arithmetic (route_rules.h), so
- * that ids and weights are the host's to the bit.
+ * topk_simple.cu - every routing method but a callback, one warp a token, with the host's arithmetic (route_rules.h),
+ * so that ids and weights are the host's to the bit.
  *
  *     logits -> scores (lanes side by side; the sum of a softmax by one lane, in index order) -> keys -> groups
  *            -> K times the best key that is left (lane-wise, then across the warp) -> weights (one lane)
@@ -150,8 +150,7 @@ static __device__ void choose(const mox_topk_args &args, int64_t token, const ar
 
 /* ---- one token -------------------------------------------------------------------------------------- */
 
-static __device__ void sparsemixer(const mox_topk_args &args, const arrays &a, int32_t *ids, float *weights,
-                                   int lane)
+static __device__ void sparsemixer(const mox_topk_args &args, const arrays &a, int32_t *ids, float *weights, int lane)
 {
     const float jitter = args.routing.jitter != 0 ? args.routing.jitter : 0.01f;
     select_best(a.logits, args.experts, 2, ids, lane);
@@ -200,6 +199,6 @@ moxie_status mox_cuda_topk_simple_launch(const mox_topk_args *args, mox_cuda_str
         return MOXIE_OK;
     const unsigned blocks = static_cast<unsigned>((args->tokens + WARPS - 1) / WARPS);
     const size_t shared = static_cast<size_t>(WARPS * ARRAYS * args->experts) * sizeof(float);
-    return mox_cuda_status(mox_device_launch(topk_kernel, blocks, WARPS * LANES, shared, stream, false, *args), "topk simple",
-                           error);
+    return mox_cuda_status(mox_device_launch(topk_kernel, blocks, WARPS * LANES, shared, stream, false, *args),
+                           "topk simple", error);
 }

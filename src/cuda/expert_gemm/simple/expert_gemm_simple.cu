@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_simple.cu - rows simple_any and simple_int: any weight format times any operand, any shape and group, from
- * rowmajor records, to the bit what the CPU's scalar_any and scalar_int do. The second oracle: slow, plain, and always
- * there.
+ * expert_gemm_simple.cu - rows simple_any and simple_int: any weight format times any operand, any shape and group,
+ * from rowmajor records, to the bit what the CPU's scalar_any and scalar_int do. The second oracle: slow, plain, and
+ * always there.
  *
  *     block       64 rows of one matrix x 4 pairs of one slot, all of K, in chunks of 512 columns (visiting order)
  *     half-warp   4 rows x 4 pairs; lane l takes columns l, l + 16, ... of each segment
@@ -11,13 +11,13 @@
  *     sum = tree(lane);  then row-constant scales, globals, bias
  *
  * A segment is a run of columns in one weight group, one activation group and one chunk; where they begin is a bit mask
- * in shared memory, so natural order and act order take one path. Integers do not care about chunks: their groups run on
- * over them and are summed exactly in int32, across lanes too, before they become a float.
+ * in shared memory, so natural order and act order take one path. Integers do not care about chunks: their groups run
+ * on over them and are summed exactly in int32, across lanes too, before they become a float.
  *
  * E2M1 in groups of 16 or 32 columns has kernels of its own, which give the same bits in fewer steps: simple_short.cuh.
  *
- * Products of codes of 8 bits with 16-bit numbers are exact in f32, so a fused multiply-add gives the CPU's bits; others
- * are rounded apart (EXACT).
+ * Products of codes of 8 bits with 16-bit numbers are exact in f32, so a fused multiply-add gives the CPU's bits;
+ * others are rounded apart (EXACT).
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -46,8 +46,7 @@ static __device__ void multiply(const tile &t, const chunk &c, const float *tabl
             a[p] = c.act[p][i];
         for (int r = 0; r < ROWS; r++)
             for (int p = 0; p < PAIRS; p++)
-                sums->part[r][p] =
-                    EXACT ? __fmaf_rn(w[r], a[p], sums->part[r][p]) : sums->part[r][p] + w[r] * a[p];
+                sums->part[r][p] = EXACT ? __fmaf_rn(w[r], a[p], sums->part[r][p]) : sums->part[r][p] + w[r] * a[p];
     }
 }
 
@@ -102,7 +101,7 @@ static __device__ void add_up(const mox_cuda_expert_gemm_args &args, const tile 
 /* STEPS: E2M1 in short groups, of which simple_short.cuh takes chunks up to the first that it cannot. */
 template <Source SOURCE, bool EXACT, int STEPS = 0>
 static __global__ void __launch_bounds__(THREADS, STEPS > 0 ? 3 : 2)
-simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+    simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
     extern __shared__ __align__(16) uint8_t shared[];
     chunk &c = *reinterpret_cast<chunk *>(shared);
@@ -179,7 +178,8 @@ static __device__ void close_group(const mox_cuda_expert_gemm_args &args, const 
 }
 
 template <Source SOURCE>
-static __global__ void __launch_bounds__(THREADS, 2) simple_int_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
+static __global__ void __launch_bounds__(THREADS, 2)
+    simple_int_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
 {
     extern __shared__ __align__(16) uint8_t shared[];
     chunk &c = *reinterpret_cast<chunk *>(shared);
@@ -227,8 +227,8 @@ static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *ar
     const int64_t blocks = most_tiles(*args);
     if (blocks == 0)
         return MOXIE_OK;
-    MOX_FAIL_IF(blocks > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error, "%s: %lld blocks in one launch: lower max_tokens", name,
-                (long long)blocks);
+    MOX_FAIL_IF(blocks > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error, "%s: %lld blocks in one launch: lower max_tokens",
+                name, (long long)blocks);
     const cudaError_t fits = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(chunk));
     MOX_TRY(mox_cuda_status(fits, name, error));
     kernel<<<static_cast<unsigned>(blocks), THREADS, sizeof(chunk), static_cast<cudaStream_t>(stream)>>>(*args);
@@ -238,7 +238,8 @@ static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *ar
 moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                                                     moxie_error *error)
 {
-    /* Products with f32 activations or with fractional zero points are not exact; those of 16-bit numbers may underflow. */
+    /* Products with f32 activations or with fractional zero points are not exact; those of 16-bit numbers may
+     * underflow. */
     const bool exact = (args->act.element != MOXIE_DTYPE_NONE || args->dtype != MOXIE_F32) && !args->weight.has_zero;
     kernel_fn kernel = exact ? simple_any_kernel<SOURCE_BITS, true> : simple_any_kernel<SOURCE_BITS, false>;
     const int steps = exact ? short_steps(*args) : 0;

@@ -10,18 +10,18 @@
  * That holds while nothing leaves the normal range of f32. A chunk where a scaled activation is not finite or outside
  * LEAST..MOST, or a power of two outside SCALE_LEAST..SCALE_MOST, goes the general way; both leave the same sums.
  *
- *     codes      a row's words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles (number l % 8 of
- *                a word) of columns l, l + 16, l + 32, l + 48
- *     nibble     s eem -> bits 31 and 24..22: E2M1, subnormal or not, as an f32 that is 2^126 times too small; to make
- *                up for it, scales of weights and scaled activations are kept 2^63 times too large
- *     past K     activations are zero and scales finite, which adds +-0 to sums that are never -0
+ *     codes      a row's words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles (number l % 8
+ * of a word) of columns l, l + 16, l + 32, l + 48 nibble     s eem -> bits 31 and 24..22: E2M1, subnormal or not, as an
+ * f32 that is 2^126 times too small; to make up for it, scales of weights and scaled activations are kept 2^63 times
+ * too large past K     activations are zero and scales finite, which adds +-0 to sums that are never -0
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_SHORT_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_SHORT_CUH
 
 #include "cuda/expert_gemm/simple/simple_tile.cuh"
 
-namespace mox_simple {
+namespace mox_simple
+{
 
 enum { ODD = CHUNK / 16 + 4 }; /* where odd words of a line begin: in other banks than even ones */
 static const float RAISED = 0x1p63f, LEAST = 0x1p-70f, MOST = 0x1p40f, SCALE_LEAST = 0x1p-60f, SCALE_MOST = 0x1p60f;

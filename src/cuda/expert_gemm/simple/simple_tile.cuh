@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * simple_tile.cuh - what the simple rows of expert_gemm share: which tile a block has, its operands in shared memory chunk
- * by chunk, where segments begin, how a code becomes a number, and the end of a sum.
+ * simple_tile.cuh - what the simple rows of expert_gemm share: which tile a block has, its operands in shared memory
+ * chunk by chunk, where segments begin, how a code becomes a number, and the end of a sum.
  *
  *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      how many, only the device knows: blocks past the
  *                each for every 64 rows of every matrix             last return
- *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits; and, when
- *                that is the natural order, the tile's codes of up to 8 bits and the scales and zero points of the chunk's
+ *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits; and,
+ * when that is the natural order, the tile's codes of up to 8 bits and the scales and zero points of the chunk's
  *                groups, decoded, so that memory is waited for and a scale taken apart once a chunk
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
@@ -15,7 +15,8 @@
 #include "cuda/device/device_format.cuh"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 
-namespace mox_simple {
+namespace mox_simple
+{
 
 enum {
     LANES = 16,
@@ -42,7 +43,8 @@ static constexpr __device__ bool has_table(Source source)
 }
 
 /* A chunk as simple_short.cuh has it. */
-struct __align__(16) short_chunk {
+struct __align__(16) short_chunk
+{
     uint32_t codes[TILE_ROWS][CHUNK / 8 + 4]; /* what a warp reads at once lies in different banks */
     float scale[TILE_ROWS][CHUNK / LANES + 4];
     float4 act[CHUNK]; /* of the four pairs */
@@ -50,10 +52,11 @@ struct __align__(16) short_chunk {
 
 /* In shared memory. `act` also holds the finished sums at the end. Scales, zero points and scales of activations are
  * those of the chunk's groups, counted from the first of them. */
-struct __align__(16) chunk {
+struct __align__(16) chunk
+{
     float scale[GROUPS][SCALE_LINE], zero[GROUPS][SCALE_LINE], act_scale[GROUPS][PAIRS];
     float table[256];
-    float scale_table[256]; /* of short groups */
+    float scale_table[256];        /* of short groups */
     uint32_t scale_row[TILE_ROWS]; /* of the scales and zero points of a row: the index of its first */
     union {
         struct {
@@ -75,9 +78,9 @@ struct tile {
     const mox_cuda_matrix *matrix; /* in the arguments */
     const uint8_t *record;
     const uint8_t *codes[ROWS]; /* of row r; rows past the last repeat it */
-    int64_t tile_row;  /* of the matrix: the block's first */
-    int64_t column;    /* of out: where tile_row goes */
-    int32_t first_row; /* of the block: this half-warp's first */
+    int64_t tile_row;           /* of the matrix: the block's first */
+    int64_t column;             /* of out: where tile_row goes */
+    int32_t first_row;          /* of the block: this half-warp's first */
     int32_t bits;
     bool ordered, staged, act_grouped, weight_grouped, has_zero;
     bool held, act_held; /* scales are in shared memory */
@@ -183,8 +186,8 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
 
 /* ---- a chunk ---------------------------------------------------------------------------------------- */
 
-/* This half-warp's rows of codes, columns k .. k + count - 1. Every load is under way before the first is waited for: by
- * 16 bytes where rows begin on them, else byte by byte. */
+/* This half-warp's rows of codes, columns k .. k + count - 1. Every load is under way before the first is waited for:
+ * by 16 bytes where rows begin on them, else byte by byte. */
 static __device__ inline void load_codes(const tile &t, int64_t k, int count, chunk *c)
 {
     const int lane = threadIdx.x % LANES, bytes = (count * t.bits + 7) / 8;
@@ -243,7 +246,8 @@ static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, 
     return c.act_row[p] >= 0 ? args.a.scales[c.act_row[p] * args.a.scale_cols + group] : 0.0f;
 }
 
-/* Scales and zero points of the tile's rows for the groups of columns k .. k + count - 1, each fetched and decoded once. */
+/* Scales and zero points of the tile's rows for the groups of columns k .. k + count - 1, each fetched and decoded
+ * once. */
 static __device__ inline void load_scales(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, int count,
                                           chunk *c)
 {
@@ -364,8 +368,8 @@ static __device__ inline float segment_act_scale(const mox_cuda_expert_gemm_args
 
 /* ---- codes ------------------------------------------------------------------------------------------ */
 
-/* Element i of a dense row. Up to 8 bits by table; a code may lie across two bytes, and only bytes that hold bits of it are
- * read. */
+/* Element i of a dense row. Up to 8 bits by table; a code may lie across two bytes, and only bytes that hold bits of it
+ * are read. */
 template <Source SOURCE>
 static __device__ inline float fetch(const uint8_t *row, int32_t i, const float *table, int32_t bits)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_hopper.cu - the launchers of the rows on the layouts of pack/hopper/hopper.h: the operations of sm90_plan.h on a stream, and
- * the kernel that shows the operand of W2 to those who look at a run. Nothing here needs Hopper itself.
+ * expert_gemm_hopper.cu - the launchers of the rows on the layouts of pack/hopper/hopper.h: the operations of
+ * sm90_plan.h on a stream, and the kernel that shows the operand of W2 to those who look at a run. Nothing here needs
+ * Hopper itself.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "quant/act_rules.h"
 
-namespace {
+namespace
+{
 
 constexpr int THREADS = 256;
 
@@ -16,8 +18,8 @@ constexpr int THREADS = 256;
 __device__ float shown_of(const mox_sm90_show_args &args, float x, float scale, float held)
 {
     const float most = mox_device_largest(args.quant.element), times = scale * args.times;
-    const float code = mox_device_decode(args.quant.element,
-                                         mox_device_encode(args.quant.element, mox_act_clamp(x / scale, most)));
+    const float code =
+        mox_device_decode(args.quant.element, mox_device_encode(args.quant.element, mox_act_clamp(x / scale, most)));
     return mox_device_round_to(MOXIE_BF16, code * times) == held ? code : held / times;
 }
 
@@ -61,7 +63,8 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
     const int64_t first = entry.row + tile * each;
     for (int64_t k = threadIdx.x; k < args.stride; k += THREADS) {
         const int64_t chunk = k * size / 128, in = k * size % 128;
-        const uint8_t *at = args.tiles + (first * args.chunks + chunk * rows + i) * 128 + ((in / 16 ^ (i & 7)) << 4) + in % 16;
+        const uint8_t *at =
+            args.tiles + (first * args.chunks + chunk * rows + i) * 128 + ((in / 16 ^ (i & 7)) << 4) + in % 16;
         args.to[pair * args.stride + k] = k < args.cols ? mox_device_load(args.element, at, 0) : 0.0f;
     }
     if (args.act != nullptr) {
@@ -96,7 +99,8 @@ moxie_status run_gather(void *context, const mox_sm90_gather_args *args, bool de
     return status_of(l, mox_sm90_launch_gather(args, dependent, l->stream), "expert_gemm sm90: gather");
 }
 
-moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, bool dependent)
+moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
+                      bool dependent)
 {
     const launch *l = static_cast<const launch *>(context);
     return status_of(l, mox_sm90_launch_gemm(element, args, blocks, dependent, l->stream), "expert_gemm sm90");
@@ -118,11 +122,11 @@ moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stre
 
 } // namespace
 
-#define LAUNCH(id)                                                                                                          \
-    moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,         \
-                                                    moxie_error *error)                                                    \
-    {                                                                                                                      \
-        return enqueue(args, stream, error);                                                                               \
+#define LAUNCH(id)                                                                                                     \
+    moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,     \
+                                                    moxie_error *error)                                                \
+    {                                                                                                                  \
+        return enqueue(args, stream, error);                                                                           \
     }
 LAUNCH(sm90_wide)
 LAUNCH(sm90_bytes)

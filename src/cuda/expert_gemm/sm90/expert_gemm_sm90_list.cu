@@ -12,7 +12,8 @@
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
 static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
@@ -84,8 +85,8 @@ __device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64
         ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
 }
 
-/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts them
- * too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
+/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts
+ * them too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
 __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
 {
     __shared__ mox_sm90_entry entries[THREADS];
@@ -106,9 +107,9 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     }
     if (!counts_itself)
         mox_grid_wait();
-    const int tokens = counts_itself     ? count_tokens(args, slot_of, counts) :
-                       slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot]) :
-                                           0;
+    const int tokens = counts_itself       ? count_tokens(args, slot_of, counts)
+                       : slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot])
+                                           : 0;
     const int4 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7, tokens };
     int4 total;
     const int4 sum = sum_before(mine, warps, &total);
@@ -184,17 +185,19 @@ struct row_source {
 };
 
 /* Of octet `o`, for the warp that has its row `warp`. */
-__device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o, int warp)
+__device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o,
+                               int warp)
 {
-    const mox_sm90_octet octet = o >= args.octet_count   ? mox_sm90_octet { 0, 0, 0, 0 } :
-                                 args.few.ids != nullptr ? octet_of(entries, count, o * 8) :
-                                                           args.octets[o];
+    const mox_sm90_octet octet = o >= args.octet_count     ? mox_sm90_octet { 0, 0, 0, 0 }
+                                 : args.few.ids != nullptr ? octet_of(entries, count, o * 8)
+                                                           : args.octets[o];
     const int pair = octet.pair + warp;
     return { octet, warp < octet.columns && args.a_row != nullptr ? (int)args.a_row[pair] : pair };
 }
 
 template <int TOGETHER>
-__device__ void load_pieces(const mox_sm90_gather_args &args, int64_t row, int first, int lane, uint4 (&pieces)[TOGETHER])
+__device__ void load_pieces(const mox_sm90_gather_args &args, int64_t row, int first, int lane,
+                            uint4 (&pieces)[TOGETHER])
 {
     if (args.acts.bits > 0)
         decode_pieces(args, row, first * 64 + lane * 8, pieces);
@@ -221,7 +224,8 @@ __device__ void store_pieces(const mox_sm90_gather_args &args, const mox_sm90_oc
     }
 }
 
-__device__ void gather_scales(const mox_sm90_gather_args &args, const row_source &from, int i, int first, int end, int lane)
+__device__ void gather_scales(const mox_sm90_gather_args &args, const row_source &from, int i, int first, int end,
+                              int lane)
 {
     if (args.to_factor != nullptr && first == 0 && lane == 0)
         args.to_factor[from.octet.row + i] = mox_sm90_factor_of_row(args, from.row);
@@ -230,8 +234,9 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
             args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k : 0)];
 }
 
-/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its weights, when
- * the last block of this has. Where the next row comes from is asked for before this one's numbers are waited for. */
+/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its
+ * weights, when the last block of this has. Where the next row comes from is asked for before this one's numbers are
+ * waited for. */
 template <int TOGETHER>
 __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
@@ -292,15 +297,14 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
 static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file, ...)                                                                                   \
-    case MOX_SM90_##name:                                                                                                   \
+#define MOX_SM90_ELEMENT(name, file, ...)                                                                              \
+    case MOX_SM90_##name:                                                                                              \
         return mox_sm90_kernel_##file(most);
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
-    default:
-        return nullptr;
+    default: return nullptr;
     }
 }
 

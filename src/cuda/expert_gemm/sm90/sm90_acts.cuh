@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_acts.cuh - codes of activations as numbers of 16 bits: eight neighbours of a row, times their group's scale, as bf16.
+ * sm90_acts.cuh - codes of activations as numbers of 16 bits: eight neighbours of a row, times their group's scale, as
+ * bf16.
  *
- *     code of a float    | sign | magnitude |  ->  sign and magnitude where f32 has them: a number too small, by a power
- *                                                  of two that is the element's  ->  times that, times the scale
- *     integer            itself
+ *     code of a float    | sign | magnitude |  ->  sign and magnitude where f32 has them: a number too small, by a
+ * power of two that is the element's  ->  times that, times the scale integer            itself
  *
- * All of it is exact: a float's code has up to 4 significant bits and a scale of E4M3 4 more, others are powers of two, and
- * bf16 has 8. Below 2^-129 numbers may lose what is less than 2^-132, which is less than what the products' bound grants to
- * numbers that underflow (ref/ref_bounds.h).
+ * All of it is exact: a float's code has up to 4 significant bits and a scale of E4M3 4 more, others are powers of two,
+ * and bf16 has 8. Below 2^-129 numbers may lose what is less than 2^-132, which is less than what the products' bound
+ * grants to numbers that underflow (ref/ref_bounds.h).
  */
 #ifndef MOX_CUDA_SM90_ACTS_CUH
 #define MOX_CUDA_SM90_ACTS_CUH
@@ -42,7 +42,8 @@ struct mox_sm90_eight_acts {
     float scale;
 };
 
-__device__ __forceinline__ mox_sm90_eight_acts mox_sm90_load_acts(const mox_sm90_gather_args &args, int64_t row, int column)
+__device__ __forceinline__ mox_sm90_eight_acts mox_sm90_load_acts(const mox_sm90_gather_args &args, int64_t row,
+                                                                  int column)
 {
     const mox_sm90_acts &acts = args.acts;
     if (2 * column >= args.a_bytes)

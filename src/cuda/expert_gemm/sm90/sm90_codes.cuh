@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_codes.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared memory to
- * registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared memory.
+ * sm90_codes.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared memory
+ * to registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared memory.
  *
  *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
  *                   columns 32-63                     | decode  | MMA MMA |
@@ -11,8 +11,8 @@
  *     to 8 bits     columns 0-31 of a chunk    decode | MMA |                from zero
  *                   ... columns 96-127                             decode | MMA | added to the sums
  *
- * A product of 16 bits is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add alike,
- * to the bit (measured, docs/kernels-cuda.md).
+ * A product of 16 bits is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add
+ * alike, to the bit (measured, docs/kernels-cuda.md).
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
@@ -27,9 +27,9 @@
 #include "cuda/ptx/ptx_mma.cuh"
 
 template <int ELEMENT> struct mox_sm90_decoder_of;
-#define MOX_SM90_CODES(name, file, ...)                                                                                     \
-    template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                               \
-        using type = mox_sm90_decode_##file;                                                                                \
+#define MOX_SM90_CODES(name, file, ...)                                                                                \
+    template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                          \
+        using type = mox_sm90_decode_##file;                                                                           \
     };
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
 #undef MOX_SM90_CODES
@@ -47,7 +47,8 @@ template <class DECODER> struct mox_sm90_view {
     const uint8_t *codes, *scales;
     int k, lane;
 
-    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first, const mox_sm90_place &me)
+    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first,
+                                             const mox_sm90_place &me)
         : args(a), k(first), lane(me.lane)
     {
         const int warp = 4 * me.group + me.warp;
@@ -70,7 +71,8 @@ template <class DECODER, int N> struct mox_sm90_by_warpgroup {
     static constexpr bool ALONE = false;
     uint32_t tokens;
 
-    __device__ __forceinline__ mox_sm90_by_warpgroup(const uint8_t *at, int) : tokens(mox_wgmma_low(mox_shared_address(at)))
+    __device__ __forceinline__ mox_sm90_by_warpgroup(const uint8_t *at, int)
+        : tokens(mox_wgmma_low(mox_shared_address(at)))
     {
     }
 
@@ -199,12 +201,12 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
     }
 }
 
-/* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is straight
- * code. Words are brought a chunk ahead, from the next stage too.
+/* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is
+ * straight code. Words are brought a chunk ahead, from the next stage too.
  *
- * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one stage
- * to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of warps, a stage
- * that is not full has a way of its own, so that loads move up in all others. */
+ * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one
+ * stage to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of
+ * warps, a stage that is not full has a way of its own, so that loads move up in all others. */
 template <int ELEMENT, class DECODER, int N, int TOGETHER>
 __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                     const mox_sm90_args &args, const mox_sm90_place &me, int first,
@@ -266,10 +268,9 @@ __device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm9
 
 /* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
 template <int ELEMENT, int N, int SUMS, int TOGETHER>
-__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front,
-                                              const uint8_t *stages, const mox_sm90_args &args,
-                                              const mox_sm90_place &me, const mox_sm90_piece &piece, int chunks,
-                                              mox_sm90_consumer *c)
+__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front, const uint8_t *stages,
+                                              const mox_sm90_args &args, const mox_sm90_place &me,
+                                              const mox_sm90_piece &piece, int chunks, mox_sm90_consumer *c)
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
     if constexpr (MOX_SM90_DECODES(ELEMENT))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_bytes.cuh - codes of 8 bits from layout hopper_codes to bf16, exact but for integers with scales of groups.
- * What they are is data, mox_sm90_bytes, so that all of them share a kernel: it waits for twice the bytes that codes of 4
- * bits have, and can spare the instructions.
+ * sm90_decode_bytes.cuh - codes of 8 bits from layout hopper_codes to bf16, exact but for integers with scales of
+ * groups. What they are is data, mox_sm90_bytes, so that all of them share a kernel: it waits for twice the bytes that
+ * codes of 4 bits have, and can spare the instructions.
  *
  *     floats      with their bits where a bf16 has them, 2^-120 (e4m3) or 2^-112 (e5m2) times their values; a
  *                 multiplication by the bf16 that the scale's byte is the exponent of makes the weight
- *     integers    u of 0 .. 255 in bits 7 .. 0 is 2^-133 u, linear through the subnormal numbers and the first normal ones;
- *                 one fused multiply-add leaves (u - 128) times the multiplier
+ *     integers    u of 0 .. 255 in bits 7 .. 0 is 2^-133 u, linear through the subnormal numbers and the first normal
+ * ones; one fused multiply-add leaves (u - 128) times the multiplier
  */
 #ifndef MOX_CUDA_SM90_DECODE_BYTES_CUH
 #define MOX_CUDA_SM90_DECODE_BYTES_CUH
@@ -38,8 +38,10 @@ struct mox_sm90_decode_bytes {
     static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &args)
     {
         const mox_sm90_bytes &form = args.bytes;
-        return { { __byte_perm(s.x, 0, form.select[0][0]) * form.times, __byte_perm(s.x, 0, form.select[0][1]) * form.times },
-                 { __byte_perm(s.y, 0, form.select[1][0]) * form.times, __byte_perm(s.y, 0, form.select[1][1]) * form.times },
+        return { { __byte_perm(s.x, 0, form.select[0][0]) * form.times,
+                   __byte_perm(s.x, 0, form.select[0][1]) * form.times },
+                 { __byte_perm(s.y, 0, form.select[1][0]) * form.times,
+                   __byte_perm(s.y, 0, form.select[1][1]) * form.times },
                  form };
     }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_e2m1.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_fp8 to e4m3. The eight magnitudes times one
- * power of two are eight bytes, from which byte permutations take four at a time, by the codes themselves:
+ * sm90_decode_e2m1.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_fp8 to e4m3. The eight magnitudes
+ * times one power of two are eight bytes, from which byte permutations take four at a time, by the codes themselves:
  *
  *     scale 0     0 .5 1 1.5 2 3 4 6, times 2^-5, as e4m3: 00 08 10 14 18 1c 20 24
  *     scale e     each but 0 with e added to its exponent, e << 3: no carry up to e = 11, 6 * 2^6

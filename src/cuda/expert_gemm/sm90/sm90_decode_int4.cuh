@@ -2,10 +2,10 @@
  *
  * sm90_decode_int4.cuh - integers of 4 bits from layout hopper_codes to the type of their scales.
  *
- *     bf16    a code n of 0 .. 15 in bits 7 .. 4 is 2^-129 n (subnormal below 8, linear all the way), a scale comes as 2^129
- *             times what it is, and one fused multiply-add leaves (n - 8) scale, rounded once
- *     f16     in bits 10 .. 7 it is 2^-17 n; the zero point comes with its sign turned in the same unit, so that their sum
- *             is exact, and a product with 2^17 times the scale leaves (n - zero) scale, rounded once
+ *     bf16    a code n of 0 .. 15 in bits 7 .. 4 is 2^-129 n (subnormal below 8, linear all the way), a scale comes as
+ * 2^129 times what it is, and one fused multiply-add leaves (n - 8) scale, rounded once f16     in bits 10 .. 7 it is
+ * 2^-17 n; the zero point comes with its sign turned in the same unit, so that their sum is exact, and a product with
+ * 2^17 times the scale leaves (n - zero) scale, rounded once
  */
 #ifndef MOX_CUDA_SM90_DECODE_INT4_CUH
 #define MOX_CUDA_SM90_DECODE_INT4_CUH

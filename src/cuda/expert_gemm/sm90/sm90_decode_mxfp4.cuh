@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_decode_mxfp4.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_codes to bf16. Placed where sign,
- * exponent and mantissa of a bf16 are, a code is 2^-126 times its value; a scale is the bf16 that its byte is the exponent
- * of, and the product is exact (layout_hopper_codes.c sees to that).
+ * exponent and mantissa of a bf16 are, a code is 2^-126 times its value; a scale is the bf16 that its byte is the
+ * exponent of, and the product is exact (layout_hopper_codes.c sees to that).
  */
 #ifndef MOX_CUDA_SM90_DECODE_MXFP4_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP4_CUH

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_mxfp6.cuh - e2m3 and e3m2 with e8m0 scales of 32 columns, from layout hopper_codes to bf16: placed where sign,
- * exponent and mantissa of a bf16 are, 2^-126 (e2m3) or 2^-124 (e3m2) times their values, then as in sm90_decode_mxfp4.cuh.
- * Which of the two is data, mox_sm90_sixes.
+ * sm90_decode_mxfp6.cuh - e2m3 and e3m2 with e8m0 scales of 32 columns, from layout hopper_codes to bf16: placed where
+ * sign, exponent and mantissa of a bf16 are, 2^-126 (e2m3) or 2^-124 (e3m2) times their values, then as in
+ * sm90_decode_mxfp4.cuh. Which of the two is data, mox_sm90_sixes.
  */
 #ifndef MOX_CUDA_SM90_DECODE_MXFP6_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP6_CUH

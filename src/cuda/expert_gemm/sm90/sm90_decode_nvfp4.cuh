@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_decode_nvfp4.cuh - e2m1 with e4m3 scales of 16 columns, from layout hopper_codes to bf16. A code comes as 2^-126
- * times its value, as in sm90_decode_mxfp4.cuh; a scale, with its bits where a bf16 has them, as 2^-120 times its own, and
- * two multiplications by 2^119 make that 2^118. What is left, 2^8, the row's factor has.
+ * times its value, as in sm90_decode_mxfp4.cuh; a scale, with its bits where a bf16 has them, as 2^-120 times its own,
+ * and two multiplications by 2^119 make that 2^118. What is left, 2^8, the row's factor has.
  */
 #ifndef MOX_CUDA_SM90_DECODE_NVFP4_CUH
 #define MOX_CUDA_SM90_DECODE_NVFP4_CUH

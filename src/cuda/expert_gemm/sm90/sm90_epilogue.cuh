@@ -6,16 +6,16 @@
  *     rows     row scale, column's factor, bias -> out: the eight lanes of a column write 32 bytes
  *     act      the same, act(gate, up) in place of the gates -> the operand of W2, in 16 bits or 8
  *
- * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is a
- * column of the output: a warp turns its outputs around, 8 by 8, from register to register, and writes 16 bytes a token
- * (8 of codes).
+ * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is
+ * a column of the output: a warp turns its outputs around, 8 by 8, from register to register, and writes 16 bytes a
+ * token (8 of codes).
  *
  * Nothing here reads device memory that is not on its way already: where weights stream, a word of its own waits in
  * DRAM's queue for as long as 20 us.
  *
  * Quantizing needs the greatest magnitude of 128 neighbours, which are the 64 rows of each of two warpgroups, and of a
- * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile. Powers of two are
- * for 32 neighbours, which are a warpgroup's own, of a gated product all that it has.
+ * gated product of both blocks of a pair. Each warp adds what it has found to `greatest` of all, once a tile. Powers of
+ * two are for 32 neighbours, which are a warpgroup's own, of a gated product all that it has.
  */
 #ifndef MOX_CUDA_SM90_EPILOGUE_CUH
 #define MOX_CUDA_SM90_EPILOGUE_CUH
@@ -32,8 +32,9 @@
 #include "format/f8_e8m0.h"
 #include "quant/scale_rule.h"
 
-/* Where this thread's part of a tile lies: sums[4j + 2h + c] is row `row` + 8h of the product, column 8j + 2 (lane % 4) + c.
- * Of a gated product h = 0 is the gate and h = 1 the up of output `to`; of another they are outputs `to` and `to` + 8. */
+/* Where this thread's part of a tile lies: sums[4j + 2h + c] is row `row` + 8h of the product, column 8j + 2 (lane % 4)
+ * + c. Of a gated product h = 0 is the gate and h = 1 the up of output `to`; of another they are outputs `to` and `to`
+ * + 8. */
 struct mox_sm90_spot {
     int row, to;
     bool stored[2]; /* outputs that there are */
@@ -63,18 +64,21 @@ __device__ __forceinline__ float *mox_sm90_kept_rows(mox_sm90_front *front, cons
     return (float *)((uint8_t *)front + MOX_SM90_FRONT) + (me.group * 4 + me.warp) * 32;
 }
 
-/* When a narrow tile begins, a number a lane: asked for at its end they would come behind the stream of weights, and asked of
- * L2 now they would be driven out before. */
-__device__ __forceinline__ void mox_sm90_ask_rows(mox_sm90_front *front, const mox_sm90_piece &piece, const mox_sm90_place &me)
+/* When a narrow tile begins, a number a lane: asked for at its end they would come behind the stream of weights, and
+ * asked of L2 now they would be driven out before. */
+__device__ __forceinline__ void mox_sm90_ask_rows(mox_sm90_front *front, const mox_sm90_piece &piece,
+                                                  const mox_sm90_place &me)
 {
     const int row = me.group * 64 + me.warp * 16 + me.lane % 16;
     const uint64_t at = me.lane < 16 ? front->args.row_scale_at : front->args.bias_at;
     if (at != 0 && row < piece.rows)
-        mox_copy_word(mox_sm90_kept_rows(front, me) + me.lane, piece.record + at + ((uint64_t)piece.tile * 128 + row) * 4);
+        mox_copy_word(mox_sm90_kept_rows(front, me) + me.lane,
+                      piece.record + at + ((uint64_t)piece.tile * 128 + row) * 4);
 }
 
 /* Numbers of the two rows, the first of which is *from. */
-__device__ __forceinline__ float2 mox_sm90_two_rows(const float *from, bool present, const mox_sm90_spot &spot, float other)
+__device__ __forceinline__ float2 mox_sm90_two_rows(const float *from, bool present, const mox_sm90_spot &spot,
+                                                    float other)
 {
     return make_float2(spot.stored[0] && present ? from[0] : other, spot.stored[1] && present ? from[8] : other);
 }
@@ -91,10 +95,10 @@ __device__ __forceinline__ mox_sm90_of_rows mox_sm90_load_rows(mox_sm90_front *f
         __syncwarp();
     }
     const mox_sm90_of_rows rows = {
-        mox_sm90_two_rows(NARROW ? kept : (const float *)(piece.record + args.row_scale_at) + spot.row, args.row_scale_at != 0,
-                          spot, 1.0f),
-        mox_sm90_two_rows(NARROW ? kept + 16 : (const float *)(piece.record + args.bias_at) + spot.row, args.bias_at != 0, spot,
-                          0.0f)
+        mox_sm90_two_rows(NARROW ? kept : (const float *)(piece.record + args.row_scale_at) + spot.row,
+                          args.row_scale_at != 0, spot, 1.0f),
+        mox_sm90_two_rows(NARROW ? kept + 16 : (const float *)(piece.record + args.bias_at) + spot.row,
+                          args.bias_at != 0, spot, 0.0f)
     };
     if constexpr (NARROW)
         __syncwarp(); /* the next tile's may come */
@@ -112,9 +116,9 @@ template <bool HAS, int SUMS> struct mox_sm90_of_columns {
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            factor[i] = args.a_factor != nullptr && 32 * i + lane < piece.columns ?
-                            __ldcg(args.a_factor + piece.row + 32 * i + lane) :
-                            args.a_times;
+            factor[i] = args.a_factor != nullptr && 32 * i + lane < piece.columns
+                            ? __ldcg(args.a_factor + piece.row + 32 * i + lane)
+                            : args.a_times;
     }
 
     __device__ __forceinline__ void apply(float (&sums)[SUMS], const mox_sm90_args &args, int columns, int lane) const
@@ -164,8 +168,9 @@ template <int SUMS, class OF> __device__ __forceinline__ void mox_sm90_each(floa
 }
 
 template <int SUMS, class COLUMNS>
-__device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                const mox_sm90_of_rows &rows, const COLUMNS &columns, int lane)
+__device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                const mox_sm90_piece &piece, const mox_sm90_of_rows &rows,
+                                                const COLUMNS &columns, int lane)
 {
     if (args.row_scale_at != 0) {
         const float2 f = rows.factor;
@@ -175,12 +180,14 @@ __device__ __forceinline__ void mox_sm90_finish(float (&sums)[SUMS], const mox_s
                 return row == 0 ? mox_sm90_divide(sum, f.x, over.x) : mox_sm90_divide(sum, f.y, over.y);
             });
         else
-            mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fmul_rn(sum, row == 0 ? f.x : f.y); });
+            mox_sm90_each(sums, piece.columns,
+                          [=](float sum, int row) { return __fmul_rn(sum, row == 0 ? f.x : f.y); });
     }
     columns.apply(sums, args, piece.columns, lane);
     if (args.bias_at != 0) {
         const float2 bias = rows.bias;
-        mox_sm90_each(sums, piece.columns, [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
+        mox_sm90_each(sums, piece.columns,
+                      [=](float sum, int row) { return __fadd_rn(sum, row == 0 ? bias.x : bias.y); });
     }
 }
 
@@ -192,12 +199,12 @@ template <int SUMS> __device__ __forceinline__ void mox_sm90_round_ints(float (&
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they lie
- * in shared memory, and as far as the compiler knows every store may change them. */
+/* f32 rows of the output straight from the accumulators. What the loop needs of the arguments is read before it: they
+ * lie in shared memory, and as far as the compiler knows every store may change them. */
 template <int SUMS, class COLUMNS>
-__device__ __forceinline__ void mox_sm90_end_rows(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_piece &piece,
-                                                  const mox_sm90_of_rows &rows, const COLUMNS &factors,
-                                                  const mox_sm90_place &me)
+__device__ __forceinline__ void mox_sm90_end_rows(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                  const mox_sm90_piece &piece, const mox_sm90_of_rows &rows,
+                                                  const COLUMNS &factors, const mox_sm90_place &me)
 {
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
     const int other = args.gated ? args.rows : 8;
@@ -227,9 +234,10 @@ static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float a
     return mox_device_activate(kind, parameters, gate, up);
 }
 
-/* The commonest kind, mox_lane_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: 2.5 u |t| of
- * the argument (two roundings, a constant's), 2.9 u of ex2 and one of the sum, which count times 1 - s; 3 u of the sum and
- * the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2 + (1 - s) |t|). */
+/* The commonest kind, mox_lane_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: 2.5 u |t|
+ * of the argument (two roundings, a constant's), 2.9 u of ex2 and one of the sum, which count times 1 - s; 3 u of the
+ * sum and the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2 + (1 - s) |t|).
+ */
 __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, float gate, float up)
 {
     const float g = gate > p.gate_limit ? p.gate_limit : gate, high = up > p.up_limit ? p.up_limit : up;
@@ -238,8 +246,8 @@ __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, floa
     return __fmul_rn(__fmul_rn(g, mox_reciprocal_approximate(__fadd_rn(1.0f, e))), u);
 }
 
-/* Accumulators whose activations are under way together, of 32 columns (of 8 where there may be no more): a thread's chains
- * of instructions are long, and its neighbours on the scheduler are few. */
+/* Accumulators whose activations are under way together, of 32 columns (of 8 where there may be no more): a thread's
+ * chains of instructions are long, and its neighbours on the scheduler are few. */
 template <int SUMS> constexpr int mox_sm90_together = SUMS > 16 ? 16 : 4;
 
 /* Outputs take the places of their gates (of an ungated product, of their sums); zero where there is none. */
@@ -284,8 +292,8 @@ __device__ __forceinline__ void mox_sm90_activate(float (&sums)[SUMS], const mox
     }
 }
 
-/* Byte `to` of column 0 of a token tile in the operand of the next product, of rows of `stride` bytes, for those who write
- * columns c with c % 8 == `eighth`; column c is 128 c bytes on. */
+/* Byte `to` of column 0 of a token tile in the operand of the next product, of rows of `stride` bytes, for those who
+ * write columns c with c % 8 == `eighth`; column c is 128 c bytes on. */
 __device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_piece &piece, int to,
                                                      int eighth, int64_t stride)
 {
@@ -317,12 +325,14 @@ __device__ __forceinline__ void mox_sm90_store_f32(const float (&sums)[SUMS], co
 /* 16-bit outputs: a lane ends with two neighbours of one token, four lanes with all eight. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_store_wide(const float (&sums)[SUMS], const mox_sm90_args &args,
-                                                    const mox_sm90_piece &piece, const mox_sm90_spot &spot, int h, int lane)
+                                                    const mox_sm90_piece &piece, const mox_sm90_spot &spot, int h,
+                                                    int lane)
 {
     const int first = spot.to - lane / 4 + 8 * h, columns = piece.columns;
     const int end = first < args.next_stride ? columns : 0;
     const bool f16 = args.output == MOX_SM90_ACT_F16;
-    uint8_t *to = mox_sm90_next_at(args, piece, first * 2, lane / 4, args.next_stride * 2) + lane / 4 * 128 + lane % 4 * 4;
+    uint8_t *to =
+        mox_sm90_next_at(args, piece, first * 2, lane / 4, args.next_stride * 2) + lane / 4 * 128 + lane % 4 * 4;
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
         if (j % 2 == 0 && 8 * j >= columns)
@@ -336,10 +346,11 @@ __device__ __forceinline__ void mox_sm90_store_wide(const float (&sums)[SUMS], c
 
 /* ---- quantizing ------------------------------------------------------------------------------------------------ */
 
-/* add(column, bits) for this warp's greatest magnitude of each column. Of eight columns at a time, eight lanes that have eight
- * rows: each step halves the columns of a lane and doubles its rows. */
+/* add(column, bits) for this warp's greatest magnitude of each column. Of eight columns at a time, eight lanes that
+ * have eight rows: each step halves the columns of a lane and doubles its rows. */
 template <int SUMS, class ADD>
-__device__ __forceinline__ void mox_sm90_each_greatest(const float (&sums)[SUMS], bool gated, int columns, int lane, ADD add)
+__device__ __forceinline__ void mox_sm90_each_greatest(const float (&sums)[SUMS], bool gated, int columns, int lane,
+                                                       ADD add)
 {
 #pragma unroll
     for (int first = 0; first < SUMS / 4; first += 4) {
@@ -370,8 +381,8 @@ __device__ __forceinline__ void mox_sm90_each_greatest(const float (&sums)[SUMS]
 
 /* Adds them to those of everyone who has a part of the 128. */
 template <int SUMS>
-__device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
-                                                 uint32_t round, int columns, int lane)
+__device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                 mox_sm90_front *front, uint32_t round, int columns, int lane)
 {
     const int rank = mox_sm90_rank(args);
     uint32_t *greatest = front->greatest[round % 2];
@@ -389,10 +400,10 @@ __device__ __forceinline__ void mox_sm90_measure(const float (&sums)[SUMS], cons
     }
 }
 
-/* The scales of the columns, when all have measured theirs; a thread of the consumers each, and zero for the round after
- * the next. */
-__device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front, const mox_sm90_piece &piece,
-                                               uint32_t round, const mox_sm90_place &me)
+/* The scales of the columns, when all have measured theirs; a thread of the consumers each, and zero for the round
+ * after the next. */
+__device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm90_front *front,
+                                               const mox_sm90_piece &piece, uint32_t round, const mox_sm90_place &me)
 {
     const int group = (int)(args.gated ? piece.tile / 2 : piece.tile);
     const bool leaves = (!args.gated || piece.tile % 2 == 0) && group * 128 < args.next_stride;
@@ -401,7 +412,8 @@ __device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm
     for (int c = me.group * 128 + me.thread; c < piece.columns; c += 128 * MOX_SM90_GROUPS) {
         const float amax = fminf(__uint_as_float(front->greatest[round % 2][c]), FLT_MAX);
         const float plain = __fdiv_rn(amax > 1e-10f ? amax : 1e-10f, 448.0f);
-        const float scale = args.next_rule == MOXIE_RULE_UE8M0 ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
+        const float scale =
+            args.next_rule == MOXIE_RULE_UE8M0 ? mox_power_of_two_up(plain > 1e-10f ? plain : 1e-10f) : plain;
         front->greatest[round % 2][c] = 0;
         front->scales[c] = make_float2(scale, __frcp_rn(scale));
         if (leaves)
@@ -410,19 +422,19 @@ __device__ __forceinline__ void mox_sm90_scale(const mox_sm90_args &args, mox_sm
     mox_named_barrier(MOX_SM90_ALL_BARRIER, 128 * MOX_SM90_GROUPS);
 }
 
-/* x / scale rounded to nearest for what its code depends on, scale.y being the reciprocal, rounded to nearest: the quotient
- * is off by at most one place, which a step on its remainder corrects (Markstein). Nothing underflows from 2^-11 on, and
- * what is smaller has code 0; infinities are brought to where the step is harmless, codes end at 448; zeros keep their
- * sign. */
+/* x / scale rounded to nearest for what its code depends on, scale.y being the reciprocal, rounded to nearest: the
+ * quotient is off by at most one place, which a step on its remainder corrects (Markstein). Nothing underflows from
+ * 2^-11 on, and what is smaller has code 0; infinities are brought to where the step is harmless, codes end at 448;
+ * zeros keep their sign. */
 __device__ __forceinline__ float mox_sm90_divide(float x, float2 scale)
 {
     const float near = mox_bound_magnitude(__fmul_rn(x, scale.y), 1e30f);
     return copysignf(__fmaf_rn(__fmaf_rn(-near, scale.x, x), scale.y, near), x);
 }
 
-/* Codes of sums, operation by operation as quant/act_quant.c. Of 16 columns at a time a lane ends with four neighbours of one
- * token, two lanes with all eight: pairs of codes, two tokens each, are turned around as 16 bits, and neighbours then exchange
- * a token. */
+/* Codes of sums, operation by operation as quant/act_quant.c. Of 16 columns at a time a lane ends with four neighbours
+ * of one token, two lanes with all eight: pairs of codes, two tokens each, are turned around as 16 bits, and neighbours
+ * then exchange a token. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_store_codes(const float (&sums)[SUMS], const mox_sm90_args &args,
                                                      const mox_sm90_front *front, const mox_sm90_piece &piece,
@@ -485,8 +497,8 @@ __device__ __forceinline__ mox_sm90_rounding mox_sm90_rounding_of(const mox_sm90
              (uint32_t)acts.shift << 23 | 0x400000 };
 }
 
-/* The element nearest to x, ties to even, with the sign of x: added to 3 * 2^(n + shift - 1), x has just the places left that
- * an element of its size 2^n has. */
+/* The element nearest to x, ties to even, with the sign of x: added to 3 * 2^(n + shift - 1), x has just the places
+ * left that an element of its size 2^n has. */
 __device__ __forceinline__ float mox_sm90_round(const mox_sm90_rounding &to, float x)
 {
     const float any = mox_bound_magnitude(x, to.most), bounded = any == any ? any : to.nan;
@@ -495,11 +507,12 @@ __device__ __forceinline__ float mox_sm90_round(const mox_sm90_rounding &to, flo
     return copysignf(__fsub_rn(__fadd_rn(bounded, large), large), bounded);
 }
 
-/* Scales by the rule of quant/act_quant.c for each 32 of the outputs that this warpgroup has, of up to 128 columns, by a thread
- * a column: the scale is the high half of a word, its reciprocal the low half. */
+/* Scales by the rule of quant/act_quant.c for each 32 of the outputs that this warpgroup has, of up to 128 columns, by
+ * a thread a column: the scale is the high half of a word, its reciprocal the low half. */
 template <int SUMS>
-__device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
-                                                  float most, int part, int columns, const mox_sm90_place &me)
+__device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], const mox_sm90_args &args,
+                                                  mox_sm90_front *front, float most, int part, int columns,
+                                                  const mox_sm90_place &me)
 {
     uint32_t *greatest = mox_sm90_mx_greatest(front, part);
     mox_sm90_each_greatest(sums, args.gated, columns, me.lane,
@@ -518,8 +531,8 @@ __device__ __forceinline__ void mox_sm90_scale_mx(const float (&sums)[SUMS], con
 
 /* Outputs become what a gather makes of their codes, operation by operation (sm90_acts.cuh). */
 template <int SUMS>
-__device__ __forceinline__ void mox_sm90_quantize_mx(float (&sums)[SUMS], const mox_sm90_args &args, mox_sm90_front *front,
-                                                     int columns, const mox_sm90_place &me)
+__device__ __forceinline__ void mox_sm90_quantize_mx(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                     mox_sm90_front *front, int columns, const mox_sm90_place &me)
 {
     constexpr int EACH = SUMS < mox_sm90_mx_columns / 2 ? SUMS : mox_sm90_mx_columns / 2;
     const mox_sm90_rounding to = mox_sm90_rounding_of(args.next_acts);
@@ -552,9 +565,9 @@ __device__ __forceinline__ void mox_sm90_quantize_mx(float (&sums)[SUMS], const 
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
 template <bool DECODES, int SUMS, class COLUMNS>
-__device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                                 const mox_sm90_of_rows &rows, const COLUMNS &factors,
-                                                 const mox_sm90_place &me, uint32_t *rounds)
+__device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_front *front,
+                                                 const mox_sm90_piece &piece, const mox_sm90_of_rows &rows,
+                                                 const COLUMNS &factors, const mox_sm90_place &me, uint32_t *rounds)
 {
     const mox_sm90_args &args = front->args;
     const mox_sm90_spot spot = mox_sm90_spot_of(args, piece, me);
@@ -563,8 +576,8 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
         return;
     mox_sm90_finish(sums, args, piece, rows, factors, me.lane);
     mox_sm90_activate(sums, args,
-                      mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1), spot,
-                      piece.columns);
+                      mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[piece.slot] : -1),
+                      spot, piece.columns);
     if (args.output == MOX_SM90_ACT_F32) {
         mox_sm90_store_f32(sums, args, piece, spot, me.lane);
         return;
@@ -589,8 +602,8 @@ __device__ __forceinline__ void mox_sm90_end_act(float (&sums)[SUMS], mox_sm90_f
 /* DECODES: so does the next product, which then reads 16 bits, whatever they were. */
 template <bool DECODES, int SUMS, class COLUMNS>
 __device__ __forceinline__ void mox_sm90_end(float (&sums)[SUMS], mox_sm90_front *front, const mox_sm90_piece &piece,
-                                             const mox_sm90_of_rows &rows, const COLUMNS &factors, const mox_sm90_place &me,
-                                             uint32_t *rounds)
+                                             const mox_sm90_of_rows &rows, const COLUMNS &factors,
+                                             const mox_sm90_place &me, uint32_t *rounds)
 {
     if (front->args.output == MOX_SM90_ROWS_F32)
         mox_sm90_end_rows(sums, front->args, piece, rows, factors, me);

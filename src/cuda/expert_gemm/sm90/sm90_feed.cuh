@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_feed.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of scales.
+ * sm90_feed.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of
+ * scales.
  *
- *     weights   does not wait for the kernel before, so that the ring is full of weights by the time that the tokens are
- *               there, and L2 has some more; L2 drops them first, or they would drive out all that is used again, the
- *               kernels' own instructions among it, which in the middle of a stream take 20 us to come back
- *     tokens    in a pair each block half of them, to the same place of both; what lies behind the last column of a tile
- *               stays as it was, since column n of a product depends on row n of the tokens alone
+ *     weights   does not wait for the kernel before, so that the ring is full of weights by the time that the tokens
+ * are there, and L2 has some more; L2 drops them first, or they would drive out all that is used again, the kernels'
+ * own instructions among it, which in the middle of a stream take 20 us to come back tokens    in a pair each block
+ * half of them, to the same place of both; what lies behind the last column of a tile stays as it was, since column n
+ * of a product depends on row n of the tokens alone
  */
 #ifndef MOX_CUDA_SM90_FEED_CUH
 #define MOX_CUDA_SM90_FEED_CUH
@@ -44,14 +45,15 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
         const int begin = max(k, piece.begin), count = min(piece.end - begin, left);
         const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
         if (lane < count && piece.rows > 0)
-            mox_bulk_prefetch_by(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES,
-                                 piece.rows * ROW_BYTES, mox_policy_read_once());
+            mox_bulk_prefetch_by(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES, piece.rows * ROW_BYTES,
+                                 mox_policy_read_once());
         left -= count;
     }
 }
 
-/* `total` bytes, in up to 32 pieces that lie end to end, to places of `room` bytes each; by the first lane alone where those
- * are one. One lane after the other: copies of one lane take 25 ns each, which made half tiles the last to end. */
+/* `total` bytes, in up to 32 pieces that lie end to end, to places of `room` bytes each; by the first lane alone where
+ * those are one. One lane after the other: copies of one lane take 25 ns each, which made half tiles the last to end.
+ */
 __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t piece,
                                                   uint32_t room, uint64_t *barrier, uint64_t policy, int lane)
 {
@@ -60,8 +62,9 @@ __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *fr
         mox_bulk_copy_by(to + lane * room, from + lane * each, each, barrier, policy);
 }
 
-/* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage, where
- * the ring is full, and would else wait for memory while the ring runs empty. NARROW: there are registers for more. */
+/* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage,
+ * where the ring is full, and would else wait for memory while the ring runs empty. NARROW: there are registers for
+ * more. */
 template <int ELEMENT, bool NARROW>
 __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
                                                       int lane)
@@ -107,8 +110,8 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
-                mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk, SPREADS ? 128 * ROW_BYTES : chunk,
-                                  full, policy, lane);
+                mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk,
+                                  SPREADS ? 128 * ROW_BYTES : chunk, full, policy, lane);
                 if constexpr (SCALES)
                     mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
                                       blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy, lane);
@@ -133,8 +136,8 @@ __device__ __forceinline__ void mox_sm90_copy_tokens(const mox_sm90_args &args, 
         mox_bulk_copy(to, from, rows * 128 * chunks, full);
     else
         for (int c = 0; c < chunks; c++)
-            mox_bulk_copy_to_all(to + (c * rows + first) * 128, from + (c * rows + first) * 128, (end - first) * 128, full,
-                                 3);
+            mox_bulk_copy_to_all(to + (c * rows + first) * 128, from + (c * rows + first) * 128, (end - first) * 128,
+                                 full, 3);
 }
 
 template <int ELEMENT>
@@ -161,7 +164,8 @@ __device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, 
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = front->full + at.stage;
                 mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4));
-                mox_sm90_copy_tokens(args, stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
+                mox_sm90_copy_tokens(args,
+                                     stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
                                      tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES > 0 && rows > 0)
                     mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);

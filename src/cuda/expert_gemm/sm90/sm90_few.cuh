@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_few.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds out too, but
- * with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
+ * sm90_few.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds out too,
+ * but with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
  *
  *     choices -> slots -> a bit a slot, a word a lane -> a slot's place among those that have tokens
  *             -> tokens counted in that place         -> sums over all before it, two places a lane, three sums in one
@@ -36,9 +36,10 @@ __device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_choices &choices,
     return id >= 0 && id < choices.experts ? slot_of[id] : -1;
 }
 
-/* Fills entries[x], room for MOX_SM90_FEW_PAIRS, in the order of slots, with y token tiles; returns both. By a whole warp;
- * entries are in shared memory. */
-__device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, int most, mox_sm90_entry *entries, int lane)
+/* Fills entries[x], room for MOX_SM90_FEW_PAIRS, in the order of slots, with y token tiles; returns both. By a whole
+ * warp; entries are in shared memory. */
+__device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, int most, mox_sm90_entry *entries,
+                                                  int lane)
 {
     static_assert(MOX_SM90_FEW_PAIRS == 2 * 32 && MOXIE_MAX_EXPERTS <= 32 * 32, "two pairs a lane, a bit a slot");
     int slot[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_kernel.cuh - the Hopper kernel of family expert_gemm, for one type of elements (sm90_args.h says what it computes
- * and how the work is cut).
+ * sm90_kernel.cuh - the Hopper kernel of family expert_gemm, for one type of elements (sm90_args.h says what it
+ * computes and how the work is cut).
  *
  *     warps 0-3, 4-7    consumers: rows 0-63 and 64-127 of a row tile, each on its own from stage to stage
  *     warp 8            weights and the queue of pieces
@@ -9,10 +9,11 @@
  *     warps 10, 11      none: registers are dealt to four warps at a time; not there where two blocks share a
  *                       multiprocessor and all threads have 96
  *
- * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token tiles
- * have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first time waits
- * for DRAM. In it, where weights are decoded, each width has code of its own from end to end: of code that is there for more
- * columns few lines run, each far from the one before, and each is waited for (at the end of a tile 1.1 us, 0.5 so).
+ * Widths of the MMA are a list per type of elements; a token tile runs in the narrowest that holds it. Narrow token
+ * tiles have a kernel of their own, whose code is a tenth as long: where weights stream, all that runs for the first
+ * time waits for DRAM. In it, where weights are decoded, each width has code of its own from end to end: of code that
+ * is there for more columns few lines run, each far from the one before, and each is waited for (at the end of a
+ * tile 1.1 us, 0.5 so).
  */
 #ifndef MOX_CUDA_SM90_KERNEL_CUH
 #define MOX_CUDA_SM90_KERNEL_CUH
@@ -43,9 +44,9 @@ using mox_sm90_widths_bytes = mox_sm90_widths<MOX_SM90_WIDTHS_BYTES>;
 using mox_sm90_widths_fp8 = mox_sm90_widths<MOX_SM90_WIDTHS_FP8>;
 using mox_sm90_widths_int8 = mox_sm90_widths<MOX_SM90_WIDTHS_INT8>;
 
-/* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else compute
- * what they need before the loop over pieces, and keep it all. So the epilogue reads the kernel's arguments from shared
- * memory. */
+/* What the parts of a piece depend on, found anew for each piece and hidden from the compiler's eye: it would else
+ * compute what they need before the loop over pieces, and keep it all. So the epilogue reads the kernel's arguments
+ * from shared memory. */
 __device__ __forceinline__ mox_sm90_place mox_sm90_find_place()
 {
     int thread = threadIdx.x;
@@ -60,32 +61,33 @@ __device__ __forceinline__ mox_sm90_front *mox_sm90_find_front(uint8_t *shared)
     return (mox_sm90_front *)(shared + nothing);
 }
 
-/* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list again
- * and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
+/* `chunks` stages in the narrowest width from place FIRST to LAST of the list that holds `columns`. Halves the list
+ * again and again: the loops lie far apart, and code that is only jumped over is fetched all the same. */
 template <int ELEMENT, class WIDTHS, int TOGETHER, int FIRST, int LAST>
-__device__ __forceinline__ void mox_sm90_choose(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
-                                                const uint8_t *stages, const mox_sm90_args &args,
-                                                const mox_sm90_piece &piece, int chunks,
-                                                const mox_sm90_place &me, mox_sm90_consumer *c)
+__device__ __forceinline__ void
+mox_sm90_choose(float (&sums)[WIDTHS::sums], mox_sm90_front *front, const uint8_t *stages, const mox_sm90_args &args,
+                const mox_sm90_piece &piece, int chunks, const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, TOGETHER>(sums, front, stages, args, me, piece, chunks, c);
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, TOGETHER>(sums, front, stages, args, me, piece, chunks,
+                                                                          c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
         if (piece.columns <= WIDTH)
             mox_sm90_choose<ELEMENT, WIDTHS, TOGETHER, FIRST, MIDDLE>(sums, front, stages, args, piece, chunks, me, c);
         else
-            mox_sm90_choose<ELEMENT, WIDTHS, TOGETHER, MIDDLE + 1, LAST>(sums, front, stages, args, piece, chunks, me, c);
+            mox_sm90_choose<ELEMENT, WIDTHS, TOGETHER, MIDDLE + 1, LAST>(sums, front, stages, args, piece, chunks, me,
+                                                                         c);
     }
 }
 
-/* Of all widths, by how many chunks a stage has: more where the launch's token tiles have up to MOX_SM90_NARROW_COLUMNS, which
- * are code of its own. MOST: the kernel's widest. */
+/* Of all widths, by how many chunks a stage has: more where the launch's token tiles have up to
+ * MOX_SM90_NARROW_COLUMNS, which are code of its own. MOST: the kernel's widest. */
 template <int ELEMENT, class WIDTHS, int MOST>
 __device__ __forceinline__ void mox_sm90_choose_any(float (&sums)[WIDTHS::sums], mox_sm90_front *front,
                                                     const uint8_t *stages, const mox_sm90_args &args,
-                                                    const mox_sm90_piece &piece, int chunks,
-                                                    const mox_sm90_place &me, mox_sm90_consumer *c)
+                                                    const mox_sm90_piece &piece, int chunks, const mox_sm90_place &me,
+                                                    mox_sm90_consumer *c)
 {
     constexpr int LAST = WIDTHS::count - 1;
     if constexpr (MOST == MOX_SM90_NARROW_CODES && WIDTHS::most <= MOX_SM90_NARROW_COLUMNS)
@@ -94,8 +96,8 @@ __device__ __forceinline__ void mox_sm90_choose_any(float (&sums)[WIDTHS::sums],
                 sums, front, stages, args, piece, chunks, me, c);
             return;
         }
-    mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOST), 0, LAST>(sums, front, stages, args, piece, chunks,
-                                                                                       me, c);
+    mox_sm90_choose<ELEMENT, WIDTHS, mox_sm90_chunks_together(ELEMENT, MOST), 0, LAST>(sums, front, stages, args, piece,
+                                                                                       chunks, me, c);
 }
 
 template <int ELEMENT, class WIDTHS, int MOST>
@@ -110,7 +112,8 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
     if (WIDTHS::narrow && piece.give < 0)
         mox_sm90_ask_rows(mox_sm90_find_front(shared), piece, mox_sm90_find_place());
     mox_sm90_of_columns<mox_sm90_has_factors(ELEMENT) != 0, WIDTHS::sums> columns;
-    if constexpr (WIDTHS::narrow) /* there are registers for them, and at the end they would come behind the stream of weights */
+    if constexpr (WIDTHS::narrow) /* there are registers for them, and at the end they would come behind the stream of
+                                     weights */
         columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
     if (piece.take >= 0)
         mox_sm90_take(sums, mox_sm90_find_front(shared)->args, piece.take, piece.columns, mox_sm90_find_place());
@@ -128,8 +131,8 @@ __device__ __forceinline__ void mox_sm90_compute(const mox_sm90_args &args, uint
             columns.load(mox_sm90_find_front(shared)->args, piece, mox_sm90_find_place().lane);
         if constexpr (ELEMENT == MOX_SM90_INT8)
             mox_sm90_round_ints(sums, piece.columns);
-        mox_sm90_end<DECODES>(sums, mox_sm90_find_front(shared), piece, rows, columns,
-                              mox_sm90_find_place(), &c->rounds);
+        mox_sm90_end<DECODES>(sums, mox_sm90_find_front(shared), piece, rows, columns, mox_sm90_find_place(),
+                              &c->rounds);
     }
 }
 
@@ -176,10 +179,12 @@ __device__ __forceinline__ void mox_sm90_consume(const mox_sm90_args &args, uint
     }
 }
 
-/* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all have
- * 168, which are dealt out again. */
+/* Registers of a consumer's thread, and of a producer's, which with scales of weights has more to keep. At launch all
+ * have 168, which are dealt out again. */
 template <int ELEMENT, class WIDTHS>
-constexpr int mox_sm90_consumer_registers = WIDTHS::narrow ? 176 : ELEMENT >= MOX_SM90_E4M3 ? 216 : 224;
+constexpr int mox_sm90_consumer_registers = WIDTHS::narrow             ? 176
+                                            : ELEMENT >= MOX_SM90_E4M3 ? 216
+                                                                       : 224;
 template <int ELEMENT, class WIDTHS>
 constexpr int mox_sm90_producer_registers = 3 * 168 - 2 * mox_sm90_consumer_registers<ELEMENT, WIDTHS>;
 

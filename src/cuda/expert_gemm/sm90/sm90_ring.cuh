@@ -6,14 +6,16 @@
  *     8192  | stage 0 | stage 1 | ...     each: weights, [scales of weights, scales of tokens,] tokens
  *
  *     stage of 16-bit elements    16384 codes of weights | columns x 128 tokens
- *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128 tokens
- *     stage of codes              together x 4096, 6144 or 8192 codes of weights | their scales | together x (rows x 128 tokens)
+ *     stage of 8-bit elements     16384 codes of weights | 64 their scales | 960: a float a column | columns x 128
+ * tokens stage of codes              together x 4096, 6144 or 8192 codes of weights | their scales | together x (rows x
+ * 128 tokens)
  *
- * A half tile, 64 rows, leaves the upper half of its codes as it was, and a tile past the last all of them. What is made
- * of that is never stored.
+ * A half tile, 64 rows, leaves the upper half of its codes as it was, and a tile past the last all of them. What is
+ * made of that is never stored.
  *
- * A stage is full when the bulk copies of its weights and of its tokens have arrived; it is empty when all consumer warps
- * have said so, or all their lanes: eight warps, or in a pair sixteen, since either block fills half of the other's tokens.
+ * A stage is full when the bulk copies of its weights and of its tokens have arrived; it is empty when all consumer
+ * warps have said so, or all their lanes: eight warps, or in a pair sixteen, since either block fills half of the
+ * other's tokens.
  */
 #ifndef MOX_CUDA_SM90_RING_CUH
 #define MOX_CUDA_SM90_RING_CUH
@@ -25,7 +27,8 @@
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
 constexpr int MOX_SM90_QUEUE = 4, MOX_SM90_TOKEN_SCALES_AT = 16448;
 
-/* Warps of a block: consumers, two producers, and where registers are dealt out, four at a time, two that do nothing. */
+/* Warps of a block: consumers, two producers, and where registers are dealt out, four at a time, two that do nothing.
+ */
 constexpr int mox_sm90_threads(int element, int most)
 {
     return 32 * (MOX_SM90_CONSUMER_WARPS + (mox_sm90_blocks(element, most) == 1 ? 4 : 2));
@@ -34,8 +37,8 @@ constexpr int mox_sm90_threads(int element, int most)
 /* A run of chunks of one job. */
 struct mox_sm90_piece {
     const uint8_t *record;
-    int32_t begin, end; /* chunks; begin == end: there are no more pieces */
-    int32_t tile, rows; /* row tile, how many rows of it are stored: 128, 64, or 0 past the last */
+    int32_t begin, end;          /* chunks; begin == end: there are no more pieces */
+    int32_t tile, rows;          /* row tile, how many rows of it are stored: 128, 64, or 0 past the last */
     int32_t slot, pair, columns; /* slot, first pair, tokens */
     int32_t row;                 /* first row in tiled operands */
     int32_t take, give;          /* boundary whose state it goes on from, or leaves behind; -1: none */
@@ -46,11 +49,11 @@ struct mox_sm90_front {
     uint64_t queue_full[MOX_SM90_QUEUE], queue_empty[MOX_SM90_QUEUE];
     mox_sm90_piece queue[MOX_SM90_QUEUE];
     /* quantizing; a round is a tile, even or odd (groups of 32 have their own ways: mox_sm90_scale_mx()) */
-    uint64_t measured[2];                       /* all who have a part of 128 outputs have left their greatest */
+    uint64_t measured[2];                        /* all who have a part of 128 outputs have left their greatest */
     uint32_t greatest[2][MOX_SM90_MOST_COLUMNS]; /* magnitude of each column, as bits, which are in the same order */
-    float2 scales[MOX_SM90_MOST_COLUMNS];       /* and their reciprocals */
-    mox_sm90_entry entries[MOX_SM90_FEW_PAIRS]; /* of few pairs */
-    mox_sm90_args args; /* for the epilogue: mox_sm90_find_front() */
+    float2 scales[MOX_SM90_MOST_COLUMNS];        /* and their reciprocals */
+    mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];  /* of few pairs */
+    mox_sm90_args args;                          /* for the epilogue: mox_sm90_find_front() */
 };
 static_assert(sizeof(mox_sm90_front) <= MOX_SM90_FRONT, "the front of the shared memory is too small");
 
@@ -61,16 +64,13 @@ __device__ __forceinline__ int mox_sm90_tile_rows(const mox_sm90_piece &piece)
 }
 
 /* Bytes of a row of weights in a chunk. */
-template <int ELEMENT>
-constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(ELEMENT) / 128;
+template <int ELEMENT> constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(ELEMENT) / 128;
 
 /* Where the tokens begin in a stage, where that is fixed. */
-template <int ELEMENT>
-constexpr int mox_sm90_tokens_at = mox_sm90_tokens_from(ELEMENT);
+template <int ELEMENT> constexpr int mox_sm90_tokens_at = mox_sm90_tokens_from(ELEMENT);
 
 /* Lanes of a warp that say when a stage is empty: all where they read it themselves, one where the tensor cores do. */
-template <int ELEMENT>
-constexpr int mox_sm90_arrivals = MOX_SM90_DECODES(ELEMENT) ? 32 : 1;
+template <int ELEMENT> constexpr int mox_sm90_arrivals = MOX_SM90_DECODES(ELEMENT) ? 32 : 1;
 
 /* A position in the ring, which all warps count through alike. */
 struct mox_sm90_cursor {
@@ -110,8 +110,8 @@ __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const
         front->args = args;
     if (lane < args.stages) {
         mox_mbarrier_init(front->full + lane, 2);
-        mox_mbarrier_init(front->empty + lane, MOX_SM90_CONSUMER_WARPS * (mox_sm90_arrivals<ELEMENT> +
-                                                                          mox_sm90_blocks_together(args) - 1));
+        mox_mbarrier_init(front->empty + lane,
+                          MOX_SM90_CONSUMER_WARPS * (mox_sm90_arrivals<ELEMENT> + mox_sm90_blocks_together(args) - 1));
     }
     if (lane < MOX_SM90_QUEUE) {
         mox_mbarrier_init(front->queue_full + lane, 1);
@@ -122,7 +122,8 @@ __device__ __forceinline__ void mox_sm90_front_init(mox_sm90_front *front, const
     mox_mbarrier_init_fence();
 }
 
-/* By all threads, before they use what mox_sm90_front_init() has set up: the other block may arrive at these barriers. */
+/* By all threads, before they use what mox_sm90_front_init() has set up: the other block may arrive at these barriers.
+ */
 __device__ __forceinline__ void mox_sm90_front_meet(const mox_sm90_args &args)
 {
     __syncthreads();
@@ -148,7 +149,7 @@ __device__ __forceinline__ void mox_sm90_drop(mox_sm90_front *front, int n, int 
 /* What each expert_gemm_sm90_<name>.cu gives to the launcher. */
 using mox_sm90_kernel = void (*)(mox_sm90_args);
 #define MOX_SM90_ELEMENT(name, file, ...) mox_sm90_kernel mox_sm90_kernel_##file(int32_t most);
-#define MOX_SM90_CODES               MOX_SM90_ELEMENT
+#define MOX_SM90_CODES                    MOX_SM90_ELEMENT
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT

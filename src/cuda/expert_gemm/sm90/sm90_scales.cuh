@@ -5,10 +5,9 @@
  *     F16            it decodes to f16, not to bf16
  *     BY_CHUNK       each chunk has a block of scales of its own
  *     codes          a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
- *     scales         those of its pair of rows, r and r + 8, in one block, as load(at, args) brings them from shared memory
- *     pair_bytes(args)                   of them there
- *     multipliers    what prepare(scales, args) makes of them once a chunk
- *     decode(a, word, multipliers, j)    eight codes of columns 16 j .. of the chunk, to registers of operand A
+ *     scales         those of its pair of rows, r and r + 8, in one block, as load(at, args) brings them from shared
+ * memory pair_bytes(args)                   of them there multipliers    what prepare(scales, args) makes of them once
+ * a chunk decode(a, word, multipliers, j)    eight codes of columns 16 j .. of the chunk, to registers of operand A
  */
 #ifndef MOX_CUDA_SM90_SCALES_CUH
 #define MOX_CUDA_SM90_SCALES_CUH

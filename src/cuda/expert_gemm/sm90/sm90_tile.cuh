@@ -4,8 +4,8 @@
  *
  *     16-bit elements    acc += chunk                               one chain on the tensor cores
  *     8-bit integers     the same, in int32, which MOX_SM90_MOST_INTS products fit
- *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor cores,
- *                                                                   then one fused multiply-add in fp32
+ *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor
+ * cores, then one fused multiply-add in fp32
  *
  * Thread t of the warpgroup holds acc[4j + 2h + c] = row 16 (t / 32) + 8h + (t % 32) / 4, column 8j + 2 (t % 4) + c. A
  * tile of N columns has the first N / 2 of the accumulators that all widths share, so that what is done with them when
@@ -78,8 +78,8 @@ __device__ __forceinline__ void mox_sm90_issue(mox_sm90_sum<ELEMENT> (&d)[N / 2]
     mox_wgmma_commit();
 }
 
-/* A stage is no longer read, here and by whoever fetched half of its tokens. Lanes that read it themselves say so each for
- * itself (mox_sm90_arrivals()), which takes no longer than one word for all. */
+/* A stage is no longer read, here and by whoever fetched half of its tokens. Lanes that read it themselves say so each
+ * for itself (mox_sm90_arrivals()), which takes no longer than one word for all. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_sm90_front *front, int stage, int lane)
 {
@@ -154,7 +154,8 @@ __device__ __forceinline__ void mox_sm90_loop_by_one(float (&acc)[N / 2], mox_sm
     }
 }
 
-/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added. */
+/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added.
+ */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_by_two(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
                                                      const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
@@ -224,8 +225,8 @@ __device__ __forceinline__ void mox_sm90_give(const float (&sums)[SUMS], const m
 }
 
 /* Goes on from the accumulators of the block before. All words are waited for, eight under way at a time, and then read
- * once more behind a barrier: accumulators that come out of a loop which threads leave one by one would have the compiler
- * wait for each MMA by itself. */
+ * once more behind a barrier: accumulators that come out of a loop which threads leave one by one would have the
+ * compiler wait for each MMA by itself. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_take(float (&sums)[SUMS], const mox_sm90_args &args, int boundary, int columns,
                                               const mox_sm90_place &me)

@@ -5,9 +5,9 @@
  *     jobs      0 ........................ rounds x blocks | rest
  *               block b: b, b + blocks, ...                | chunks, as many for each block, one more for the first
  *
- * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of the
- * rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks work
- * in pairs, a pair is what is called a block here, and a row tile is two.
+ * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of
+ * the rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks
+ * work in pairs, a pair is what is called a block here, and a row tile is two.
  */
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
@@ -15,21 +15,23 @@
 #include "cuda/expert_gemm/sm90/sm90_few.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 
-/* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until then
- * a warp does one thing after the other: a division takes it 80 ns, one of 64 bits a tenth of a microsecond. */
+/* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until
+ * then a warp does one thing after the other: a division takes it 80 ns, one of 64 bits a tenth of a microsecond. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
-    int32_t count, tiles;  /* entries; row tiles, or pairs of them */
+    int32_t count, tiles; /* entries; row tiles, or pairs of them */
     int32_t block, blocks;
-    int32_t rounds;        /* whole jobs before the rest */
-    int32_t first, from;   /* of the rest, of which there are less than two jobs a block: job and chunk where this one begins, */
-    int32_t last, to;      /* and where the next does */
+    int32_t rounds; /* whole jobs before the rest */
+    int32_t first,
+        from; /* of the rest, of which there are less than two jobs a block: job and chunk where this one begins, */
+    int32_t last, to; /* and where the next does */
 };
 
-/* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them than
- * blocks. That is where a chunk takes about as long to multiply as to fetch: cut, a job would take as long, and longer by what
- * it takes to hand it on. */
-__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, bool whole, int lane)
+/* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them
+ * than blocks. That is where a chunk takes about as long to multiply as to fetch: cut, a job would take as long, and
+ * longer by what it takes to hand it on. */
+__device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, bool whole,
+                                                             int lane)
 {
     mox_sm90_work w;
     const int together = mox_sm90_blocks_together(args);
@@ -65,8 +67,8 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     return w;
 }
 
-/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a time;
- * in the end every lane has one entry, and one of those is it. */
+/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a
+ * time; in the end every lane has one entry, and one of those is it. */
 __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, int column, int lane)
 {
     int low = 0, size = w.count;
@@ -77,16 +79,22 @@ __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, 
         const int4 a = from[0], b = from[1];
         const int found = __popc(__ballot_sync(~0u, lane * step < size && a.w <= column)) - 1;
         if (step == 1)
-            return { __shfl_sync(~0u, a.x, found), __shfl_sync(~0u, a.y, found), __shfl_sync(~0u, a.z, found),
-                     __shfl_sync(~0u, a.w, found), __shfl_sync(~0u, b.x, found), __shfl_sync(~0u, b.y, found), 0, 0 };
+            return { __shfl_sync(~0u, a.x, found),
+                     __shfl_sync(~0u, a.y, found),
+                     __shfl_sync(~0u, a.z, found),
+                     __shfl_sync(~0u, a.w, found),
+                     __shfl_sync(~0u, b.x, found),
+                     __shfl_sync(~0u, b.y, found),
+                     0,
+                     0 };
         low += found * step;
         size = min(step, size - found * step);
     }
 }
 
 /* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w,
-                                                             int job, int begin, int end, int lane)
+__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w, int job,
+                                                            int begin, int end, int lane)
 {
     mox_sm90_piece p;
     const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
@@ -111,10 +119,10 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
     return p;
 }
 
-/* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code that
- * runs for the first time while weights stream is fetched behind them. */
+/* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code
+ * that runs for the first time while weights stream is fetched behind them. */
 __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
-                                                            int lane)
+                                                           int lane)
 {
     const int rest = w.rounds * w.blocks; /* the first job of the rest */
     const int whole = w.first + (w.from > 0), jobs = max(w.last - whole, 0);

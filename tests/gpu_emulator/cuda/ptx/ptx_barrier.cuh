@@ -17,7 +17,9 @@ static inline void mox_mbarrier_init(uint64_t *barrier, uint32_t arrivals)
     emulated_barrier_init(barrier, arrivals);
 }
 
-static inline void mox_mbarrier_init_fence() {}
+static inline void mox_mbarrier_init_fence()
+{
+}
 
 static inline void mox_mbarrier_arrive(uint64_t *barrier)
 {

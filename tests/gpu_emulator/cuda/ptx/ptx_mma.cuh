@@ -54,7 +54,9 @@ static inline void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
     const emulated_words &words = emulated_exchange(row);
     const unsigned lane = threadIdx.x % 32;
     for (unsigned i = 0; i < 4; i++)
-        memcpy(&m[i], static_cast<const uint8_t *>(emulated_at(static_cast<uint32_t>(words.of[8 * i + lane / 4]))) + lane % 4 * 4,
+        memcpy(&m[i],
+               static_cast<const uint8_t *>(emulated_at(static_cast<uint32_t>(words.of[8 * i + lane / 4]))) +
+                   lane % 4 * 4,
                4);
 }
 

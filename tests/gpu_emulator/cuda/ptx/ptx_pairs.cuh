@@ -24,7 +24,8 @@ static inline double emulated_bf16(uint32_t code)
 static inline uint32_t emulated_to_bf16(double x)
 {
     const int e = x == 0 || !isfinite(x) ? 0 : ilogb(x) < -126 ? -126 : ilogb(x);
-    const float value = isfinite(x) ? static_cast<float>(ldexp(nearbyint(ldexp(x, 7 - e)), e - 7)) : static_cast<float>(x);
+    const float value =
+        isfinite(x) ? static_cast<float>(ldexp(nearbyint(ldexp(x, 7 - e)), e - 7)) : static_cast<float>(x);
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits >> 16;

@@ -7,11 +7,21 @@
 
 #include <stdint.h>
 
-static inline void mox_fence_async_proxy() {}
-static inline void mox_grid_wait() {}
-static inline void mox_grid_release() {}
-template <int COUNT> static inline void mox_registers_take() {}
-template <int COUNT> static inline void mox_registers_give() {}
+static inline void mox_fence_async_proxy()
+{
+}
+static inline void mox_grid_wait()
+{
+}
+static inline void mox_grid_release()
+{
+}
+template <int COUNT> static inline void mox_registers_take()
+{
+}
+template <int COUNT> static inline void mox_registers_give()
+{
+}
 
 static inline uint64_t mox_load_relaxed(const uint64_t *global)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma.cuh - src/cuda/ptx/ptx_wgmma.cuh, emulated: each thread computes its own results, in double, as soon as the MMA
- * is begun. The layouts are those that the PTX ISA gives, in formulas of their own.
+ * ptx_wgmma.cuh - src/cuda/ptx/ptx_wgmma.cuh, emulated: each thread computes its own results, in double, as soon as the
+ * MMA is begun. The layouts are those that the PTX ISA gives, in formulas of their own.
  */
 #ifndef MOX_CUDA_PTX_WGMMA_CUH
 #define MOX_CUDA_PTX_WGMMA_CUH
@@ -20,9 +20,15 @@ static inline uint64_t mox_wgmma_operand(uint32_t low)
     return low;
 }
 
-static inline void mox_wgmma_begin() {}
-static inline void mox_wgmma_commit() {}
-template <int PENDING> static inline void mox_wgmma_wait() {}
+static inline void mox_wgmma_begin()
+{
+}
+static inline void mox_wgmma_commit()
+{
+}
+template <int PENDING> static inline void mox_wgmma_wait()
+{
+}
 
 /* Byte `at` of row n of an operand, in the 128-byte swizzle: address bits 4-6 are turned by bits 7-9. */
 static inline const uint8_t *emulated_operand(uint64_t operand, int n, int at)
@@ -98,12 +104,13 @@ template <int N> static inline void mox_wgmma_s8(int32_t (&d)[N / 2], uint64_t a
     }
 }
 
-/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next; of 8 bits its 32, columns
- * 16 i + 4 (lane % 4) and the next three. */
+/* The four lanes of a row have its 16 columns: a[2i + h] columns 8 i + 2 (lane % 4) and the next; of 8 bits its 32,
+ * columns 16 i + 4 (lane % 4) and the next three. */
 template <int N>
 static inline void emulated_mma_registers(float (&d)[N / 2], moxie_dtype dtype, const uint32_t *a, uint64_t b, int keep)
 {
-    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4, each = dtype == MOXIE_F8_E4M3 ? 4 : 2, bits = 32 / each;
+    const int first = static_cast<int>(threadIdx.x % 32) / 4 * 4, each = dtype == MOXIE_F8_E4M3 ? 4 : 2,
+              bits = 32 / each;
     float rows[2][32];
     for (int i = 0; i < 2; i++) {
         const emulated_words &words = emulated_exchange(static_cast<uint64_t>(a[2 * i + 1]) << 32 | a[2 * i]);
