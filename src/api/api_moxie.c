@@ -11,6 +11,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "cpu/cpu_kernels.h"
 #include "cpu/limits/limits.h"
 #include "layer/check/check.h"
 #include "layer/config/struct_size.h"

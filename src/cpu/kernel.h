@@ -42,12 +42,4 @@ bool mox_reject(mox_rejection *why, const char *remedy, const char *reason, ...)
 /* Common part of every admit(): the ISA under `cap` and MOXIE_MAX_ISA, and TOL rows outside throughput mode. */
 bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_rejection *why);
 
-/* Row i of one family as what its rows begin with; NULL past the last. */
-typedef const void *(*mox_family_at)(int32_t i);
-/* Row i of all families of a list, counted through; NULL past the last. Immutable. */
-const void *mox_kernel_of_families(const mox_family_at *list, size_t count, int32_t i);
-
-/* All rows of all families, for listing and for the harness. NULL past the last. */
-const mox_kernel *mox_cpu_kernel_at(int32_t i);
-
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu/cpu_kernels.h"
 #include "cuda/combine/cuda_combine.h"
 #include "cuda/dense/cuda_dense.h"
 #include "cuda/expert_gemm/cuda_expert_gemm.h"

@@ -10,6 +10,7 @@
 
 #include "base/sizes.h"
 #include "cpu/combine/combine.h"
+#include "cpu/cpu_kernels.h"
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"

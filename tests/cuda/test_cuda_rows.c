@@ -77,7 +77,7 @@ static void same(const void *block, const void *want, size_t bytes, const char *
 
 /* ---- permute --------------------------------------------------------------------------------------------- */
 
-enum { MOST_PAIRS = 300000, ALL_RANDOM = 0, ALL_ON_ONE, NONE, WAYS };
+enum { MAX_PAIRS = 300000, ALL_RANDOM = 0, ALL_ON_ONE, NONE, WAYS };
 
 /* Slots of the experts in random order; every third has none where there are enough. */
 static void make_slots(test_rng *rng, int64_t experts, int64_t slots, int32_t *slot_of)
@@ -92,70 +92,88 @@ static void make_slots(test_rng *rng, int64_t experts, int64_t slots, int32_t *s
     }
 }
 
-static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
+/* What a permutation gets, and what it must give. */
+static struct {
+    int64_t pairs, top_k, tokens, experts, slots;
+    int32_t ids[MAX_PAIRS], slot_of[MOXIE_MAX_EXPERTS];
+    float weights[MAX_PAIRS], slot_scale[2][MOXIE_MAX_EXPERTS];
+    int64_t offsets[MOXIE_MAX_EXPERTS + 1], pair_at[MAX_PAIRS], position[MAX_PAIRS];
+} permuted;
+
+static void make_permuted(int64_t pairs, int64_t slots, int way)
 {
-    static int32_t ids[MOST_PAIRS], slot_of[MOXIE_MAX_EXPERTS];
-    static float weights[MOST_PAIRS], given[2][MOXIE_MAX_EXPERTS], by_pair[3][MOST_PAIRS];
-    static int64_t offsets[MOXIE_MAX_EXPERTS + 1], pair_at[MOST_PAIRS], position[MOST_PAIRS], token_of[MOST_PAIRS];
-    const int64_t top_k = pairs % 8 == 0 ? 8 : pairs % 3 == 0 ? 3 : 1, tokens = pairs / top_k;
-    const int64_t shared[2] = { 0, tokens };
-    const int64_t experts = slots + slots / 2 < MOXIE_MAX_EXPERTS ? slots + slots / 2 : MOXIE_MAX_EXPERTS;
     test_rng rng = { (uint64_t)(pairs * 4 + way) };
-    char text[128];
-    snprintf(text, sizeof text, "permute: %lld pairs, %lld slots, way %d", (long long)pairs, (long long)slots, way);
-    make_slots(&rng, experts, slots, slot_of);
+    permuted.pairs = pairs, permuted.slots = slots;
+    permuted.top_k = pairs % 8 == 0 ? 8 : pairs % 3 == 0 ? 3 : 1;
+    permuted.tokens = pairs / permuted.top_k;
+    permuted.experts = slots + slots / 2 < MOXIE_MAX_EXPERTS ? slots + slots / 2 : MOXIE_MAX_EXPERTS;
+    make_slots(&rng, permuted.experts, slots, permuted.slot_of);
     for (int64_t i = 0; i < pairs; i++) {
-        ids[i] = way == ALL_ON_ONE ? (int32_t)experts - 1 : (int32_t)test_below(&rng, (uint64_t)experts + 2) - 1;
-        ids[i] = way == NONE ? -1 : ids[i];
-        weights[i] = test_normal(&rng);
+        const int32_t any = (int32_t)test_below(&rng, (uint64_t)permuted.experts + 2) - 1;
+        permuted.ids[i] = way == ALL_ON_ONE ? (int32_t)permuted.experts - 1 : way == NONE ? -1 : any;
+        permuted.weights[i] = test_normal(&rng);
     }
     for (int64_t s = 0; s < slots; s++)
         for (int i = 0; i < 2; i++)
-            given[i][s] = test_normal(&rng);
-    mox_permutation want = { offsets, pair_at, position };
-    mox_permute(ids, tokens, top_k, experts, slot_of, slots, &want);
+            permuted.slot_scale[i][s] = test_normal(&rng);
+    mox_permutation want = { permuted.offsets, permuted.pair_at, permuted.position };
+    mox_permute(permuted.ids, permuted.tokens, permuted.top_k, permuted.experts, permuted.slot_of, slots, &want);
+}
 
+static void compare_permuted(const mox_permute_args *a, const char *text)
+{
+    static float by_pair[3][MAX_PAIRS];
+    static int64_t token_of[MAX_PAIRS];
+    const int64_t shared[2] = { 0, permuted.tokens }, *offsets = permuted.offsets;
+    const size_t local = (size_t)offsets[permuted.slots];
+    for (int64_t s = 0; s < permuted.slots; s++)
+        for (int64_t p = offsets[s]; p < offsets[s + 1]; p++) {
+            token_of[p] = permuted.pair_at[p] / permuted.top_k;
+            by_pair[0][p] = permuted.weights[permuted.pair_at[p]];
+            by_pair[1][p] = permuted.slot_scale[0][s];
+            by_pair[2][p] = permuted.slot_scale[1][s];
+        }
+    same(a->offsets, offsets, (size_t)(permuted.slots + 1) * sizeof(int64_t), "offsets", text);
+    same(a->position, permuted.position, (size_t)permuted.pairs * sizeof(int64_t), "positions", text);
+    same(a->pair_at, permuted.pair_at, local * sizeof(int64_t), "pairs", text);
+    same(a->token_of, token_of, local * sizeof(int64_t), "tokens", text);
+    same(a->row_weight, by_pair[0], local * sizeof(float), "weights", text);
+    same(a->pair_scale13, by_pair[1], local * sizeof(float), "scales of w13", text);
+    same(a->pair_scale2, by_pair[2], local * sizeof(float), "scales of w2", text);
+    same(a->shared_offsets, shared, sizeof shared, "shared offsets", text);
+}
+
+static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
+{
+    char text[128];
+    snprintf(text, sizeof text, "permute: %lld pairs, %lld slots, way %d", (long long)pairs, (long long)slots, way);
+    make_permuted(pairs, slots, way);
+    const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
+    const size_t chunks = (size_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK);
     desk d = { 0 };
     moxie_error error = { 0 };
-    const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
     const mox_permute_args a = {
-        .ids = put(&d, ids, (size_t)pairs * sizeof *ids),
-        .tokens = tokens,
-        .top_k = top_k,
-        .experts = experts,
+        .ids = put(&d, permuted.ids, (size_t)pairs * sizeof(int32_t)),
+        .tokens = permuted.tokens,
+        .top_k = permuted.top_k,
+        .experts = permuted.experts,
         .slots = slots,
-        .slot_of = put(&d, slot_of, (size_t)experts * sizeof *slot_of),
+        .slot_of = put(&d, permuted.slot_of, (size_t)permuted.experts * sizeof(int32_t)),
         .offsets = put(&d, NULL, (size_t)(slots + 1) * sizeof(int64_t)),
         .pair_at = put(&d, NULL, numbers),
         .position = put(&d, NULL, numbers),
-        .shared_offsets = put(&d, NULL, sizeof shared),
+        .shared_offsets = put(&d, NULL, 2 * sizeof(int64_t)),
         .token_of = put(&d, NULL, numbers),
-        .counts =
-            put(&d, NULL, (size_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * slots) * sizeof(int32_t)),
-        .weights = put(&d, weights, floats),
+        .counts = put(&d, NULL, chunks * (size_t)slots * sizeof(int32_t)),
+        .weights = put(&d, permuted.weights, floats),
         .row_weight = put(&d, NULL, floats),
-        .static_scale13 = put(&d, given[0], (size_t)slots * sizeof(float)),
-        .static_scale2 = put(&d, given[1], (size_t)slots * sizeof(float)),
+        .static_scale13 = put(&d, permuted.slot_scale[0], (size_t)slots * sizeof(float)),
+        .static_scale2 = put(&d, permuted.slot_scale[1], (size_t)slots * sizeof(float)),
         .pair_scale13 = put(&d, NULL, floats),
         .pair_scale2 = put(&d, NULL, floats),
     };
     assert_ok(table->permute[row](&a, NULL, &error), &error);
-    const size_t local = (size_t)offsets[slots];
-    for (int64_t s = 0; s < slots; s++)
-        for (int64_t p = offsets[s]; p < offsets[s + 1]; p++) {
-            token_of[p] = pair_at[p] / top_k;
-            by_pair[0][p] = weights[pair_at[p]];
-            by_pair[1][p] = given[0][s];
-            by_pair[2][p] = given[1][s];
-        }
-    same(a.offsets, offsets, (size_t)(slots + 1) * sizeof(int64_t), "offsets", text);
-    same(a.position, position, numbers, "positions", text);
-    same(a.pair_at, pair_at, local * sizeof(int64_t), "pairs", text);
-    same(a.token_of, token_of, local * sizeof(int64_t), "tokens", text);
-    same(a.row_weight, by_pair[0], local * sizeof(float), "weights", text);
-    same(a.pair_scale13, by_pair[1], local * sizeof(float), "scales of w13", text);
-    same(a.pair_scale2, by_pair[2], local * sizeof(float), "scales of w2", text);
-    same(a.shared_offsets, shared, sizeof shared, "shared offsets", text);
+    compare_permuted(&a, text);
     clear(&d);
 }
 
@@ -248,6 +266,48 @@ static moxie_quant quant_of(const quant_case *c)
 
 static int times_quantized[MOX_CUDA_ROWS_quant_act];
 
+/* Inputs on the host, and what the host makes of them. */
+typedef struct quant_data {
+    char *x;         /* [rows, cols] of the case's type */
+    int64_t *source; /* [rows] */
+    float *scale;    /* [rows] static: one a row, or the same for all */
+    uint8_t *codes;
+    float *numbers, *scales;
+} quant_data;
+
+static quant_data make_quant_data(const quant_case *c, const moxie_quant *quant)
+{
+    const int64_t groups = groups_of(c), bytes = mox_dtype_bytes(c->dtype), count = c->rows * c->cols;
+    const size_t values = (size_t)(c->rows * c->stride);
+    test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
+    quant_data q = { .x = malloc((size_t)((count + 1) * bytes)),
+                     .source = malloc((size_t)c->rows * sizeof(int64_t)),
+                     .scale = malloc((size_t)c->rows * sizeof(float)),
+                     .codes = malloc(values),
+                     .numbers = malloc(values * sizeof(float)),
+                     .scales = malloc((size_t)(c->rows * groups) * sizeof(float)) };
+    for (int64_t i = 0; i < count; i++) {
+        const float value = one_of(&rng, i % c->cols);
+        mox_narrow(c->dtype, &value, q.x + i * bytes, 1);
+    }
+    for (int64_t r = 0; r < c->rows; r++) {
+        q.source[r] = (int64_t)test_below(&rng, (uint64_t)c->rows);
+        q.scale[r] = c->chosen ? 0.001f * (float)(r + 1) : 0.003f;
+    }
+    quantize_on_host(c, quant, q.x, q.source, q.scale, q.codes, q.numbers, q.scales);
+    return q;
+}
+
+static void free_quant_data(quant_data *q)
+{
+    free(q->x);
+    free(q->source);
+    free(q->scale);
+    free(q->codes);
+    free(q->numbers);
+    free(q->scales);
+}
+
 static void check_quant_act(int32_t row, const quant_case *c)
 {
     const moxie_quant quant = quant_of(c);
@@ -257,31 +317,16 @@ static void check_quant_act(int32_t row, const quant_case *c)
         return;
     times_quantized[row]++;
     const int64_t groups = groups_of(c), bytes = mox_dtype_bytes(c->dtype);
-    const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols);
+    const size_t values = (size_t)(c->rows * c->stride), count = (size_t)(c->rows * c->cols), rows = (size_t)c->rows;
     const size_t each = c->kind == MOX_ACTIVATIONS_CODES ? 1 : sizeof(float);
-    test_rng rng = { (uint64_t)(c->cols * 1000 + c->rows) };
     char text[224];
     text_of(c, row, text, sizeof text);
-    char *x = malloc((count + 1) * (size_t)bytes);
-    int64_t *source = malloc((size_t)c->rows * sizeof *source);
-    uint8_t *codes = malloc(values);
-    float *numbers = malloc(values * sizeof *numbers), *scales = malloc((size_t)(c->rows * groups) * sizeof *scales);
-    for (int64_t i = 0; i < c->rows * c->cols; i++) {
-        const float value = one_of(&rng, i % c->cols);
-        mox_narrow(c->dtype, &value, x + i * bytes, 1);
-    }
-    float *given = malloc((size_t)c->rows * sizeof *given);
-    for (int64_t r = 0; r < c->rows; r++) {
-        source[r] = (int64_t)test_below(&rng, (uint64_t)c->rows);
-        given[r] = c->chosen ? 0.001f * (float)(r + 1) : 0.003f; /* of rows, or of all */
-    }
-    quantize_on_host(c, &quant, x, source, given, codes, numbers, scales);
-
+    quant_data q = make_quant_data(c, &quant);
     desk d = { 0 };
     moxie_error error = { 0 };
     char *on_device = put(&d, NULL, (count + 1) * (size_t)bytes);
     const char *from = on_device + (c->odd ? bytes : 0);
-    assert_ok(table->copy((void *)(uintptr_t)from, x, count * (size_t)bytes, NULL, &error), &error);
+    assert_ok(table->copy((void *)(uintptr_t)from, q.x, count * (size_t)bytes, NULL, &error), &error);
     const mox_quant_act_args a = {
         .quant = quant,
         .rule = mox_act_quant_rule(&quant),
@@ -291,33 +336,28 @@ static void check_quant_act(int32_t row, const quant_case *c)
         .max_rows = c->chosen ? c->rows + 3 : c->rows,
         .cols = c->cols,
         .rows = c->chosen ? put(&d, &c->rows, sizeof c->rows) : NULL,
-        .source = c->chosen ? put(&d, source, (size_t)c->rows * sizeof *source) : NULL,
+        .source = c->chosen ? put(&d, q.source, rows * sizeof *q.source) : NULL,
         .table = put(&d, mox_format_table(c->element), 256 * sizeof(float)),
-        .row_scale = c->chosen ? put(&d, given, (size_t)c->rows * sizeof *given) : NULL,
-        .static_scale = given[0],
+        .row_scale = c->chosen ? put(&d, q.scale, rows * sizeof *q.scale) : NULL,
+        .static_scale = q.scale[0],
         .early = !c->chosen,
         .out = { .kind = c->kind,
                  .cols = c->cols,
                  .stride = c->stride,
                  .data = put(&d, NULL, values * each),
-                 .scales = put(&d, NULL, (size_t)(c->rows * groups) * sizeof(float)),
+                 .scales = put(&d, NULL, rows * (size_t)groups * sizeof(float)),
                  .group_cols = c->group,
                  .scale_cols = groups,
                  .integer = c->element == MOXIE_I8,
-                 .global = c->global != MOXIE_GLOBAL_NONE ? put(&d, NULL, (size_t)c->rows * sizeof *given) : NULL },
+                 .global = c->global != MOXIE_GLOBAL_NONE ? put(&d, NULL, rows * sizeof *q.scale) : NULL },
     };
     assert_ok(table->quant_act[row](&a, NULL, &error), &error);
-    same(a.out.scales, scales, (size_t)(c->rows * groups) * sizeof(float), "scales", text);
-    same(a.out.data, c->kind == MOX_ACTIVATIONS_CODES ? (void *)codes : (void *)numbers, values * each, "codes", text);
+    same(a.out.scales, q.scales, rows * (size_t)groups * sizeof(float), "scales", text);
+    same(a.out.data, each == 1 ? (void *)q.codes : (void *)q.numbers, values * each, "codes", text);
     if (a.out.global != NULL)
-        same(a.out.global, given, (size_t)c->rows * sizeof *given, "globals", text);
+        same(a.out.global, q.scale, rows * sizeof *q.scale, "globals", text);
     clear(&d);
-    free(x);
-    free(source);
-    free(given);
-    free(codes);
-    free(numbers);
-    free(scales);
+    free_quant_data(&q);
 }
 
 enum { QUANT_WAYS = 32 };

@@ -133,85 +133,86 @@ static void test_sample(void **state)
     }
 }
 
+static const struct {
+    moxie_dtype dtype;
+    float value;
+    uint32_t code;
+} by_hand[] = {
+    /* E2M1: 0.25 -> 0, 0.75 -> 1, 1.75 -> 2, 2.5 -> 2, 5 -> 4, above 5 -> 6 */
+    { MOXIE_F4_E2M1, 0.25f, 0x0 },
+    { MOXIE_F4_E2M1, 0.75f, 0x2 },
+    { MOXIE_F4_E2M1, 1.75f, 0x4 },
+    { MOXIE_F4_E2M1, 2.5f, 0x4 },
+    { MOXIE_F4_E2M1, 5.0f, 0x6 },
+    { MOXIE_F4_E2M1, 5.0001f, 0x7 },
+    { MOXIE_F4_E2M1, -0.0f, 0x8 },
+    { MOXIE_F4_E2M1, -0.1f, 0x8 },
+    { MOXIE_F4_E2M1, -INFINITY, 0xf },
+    { MOXIE_F4_E2M1, NAN, 0x7 },
+    /* E4M3: 144 = 2^7 * 1.125, 288 = 2^8 * 1.125; a step at 448 is 32, and 464 would tie with 480 */
+    { MOXIE_F8_E4M3, 149.33333f, 0x71 },
+    { MOXIE_F8_E4M3, 298.66667f, 0x79 },
+    { MOXIE_F8_E4M3, 1.4933333f, 0x3c },
+    { MOXIE_F8_E4M3, 464.0f, 0x7e },
+    { MOXIE_F8_E4M3, -1e30f, 0xfe },
+    { MOXIE_F8_E4M3, INFINITY, 0x7e },
+    { MOXIE_F8_E4M3, NAN, 0x7f },
+    { MOXIE_F8_E4M3, -NAN, 0x7f },
+    { MOXIE_F8_E4M3, 0x1p-10f, 0x00 },
+    { MOXIE_F8_E4M3, 0x1.8p-9f, 0x02 },
+    { MOXIE_F8_E5M2, 61440.0f, 0x7b },
+    { MOXIE_F8_E5M2, 3e38f, 0x7b },
+    { MOXIE_F8_E5M2, -INFINITY, 0xfc },
+    { MOXIE_F8_E5M2, NAN, 0x7f },
+    { MOXIE_F6_E3M2, 100.0f, 0x1f },
+    { MOXIE_F6_E3M2, NAN, 0x1f },
+    { MOXIE_F6_E2M3, -7.25f, 0x3e }, /* 7 and 7.5 tie: 1.110 is even */
+    { MOXIE_F8_E8M0, 1.0f, 127 },
+    { MOXIE_F8_E8M0, 1.5f, 128 },
+    { MOXIE_F8_E8M0, 3.0f, 128 },
+    { MOXIE_F8_E8M0, 0x1.800002p1f, 129 },
+    { MOXIE_F8_E8M0, 0.0f, 0 },
+    { MOXIE_F8_E8M0, -8.0f, 0 },
+    { MOXIE_F8_E8M0, 0x1.8p-127f, 0 },
+    { MOXIE_F8_E8M0, INFINITY, 254 },
+    { MOXIE_F8_E8M0, 0x1.fffffep127f, 254 },
+    { MOXIE_F8_E8M0, NAN, 255 },
+    { MOXIE_I8, 2.5f, 2 },
+    { MOXIE_I8, -0.5f, 0 },
+    { MOXIE_I8, -1.5f, 0xfe },
+    { MOXIE_I8, -200.0f, 0x80 },
+    { MOXIE_I8, INFINITY, 0x7f },
+    { MOXIE_I8, NAN, 0 },
+    { MOXIE_I4, -8.4f, 0x8 },
+    { MOXIE_I4, 6.5f, 0x6 },
+    { MOXIE_I4, NAN, 0 },
+    { MOXIE_U4B8, 0.0f, 8 },
+    { MOXIE_U4B8, 7.5f, 15 },
+    { MOXIE_U4B8, NAN, 8 },
+    { MOXIE_U8B128, -1e9f, 0 },
+    { MOXIE_U8B128, -1.0f, 127 },
+    /* 16 bits: 65520 is half a step past the largest f16 */
+    { MOXIE_F16, 65520.0f, 0x7bff },
+    { MOXIE_F16, 1e9f, 0x7bff },
+    { MOXIE_F16, -INFINITY, 0xfc00 },
+    { MOXIE_F16, NAN, 0x7e00 },
+    { MOXIE_F16, 0x1.555556p-2f, 0x3555 },
+    { MOXIE_BF16, 0x1.fffffep127f, 0x7f7f },
+    { MOXIE_BF16, -0x1.ffp127f, 0xff7f },
+    { MOXIE_BF16, INFINITY, 0x7f80 },
+    { MOXIE_BF16, -NAN, 0x7fc0 },
+    { MOXIE_F32, -INFINITY, 0xff800000u },
+};
+
 static void test_by_hand(void **state)
 {
-    static const struct {
-        moxie_dtype dtype;
-        float value;
-        uint32_t code;
-    } cases[] = {
-        /* E2M1: 0.25 -> 0, 0.75 -> 1, 1.75 -> 2, 2.5 -> 2, 5 -> 4, above 5 -> 6 */
-        { MOXIE_F4_E2M1, 0.25f, 0x0 },
-        { MOXIE_F4_E2M1, 0.75f, 0x2 },
-        { MOXIE_F4_E2M1, 1.75f, 0x4 },
-        { MOXIE_F4_E2M1, 2.5f, 0x4 },
-        { MOXIE_F4_E2M1, 5.0f, 0x6 },
-        { MOXIE_F4_E2M1, 5.0001f, 0x7 },
-        { MOXIE_F4_E2M1, -0.0f, 0x8 },
-        { MOXIE_F4_E2M1, -0.1f, 0x8 },
-        { MOXIE_F4_E2M1, -INFINITY, 0xf },
-        { MOXIE_F4_E2M1, NAN, 0x7 },
-        /* E4M3: 144 = 2^7 * 1.125, 288 = 2^8 * 1.125; a step at 448 is 32, and 464 would tie with 480 */
-        { MOXIE_F8_E4M3, 149.33333f, 0x71 },
-        { MOXIE_F8_E4M3, 298.66667f, 0x79 },
-        { MOXIE_F8_E4M3, 1.4933333f, 0x3c },
-        { MOXIE_F8_E4M3, 464.0f, 0x7e },
-        { MOXIE_F8_E4M3, -1e30f, 0xfe },
-        { MOXIE_F8_E4M3, INFINITY, 0x7e },
-        { MOXIE_F8_E4M3, NAN, 0x7f },
-        { MOXIE_F8_E4M3, -NAN, 0x7f },
-        { MOXIE_F8_E4M3, 0x1p-10f, 0x00 },
-        { MOXIE_F8_E4M3, 0x1.8p-9f, 0x02 },
-        { MOXIE_F8_E5M2, 61440.0f, 0x7b },
-        { MOXIE_F8_E5M2, 3e38f, 0x7b },
-        { MOXIE_F8_E5M2, -INFINITY, 0xfc },
-        { MOXIE_F8_E5M2, NAN, 0x7f },
-        { MOXIE_F6_E3M2, 100.0f, 0x1f },
-        { MOXIE_F6_E3M2, NAN, 0x1f },
-        { MOXIE_F6_E2M3, -7.25f, 0x3e }, /* 7 and 7.5 tie: 1.110 is even */
-        { MOXIE_F8_E8M0, 1.0f, 127 },
-        { MOXIE_F8_E8M0, 1.5f, 128 },
-        { MOXIE_F8_E8M0, 3.0f, 128 },
-        { MOXIE_F8_E8M0, 0x1.800002p1f, 129 },
-        { MOXIE_F8_E8M0, 0.0f, 0 },
-        { MOXIE_F8_E8M0, -8.0f, 0 },
-        { MOXIE_F8_E8M0, 0x1.8p-127f, 0 },
-        { MOXIE_F8_E8M0, INFINITY, 254 },
-        { MOXIE_F8_E8M0, 0x1.fffffep127f, 254 },
-        { MOXIE_F8_E8M0, NAN, 255 },
-        { MOXIE_I8, 2.5f, 2 },
-        { MOXIE_I8, -0.5f, 0 },
-        { MOXIE_I8, -1.5f, 0xfe },
-        { MOXIE_I8, -200.0f, 0x80 },
-        { MOXIE_I8, INFINITY, 0x7f },
-        { MOXIE_I8, NAN, 0 },
-        { MOXIE_I4, -8.4f, 0x8 },
-        { MOXIE_I4, 6.5f, 0x6 },
-        { MOXIE_I4, NAN, 0 },
-        { MOXIE_U4B8, 0.0f, 8 },
-        { MOXIE_U4B8, 7.5f, 15 },
-        { MOXIE_U4B8, NAN, 8 },
-        { MOXIE_U8B128, -1e9f, 0 },
-        { MOXIE_U8B128, -1.0f, 127 },
-        /* 16 bits: 65520 is half a step past the largest f16 */
-        { MOXIE_F16, 65520.0f, 0x7bff },
-        { MOXIE_F16, 1e9f, 0x7bff },
-        { MOXIE_F16, -INFINITY, 0xfc00 },
-        { MOXIE_F16, NAN, 0x7e00 },
-        { MOXIE_F16, 0x1.555556p-2f, 0x3555 },
-        { MOXIE_BF16, 0x1.fffffep127f, 0x7f7f },
-        { MOXIE_BF16, -0x1.ffp127f, 0xff7f },
-        { MOXIE_BF16, INFINITY, 0x7f80 },
-        { MOXIE_BF16, -NAN, 0x7fc0 },
-        { MOXIE_F32, -INFINITY, 0xff800000u },
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const mox_format *f = mox_format_of(cases[i].dtype);
+    for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
+        const mox_format *f = mox_format_of(by_hand[i].dtype);
         uint32_t bits;
-        memcpy(&bits, &cases[i].value, sizeof bits);
-        check(f, bits, cases[i].code);
-        assert_int_equal(mox_format_encode(cases[i].dtype, cases[i].value), cases[i].code);
+        memcpy(&bits, &by_hand[i].value, sizeof bits);
+        check(f, bits, by_hand[i].code);
+        assert_int_equal(mox_format_encode(by_hand[i].dtype, by_hand[i].value), by_hand[i].code);
     }
 }
 

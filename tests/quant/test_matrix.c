@@ -243,68 +243,63 @@ static void a_matrix_must_be_what_its_quantization_says(void **state)
     mismatch(&bad, &plain, false, "scale: given, but");
 }
 
+static const struct {
+    moxie_quant quant;
+    moxie_status weight, act;
+    const char *text;
+} described[] = {
+    { { 0 }, MOXIE_ERR_ARGUMENT, MOXIE_OK, "none" },
+    { { .element = MOXIE_BF16 }, MOXIE_OK, MOXIE_ERR_ARGUMENT, "bf16" },
+    { { .element = MOXIE_BF16, .scale = MOXIE_F32 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "bf16 per row f32" },
+    { { .element = MOXIE_F32, .global = 1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "f32" },
+    { { .element = MOXIE_F8_E8M0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e8m0" },
+    { { .element = MOXIE_F8_E4M3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e4m3" },
+    { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 1, .group_cols = -1 }, MOXIE_OK, MOXIE_OK, "f8_e4m3 per row f32" },
+    { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 128, .group_cols = 128 },
+      MOXIE_OK,
+      MOXIE_ERR_UNSUPPORTED,
+      "f8_e4m3 128x128 f32" },
+    { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 },
+      MOXIE_ERR_ARGUMENT,
+      MOXIE_OK,
+      "f8_e4m3 per tensor f32 static" },
+    { { MOXIE_F4_E2M1, MOXIE_F8_E8M0, 1, 32, .rule = MOXIE_RULE_QUARK_EVEN },
+      MOXIE_OK,
+      MOXIE_OK,
+      "f4_e2m1 1x32 f8_e8m0 quark_even" },
+    { { MOXIE_F4_E2M1, MOXIE_F8_E8M0, 1, 32, .rule = MOXIE_RULE_VLLM_FLOOR },
+      MOXIE_OK,
+      MOXIE_ERR_UNSUPPORTED,
+      "f4_e2m1 1x32 f8_e8m0 vllm_floor" },
+    { { MOXIE_F4_E2M1, MOXIE_F8_E4M3, 1, 16, .global = MOXIE_GLOBAL_DIVIDE },
+      MOXIE_OK,
+      MOXIE_OK,
+      "f4_e2m1 1x16 f8_e4m3 /global" },
+    { { MOXIE_U4B8, MOXIE_F16, 1, 128, .has_zero = 1 }, MOXIE_OK, MOXIE_ERR_UNSUPPORTED, "u4b8 1x128 f16 zero" },
+    { { MOXIE_F4_E2M1, MOXIE_F16, 1, 128, .has_zero = 1 },
+      MOXIE_ERR_ARGUMENT,
+      MOXIE_ERR_UNSUPPORTED,
+      "f4_e2m1 1x128 f16 zero" },
+    { { MOXIE_I8, MOXIE_F32, 1, -1, .rounding = MOXIE_ROUND_AWAY }, MOXIE_OK, MOXIE_OK, "i8 per row f32 round_away" },
+    { { MOXIE_I8, MOXIE_F32, -1, .group_cols = 64 }, MOXIE_OK, MOXIE_ERR_UNSUPPORTED, "i8 *x64 f32" },
+    { { MOXIE_I8, MOXIE_F32, -2, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 *x* f32" },
+    { { MOXIE_I8, MOXIE_I8, 1, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "i8 per row i8" },
+    { { MOXIE_I8, MOXIE_F32, 1, 0, .global = 3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
+    { { MOXIE_I8, MOXIE_F32, 1, 0, .rule = 7 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
+    { { MOXIE_I8, MOXIE_F32, 1, 0, .rounding = -1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
+};
+
 static void descriptions(void **state)
 {
-    static const struct {
-        moxie_quant quant;
-        moxie_status weight, act;
-        const char *text;
-    } cases[] = {
-        { { 0 }, MOXIE_ERR_ARGUMENT, MOXIE_OK, "none" },
-        { { .element = MOXIE_BF16 }, MOXIE_OK, MOXIE_ERR_ARGUMENT, "bf16" },
-        { { .element = MOXIE_BF16, .scale = MOXIE_F32 },
-          MOXIE_ERR_ARGUMENT,
-          MOXIE_ERR_UNSUPPORTED,
-          "bf16 per row f32" },
-        { { .element = MOXIE_F32, .global = 1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "f32" },
-        { { .element = MOXIE_F8_E8M0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e8m0" },
-        { { .element = MOXIE_F8_E4M3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e4m3" },
-        { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 1, .group_cols = -1 }, MOXIE_OK, MOXIE_OK, "f8_e4m3 per row f32" },
-        { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 128, .group_cols = 128 },
-          MOXIE_OK,
-          MOXIE_ERR_UNSUPPORTED,
-          "f8_e4m3 128x128 f32" },
-        { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 },
-          MOXIE_ERR_ARGUMENT,
-          MOXIE_OK,
-          "f8_e4m3 per tensor f32 static" },
-        { { MOXIE_F4_E2M1, MOXIE_F8_E8M0, 1, 32, .rule = MOXIE_RULE_QUARK_EVEN },
-          MOXIE_OK,
-          MOXIE_OK,
-          "f4_e2m1 1x32 f8_e8m0 quark_even" },
-        { { MOXIE_F4_E2M1, MOXIE_F8_E8M0, 1, 32, .rule = MOXIE_RULE_VLLM_FLOOR },
-          MOXIE_OK,
-          MOXIE_ERR_UNSUPPORTED,
-          "f4_e2m1 1x32 f8_e8m0 vllm_floor" },
-        { { MOXIE_F4_E2M1, MOXIE_F8_E4M3, 1, 16, .global = MOXIE_GLOBAL_DIVIDE },
-          MOXIE_OK,
-          MOXIE_OK,
-          "f4_e2m1 1x16 f8_e4m3 /global" },
-        { { MOXIE_U4B8, MOXIE_F16, 1, 128, .has_zero = 1 }, MOXIE_OK, MOXIE_ERR_UNSUPPORTED, "u4b8 1x128 f16 zero" },
-        { { MOXIE_F4_E2M1, MOXIE_F16, 1, 128, .has_zero = 1 },
-          MOXIE_ERR_ARGUMENT,
-          MOXIE_ERR_UNSUPPORTED,
-          "f4_e2m1 1x128 f16 zero" },
-        { { MOXIE_I8, MOXIE_F32, 1, -1, .rounding = MOXIE_ROUND_AWAY },
-          MOXIE_OK,
-          MOXIE_OK,
-          "i8 per row f32 round_away" },
-        { { MOXIE_I8, MOXIE_F32, -1, .group_cols = 64 }, MOXIE_OK, MOXIE_ERR_UNSUPPORTED, "i8 *x64 f32" },
-        { { MOXIE_I8, MOXIE_F32, -2, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 *x* f32" },
-        { { MOXIE_I8, MOXIE_I8, 1, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "i8 per row i8" },
-        { { MOXIE_I8, MOXIE_F32, 1, 0, .global = 3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
-        { { MOXIE_I8, MOXIE_F32, 1, 0, .rule = 7 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
-        { { MOXIE_I8, MOXIE_F32, 1, 0, .rounding = -1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
-    };
     char text[128];
     moxie_error error;
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_string_equal(mox_quant_describe(&cases[i].quant, text, sizeof text), cases[i].text);
+    for (size_t i = 0; i < sizeof described / sizeof described[0]; i++) {
+        assert_string_equal(mox_quant_describe(&described[i].quant, text, sizeof text), described[i].text);
         error.text[0] = '\0';
-        assert_int_equal(mox_quant_check_weight(&cases[i].quant, "w13", &error), cases[i].weight);
-        assert_true((cases[i].weight == MOXIE_OK) == (error.text[0] == '\0'));
-        assert_int_equal(mox_quant_check_act(&cases[i].quant, "a13", NULL), cases[i].act);
+        assert_int_equal(mox_quant_check_weight(&described[i].quant, "w13", &error), described[i].weight);
+        assert_true((described[i].weight == MOXIE_OK) == (error.text[0] == '\0'));
+        assert_int_equal(mox_quant_check_act(&described[i].quant, "a13", NULL), described[i].act);
     }
     assert_string_equal(mox_quant_dtype_name(MOXIE_DTYPE_NONE), "none");
     assert_string_equal(mox_quant_dtype_name(MOXIE_I32), "?");

@@ -307,67 +307,68 @@ static void ocp_names_of_all_pairs(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *constructor;
+    moxie_scheme_args args;
+    const char *because;
+} illegal[] = {
+    /* per token, or per channel, together with a block */
+    { "make", { .quant_dtype = "int8", .per_act_token = 1, .block = { 128, 128 } }, "illegal quantization" },
+    { "fp8_w8a8", { .per_act_token = 1, .block = { 128, 128 } }, "illegal quantization, per_act_token" },
+    { "fp8_w8a8", { .per_out_ch = 1, .block = { 128, 128 } }, "illegal quantization, per_out_ch" },
+    { "int4_w4afp8", { .per_out_ch = 1, .block = { 1, 128 } }, "illegal quantization" },
+    /* types that make() does not know */
+    { "make", { .quant_dtype = "fp8" }, "quant_dtype \"fp8\"" },
+    { "make", { .quant_dtype = "int4" }, "quant_dtype \"int4\"" },
+    { "make", { .quant_dtype = "mxfp8_e4m3" }, "quant_dtype \"mxfp8_e4m3\"" },
+    { "make", { .weight_dtype = "fp8" }, "weight_dtype \"fp8\"" },
+    { "make", { .quant_dtype = "int8", .weight_dtype = "int2" }, "weight_dtype \"int2\"" },
+    /* blocks that would not read back */
+    { "make", { .quant_dtype = "int8", .block = { -1, -1 } }, "would not read back" },
+    { "fp8_w8a8", { .block = { 1, -1 } }, "would not read back" },
+    { "ocp_mx", { .quant_dtype = "mxfp4", .block = { 1, -1 } }, "would not read back" },
+    { "fp8_w8a8", { .block = { -3, 128 } }, "block [-3, 128]" },
+    /* bits */
+    { "gptq_marlin", { .bits = 3, .group_size = 128 }, "3 bits" },
+    { "awq_marlin", { .group_size = 128 }, "0 bits" },
+    { "gptq_marlin", { .bits = 4 }, "group_size 0" },
+    /* types outside OCP MX, and those that only ocp_mx itself admits */
+    { "ocp_mx", { .quant_dtype = "nvfp4" }, "\"nvfp4\" is no OCP MX type" },
+    { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "int8" }, "\"int8\" is no OCP MX type" },
+    { "ocp_mx", { 0 }, "\"\" is no OCP MX type" },
+    { "ocp_mx", { .quant_dtype = "mxfp8_e4m3" }, "\"mxfp8_e4m3\" is not admitted" },
+    { "ocp_mx", { .quant_dtype = "mxfp8_e5m2" }, "\"mxfp8_e5m2\" is not admitted" },
+    { "ocp_mx", { .quant_dtype = "mxint8" }, "\"mxint8\" is not admitted" },
+    /* what a constructor does not take */
+    { "int8_w8a8", { .per_out_ch = 1 }, "takes no per_out_ch" },
+    { "int8_w8a8", { .block = { 1, 128 } }, "takes no block" },
+    { "unquantized", { .has_bias = 1 }, "takes no has_bias" },
+    { "nvfp4", { .has_a_scale = 1 }, "takes no has_a_scale" },
+    { "fp8_w8a8", { .quant_dtype = "int8" }, "takes no quant_dtype" },
+    { "fp8_w8a8", { .bits = 8 }, "takes no bits" },
+    { "fp8_w8a8", { .group_size = 128 }, "takes no group_size" },
+    { "fp8_w8a8", { .has_zero = 1 }, "takes no has_zero" },
+    { "fp8_w8a8", { .scale_linear = 1 }, "takes no scale_linear" },
+    { "mxfp4_w4a8", { .scale_precision = 1 }, "takes no scale_precision" },
+    { "nvfp4", { .scale_format = MOXIE_F32 }, "takes no scale_format" },
+    { "nvfp4", { .has_gscale = 1 }, "takes no has_gscale" },
+    /* and values that no weight can have */
+    { "fp8_w8a8", { .scale_format = MOXIE_I8 }, "scales of dtype" },
+    { "make", { .quant_dtype = "mxfp4", .has_zero = 1 }, "zero points" },
+    { "w4a4", { 0 }, "mxfp4_w4a16" },
+};
+
 static void illegal_combinations(void **state)
 {
-    static const struct {
-        const char *constructor;
-        moxie_scheme_args args;
-        const char *because;
-    } cases[] = {
-        /* per token, or per channel, together with a block */
-        { "make", { .quant_dtype = "int8", .per_act_token = 1, .block = { 128, 128 } }, "illegal quantization" },
-        { "fp8_w8a8", { .per_act_token = 1, .block = { 128, 128 } }, "illegal quantization, per_act_token" },
-        { "fp8_w8a8", { .per_out_ch = 1, .block = { 128, 128 } }, "illegal quantization, per_out_ch" },
-        { "int4_w4afp8", { .per_out_ch = 1, .block = { 1, 128 } }, "illegal quantization" },
-        /* types that make() does not know */
-        { "make", { .quant_dtype = "fp8" }, "quant_dtype \"fp8\"" },
-        { "make", { .quant_dtype = "int4" }, "quant_dtype \"int4\"" },
-        { "make", { .quant_dtype = "mxfp8_e4m3" }, "quant_dtype \"mxfp8_e4m3\"" },
-        { "make", { .weight_dtype = "fp8" }, "weight_dtype \"fp8\"" },
-        { "make", { .quant_dtype = "int8", .weight_dtype = "int2" }, "weight_dtype \"int2\"" },
-        /* blocks that would not read back */
-        { "make", { .quant_dtype = "int8", .block = { -1, -1 } }, "would not read back" },
-        { "fp8_w8a8", { .block = { 1, -1 } }, "would not read back" },
-        { "ocp_mx", { .quant_dtype = "mxfp4", .block = { 1, -1 } }, "would not read back" },
-        { "fp8_w8a8", { .block = { -3, 128 } }, "block [-3, 128]" },
-        /* bits */
-        { "gptq_marlin", { .bits = 3, .group_size = 128 }, "3 bits" },
-        { "awq_marlin", { .group_size = 128 }, "0 bits" },
-        { "gptq_marlin", { .bits = 4 }, "group_size 0" },
-        /* types outside OCP MX, and those that only ocp_mx itself admits */
-        { "ocp_mx", { .quant_dtype = "nvfp4" }, "\"nvfp4\" is no OCP MX type" },
-        { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "int8" }, "\"int8\" is no OCP MX type" },
-        { "ocp_mx", { 0 }, "\"\" is no OCP MX type" },
-        { "ocp_mx", { .quant_dtype = "mxfp8_e4m3" }, "\"mxfp8_e4m3\" is not admitted" },
-        { "ocp_mx", { .quant_dtype = "mxfp8_e5m2" }, "\"mxfp8_e5m2\" is not admitted" },
-        { "ocp_mx", { .quant_dtype = "mxint8" }, "\"mxint8\" is not admitted" },
-        /* what a constructor does not take */
-        { "int8_w8a8", { .per_out_ch = 1 }, "takes no per_out_ch" },
-        { "int8_w8a8", { .block = { 1, 128 } }, "takes no block" },
-        { "unquantized", { .has_bias = 1 }, "takes no has_bias" },
-        { "nvfp4", { .has_a_scale = 1 }, "takes no has_a_scale" },
-        { "fp8_w8a8", { .quant_dtype = "int8" }, "takes no quant_dtype" },
-        { "fp8_w8a8", { .bits = 8 }, "takes no bits" },
-        { "fp8_w8a8", { .group_size = 128 }, "takes no group_size" },
-        { "fp8_w8a8", { .has_zero = 1 }, "takes no has_zero" },
-        { "fp8_w8a8", { .scale_linear = 1 }, "takes no scale_linear" },
-        { "mxfp4_w4a8", { .scale_precision = 1 }, "takes no scale_precision" },
-        { "nvfp4", { .scale_format = MOXIE_F32 }, "takes no scale_format" },
-        { "nvfp4", { .has_gscale = 1 }, "takes no has_gscale" },
-        /* and values that no weight can have */
-        { "fp8_w8a8", { .scale_format = MOXIE_I8 }, "scales of dtype" },
-        { "make", { .quant_dtype = "mxfp4", .has_zero = 1 }, "zero points" },
-        { "w4a4", { 0 }, "mxfp4_w4a16" },
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof illegal / sizeof illegal[0]; i++) {
         moxie_error error = { 0 };
         moxie_scheme scheme, before;
         memset(&scheme, 0x5a, sizeof scheme);
         memcpy(&before, &scheme, sizeof scheme);
-        const moxie_status status = mox_scheme_make(cases[i].constructor, &cases[i].args, &scheme, &error);
-        if (status != MOXIE_ERR_ARGUMENT || !strstr(error.text, cases[i].because))
-            fail_msg("case %zu: status %d, \"%s\" does not say \"%s\"", i, status, error.text, cases[i].because);
+        const moxie_status status = mox_scheme_make(illegal[i].constructor, &illegal[i].args, &scheme, &error);
+        if (status != MOXIE_ERR_ARGUMENT || !strstr(error.text, illegal[i].because))
+            fail_msg("case %zu: status %d, \"%s\" does not say \"%s\"", i, status, error.text, illegal[i].because);
         assert_memory_equal(&scheme, &before, sizeof scheme);
     }
 }
