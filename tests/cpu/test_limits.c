@@ -174,20 +174,26 @@ static void in_turns(void *self, int64_t tasks, moxie_task_fn fn, void *context)
         fn(context, task, (int32_t)task);
 }
 
-/* Workers that run one after the other, each under a name of its own, do what one does: all their work took all their
- * time, although each was short. */
+static bool is_near(const moxie_limits *eight, const moxie_limits *one)
+{
+    return eight->f32_tflop_s < 3 * one->f32_tflop_s && eight->read_gb_s < 3 * one->read_gb_s &&
+           eight->l2_read_gb_s < 3 * one->l2_read_gb_s;
+}
+
+/* Eight workers that run one after the other are as fast as one: the time that counts is that of all their work. Other
+ * programs may slow down one measurement, but not every one by three. */
 static void test_workers_that_take_turns(void **state)
 {
     const moxie_executor turns = { .workers = 8, .run = in_turns };
     (void)state;
-    const moxie_limits one = measure(NULL, "scalar"), eight = measure(&turns, "scalar");
-    check_plausible(&eight);
-    assert_int_equal(eight.disturbed, 5); /* all that scalar code has */
-    if (test_emulated())
-        return;
-    assert_true(eight.f32_tflop_s < 3 * one.f32_tflop_s);
-    assert_true(eight.read_gb_s < 3 * one.read_gb_s);
-    assert_true(eight.l2_read_gb_s < 3 * one.l2_read_gb_s);
+    bool near = false;
+    for (int i = 0; i < 5 && !near; i++) {
+        const moxie_limits one = measure(NULL, "scalar"), eight = measure(&turns, "scalar");
+        check_plausible(&eight);
+        assert_int_equal(eight.disturbed, 5); /* all that scalar code has */
+        near = test_emulated() || is_near(&eight, &one);
+    }
+    assert_true(near);
 }
 
 static void test_refusals(void **state)
