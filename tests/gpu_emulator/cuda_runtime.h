@@ -98,7 +98,7 @@ template <class A, class B> static inline typename std::common_type<A, B>::type 
 
 static inline void __syncthreads()
 {
-    emulated_meet_block();
+    emulated_sync_block();
 }
 static inline void __syncwarp()
 {
@@ -111,7 +111,7 @@ template <class T> static inline T emulated_lane(const emulated_words &words, in
     memcpy(&value, &words.of[lane & 31], sizeof value);
     return value;
 }
-template <class T> static inline const emulated_words &emulated_give(T value)
+template <class T> static inline const emulated_words &emulated_publish(T value)
 {
     uint64_t word = 0;
     memcpy(&word, &value, sizeof value);
@@ -119,15 +119,15 @@ template <class T> static inline const emulated_words &emulated_give(T value)
 }
 template <class T> static inline T __shfl_sync(unsigned, T value, int lane)
 {
-    return emulated_lane<T>(emulated_give(value), lane);
+    return emulated_lane<T>(emulated_publish(value), lane);
 }
 template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask)
 {
-    return emulated_lane<T>(emulated_give(value), static_cast<int>(threadIdx.x % 32) ^ mask);
+    return emulated_lane<T>(emulated_publish(value), static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 template <class T> static inline T __shfl_up_sync(unsigned, T value, int by)
 {
-    const emulated_words &words = emulated_give(value);
+    const emulated_words &words = emulated_publish(value);
     const int lane = static_cast<int>(threadIdx.x % 32);
     return lane >= by ? emulated_lane<T>(words, lane - by) : value;
 }

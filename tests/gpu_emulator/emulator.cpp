@@ -237,17 +237,17 @@ const emulated_words &emulated_exchange(uint64_t own)
     return w.words[turn % 2];
 }
 
-void emulated_meet(unsigned id, unsigned threads)
+void emulated_sync(unsigned id, unsigned threads)
 {
     (void)all_met(&own_block().barriers[id], threads);
 }
 
-void emulated_meet_block()
+void emulated_sync_block()
 {
-    emulated_meet(0, static_cast<unsigned>(the.threads.size() / the.blocks.size()));
+    emulated_sync(0, static_cast<unsigned>(the.threads.size() / the.blocks.size()));
 }
 
-void emulated_meet_cluster()
+void emulated_sync_cluster()
 {
     (void)all_met(&the.cluster, static_cast<unsigned>(the.threads.size()));
 }

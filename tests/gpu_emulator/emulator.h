@@ -41,9 +41,9 @@ struct emulated_words {
 const emulated_words &emulated_exchange(uint64_t own);
 
 /* `threads` threads of the block meet at barrier `id`; all threads of the block; of the cluster. */
-void emulated_meet(unsigned id, unsigned threads);
-void emulated_meet_block();
-void emulated_meet_cluster();
+void emulated_sync(unsigned id, unsigned threads);
+void emulated_sync_block();
+void emulated_sync_cluster();
 
 /* Shared memory: an address counts from the block's begin, with the rank of its block above. */
 enum { EMULATED_RANK_SHIFT = 20 };

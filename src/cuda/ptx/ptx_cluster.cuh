@@ -57,7 +57,7 @@ __device__ __forceinline__ void mox_cluster_wait(uint64_t *barrier, uint32_t par
 }
 
 /* All threads of all blocks of the cluster meet. */
-__device__ __forceinline__ void mox_cluster_meet()
+__device__ __forceinline__ void mox_cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release;\n\t"
                  "barrier.cluster.wait.acquire;" ::

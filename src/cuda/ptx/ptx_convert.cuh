@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t mox_convert_e4m3x2(float low, float high)
 }
 
 /* x, of magnitude `most` (above 0) at most, with its sign. NaN passes. */
-__device__ __forceinline__ float mox_bound_magnitude(float x, float most)
+__device__ __forceinline__ float mox_clamp_magnitude(float x, float most)
 {
     float bounded;
     asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(most));

@@ -22,8 +22,8 @@ __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, 
 
 /* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier
  * told. */
-__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes,
-                                                     uint64_t *barrier, uint16_t ranks)
+__device__ __forceinline__ void mox_bulk_copy_multicast(void *shared, const void *global, uint32_t bytes,
+                                                        uint64_t *barrier, uint16_t ranks)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
@@ -40,8 +40,8 @@ __device__ __forceinline__ uint64_t mox_policy_read_once()
 }
 
 /* mox_bulk_copy() by a policy. */
-__device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
-                                                 uint64_t policy)
+__device__ __forceinline__ void mox_bulk_copy_hint(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
+                                                   uint64_t policy)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
@@ -50,7 +50,7 @@ __device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *globa
 }
 
 /* Asks for `bytes` (a multiple of 16) to be in L2 soon. */
-__device__ __forceinline__ void mox_bulk_prefetch_by(const void *global, uint32_t bytes, uint64_t policy)
+__device__ __forceinline__ void mox_bulk_prefetch_hint(const void *global, uint32_t bytes, uint64_t policy)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global), "r"(bytes), "l"(policy)
                  : "memory");
@@ -62,12 +62,12 @@ __device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t b
 }
 
 /* Four bytes, for this thread, which waits for all of its own. "cp.async". */
-__device__ __forceinline__ void mox_copy_word(void *shared, const void *global)
+__device__ __forceinline__ void mox_async_copy_word(void *shared, const void *global)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(mox_shared_address(shared)), "l"(global) : "memory");
 }
 
-__device__ __forceinline__ void mox_copied_words_wait()
+__device__ __forceinline__ void mox_async_copy_wait()
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }

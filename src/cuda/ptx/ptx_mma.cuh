@@ -42,7 +42,7 @@ __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[
 
 /* Four matrices of eight rows of 16 bytes in shared memory; lane l gives the address of row l % 8 of matrix l / 8, and
  * gets of each the four bytes l % 4 of row l / 4. */
-__device__ __forceinline__ void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
+__device__ __forceinline__ void mox_ldmatrix_x4(uint32_t (&m)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

@@ -9,14 +9,14 @@
 #include <stdint.h>
 
 /* A half twice. The assembler makes it a choice of the instruction that reads it, which a byte permutation is not. */
-__device__ __forceinline__ uint32_t mox_pair_of_low(uint32_t pair)
+__device__ __forceinline__ uint32_t mox_pair_broadcast_low(uint32_t pair)
 {
     uint32_t d;
     asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(d) : "r"(pair));
     return d;
 }
 
-__device__ __forceinline__ uint32_t mox_pair_of_high(uint32_t pair)
+__device__ __forceinline__ uint32_t mox_pair_broadcast_high(uint32_t pair)
 {
     uint32_t d;
     asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(d) : "r"(pair));
@@ -24,9 +24,9 @@ __device__ __forceinline__ uint32_t mox_pair_of_high(uint32_t pair)
 }
 
 /* `half` 0: the low one. */
-__device__ __forceinline__ uint32_t mox_pair_of(uint32_t pair, int half)
+__device__ __forceinline__ uint32_t mox_pair_broadcast(uint32_t pair, int half)
 {
-    return half == 0 ? mox_pair_of_low(pair) : mox_pair_of_high(pair);
+    return half == 0 ? mox_pair_broadcast_low(pair) : mox_pair_broadcast_high(pair);
 }
 
 __device__ __forceinline__ uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)

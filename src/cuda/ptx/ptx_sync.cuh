@@ -32,11 +32,11 @@ __device__ __forceinline__ void mox_grid_release()
 }
 
 /* By all warps of a warpgroup: COUNT registers a thread from here on, a multiple of 8. Others must have given them. */
-template <int COUNT> __device__ __forceinline__ void mox_registers_take()
+template <int COUNT> __device__ __forceinline__ void mox_registers_increase()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-template <int COUNT> __device__ __forceinline__ void mox_registers_give()
+template <int COUNT> __device__ __forceinline__ void mox_registers_decrease()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }

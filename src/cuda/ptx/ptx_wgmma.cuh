@@ -6,7 +6,7 @@
  * Operands lie in shared memory in the 128-byte swizzle: row r of 128 bytes at r * 128, its 16-byte piece q in the
  * place of piece q ^ (r % 8); eight rows are 1024 bytes, and begin at a multiple of that.
  *
- *     mox_wgmma_begin(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
+ *     mox_wgmma_fence(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
  */
 #ifndef MOX_CUDA_PTX_WGMMA_CUH
 #define MOX_CUDA_PTX_WGMMA_CUH
@@ -17,19 +17,19 @@
 
 /* An operand: 8-row groups 1024 bytes apart from shared address `at` on. Its low half counts 16 bytes, so that
  * the next 32 bytes of the rows are + 2 there; adding to 64 bits takes several times as long, between MMAs. */
-__device__ __forceinline__ uint32_t mox_wgmma_low(uint32_t at)
+__device__ __forceinline__ uint32_t mox_wgmma_descriptor_low(uint32_t at)
 {
     return (at >> 4) + (1 << 16);
 }
 
-__device__ __forceinline__ uint64_t mox_wgmma_operand(uint32_t low)
+__device__ __forceinline__ uint64_t mox_wgmma_descriptor(uint32_t low)
 {
     const uint32_t group_distance = 1024 >> 4, swizzle_128 = 1;
     return (uint64_t)(group_distance | swizzle_128 << 30) << 32 | low;
 }
 
 /* Before the first MMA, and whenever registers that it reads were written by others. */
-__device__ __forceinline__ void mox_wgmma_begin()
+__device__ __forceinline__ void mox_wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

@@ -3,20 +3,20 @@
  * cuda_expert_gemm_sm90.c - what the rows on the layouts of pack/hopper/hopper.h refuse, and their scratch (kernels:
  * sm90_kernel.cuh).
  *
- *     sm90_wide        bf16 by bf16, f16 by f16                 either product
- *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
- *     sm90_fp8         f4_e2m1 with exponents for scales, looked up as e4m3, by e4m3 with a scale a row
- *     sm90_int8        8-bit integers by 8-bit integers, scales of rows on either side: sums are exact
- *     sm90_codes       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
+ *     sm90_w16a16        bf16 by bf16, f16 by f16                 either product
+ *     sm90_w8a8_fp8       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
+ *     sm90_w4a8_fp8         f4_e2m1 with exponents for scales, looked up as e4m3, by e4m3 with a scale a row
+ *     sm90_w8a8_int8        8-bit integers by 8-bit integers, scales of rows on either side: sums are exact
+ *     sm90_dequant       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
  *                      with one scale a row
- *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
- *                      (class W16), by as many: bf16 where their scales are, f16 where those are
+ *     sm90_dequant_int        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits
+ * once (class W16), by as many: bf16 where their scales are, f16 where those are
  *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
  *                      its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to
  *                      the factors of tokens
  *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
- *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
- *                      power of two for every 32, as a gather would make bf16 of them
+ *                      sm90_w16a16 and sm90_w8a8_fp8, or e4m3 with a scale for every 128 columns; of others, or codes
+ * with a power of two for every 32, as a gather would make bf16 of them
  *     ..._act          what multiplies codes, for W13, with the activation, in f32 rows: for whatever else W2's
  *                      operand may be
  *
@@ -43,9 +43,9 @@ static int64_t cols_of(const mox_expert_gemm_problem *problem)
 static bool fits(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const mox_record_shape *shape = problem->shape;
-    if (shape->hidden > MOX_SM90_MOST_SIZE || shape->intermediate > MOX_SM90_MOST_SIZE)
+    if (shape->hidden > MOX_SM90_MAX_SIZE || shape->intermediate > MOX_SM90_MAX_SIZE)
         return mox_reject(why, "split the expert over ranks", "takes sizes up to %lld, the expert has %lld x %lld",
-                          (long long)MOX_SM90_MOST_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
+                          (long long)MOX_SM90_MAX_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
     return true;
 }
 
@@ -104,9 +104,9 @@ static bool admit_int8(const mox_expert_gemm_problem *problem, mox_rejection *wh
         return mox_reject(why, "quantize rows with one scale each",
                           "adds up whole rows of integers: takes a scale a row, of %s and of its activations",
                           name_of(problem));
-    if (cols > MOX_SM90_MOST_INTS)
+    if (cols > MOX_SM90_MAX_INT8_TERMS)
         return mox_reject(why, "split the expert over ranks",
-                          "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MOST_INTS,
+                          "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MAX_INT8_TERMS,
                           name_of(problem), (long long)cols);
     return fits(problem, why);
 }
@@ -248,25 +248,25 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox
         (void)device;                                                                                                  \
         return admits;                                                                                                 \
     }
-ADMIT(sm90_wide, admit_wide(problem, why))
-ADMIT(sm90_bytes, admit_bytes(problem, why))
-ADMIT(sm90_bytes_act, admit_bytes(problem, why) && is_first(problem, why))
-ADMIT(sm90_fp8, admit_fp8(problem, why))
-ADMIT(sm90_fp8_act, admit_fp8(problem, why) && is_first(problem, why))
-ADMIT(sm90_int8, admit_int8(problem, why))
-ADMIT(sm90_int8_act, admit_int8(problem, why) && is_first(problem, why))
-ADMIT(sm90_codes, admit_decoded(problem, true, why))
-ADMIT(sm90_ints, admit_decoded(problem, false, why))
-ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
-ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
-ADMIT(sm90_codes_acts_act, admit_acts(problem, true, why) && is_first(problem, why))
-ADMIT(sm90_ints_acts_act, admit_acts(problem, false, why) && is_first(problem, why))
-ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, false, why))
-ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, false, why))
-ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, true, why))
-ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, true, why))
-ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && admit_next(problem, true, why))
-ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && admit_next(problem, true, why))
+ADMIT(sm90_w16a16, admit_wide(problem, why))
+ADMIT(sm90_w8a8_fp8, admit_bytes(problem, why))
+ADMIT(sm90_w8a8_fp8_act, admit_bytes(problem, why) && is_first(problem, why))
+ADMIT(sm90_w4a8_fp8, admit_fp8(problem, why))
+ADMIT(sm90_w4a8_fp8_act, admit_fp8(problem, why) && is_first(problem, why))
+ADMIT(sm90_w8a8_int8, admit_int8(problem, why))
+ADMIT(sm90_w8a8_int8_act, admit_int8(problem, why) && is_first(problem, why))
+ADMIT(sm90_dequant, admit_decoded(problem, true, why))
+ADMIT(sm90_dequant_int, admit_decoded(problem, false, why))
+ADMIT(sm90_dequant_qact, admit_acts(problem, true, why))
+ADMIT(sm90_dequant_int_qact, admit_acts(problem, false, why))
+ADMIT(sm90_dequant_qact_act, admit_acts(problem, true, why) && is_first(problem, why))
+ADMIT(sm90_dequant_int_qact_act, admit_acts(problem, false, why) && is_first(problem, why))
+ADMIT(sm90_w16a16_glu, admit_wide(problem, why) && admit_next(problem, false, why))
+ADMIT(sm90_w8a8_fp8_glu, admit_bytes(problem, why) && admit_next(problem, false, why))
+ADMIT(sm90_dequant_glu, admit_decoded(problem, true, why) && admit_next(problem, true, why))
+ADMIT(sm90_dequant_int_glu, admit_decoded(problem, false, why) && admit_next(problem, true, why))
+ADMIT(sm90_dequant_qact_glu, admit_acts(problem, true, why) && admit_next(problem, true, why))
+ADMIT(sm90_dequant_int_qact_glu, admit_acts(problem, false, why) && admit_next(problem, true, why))
 
 /* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
  * times token tiles, than are counted in 31 bits do not fit any memory. */
@@ -283,7 +283,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     const mox_sm90_sizes sizes = { .slots = slots,
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
-                                   .chunks = (int32_t)(mox_sm90_up(cols_of(problem) * bytes, 128) / 128),
+                                   .chunks = (int32_t)(mox_sm90_round_up(cols_of(problem) * bytes, 128) / 128),
                                    .scales = mox_sm90_token_scales(element) };
     return mox_sm90_lay_out(&sizes).end;
 }
@@ -294,22 +294,22 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     {                                                                                                                  \
         return scratch_bytes(problem, device, slots, max_pairs, to_bytes);                                             \
     }
-SCRATCH_BYTES(sm90_wide, false)
-SCRATCH_BYTES(sm90_bytes, true)
-SCRATCH_BYTES(sm90_bytes_act, true)
-SCRATCH_BYTES(sm90_fp8, true)
-SCRATCH_BYTES(sm90_fp8_act, true)
-SCRATCH_BYTES(sm90_int8, true)
-SCRATCH_BYTES(sm90_int8_act, true)
-SCRATCH_BYTES(sm90_wide_glu, false)
-SCRATCH_BYTES(sm90_bytes_glu, true)
-SCRATCH_BYTES(sm90_codes, false)
-SCRATCH_BYTES(sm90_codes_glu, false)
-SCRATCH_BYTES(sm90_codes_acts, false)
-SCRATCH_BYTES(sm90_codes_acts_glu, false)
-SCRATCH_BYTES(sm90_codes_acts_act, false)
-SCRATCH_BYTES(sm90_ints, false)
-SCRATCH_BYTES(sm90_ints_glu, false)
-SCRATCH_BYTES(sm90_ints_acts, false)
-SCRATCH_BYTES(sm90_ints_acts_glu, false)
-SCRATCH_BYTES(sm90_ints_acts_act, false)
+SCRATCH_BYTES(sm90_w16a16, false)
+SCRATCH_BYTES(sm90_w8a8_fp8, true)
+SCRATCH_BYTES(sm90_w8a8_fp8_act, true)
+SCRATCH_BYTES(sm90_w4a8_fp8, true)
+SCRATCH_BYTES(sm90_w4a8_fp8_act, true)
+SCRATCH_BYTES(sm90_w8a8_int8, true)
+SCRATCH_BYTES(sm90_w8a8_int8_act, true)
+SCRATCH_BYTES(sm90_w16a16_glu, false)
+SCRATCH_BYTES(sm90_w8a8_fp8_glu, true)
+SCRATCH_BYTES(sm90_dequant, false)
+SCRATCH_BYTES(sm90_dequant_glu, false)
+SCRATCH_BYTES(sm90_dequant_qact, false)
+SCRATCH_BYTES(sm90_dequant_qact_glu, false)
+SCRATCH_BYTES(sm90_dequant_qact_act, false)
+SCRATCH_BYTES(sm90_dequant_int, false)
+SCRATCH_BYTES(sm90_dequant_int_glu, false)
+SCRATCH_BYTES(sm90_dequant_int_qact, false)
+SCRATCH_BYTES(sm90_dequant_int_qact_glu, false)
+SCRATCH_BYTES(sm90_dequant_int_qact_act, false)

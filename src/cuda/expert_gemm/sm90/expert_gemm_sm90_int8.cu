@@ -5,7 +5,7 @@
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_int8(int32_t most)
+mox_sm90_kernel mox_sm90_kernel_int8(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_INT8, mox_sm90_widths_int8>(most);
+    return mox_sm90_kernel_of<MOX_SM90_INT8, mox_sm90_widths_int8>(max_columns);
 }

@@ -20,8 +20,8 @@
 __device__ __forceinline__ float mox_sm90_act_float(const mox_sm90_acts &acts, uint32_t code, float scale)
 {
     const uint32_t magnitude = code & ((1u << (acts.bits - 1)) - 1);
-    const uint32_t bits = magnitude << acts.shift | (magnitude > acts.most ? 0x7f800000u : 0u);
-    return __fmul_rn(__fmul_rn(__uint_as_float(bits | (code << (32 - acts.bits) & 0x80000000u)), acts.up), scale);
+    const uint32_t bits = magnitude << acts.shift | (magnitude > acts.max_code ? 0x7f800000u : 0u);
+    return __fmul_rn(__fmul_rn(__uint_as_float(bits | (code << (32 - acts.bits) & 0x80000000u)), acts.rebias), scale);
 }
 
 /* Four codes, a byte each. */
@@ -50,7 +50,7 @@ __device__ __forceinline__ mox_sm90_eight_acts mox_sm90_load_acts(const mox_sm90
         return { make_uint2(0, 0), 0.0f };
     const float *scales = args.a_scale + row * args.a_scale_stride;
     return { *(const uint2 *)(args.a + row * args.a_stride + column),
-             acts.group > 0 ? scales[column / acts.group] * acts.times : 1.0f };
+             acts.group > 0 ? scales[column / acts.group] * acts.scale_factor : 1.0f };
 }
 
 __device__ __forceinline__ uint4 mox_sm90_decode_acts(const mox_sm90_acts &acts, const mox_sm90_eight_acts &from)
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint4 mox_sm90_decode_acts(const mox_sm90_acts &acts,
 __device__ __forceinline__ float mox_sm90_factor_of_row(const mox_sm90_gather_args &args, int64_t row)
 {
     const mox_sm90_acts &acts = args.acts;
-    const float factor = acts.group > 0 ? acts.factor : args.a_scale[row * args.a_scale_stride];
+    const float factor = acts.group > 0 ? acts.row_factor : args.a_scale[row * args.a_scale_stride];
     if (acts.global == nullptr)
         return factor;
     return acts.global_divides ? __fdiv_rn(factor, acts.global[row]) : __fmul_rn(factor, acts.global[row]);

@@ -13,8 +13,8 @@
  *
  *     work list (expert_gemm_sm90_list.cu)      entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
- * Of few pairs, every block makes the list from the choices themselves (sm90_few.cuh), and so need not wait for anyone
- * before its weights are on their way.
+ * Of few pairs, every block makes the list from the choices themselves (sm90_inline_routing.cuh), and so need not wait
+ * for anyone before its weights are on their way.
  *
  * The blocks (or pairs) of a launch, one or two for each multiprocessor, take jobs in turn while more than two rounds
  * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
@@ -38,20 +38,20 @@
 
 #include <moxie/moxie.h>
 
-#define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
-#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too, and with integers */
-#define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
-#define MOX_SM90_MOST_FP8_COLUMNS   144 /* with codes that become such, which need both */
-#define MOX_SM90_NARROW_COLUMNS     32  /* of token tiles that have a kernel of their own, */
-#define MOX_SM90_NARROW_CODES       64  /* where weights are decoded to 16 bits */
-#define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
+#define MOX_SM90_MAX_COLUMNS            288 /* of a token tile; four stages of the ring then fit */
+#define MOX_SM90_MAX_COLUMNS_DEQUANT    256 /* with codes, whose decoding needs registers too, and with integers */
+#define MOX_SM90_MAX_COLUMNS_FP8        176 /* with 8-bit elements, which need a second set of accumulators */
+#define MOX_SM90_MAX_COLUMNS_MXFP4_FP8  144 /* with codes that become such, which need both */
+#define MOX_SM90_NARROW_COLUMNS         32  /* of token tiles that have a kernel of their own, */
+#define MOX_SM90_NARROW_COLUMNS_DEQUANT 64  /* where weights are decoded to 16 bits */
+#define MOX_SM90_GROUPS                 2   /* consumer warpgroups: 64 rows each */
 
-#define MOX_SM90_FEW_PAIRS  64   /* whose list every block makes: two a lane */
-#define MOX_SM90_LIST_PAIRS 8192 /* whose list is made from the choices, eight a thread */
+#define MOX_SM90_INLINE_PAIRS 64   /* whose list every block makes: two a lane */
+#define MOX_SM90_LIST_PAIRS   8192 /* whose list is made from the choices, eight a thread */
 
 /* Stages of the ring for those. More than keep DRAM busy make its queue longer, in which all that is read besides
  * weights, the kernel's code too, has to wait; and what little runs then cannot make up for it. */
-#define MOX_SM90_FEW_STAGES 6
+#define MOX_SM90_INLINE_STAGES 6
 
 /* A slot that has tokens. 32 bytes, so that two loads get it. */
 typedef struct mox_sm90_entry {
@@ -71,17 +71,17 @@ typedef struct mox_sm90_octet {
 
 /* entries[count] follows. */
 typedef struct mox_sm90_list {
-    int32_t count, most;
+    int32_t count, max_columns;
     int32_t tiles; /* token tiles in all */
     int32_t padding[5];
 } mox_sm90_list;
 
 /* What permute works from, for few pairs; ids NULL: there is a list. */
-typedef struct mox_sm90_choices {
+typedef struct mox_sm90_routing {
     const int32_t *ids;     /* [pairs] experts; what is none is skipped */
     const int32_t *slot_of; /* [experts], -1: none */
     int32_t pairs, experts;
-} mox_sm90_choices;
+} mox_sm90_routing;
 
 /* Weights that are decoded in registers come last. */
 typedef enum mox_sm90_element {
@@ -97,17 +97,17 @@ typedef enum mox_sm90_element {
 } mox_sm90_element;
 
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
-#define MOX_SM90_TO_FP8(element)  ((element) == MOX_SM90_E2M1)
+#define MOX_SM90_TO_FP8(element)  ((element) == MOX_SM90_MXFP4_FP8)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
-#define MOX_SM90_FACT static constexpr int32_t
+#define MOX_SM90_CONSTEXPR static constexpr int32_t
 #else
-#define MOX_SM90_FACT static inline int32_t
+#define MOX_SM90_CONSTEXPR static inline int32_t
 #endif
 
 /* Columns of the list. */
-MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_chunk_bytes(int32_t element)
 {
     switch (element) {
 #define MOX_SM90_ELEMENT(name, file, bytes, ...)                                                                       \
@@ -120,7 +120,7 @@ MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
     return 0;
 }
 
-MOX_SM90_FACT mox_sm90_token_bytes(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_token_bytes(int32_t element)
 {
     switch (element) {
 #define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
@@ -132,7 +132,7 @@ MOX_SM90_FACT mox_sm90_token_bytes(int32_t element)
     return 0;
 }
 
-MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_token_scales(int32_t element)
 {
     switch (element) {
 #define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
@@ -146,56 +146,57 @@ MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
 }
 
 /* Whose sums the token may have a factor for. */
-MOX_SM90_FACT mox_sm90_has_factors(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_has_factors(int32_t element)
 {
     return MOX_SM90_DECODES(element) || element == MOX_SM90_INT8;
 }
 
 /* What codes of 6 bits are (sm90_decode_mxfp6.cuh). Bits are those of a pair of bf16. */
-typedef struct mox_sm90_sixes {
-    uint32_t four, two; /* bits from the first plane's word, from the second's, */
-    int32_t turn[2][4]; /* turned left by so many: [every other 16 columns][register] */
-} mox_sm90_sixes;
+typedef struct mox_sm90_w6_format {
+    uint32_t mask4, mask2; /* bits from the first plane's word, from the second's, */
+    int32_t rotate[2][4];  /* turned left by so many: [every other 16 columns][register] */
+} mox_sm90_w6_format;
 
-/* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_bytes.cuh).
+/* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_w8.cuh).
  * Bits are those of a pair of bf16. */
-typedef struct mox_sm90_bytes {
-    uint32_t first;               /* bits of a word's first code */
-    int32_t turn[2];              /* of its second: turned left by so many, */
-    uint32_t second[2];           /* these */
-    uint32_t minus;               /* times the multiplier is added: what codes count from, or 0 */
-    int32_t high;                 /* word of row r + 8's multipliers, row r's being 0 */
-    uint32_t select[2][2], times; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
-} mox_sm90_bytes;
+typedef struct mox_sm90_w8_format {
+    uint32_t first_mask;          /* bits of a word's first code */
+    int32_t rotate[2];            /* of its second: turned left by so many, */
+    uint32_t second_mask[2];      /* these */
+    uint32_t zero_point;          /* times the multiplier is added: what codes count from, or 0 */
+    int32_t high_word;            /* word of row r + 8's multipliers, row r's being 0 */
+    uint32_t select[2][2], widen; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
+} mox_sm90_w8_format;
 
 /* Columns of token tiles that have a kernel of their own. */
-MOX_SM90_FACT mox_sm90_narrow(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
+                                                                  : MOX_SM90_NARROW_COLUMNS;
 }
 
 /* Blocks that fit a multiprocessor. Decoding keeps it busy only with four warps a scheduler, and narrow tiles leave the
  * registers for them. */
-MOX_SM90_FACT mox_sm90_blocks(int32_t element, int32_t most)
+MOX_SM90_CONSTEXPR mox_sm90_blocks(int32_t element, int32_t max_columns)
 {
-    return MOX_SM90_DECODES(element) && most <= mox_sm90_narrow(element) ? 2 : 1;
+    return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
 /* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is
  * much. */
-MOX_SM90_FACT mox_sm90_chunks_together(int32_t element, int32_t most)
+MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
     if (!MOX_SM90_DECODES(element))
         return 1;
-    return (most <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
+    return (max_columns <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
 /* Makes the list, and zeroes the words of `state`. */
 typedef struct mox_sm90_list_args {
-    mox_sm90_choices choices; /* ids NULL: they are not known, or kernels before permute may still run */
+    mox_sm90_routing routing; /* ids NULL: they are not known, or kernels before permute may still run */
     const int64_t *offsets;   /* [slots + 1] pairs, when permute has found them */
     int64_t slots;
-    int32_t most; /* columns of a token tile: a multiple of 8, up to 256 */
+    int32_t max_columns; /* columns of a token tile: a multiple of 8, up to 256 */
     mox_sm90_list *list;
     mox_sm90_octet *octets; /* [octet_count], all of them written */
     int64_t octet_count;    /* as many as any routing takes */
@@ -209,13 +210,13 @@ typedef struct mox_sm90_list_args {
  * two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
  */
 typedef struct mox_sm90_acts {
-    int32_t bits;  /* of a code; 0: rows are gathered as they are */
-    int32_t shift; /* a code's magnitude turned left by so many is an f32, */
-    float up;      /* times this its value, */
-    uint32_t most; /* past this it is no number, where there are such codes; */
-    int32_t group; /* columns of a scale, a multiple of 8; 0: all */
-    float times;   /* scales of groups are multiplied by this, a power of two, */
-    float factor;  /* and so rows by this */
+    int32_t bits;       /* of a code; 0: rows are gathered as they are */
+    int32_t shift;      /* a code's magnitude turned left by so many is an f32, */
+    float rebias;       /* times this its value, */
+    uint32_t max_code;  /* past this it is no number, where there are such codes; */
+    int32_t group;      /* columns of a scale, a multiple of 8; 0: all */
+    float scale_factor; /* scales of groups are multiplied by this, a power of two, */
+    float row_factor;   /* and so rows by this */
     int32_t global_divides;
     const float *global; /* [rows of a] or NULL */
     int32_t integer;     /* codes are integers of 8 bits; shift, up and most say nothing */
@@ -223,8 +224,8 @@ typedef struct mox_sm90_acts {
 
 /* Rows to a tiled operand. Zeroes the words of `state` too where nobody makes a list. */
 typedef struct mox_sm90_gather_args {
-    mox_sm90_choices few;
-    int32_t most;                 /* columns of a token tile */
+    mox_sm90_routing inline_routing;
+    int32_t max_columns;          /* columns of a token tile */
     int32_t blocks;               /* as many as may run at one time */
     int32_t streams;              /* more is written than L2 holds, which should rather keep the rows that are read */
     const mox_sm90_octet *octets; /* of a list */
@@ -246,11 +247,11 @@ typedef struct mox_sm90_gather_args {
 } mox_sm90_gather_args;
 
 /* Whose blocks a multiprocessor has. With one of each product, W2's weights are on their way before W13 has ended. */
-typedef enum mox_sm90_beside {
-    MOX_SM90_OWN = 0,     /* one product's, as many as fit */
-    MOX_SM90_LEAVES_ROOM, /* W13's, more than half of the shared memory, and W2's */
-    MOX_SM90_TAKES_IT     /* the same, of W2 */
-} mox_sm90_beside;
+typedef enum mox_sm90_co_residency {
+    MOX_SM90_EXCLUSIVE = 0,   /* one product's, as many as fit */
+    MOX_SM90_CO_RESIDENT_W13, /* W13's, more than half of the shared memory, and W2's */
+    MOX_SM90_CO_RESIDENT_W2   /* the same, of W2 */
+} mox_sm90_co_residency;
 
 typedef enum mox_sm90_output {
     MOX_SM90_ROWS_F32 = 0, /* out[p, n]; gated: [gate I | up I] */
@@ -262,7 +263,7 @@ typedef enum mox_sm90_output {
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
-    mox_sm90_choices few;
+    mox_sm90_routing inline_routing;
     const mox_sm90_list *list;
     /* weights: records end to end, offsets as in mox_hopper_matrix */
     const uint8_t *records;
@@ -270,19 +271,19 @@ typedef struct mox_sm90_args {
     int32_t tiles, chunks, last_rows;
     int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
     int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
-    mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
-    mox_sm90_sixes sixes;             /* of MOX_SM90_MXFP6 */
+    mox_sm90_w8_format w8;            /* of MOX_SM90_W8 */
+    mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
     int32_t rows;                     /* of one matrix: I or H */
     int32_t gated;
-    int32_t paired; /* blocks work in pairs */
-    int32_t beside; /* mox_sm90_beside */
-    int32_t most;   /* columns of a token tile */
-    int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
+    int32_t paired;      /* blocks work in pairs */
+    int32_t co_resident; /* mox_sm90_co_residency */
+    int32_t max_columns; /* columns of a token tile */
+    int32_t l2_prefetch; /* chunks of a block that L2 is asked for when the ring is first full */
     /* tokens: a tiled operand */
     const uint8_t *a;
     const float *a_scale;  /* of 8-bit elements */
     const float *a_factor; /* [rows of the tiled operand] sums of its columns are multiplied by; NULL: all by a_times */
-    float a_times;
+    float a_uniform_factor;
     /* between blocks */
     uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
     uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
@@ -298,7 +299,7 @@ typedef struct mox_sm90_args {
     int64_t next_stride; /* elements: a multiple of 128 bytes */
     float *next_scale;
     /* the ring in shared memory, which the launcher fills in */
-    int32_t stages, together; /* chunks of a stage: 1, or of codes more */
+    int32_t stages, chunks_per_stage; /* chunks of a stage: 1, or of codes more */
     uint32_t stage_bytes, tokens_at;
 } mox_sm90_args;
 

@@ -17,8 +17,10 @@
 __device__ __forceinline__ void mox_sm90_place_int4(uint32_t (&a)[4], uint32_t word, uint2 rows, int half)
 {
     constexpr uint32_t CODE = 0x00f000f0, MINUS_8_UNITS = 0x80808080; /* -2^-126 */
-    const uint32_t low = mox_pair_of(rows.x, half), low_8 = mox_pair_of(mox_bf16x2_mul(rows.x, MINUS_8_UNITS), half);
-    const uint32_t high = mox_pair_of(rows.y, half), high_8 = mox_pair_of(mox_bf16x2_mul(rows.y, MINUS_8_UNITS), half);
+    const uint32_t low = mox_pair_broadcast(rows.x, half),
+                   low_8 = mox_pair_broadcast(mox_bf16x2_mul(rows.x, MINUS_8_UNITS), half);
+    const uint32_t high = mox_pair_broadcast(rows.y, half),
+                   high_8 = mox_pair_broadcast(mox_bf16x2_mul(rows.y, MINUS_8_UNITS), half);
     a[0] = mox_bf16x2_fma(word << 4 & CODE, low, low_8);
     a[1] = mox_bf16x2_fma(word & CODE, high, high_8);
     a[2] = mox_bf16x2_fma(word >> 4 & CODE, low, low_8);
@@ -41,7 +43,7 @@ struct mox_sm90_decode_int4_long : mox_sm90_plain_scales<uint32_t, false> {
 
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int)
     {
-        mox_sm90_place_int4(a, word, make_uint2(m, mox_pair_of_high(m)), 0);
+        mox_sm90_place_int4(a, word, make_uint2(m, mox_pair_broadcast_high(m)), 0);
     }
 };
 
@@ -49,8 +51,8 @@ struct mox_sm90_decode_int4_long : mox_sm90_plain_scales<uint32_t, false> {
 __device__ __forceinline__ void mox_sm90_place_int4_f16(uint32_t (&a)[4], uint32_t word, uint32_t low, uint32_t high)
 {
     constexpr uint32_t CODE = 0x07800780;
-    const uint32_t zero[2] = { mox_pair_of_high(low), mox_pair_of_high(high) };
-    const uint32_t scale[2] = { mox_pair_of_low(low), mox_pair_of_low(high) };
+    const uint32_t zero[2] = { mox_pair_broadcast_high(low), mox_pair_broadcast_high(high) };
+    const uint32_t scale[2] = { mox_pair_broadcast_low(low), mox_pair_broadcast_low(high) };
     a[0] = mox_f16x2_mul(mox_f16x2_add(word << 7 & CODE, zero[0]), scale[0]);
     a[1] = mox_f16x2_mul(mox_f16x2_add(word << 3 & CODE, zero[1]), scale[1]);
     a[2] = mox_f16x2_mul(mox_f16x2_add(word >> 1 & CODE, zero[0]), scale[0]);

@@ -41,7 +41,7 @@ struct mox_sm90_decode_mxfp4 : mox_sm90_typed_scales<uint32_t> {
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers m, int j)
     {
-        mox_sm90_place_e2m1(a, word, mox_pair_of(m.x, j / 2), mox_pair_of(m.y, j / 2));
+        mox_sm90_place_e2m1(a, word, mox_pair_broadcast(m.x, j / 2), mox_pair_broadcast(m.y, j / 2));
     }
 };
 

@@ -2,7 +2,7 @@
  *
  * sm90_decode_mxfp6.cuh - e2m3 and e3m2 with e8m0 scales of 32 columns, from layout hopper_codes to bf16: placed where
  * sign, exponent and mantissa of a bf16 are, 2^-126 (e2m3) or 2^-124 (e3m2) times their values, then as in
- * sm90_decode_mxfp4.cuh. Which of the two is data, mox_sm90_sixes.
+ * sm90_decode_mxfp4.cuh. Which of the two is data, mox_sm90_w6_format.
  */
 #ifndef MOX_CUDA_SM90_DECODE_MXFP6_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP6_CUH
@@ -16,23 +16,23 @@ struct mox_sm90_decode_mxfp6 : mox_sm90_typed_scales<uint32_t> {
 
     struct multipliers {
         uint2 rows;
-        const mox_sm90_sixes &form;
+        const mox_sm90_w6_format &format;
     };
 
     static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &args)
     {
-        return { mox_sm90_exponents(s), args.sixes };
+        return { mox_sm90_exponents(s), args.w6 };
     }
 
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, const multipliers &m, int j)
     {
-        const uint32_t scale[2] = { mox_pair_of(m.rows.x, j / 2), mox_pair_of(m.rows.y, j / 2) };
+        const uint32_t scale[2] = { mox_pair_broadcast(m.rows.x, j / 2), mox_pair_broadcast(m.rows.y, j / 2) };
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & m.form.four;
-            a[i] = mox_bf16x2_mul(fours | (__funnelshift_l(words.y, words.y, m.form.turn[j % 2][i]) & m.form.two),
-                                  scale[i % 2]);
+            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & m.format.mask4;
+            a[i] = mox_bf16x2_mul(
+                fours | (__funnelshift_l(words.y, words.y, m.format.rotate[j % 2][i]) & m.format.mask2), scale[i % 2]);
         }
     }
 };

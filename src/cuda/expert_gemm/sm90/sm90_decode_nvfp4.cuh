@@ -21,20 +21,20 @@ struct mox_sm90_decode_nvfp4 : mox_sm90_typed_scales<uint2> {
 
     static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &)
     {
-        return { { raised(s.x << 4), raised(s.x >> 4) }, { raised(s.y << 4), raised(s.y >> 4) } };
+        return { { prescaled(s.x << 4), prescaled(s.x >> 4) }, { prescaled(s.y << 4), prescaled(s.y >> 4) } };
     }
 
     /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, const multipliers &m, int j)
     {
-        mox_sm90_place_e2m1(a, word, mox_pair_of(m.low[j % 2], j / 2), mox_pair_of(m.high[j % 2], j / 2));
+        mox_sm90_place_e2m1(a, word, mox_pair_broadcast(m.low[j % 2], j / 2), mox_pair_broadcast(m.high[j % 2], j / 2));
     }
 
   private:
-    static __device__ __forceinline__ uint32_t raised(uint32_t bytes)
+    static __device__ __forceinline__ uint32_t prescaled(uint32_t bytes)
     {
-        constexpr uint32_t E4M3 = 0x07f007f0, UP = 0x7b007b00; /* 2^119 */
-        return mox_bf16x2_mul(mox_bf16x2_mul(bytes & E4M3, UP), UP);
+        constexpr uint32_t E4M3 = 0x07f007f0, TWO_119 = 0x7b007b00; /* 2^119 */
+        return mox_bf16x2_mul(mox_bf16x2_mul(bytes & E4M3, TWO_119), TWO_119);
     }
 };
 

@@ -27,12 +27,12 @@
 extern "C" {
 #endif
 
-#define MOX_SM90_MOST_SIZE   (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
-#define MOX_SM90_MOST_INTS   ((1 << 17) - 1)    /* products of 8-bit integers, up to 2^14, whose sum fits 31 bits */
-#define MOX_SM90_PAIR_TOKENS 48                 /* a slot on average, from which on blocks work in pairs */
-#define MOX_SM90_AHEAD       4                  /* chunks that L2 is asked for by a product that waits for the other */
+#define MOX_SM90_MAX_SIZE           (INT64_C(1) << 24) /* of H and I: what is counted in 32 bits then fits */
+#define MOX_SM90_MAX_INT8_TERMS     ((1 << 17) - 1) /* products of 8-bit integers, up to 2^14, whose sum fits 31 bits */
+#define MOX_SM90_PAIR_TOKENS        48              /* a slot on average, from which on blocks work in pairs */
+#define MOX_SM90_L2_PREFETCH_CHUNKS 4 /* chunks that L2 is asked for by a product that waits for the other */
 
-static inline int64_t mox_sm90_up(int64_t n, int64_t unit)
+static inline int64_t mox_sm90_round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
 }
@@ -45,7 +45,7 @@ static inline int64_t mox_sm90_min(int64_t a, int64_t b)
 /* Rows of a tiled operand at most: each slot's tokens rounded up to 8. */
 static inline int64_t mox_sm90_tiled_rows(int64_t pairs, int64_t slots)
 {
-    return mox_sm90_up(pairs + 7 * mox_sm90_min(pairs, slots), 8);
+    return mox_sm90_round_up(pairs + 7 * mox_sm90_min(pairs, slots), 8);
 }
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
@@ -64,10 +64,10 @@ typedef struct mox_sm90_space {
 
 /* Grows with pairs, slots and multiprocessors. */
 mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s);
-int64_t mox_sm90_state_words(int64_t blocks, int64_t most);
+int64_t mox_sm90_state_words(int64_t blocks, int64_t max_columns);
 
 /* Bytes of a tiled operand that L2 does not hold. */
-enum { MOX_SM90_STREAMED = 48 << 20 };
+enum { MOX_SM90_L2_BYTES = 48 << 20 };
 
 /* Tags of the products that may follow one gather. */
 enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 };
@@ -76,32 +76,32 @@ enum { MOX_SM90_TAG_H = 1, MOX_SM90_TAG_ACT, MOX_SM90_TAG_W13, MOX_SM90_TAG_W2 }
 
 /* The operand of W2 as numbers [pairs, stride] and scales [pairs, shown], for those who look at a run. Codes that have
  * become bf16 are found again from what was quantized, `act`; where the operand holds anything else, that is shown. */
-typedef struct mox_sm90_show_args {
+typedef struct mox_sm90_trace_args {
     const mox_sm90_list *list;
     int64_t max_pairs;
     moxie_dtype element; /* F8_E4M3: codes with scales */
     int32_t cols, chunks;
-    int32_t shown; /* scales of a row */
+    int32_t scale_count; /* scales of a row */
     moxie_quant quant;
-    float times;      /* of mox_sm90_acts */
-    const float *act; /* [pairs, cols]; NULL: codes and scales, or unquantized */
+    float scale_factor; /* of mox_sm90_acts */
+    const float *act;   /* [pairs, cols]; NULL: codes and scales, or unquantized */
     const uint8_t *tiles;
     const float *tile_scales;
     float *to, *to_scales;
     int64_t stride;
-} mox_sm90_show_args;
+} mox_sm90_trace_args;
 
 typedef struct mox_sm90_ops {
     moxie_status (*list)(void *context, const mox_sm90_list_args *args, bool dependent);
     moxie_status (*gather)(void *context, const mox_sm90_gather_args *args, bool dependent);
     moxie_status (*gemm)(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
                          bool dependent);
-    moxie_status (*show)(void *context, const mox_sm90_show_args *args);
+    moxie_status (*show)(void *context, const mox_sm90_trace_args *args);
 } mox_sm90_ops;
 
 typedef struct mox_sm90_product {
     mox_sm90_element element;
-    int32_t most, blocks;
+    int32_t max_columns, blocks;
     bool gathers;
     mox_sm90_list_args list;
     mox_sm90_gather_args gather;

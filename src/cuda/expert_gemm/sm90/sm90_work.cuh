@@ -12,7 +12,7 @@
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_few.cuh"
+#include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 
 /* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until
@@ -34,10 +34,10 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
                                                              int lane)
 {
     mox_sm90_work w;
-    const int together = mox_sm90_blocks_together(args);
+    const int cluster = mox_sm90_cluster_size(args);
     int token_tiles;
-    if (args.few.ids != nullptr) {
-        const int2 list = mox_sm90_list_few(args.few, args.most, own, lane);
+    if (args.inline_routing.ids != nullptr) {
+        const int2 list = mox_sm90_list_inline(args.inline_routing, args.max_columns, own, lane);
         w.entries = own;
         w.count = list.x;
         token_tiles = list.y;
@@ -47,9 +47,9 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
         w.count = head.x;
         token_tiles = head.z;
     }
-    w.blocks = gridDim.x / together;
-    w.block = blockIdx.x / together;
-    w.tiles = (args.tiles + together - 1) / together;
+    w.blocks = gridDim.x / cluster;
+    w.block = blockIdx.x / cluster;
+    w.tiles = (args.tiles + cluster - 1) / cluster;
     const int jobs = token_tiles * w.tiles;
     w.rounds = jobs < 2 * w.blocks ? 0 : jobs / w.blocks - 1;
     if (whole && jobs <= w.blocks) {
@@ -93,10 +93,10 @@ __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, 
 }
 
 /* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w, int job,
-                                                            int begin, int end, int lane)
+__device__ __forceinline__ mox_sm90_work_unit mox_sm90_work_unit_of(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                                    int job, int begin, int end, int lane)
 {
-    mox_sm90_piece p;
+    mox_sm90_work_unit p;
     const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
     const int local = job - entry.first * w.tiles;
     int tile = local, which = 0, each = entry.tokens;
@@ -105,7 +105,7 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
         which = local - tile * entry.tiles;
         each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
     }
-    p.tile = tile * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    p.tile = tile * mox_sm90_cluster_size(args) + mox_sm90_rank(args);
     p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
     p.pair = entry.pair + which * each;
     p.columns = max(min(each, entry.tokens - which * each), 0);
@@ -114,15 +114,15 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
     p.record = args.records + (uint64_t)entry.slot * args.record_bytes;
     p.begin = begin;
     p.end = end;
-    p.take = begin > 0 ? w.block : -1;
-    p.give = end < args.chunks ? w.block + 1 : -1;
+    p.resume = begin > 0 ? w.block : -1;
+    p.hand_off = end < args.chunks ? w.block + 1 : -1;
     return p;
 }
 
 /* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code
  * that runs for the first time while weights stream is fetched behind them. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
-                                                           int lane)
+__device__ __forceinline__ mox_sm90_work_unit mox_sm90_work_unit_at(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                                    int n, int lane)
 {
     const int rest = w.rounds * w.blocks; /* the first job of the rest */
     const int whole = w.first + (w.from > 0), jobs = max(w.last - whole, 0);
@@ -142,7 +142,7 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &
     } else {
         return {};
     }
-    return mox_sm90_piece_of(args, w, job, begin, end, lane);
+    return mox_sm90_work_unit_of(args, w, job, begin, end, lane);
 }
 
 #endif

@@ -49,7 +49,7 @@ static inline void mox_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint
     emulated_warp_mma(MOXIE_F16, d, a, b);
 }
 
-static inline void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
+static inline void mox_ldmatrix_x4(uint32_t (&m)[4], uint32_t row)
 {
     const emulated_words &words = emulated_exchange(row);
     const unsigned lane = threadIdx.x % 32;

@@ -10,17 +10,17 @@
 #include "cuda/ptx/ptx_barrier.cuh"
 #include "cuda_runtime.h"
 
-static inline uint32_t mox_wgmma_low(uint32_t at)
+static inline uint32_t mox_wgmma_descriptor_low(uint32_t at)
 {
     return ((at & ((1 << EMULATED_RANK_SHIFT) - 1)) >> 4) + (1 << 16);
 }
 
-static inline uint64_t mox_wgmma_operand(uint32_t low)
+static inline uint64_t mox_wgmma_descriptor(uint32_t low)
 {
     return low;
 }
 
-static inline void mox_wgmma_begin()
+static inline void mox_wgmma_fence()
 {
 }
 static inline void mox_wgmma_commit()

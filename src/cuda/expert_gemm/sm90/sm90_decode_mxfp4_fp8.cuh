@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_e2m1.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_fp8 to e4m3. The eight magnitudes
+ * sm90_decode_mxfp4_fp8.cuh - e2m1 with e8m0 scales of 32 columns, from layout hopper_fp8 to e4m3. The eight magnitudes
  * times one power of two are eight bytes, from which byte permutations take four at a time, by the codes themselves:
  *
  *     scale 0     0 .5 1 1.5 2 3 4 6, times 2^-5, as e4m3: 00 08 10 14 18 1c 20 24
  *     scale e     each but 0 with e added to its exponent, e << 3: no carry up to e = 11, 6 * 2^6
  */
-#ifndef MOX_CUDA_SM90_DECODE_E2M1_CUH
-#define MOX_CUDA_SM90_DECODE_E2M1_CUH
+#ifndef MOX_CUDA_SM90_DECODE_MXFP4_FP8_CUH
+#define MOX_CUDA_SM90_DECODE_MXFP4_FP8_CUH
 
 #include "cuda/expert_gemm/sm90/sm90_scales.cuh"
 
-struct mox_sm90_decode_e2m1 : mox_sm90_typed_scales<uint2> {
+struct mox_sm90_decode_mxfp4_fp8 : mox_sm90_typed_scales<uint2> {
     static constexpr bool F16 = false;
     using codes = mox_sm90_codes_of_8;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_codes.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared memory
- * to registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared memory.
+ * sm90_dequant.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared
+ * memory to registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared
+ * memory.
  *
  *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
  *                   columns 32-63                     | decode  | MMA MMA |
@@ -14,11 +15,11 @@
  * A product of 16 bits is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add
  * alike, to the bit (measured, docs/kernels-cuda.md).
  */
-#ifndef MOX_CUDA_SM90_CODES_CUH
-#define MOX_CUDA_SM90_CODES_CUH
+#ifndef MOX_CUDA_SM90_DEQUANT_CUH
+#define MOX_CUDA_SM90_DEQUANT_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_bytes.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_e2m1.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
@@ -53,7 +54,7 @@ template <class DECODER> struct mox_sm90_view {
     {
         const int warp = 4 * me.group + me.warp;
         codes = stage + warp * DECODER::codes::WARP_BYTES;
-        scales = stage + args.together * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
+        scales = stage + args.chunks_per_stage * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
     }
 
     __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
@@ -67,26 +68,26 @@ template <class DECODER> struct mox_sm90_view {
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* By a warpgroup: MMAs of one half run while the next is decoded. */
-template <class DECODER, int N> struct mox_sm90_by_warpgroup {
-    static constexpr bool ALONE = false;
+template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
+    static constexpr bool FULL_STAGES = false;
     uint32_t tokens;
 
-    __device__ __forceinline__ mox_sm90_by_warpgroup(const uint8_t *at, int)
-        : tokens(mox_wgmma_low(mox_shared_address(at)))
+    __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, int)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
     {
     }
 
     /* Half `h`, 32 columns, of the chunk whose tokens lie `ahead` bytes on. */
     __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
-                                         const typename DECODER::multipliers &m, int h, int ahead) const
+                                         const typename DECODER::multipliers &m, int h, int offset) const
     {
-        const uint32_t b = tokens + ahead / 16 + 4 * h;
+        const uint32_t b = tokens + offset / 16 + 4 * h;
         uint32_t a[2][4];
         DECODER::decode(a[0], codes.part(2 * h), m, 2 * h);
         DECODER::decode(a[1], codes.part(2 * h + 1), m, 2 * h + 1);
-        mox_wgmma_begin();
-        multiply(acc, a[0], mox_wgmma_operand(b));
-        multiply(acc, a[1], mox_wgmma_operand(b + 2));
+        mox_wgmma_fence();
+        multiply(acc, a[0], mox_wgmma_descriptor(b));
+        multiply(acc, a[1], mox_wgmma_descriptor(b + 2));
         mox_wgmma_commit();
         mox_wgmma_wait<1>();
     }
@@ -107,22 +108,22 @@ template <class DECODER, int N> struct mox_sm90_by_warpgroup {
 };
 
 /* By each warp for itself, which of few columns takes no longer and waits for nobody. */
-template <class DECODER, int N> struct mox_sm90_by_warp {
-    static constexpr bool ALONE = true;
+template <class DECODER, int N> struct mox_sm90_mma_by_warp {
+    static constexpr bool FULL_STAGES = true;
     uint32_t tokens; /* of this lane's row of four 8 x 8 matrices, 32 columns */
 
-    __device__ __forceinline__ mox_sm90_by_warp(const uint8_t *at, int lane)
+    __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, int lane)
         : tokens(mox_shared_address(at) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4))
     {
     }
 
     __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
-                                         const typename DECODER::multipliers &m, int h, int ahead) const
+                                         const typename DECODER::multipliers &m, int h, int offset) const
     {
         uint32_t a[4], b[N / 8][4];
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
-            mox_load_matrices(b[j], (tokens ^ h << 6) + ahead + j * 1024);
+            mox_ldmatrix_x4(b[j], (tokens ^ h << 6) + offset + j * 1024);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             DECODER::decode(a, codes.part(2 * h + i), m, 2 * h + i);
@@ -147,23 +148,24 @@ template <class DECODER, int N> struct mox_sm90_by_warp {
 };
 
 /* Of codes that become e4m3, by a warpgroup: a chunk from zero, since these tensor cores keep few bits of a sum. */
-template <class DECODER, int N> struct mox_sm90_by_fp8 {
-    static constexpr bool ALONE = true;
+template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
+    static constexpr bool FULL_STAGES = true;
     uint32_t tokens;
 
-    __device__ __forceinline__ mox_sm90_by_fp8(const uint8_t *at, int) : tokens(mox_wgmma_low(mox_shared_address(at)))
+    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, int)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
     {
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words, int ahead) const
+    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words, int offset) const
     {
         uint32_t a[4][4];
         float part[N / 2];
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             DECODER::decode(a[t], words.codes, words.scales, t);
-            mox_wgmma_begin();
-            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_operand(tokens + ahead / 16 + 2 * t), t > 0);
+            mox_wgmma_fence();
+            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
             mox_wgmma_commit();
         }
         mox_wgmma_wait<0>();
@@ -179,10 +181,10 @@ template <class DECODER, int N> struct mox_sm90_by_fp8 {
 
 /* Which of them an element and a width are multiplied by. */
 template <int ELEMENT, class DECODER, int N>
-using mox_sm90_product_by =
-    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_by_fp8<DECODER, N>,
-                       std::conditional_t<N <= mox_sm90_by_warp_to(ELEMENT), mox_sm90_by_warp<DECODER, N>,
-                                          mox_sm90_by_warpgroup<DECODER, N>>>;
+using mox_sm90_mma_strategy =
+    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
+                       std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
+                                          mox_sm90_mma_by_warpgroup<DECODER, N>>>;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -190,14 +192,14 @@ using mox_sm90_product_by =
 template <class PRODUCT, class DECODER, int N>
 __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const PRODUCT &by,
                                                         const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
-                                                        int ahead)
+                                                        int offset)
 {
-    if constexpr (std::is_same_v<PRODUCT, mox_sm90_by_fp8<DECODER, N>>) {
-        by.chunk(acc, words, ahead);
+    if constexpr (std::is_same_v<PRODUCT, mox_sm90_mma_by_fp8<DECODER, N>>) {
+        by.chunk(acc, words, offset);
     } else {
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
-        by.half(acc, words.codes, m, 0, ahead);
-        by.half(acc, words.codes, m, 1, ahead);
+        by.half(acc, words.codes, m, 0, offset);
+        by.half(acc, words.codes, m, 1, offset);
     }
 }
 
@@ -207,83 +209,83 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
  * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one
  * stage to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of
  * warps, a stage that is not full has a way of its own, so that loads move up in all others. */
-template <int ELEMENT, class DECODER, int N, int TOGETHER>
-__device__ __forceinline__ void mox_sm90_loop_codes(float (&acc)[N / 2], mox_sm90_front *front, const uint8_t *stages,
-                                                    const mox_sm90_args &args, const mox_sm90_place &me, int first,
-                                                    int chunks, int width, mox_sm90_cursor *cursor)
+template <int ELEMENT, class DECODER, int N, int CHUNKS>
+__device__ __forceinline__ void
+mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_t *stages, const mox_sm90_args &args,
+                      const mox_sm90_place &me, int first, int chunks, int width, mox_sm90_cursor *cursor)
 {
-    using product = mox_sm90_product_by<ELEMENT, DECODER, N>;
+    using mma = mox_sm90_mma_strategy<ELEMENT, DECODER, N>;
     using view = mox_sm90_view<DECODER>;
-    constexpr int LEAST = product::ALONE ? TOGETHER : 1;
-    const int step = (N <= MOX_SM90_NARROW_CODES ? N : width) * 128; /* of the tokens, from chunk to chunk */
+    constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1;
+    const int step = (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* of the tokens, from chunk to chunk */
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
     mox_sm90_words<DECODER> words;
-    const auto begin = [&]() {
-        mox_mbarrier_wait(front->full + at.stage, at.parity);
+    const auto load_first = [&]() {
+        mox_mbarrier_wait(header->full + at.stage, at.parity);
         words = view(args, stage_at(), k, me).words(0);
     };
-    begin();
+    load_first();
 #pragma unroll 1
-    while (left >= LEAST) {
+    while (left >= MIN_LEFT) {
         const view from(args, stage_at(), k, me);
-        const product by(stage_at() + args.tokens_at, me.lane);
+        const mma by(stage_at() + args.tokens_at, me.lane);
         const int stage = at.stage, here = left;
-        const auto leave = [&]() {
-            k += TOGETHER;
-            left -= TOGETHER;
+        const auto enter_next_stage = [&]() {
+            k += CHUNKS;
+            left -= CHUNKS;
             mox_sm90_next(&at, args.stages);
             words = {};
             if (left > 0)
-                begin();
+                load_first();
         };
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-            if (!product::ALONE && i > 0 && i >= here)
+        for (int i = 0; i < CHUNKS; i++) {
+            if (!mma::FULL_STAGES && i > 0 && i >= here)
                 break;
             const mox_sm90_words<DECODER> now = words;
-            if (i + 1 < TOGETHER)
+            if (i + 1 < CHUNKS)
                 words = from.words(i + 1);
-            else if (product::ALONE)
-                leave();
-            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, now, args, i * step);
+            else if (mma::FULL_STAGES)
+                enter_next_stage();
+            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
         }
-        if (!product::ALONE)
-            leave();
-        product::end();
-        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, front, stage, me.lane);
+        if (!mma::FULL_STAGES)
+            enter_next_stage();
+        mma::end();
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, stage, me.lane);
     }
-    if (product::ALONE && left > 0) {
+    if (mma::FULL_STAGES && left > 0) {
         const view from(args, stage_at(), k, me);
-        const product by(stage_at() + args.tokens_at, me.lane);
+        const mma by(stage_at() + args.tokens_at, me.lane);
 #pragma unroll 1
         for (int i = 0; i < left; i++)
-            mox_sm90_multiply_chunk<product, DECODER, N>(acc, by, from.words(i), args, i * step);
-        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, front, at.stage, me.lane);
+            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, at.stage, me.lane);
         mox_sm90_next(&at, args.stages);
     }
     *cursor = at;
 }
 
 /* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
-template <int ELEMENT, int N, int SUMS, int TOGETHER>
-__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_front *front, const uint8_t *stages,
+template <int ELEMENT, int N, int SUMS, int CHUNKS>
+__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_header *header, const uint8_t *stages,
                                               const mox_sm90_args &args, const mox_sm90_place &me,
-                                              const mox_sm90_piece &piece, int chunks, mox_sm90_consumer *c)
+                                              const mox_sm90_work_unit &unit, int chunks, mox_sm90_consumer *c)
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
     if constexpr (MOX_SM90_DECODES(ELEMENT))
-        mox_sm90_loop_codes<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, TOGETHER>(
-            acc, front, stages, args, me, piece.begin, chunks, mox_sm90_tile_rows(piece), &c->at);
+        mox_sm90_loop_dequant<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, CHUNKS>(
+            acc, header, stages, args, me, unit.begin, chunks, mox_sm90_tile_rows(unit), &c->at);
     else if constexpr (ELEMENT == MOX_SM90_INT8)
-        mox_sm90_loop_ints<N>(acc, front, stages, args, me, chunks, &c->at);
+        mox_sm90_loop_int8<N>(acc, header, stages, args, me, chunks, &c->at);
     else if constexpr (ELEMENT != MOX_SM90_E4M3)
-        mox_sm90_loop_wide<ELEMENT, N>(acc, front, stages, args, me, chunks, &c->at);
-    else if constexpr (N <= MOX_SM90_BY_TWO)
-        mox_sm90_loop_by_two<N>(acc, front, stages, args, me, chunks, &c->at);
+        mox_sm90_loop_mma<ELEMENT, N>(acc, header, stages, args, me, chunks, &c->at);
+    else if constexpr (N <= MOX_SM90_TWO_STAGE_COLUMNS)
+        mox_sm90_loop_fp8_two_stages<N>(acc, header, stages, args, me, chunks, &c->at);
     else
-        mox_sm90_loop_by_one<N>(acc, front, stages, args, me, chunks, &c->at);
+        mox_sm90_loop_fp8_one_stage<N>(acc, header, stages, args, me, chunks, &c->at);
 #pragma unroll
     for (int i = N / 2; i < SUMS; i++)
         sums[i] = 0.0f;

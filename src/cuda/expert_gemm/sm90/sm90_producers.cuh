@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_feed.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of
+ * sm90_producers.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of
  * scales.
  *
  *     weights   does not wait for the kernel before, so that the ring is full of weights by the time that the tokens
@@ -9,8 +9,8 @@
  * half of them, to the same place of both; what lies behind the last column of a tile stays as it was, since column n
  * of a product depends on row n of the tokens alone
  */
-#ifndef MOX_CUDA_SM90_FEED_CUH
-#define MOX_CUDA_SM90_FEED_CUH
+#ifndef MOX_CUDA_SM90_PRODUCERS_CUH
+#define MOX_CUDA_SM90_PRODUCERS_CUH
 
 #include "cuda/expert_gemm/sm90/sm90_work.cuh"
 #include "cuda/ptx/ptx_copy.cuh"
@@ -19,34 +19,35 @@
 /* Where the scales of weights begin in a stage. */
 template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(const mox_sm90_args &args)
 {
-    return MOX_SM90_DECODES(ELEMENT) ? args.together * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
+    return MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
 /* What the epilogue of wide token tiles will read of the record, and must still find then. */
-__device__ __forceinline__ void mox_sm90_prefetch_rows(const mox_sm90_args &args, const mox_sm90_piece &piece)
+__device__ __forceinline__ void mox_sm90_l2_prefetch_constants(const mox_sm90_args &args,
+                                                               const mox_sm90_work_unit &unit)
 {
-    const uint64_t row = (uint64_t)piece.tile * 128;
+    const uint64_t row = (uint64_t)unit.tile * 128;
     if (args.row_scale_at != 0)
-        mox_bulk_prefetch(piece.record + args.row_scale_at + row * 4, 128 * 4);
+        mox_bulk_prefetch(unit.record + args.row_scale_at + row * 4, 128 * 4);
     if (args.bias_at != 0)
-        mox_bulk_prefetch(piece.record + args.bias_at + row * 4, 128 * 4);
+        mox_bulk_prefetch(unit.record + args.bias_at + row * 4, 128 * 4);
 }
 
 /* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
 template <int ELEMENT>
-__device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
-                                                   int lane)
+__device__ __forceinline__ void mox_sm90_l2_prefetch(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
+                                                     int lane)
 {
     constexpr int ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
-    for (int left = args.ahead * (128 / ROW_BYTES); left > 0; n++, k = 0) {
-        const mox_sm90_piece piece = mox_sm90_work_at(args, work, n, lane);
-        if (piece.begin == piece.end)
+    for (int left = args.l2_prefetch * (128 / ROW_BYTES); left > 0; n++, k = 0) {
+        const mox_sm90_work_unit unit = mox_sm90_work_unit_at(args, work, n, lane);
+        if (unit.begin == unit.end)
             return;
-        const int begin = max(k, piece.begin), count = min(piece.end - begin, left);
-        const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
-        if (lane < count && piece.rows > 0)
-            mox_bulk_prefetch_by(tile + (uint64_t)(begin + lane) * piece.rows * ROW_BYTES, piece.rows * ROW_BYTES,
-                                 mox_policy_read_once());
+        const int begin = max(k, unit.begin), count = min(unit.end - begin, left);
+        const uint8_t *tile = unit.record + args.tiles_at + (uint64_t)unit.tile * args.tile_bytes;
+        if (lane < count && unit.rows > 0)
+            mox_bulk_prefetch_hint(tile + (uint64_t)(begin + lane) * unit.rows * ROW_BYTES, unit.rows * ROW_BYTES,
+                                   mox_policy_read_once());
         left -= count;
     }
 }
@@ -54,61 +55,61 @@ __device__ __forceinline__ void mox_sm90_ask_ahead(const mox_sm90_args &args, co
 /* `total` bytes, in up to 32 pieces that lie end to end, to places of `room` bytes each; by the first lane alone where
  * those are one. One lane after the other: copies of one lane take 25 ns each, which made half tiles the last to end.
  */
-__device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t piece,
+__device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t part,
                                                   uint32_t room, uint64_t *barrier, uint64_t policy, int lane)
 {
-    const uint32_t each = piece == room ? total : piece;
+    const uint32_t each = part == room ? total : part;
     if (lane * each < total)
-        mox_bulk_copy_by(to + lane * room, from + lane * each, each, barrier, policy);
+        mox_bulk_copy_hint(to + lane * room, from + lane * each, each, barrier, policy);
 }
 
 /* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage,
  * where the ring is full, and would else wait for memory while the ring runs empty. NARROW: there are registers for
  * more. */
 template <int ELEMENT, bool NARROW>
-__device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
-                                                      int lane)
+__device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &args, mox_sm90_header *header,
+                                                         uint8_t *stages, int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
     constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles to places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
-    const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
-    const mox_sm90_work work = mox_sm90_work_begin(args, front->entries, MOX_SM90_DECODES(ELEMENT), lane);
+    const int per_stage = MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage : 1;
+    const mox_sm90_work work = mox_sm90_work_begin(args, header->entries, MOX_SM90_DECODES(ELEMENT), lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
-    mox_sm90_piece found = mox_sm90_work_at(args, work, 0, lane);
-    mox_sm90_front_meet(args); /* the first piece is found while others set up barriers */
+    mox_sm90_work_unit found = mox_sm90_work_unit_at(args, work, 0, lane);
+    mox_sm90_header_sync(args); /* the first piece is found while others set up barriers */
     for (int n = 0;; n++) {
         const int i = n % MOX_SM90_QUEUE;
-        mox_mbarrier_wait(front->queue_empty + i, (n / MOX_SM90_QUEUE & 1) ^ 1);
+        mox_mbarrier_wait(header->queue_empty + i, (n / MOX_SM90_QUEUE & 1) ^ 1);
         if (lane == 0) {
-            front->queue[i] = found;
-            mox_mbarrier_arrive(front->queue_full + i);
+            header->queue[i] = found;
+            mox_mbarrier_arrive(header->queue_full + i);
             if (!NARROW && found.rows > 0)
-                mox_sm90_prefetch_rows(args, found);
+                mox_sm90_l2_prefetch_constants(args, found);
         }
         __syncwarp();
-        const mox_sm90_piece piece = front->queue[i]; /* read back, it is known to be the same for all lanes */
-        if (piece.begin == piece.end)
+        const mox_sm90_work_unit unit = header->queue[i]; /* read back, it is known to be the same for all lanes */
+        if (unit.begin == unit.end)
             return;
-        const bool spread = SPREADS && piece.rows < 128;
-        const uint32_t chunk = piece.rows * ROW_BYTES, all = args.chunks * chunk;
-        const uint32_t block = SCALES ? piece.rows * args.scale_bytes / 128 : 0;
-        const uint8_t *tile = piece.record + args.tiles_at + (uint64_t)piece.tile * args.tile_bytes;
-        for (int k = piece.begin; k < piece.end; k += together) {
-            const uint32_t chunks = min(together, piece.end - k);
+        const bool spread = SPREADS && unit.rows < 128;
+        const uint32_t chunk = unit.rows * ROW_BYTES, all = args.chunks * chunk;
+        const uint32_t block = SCALES ? unit.rows * args.scale_bytes / 128 : 0;
+        const uint8_t *tile = unit.record + args.tiles_at + (uint64_t)unit.tile * args.tile_bytes;
+        for (int k = unit.begin; k < unit.end; k += per_stage) {
+            const uint32_t chunks = min(per_stage, unit.end - k);
             const int first = SCALES ? k >> args.scale_shift : 0;
             const uint32_t blocks = SCALES ? ((k + (int)chunks - 1) >> args.scale_shift) - first + 1 : 0;
-            if (k + together >= piece.end)
-                found = mox_sm90_work_at(args, work, n + 1, lane);
-            mox_mbarrier_wait(front->empty + at.stage, at.parity);
+            if (k + per_stage >= unit.end)
+                found = mox_sm90_work_unit_at(args, work, n + 1, lane);
+            mox_mbarrier_wait(header->empty + at.stage, at.parity);
             if (lane == 0)
-                mox_mbarrier_arrive_expect(front->full + at.stage, chunks * chunk + blocks * block);
+                mox_mbarrier_arrive_expect(header->full + at.stage, chunks * chunk + blocks * block);
             if (spread)
                 __syncwarp();
             if (lane == 0 || spread) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
-                uint64_t *full = front->full + at.stage;
+                uint64_t *full = header->full + at.stage;
                 const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
                 mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk,
                                   SPREADS ? 128 * ROW_BYTES : chunk, full, policy, lane);
@@ -119,7 +120,7 @@ __device__ __forceinline__ void mox_sm90_feed_weights(const mox_sm90_args &args,
             mox_sm90_next(&at, args.stages);
             if constexpr (NARROW)
                 if (++issued == args.stages)
-                    mox_sm90_ask_ahead<ELEMENT>(args, work, n, k + together, lane);
+                    mox_sm90_l2_prefetch<ELEMENT>(args, work, n, k + per_stage, lane);
         }
     }
 }
@@ -136,33 +137,33 @@ __device__ __forceinline__ void mox_sm90_copy_tokens(const mox_sm90_args &args, 
         mox_bulk_copy(to, from, rows * 128 * chunks, full);
     else
         for (int c = 0; c < chunks; c++)
-            mox_bulk_copy_to_all(to + (c * rows + first) * 128, from + (c * rows + first) * 128, (end - first) * 128,
-                                 full, 3);
+            mox_bulk_copy_multicast(to + (c * rows + first) * 128, from + (c * rows + first) * 128, (end - first) * 128,
+                                    full, 3);
 }
 
 template <int ELEMENT>
-__device__ __forceinline__ void mox_sm90_feed_tokens(const mox_sm90_args &args, mox_sm90_front *front, uint8_t *stages,
-                                                     int lane)
+__device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &args, mox_sm90_header *header,
+                                                        uint8_t *stages, int lane)
 {
     constexpr int SCALES = mox_sm90_token_scales(ELEMENT);
-    const int together = MOX_SM90_DECODES(ELEMENT) ? args.together : 1;
-    mox_sm90_front_meet(args);
+    const int per_stage = MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage : 1;
+    mox_sm90_header_sync(args);
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
     for (int n = 0;; n++) {
-        const mox_sm90_piece piece = mox_sm90_peek(front, n);
-        mox_sm90_drop(front, n, lane);
-        if (piece.begin == piece.end)
+        const mox_sm90_work_unit unit = mox_sm90_peek(header, n);
+        mox_sm90_drop(header, n, lane);
+        if (unit.begin == unit.end)
             return;
-        const uint32_t rows = mox_sm90_tile_rows(piece);
-        const uint8_t *tile = args.a + (int64_t)piece.row * args.chunks * 128;
-        const float *scales = args.a_scale + (int64_t)piece.row * args.chunks * SCALES;
-        for (int k = piece.begin; k < piece.end; k += together) {
-            const int chunks = min(together, piece.end - k);
-            mox_mbarrier_wait(front->empty + at.stage, at.parity);
+        const uint32_t rows = mox_sm90_tile_rows(unit);
+        const uint8_t *tile = args.a + (int64_t)unit.row * args.chunks * 128;
+        const float *scales = args.a_scale + (int64_t)unit.row * args.chunks * SCALES;
+        for (int k = unit.begin; k < unit.end; k += per_stage) {
+            const int chunks = min(per_stage, unit.end - k);
+            mox_mbarrier_wait(header->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
-                uint64_t *full = front->full + at.stage;
+                uint64_t *full = header->full + at.stage;
                 mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4));
                 mox_sm90_copy_tokens(args,
                                      stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),

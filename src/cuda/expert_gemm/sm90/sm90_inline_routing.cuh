@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_few.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds out too,
- * but with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
+ * sm90_inline_routing.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds
+ * out too, but with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
  *
  *     choices -> slots -> a bit a slot, a word a lane -> a slot's place among those that have tokens
  *             -> tokens counted in that place         -> sums over all before it, two places a lane, three sums in one
  */
-#ifndef MOX_CUDA_SM90_FEW_CUH
-#define MOX_CUDA_SM90_FEW_CUH
+#ifndef MOX_CUDA_SM90_INLINE_ROUTING_CUH
+#define MOX_CUDA_SM90_INLINE_ROUTING_CUH
 
 #include "cuda/expert_gemm/sm90/sm90_args.h"
 
@@ -23,30 +23,30 @@ __device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)
 }
 
 /* Tokens, token tiles and octets of an entry, or of several: none is more than the pairs. */
-__device__ __forceinline__ int mox_sm90_tally(int tokens, int most)
+__device__ __forceinline__ int mox_sm90_tally(int tokens, int max_columns)
 {
-    static_assert(MOX_SM90_FEW_PAIRS < 256, "a byte each");
-    const int tiles = tokens <= most ? tokens > 0 : (tokens + most - 1) / most;
+    static_assert(MOX_SM90_INLINE_PAIRS < 256, "a byte each");
+    const int tiles = tokens <= max_columns ? tokens > 0 : (tokens + max_columns - 1) / max_columns;
     return tokens | tiles << 8 | (tokens + 7) / 8 << 16;
 }
 
 /* Of a choice; -1: none. `slot_of` is that of the choices, or a copy. */
-__device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_choices &choices, const int32_t *slot_of, int id)
+__device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_routing &routing, const int32_t *slot_of, int id)
 {
-    return id >= 0 && id < choices.experts ? slot_of[id] : -1;
+    return id >= 0 && id < routing.experts ? slot_of[id] : -1;
 }
 
-/* Fills entries[x], room for MOX_SM90_FEW_PAIRS, in the order of slots, with y token tiles; returns both. By a whole
+/* Fills entries[x], room for MOX_SM90_INLINE_PAIRS, in the order of slots, with y token tiles; returns both. By a whole
  * warp; entries are in shared memory. */
-__device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, int most, mox_sm90_entry *entries,
-                                                  int lane)
+__device__ __forceinline__ int2 mox_sm90_list_inline(const mox_sm90_routing &routing, int max_columns,
+                                                     mox_sm90_entry *entries, int lane)
 {
-    static_assert(MOX_SM90_FEW_PAIRS == 2 * 32 && MOXIE_MAX_EXPERTS <= 32 * 32, "two pairs a lane, a bit a slot");
+    static_assert(MOX_SM90_INLINE_PAIRS == 2 * 32 && MOXIE_MAX_EXPERTS <= 32 * 32, "two pairs a lane, a bit a slot");
     int slot[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int p = 32 * r + lane, id = p < few.pairs ? few.ids[p] : -1;
-        slot[r] = mox_sm90_slot_of(few, few.slot_of, id);
+        const int p = 32 * r + lane, id = p < routing.pairs ? routing.ids[p] : -1;
+        slot[r] = mox_sm90_slot_of(routing, routing.slot_of, id);
         entries[p].tokens = entries[p].used = 0;
     }
     __syncwarp();
@@ -67,7 +67,7 @@ __device__ __forceinline__ int2 mox_sm90_list_few(const mox_sm90_choices &few, i
     }
     __syncwarp();
     mox_sm90_entry *own = entries + 2 * lane;
-    const int tally[2] = { mox_sm90_tally(own[0].tokens, most), mox_sm90_tally(own[1].tokens, most) };
+    const int tally[2] = { mox_sm90_tally(own[0].tokens, max_columns), mox_sm90_tally(own[1].tokens, max_columns) };
     const int to = mox_sm90_sum_to_lane(tally[0] + tally[1], lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {

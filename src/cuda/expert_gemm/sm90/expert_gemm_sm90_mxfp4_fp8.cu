@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_mxfp4_fp8.cu - the kernel of sm90_kernel.cuh for weights of MXFP4 by tokens of e4m3. A file by
+ * itself, since it takes long to compile.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_mxfp4_fp8(int32_t max_columns)
+{
+    return mox_sm90_kernel_of<MOX_SM90_MXFP4_FP8, mox_sm90_widths_mxfp4_fp8>(max_columns);
+}
