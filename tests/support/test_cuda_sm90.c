@@ -464,7 +464,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
                    float *act)
 {
     const int64_t pair = t->pair + i;
-    if (a->output == MOX_SM90_ROWS_F32) {
+    if (a->output == MOX_SM90_OUT_F32) {
         memcpy(a->out + pair * a->out_stride, h, (size_t)rows_of_h(a) * 4);
         return;
     }

@@ -38,7 +38,7 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
     out->warp_tokens = mox_sm90_warp_mma_columns(p->element);
     for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->max_columns); i++)
         out->widths[out->n_widths++] = widths[i];
-    out->blocks = mox_sm90_blocks_of(p->element, &p->gemm);
+    out->blocks = mox_sm90_resident_blocks(p->element, &p->gemm);
     out->stages = p->gemm.stages;
     out->chunks = p->gemm.chunks_per_stage;
     out->pairs = p->gemm.paired;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_hopper.cu - the launchers of the rows on the layouts of pack/hopper/hopper.h: the operations of
- * sm90_plan.h on a stream, and the kernel that shows the operand of W2 to those who look at a run. Nothing here needs
- * Hopper itself.
+ * expert_gemm_hopper.cu - the launchers of the kernels on the layouts of pack/hopper/hopper.h: the operations of
+ * sm90_plan.h on a stream, and the kernel that copies the activations of W2 out of their tiles for a trace. Nothing
+ * here needs Hopper itself.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -14,7 +14,7 @@ namespace
 
 constexpr int THREADS = 256;
 
-/* What activation x is as a code, if that is what the operand holds; else what that holds. */
+/* The code of activation x, if it gives what the tile holds; else what the tile holds, as a code. */
 __device__ float traced_code(const mox_sm90_trace_args &args, float x, float scale, float held)
 {
     const float max = mox_device_largest(args.quant.element), times = scale * args.scale_factor;
@@ -23,7 +23,8 @@ __device__ float traced_code(const mox_sm90_trace_args &args, float x, float sca
     return mox_device_round_to(MOXIE_BF16, code * times) == held ? code : held / times;
 }
 
-/* Codes and scales of activations that the operand holds as bf16, a thread a group; `to` has what it holds. */
+/* Codes and scales of activations that the tiles hold as bf16, one thread a group. On entry `to` has what the tiles
+ * hold. */
 __device__ void trace_groups(const mox_sm90_trace_args &args, int64_t pair, float *to)
 {
     const float *act = args.act + pair * args.cols;
@@ -41,7 +42,7 @@ __device__ void trace_groups(const mox_sm90_trace_args &args, int64_t pair, floa
     }
 }
 
-/* A block a pair: its entry, its place in the entry's token tiles, then number by number. */
+/* One block a pair: finds its entry by bisection, its row in the entry's token tiles, and copies number by number. */
 __global__ void __launch_bounds__(THREADS) trace(const __grid_constant__ mox_sm90_trace_args args)
 {
     const mox_sm90_entry *entries = reinterpret_cast<const mox_sm90_entry *>(args.list + 1);
@@ -122,28 +123,11 @@ moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stre
 
 } // namespace
 
-#define LAUNCH(id)                                                                                                     \
+#define MOX_CUDA_ROW(family, id, ...)                                                                                  \
     moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,     \
                                                     moxie_error *error)                                                \
     {                                                                                                                  \
         return enqueue(args, stream, error);                                                                           \
     }
-LAUNCH(sm90_w16a16)
-LAUNCH(sm90_w8a8_fp8)
-LAUNCH(sm90_w8a8_fp8_act)
-LAUNCH(sm90_w4a8_fp8)
-LAUNCH(sm90_w4a8_fp8_act)
-LAUNCH(sm90_w8a8_int8)
-LAUNCH(sm90_w8a8_int8_act)
-LAUNCH(sm90_dequant)
-LAUNCH(sm90_dequant_qact)
-LAUNCH(sm90_dequant_int)
-LAUNCH(sm90_dequant_int_qact)
-LAUNCH(sm90_w16a16_glu)
-LAUNCH(sm90_w8a8_fp8_glu)
-LAUNCH(sm90_dequant_glu)
-LAUNCH(sm90_dequant_qact_glu)
-LAUNCH(sm90_dequant_qact_act)
-LAUNCH(sm90_dequant_int_glu)
-LAUNCH(sm90_dequant_int_qact_glu)
-LAUNCH(sm90_dequant_int_qact_act)
+#include "cuda/expert_gemm/sm90/sm90_products.def"
+#undef MOX_CUDA_ROW

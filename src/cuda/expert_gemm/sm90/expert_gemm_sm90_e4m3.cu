@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_e4m3(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_E4M3, mox_sm90_widths_fp8>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_E4M3>(max_columns);
 }

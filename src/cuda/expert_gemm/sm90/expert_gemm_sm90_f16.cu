@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_f16(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_F16, mox_sm90_widths_w16a16>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_F16>(max_columns);
 }

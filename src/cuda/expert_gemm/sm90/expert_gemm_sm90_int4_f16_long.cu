@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_int4_f16_long(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_INT4_F16_LONG, mox_sm90_widths_dequant>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_INT4_F16_LONG>(max_columns);
 }

@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_int8(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_INT8, mox_sm90_widths_int8>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_INT8>(max_columns);
 }

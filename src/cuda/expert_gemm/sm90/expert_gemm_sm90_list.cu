@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands, of bf16
- * too where they are codes (sm90_acts.cuh); the launchers.
+ * expert_gemm_sm90_list.cu - the two small kernels before a Hopper gemm, and the launchers of all three:
  *
- *     tokens of all slots -> entries of those that have tokens, with their token tiles counted
- *                          -> octets: whose rows every eight rows of a tiled operand are
+ *     make_list   one block: tokens of all slots -> an entry for each slot with tokens, its token tiles counted
+ *                                                -> octets: the rows of every eight rows of tiled activations
+ *     gather      rows of activations -> tiled activations, swizzled; codes become bf16 (sm90_acts.cuh)
  */
 #include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm90/sm90_acts.cuh"
@@ -19,7 +19,7 @@ constexpr int THREADS = 1024, WARPS = THREADS / 32;
 static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
 constexpr int GATHER_THREADS = 256; /* eight rows, a warp each */
 
-/* Inclusive sums of four numbers over the block, in the order of its threads; *total those of all. */
+/* Inclusive sums of four numbers over the block, in the order of its threads; *total: the sums over all. */
 __device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -42,7 +42,7 @@ __device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
     return { before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w };
 }
 
-/* Tokens of this thread's slot, from the choices themselves. */
+/* Tokens of this thread's slot, counted from the routing. */
 __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, int32_t *counts)
 {
     constexpr int EACH = MOX_SM90_LIST_PAIRS / THREADS;
@@ -66,7 +66,7 @@ __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, in
     return counts[threadIdx.x];
 }
 
-/* The octets of an entry, a lane one of a token tile's. */
+/* The octets of one entry; each lane writes one octet of a token tile. */
 __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int lane)
 {
     const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
@@ -78,15 +78,16 @@ __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entr
     }
 }
 
-/* Thread `thread` of `threads` its part. */
+/* Zeroes the part of thread `thread` of `threads`. */
 __device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64_t threads)
 {
     for (int64_t i = thread; i < words / 2; i += threads)
         ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
 }
 
-/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts
- * them too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
+/* Block 0 makes the list. Up to MOX_SM90_LIST_PAIRS pairs it counts the routing itself, and need not wait for permute,
+ * which counts the same. The other blocks zero the state. For routed experts only permute can still run before this
+ * kernel. */
 __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
 {
     __shared__ mox_sm90_entry entries[THREADS];
@@ -125,10 +126,10 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     for (int64_t i = total.z / 8 + slot; i < args.octet_count; i += THREADS)
         args.octets[i] = { 0, 0, 0, 0 };
     if (counts_itself)
-        mox_grid_wait(); /* who waits for this kernel waits for permute too */
+        mox_grid_wait(); /* a kernel that waits for this one then has waited for permute, too */
 }
 
-/* Eight rows from `row` on by a list of few pairs. */
+/* The octet of the eight rows from `row` on, found in a list of few pairs. */
 __device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int row)
 {
     int e = 0;
@@ -143,7 +144,7 @@ __device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int
     return { entry.pair + in, min(8, entry.tokens - in), entry.row + tile, (min(each, entry.tokens - tile) + 7) & ~7 };
 }
 
-/* 16 bytes of a row, zero where it has ended. */
+/* 16 bytes of a row; zero behind its end. */
 __device__ uint4 row_vector(const uint8_t *row, int at, int bytes)
 {
     if (at + 16 <= bytes)
@@ -155,7 +156,8 @@ __device__ uint4 row_vector(const uint8_t *row, int at, int bytes)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A lane's, 512 bytes apart, from byte `at` of the row on. All that it has to fetch is under way at once. */
+/* A lane's vectors, 512 bytes apart, from byte `at` of the row on. All its loads are in flight before the first is
+ * used. */
 template <int IN_FLIGHT>
 __device__ void copy_vectors(const mox_sm90_gather_args &args, int64_t row, int at, uint4 (&vectors)[IN_FLIGHT])
 {
@@ -165,7 +167,7 @@ __device__ void copy_vectors(const mox_sm90_gather_args &args, int64_t row, int 
         vectors[j] = row_vector(from, at + 512 * j, args.a_bytes);
 }
 
-/* The same as bf16, from `column` on. */
+/* The same vectors, dequantized to bf16, from `column` on. */
 template <int IN_FLIGHT>
 __device__ void decode_vectors(const mox_sm90_gather_args &args, int64_t row, int column, uint4 (&vectors)[IN_FLIGHT])
 {
@@ -178,13 +180,13 @@ __device__ void decode_vectors(const mox_sm90_gather_args &args, int64_t row, in
         vectors[j] = mox_sm90_decode_acts(args.acts, acts[j]);
 }
 
-/* Where a row of the tiled operand comes from, and its place there; columns of an octet without tokens: 0. */
+/* Where a row of the tiled activations comes from. An octet without tokens has columns 0. */
 struct row_source {
     mox_sm90_octet octet;
     int row;
 };
 
-/* Of octet `o`, for the warp that has its row `warp`. */
+/* The source of row `warp` of octet `o`. */
 __device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o,
                                int warp)
 {
@@ -205,7 +207,7 @@ __device__ void load_vectors(const mox_sm90_gather_args &args, int64_t row, int 
         copy_vectors(args, row, first * 128 + lane * 16, vectors);
 }
 
-/* 4 * TOGETHER chunks of row i of a token tile, from `first` on: 128 bytes, a chunk, are 8 lanes. */
+/* 4 * IN_FLIGHT chunks of row i of a token tile, from `first` on. 8 lanes store the 128 bytes of one chunk. */
 template <int IN_FLIGHT>
 __device__ void store_vectors(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
                               const uint4 (&vectors)[IN_FLIGHT])
@@ -234,16 +236,16 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
             args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k : 0)];
 }
 
-/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its
- * weights, when the last block of this has. Where the next row comes from is asked for before this one's numbers are
- * waited for. */
+/* Blocks take octets in turn, one warp a row. All blocks run at the same time: the gemm behind starts to fetch weights
+ * when the last block of this kernel has started. The next row's source is asked for before this row's data is waited
+ * for. */
 template <int IN_FLIGHT>
 __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
     __shared__ mox_sm90_entry entries[MOX_SM90_INLINE_PAIRS];
     __shared__ int count;
     if (args.inline_routing.ids != nullptr) {
-        mox_grid_release(); /* nobody behind this reads a list of an earlier kernel */
+        mox_grid_release(); /* with inline routing no later kernel reads a list of an earlier one */
         if (threadIdx.x < 32)
             count = mox_sm90_list_inline(args.inline_routing, args.max_columns, entries, (int)threadIdx.x).x;
         __syncthreads();
@@ -314,7 +316,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const mox_sm90_kernel kernel = kernel_of(element, args->max_columns);
     mox_sm90_args ringed = *args;
     const uint32_t shared = mox_sm90_make_ring(element, &ringed);
-    if (ringed.stages < 2) /* a consumer keeps one while it waits for the next */
+    if (ringed.stages < 2) /* a consumer holds one stage while it waits for the next */
         return cudaErrorInvalidValue;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)

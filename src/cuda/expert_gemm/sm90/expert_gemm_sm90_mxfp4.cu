@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_mxfp4(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_MXFP4, mox_sm90_widths_dequant>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_MXFP4>(max_columns);
 }

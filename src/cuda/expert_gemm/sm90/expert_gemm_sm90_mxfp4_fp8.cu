@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_mxfp4_fp8(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_MXFP4_FP8, mox_sm90_widths_mxfp4_fp8>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_MXFP4_FP8>(max_columns);
 }

@@ -7,5 +7,5 @@
 
 mox_sm90_kernel mox_sm90_kernel_w8(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_W8, mox_sm90_widths_dequant>(max_columns);
+    return mox_sm90_kernel_of<MOX_SM90_W8>(max_columns);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_w8.cuh - codes of 8 bits from layout hopper_codes to bf16, exact but for integers with scales of
- * groups. What they are is data, mox_sm90_w8_format, so that all of them share a kernel: it waits for twice the bytes
- * that codes of 4 bits have, and can spare the instructions.
+ * sm90_decode_w8.cuh - dequantizes 8-bit codes of layout hopper_codes to bf16; exact, but for integers with scales of
+ * groups. mox_sm90_w8_format says at run time what the codes are, so one kernel serves all: it waits for twice the
+ * bytes that 4-bit codes have, and can spare the instructions.
  *
- *     floats      with their bits where a bf16 has them, 2^-120 (e4m3) or 2^-112 (e5m2) times their values; a
- *                 multiplication by the bf16 that the scale's byte is the exponent of makes the weight
- *     integers    u of 0 .. 255 in bits 7 .. 0 is 2^-133 u, linear through the subnormal numbers and the first normal
- * ones; one fused multiply-add leaves (u - 128) times the multiplier
+ *     floats      With its bits where a bf16 has them a code is 2^-120 (e4m3) or 2^-112 (e5m2) times its value. The
+ *                 byte of the scale is the exponent of a bf16; the product of both is the weight.
+ *     integers    u of 0 .. 255 in bits 7 .. 0 is the bf16 2^-133 u, linear through the subnormal and the first normal
+ *                 numbers. One fused multiply-add gives (u - 128) times the multiplier.
  */
 #ifndef MOX_CUDA_SM90_DECODE_W8_CUH
 #define MOX_CUDA_SM90_DECODE_W8_CUH
@@ -18,10 +18,10 @@
 struct mox_sm90_decode_w8 {
     static constexpr bool F16 = false, BY_CHUNK = false;
     using codes = mox_sm90_codes_of_8;
-    using scales = uint2; /* row r's word, row r + 8's: the same, or the one behind it */
+    using scales = uint2; /* the word of row r, and of row r + 8: the same word, or the next */
 
     struct multipliers {
-        uint32_t low[2], high[2]; /* of columns 0-31, 32-63 */
+        uint32_t low[2], high[2]; /* for columns 0-31, 32-63 */
         const mox_sm90_w8_format &format;
     };
 
@@ -45,7 +45,7 @@ struct mox_sm90_decode_w8 {
                  format };
     }
 
-    /* Eight codes of columns 16 j .. of the chunk, of which this thread has two rows. */
+    /* Eight codes of two rows of this thread, from column 16 j of the chunk on. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, const multipliers &m, int j)
     {
         const uint32_t low = m.low[j / 2], high = m.high[j / 2];

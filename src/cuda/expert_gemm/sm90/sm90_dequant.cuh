@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_dequant.cuh - the inner loop for weights that are decoded: a warp takes its 16 rows of a chunk from shared
- * memory to registers, decodes them there to 16 bits or 8, and multiplies them, as operand A, by tokens in shared
- * memory.
+ * sm90_dequant.cuh - the main loop for weights that are dequantized. A warp loads the codes of its 16 rows of a chunk
+ * from shared memory to registers, dequantizes them there to 16 or to 8 bits, and multiplies them, as operand A of the
+ * MMA, by tokens in shared memory. Three MMA strategies:
  *
  *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
  *                   columns 32-63                     | decode  | MMA MMA |
- *                   words of the next chunk                     | load    |
- *     warp          the same with MMAs of its own, 8 tokens each, whose operand it brings to registers
+ *                   codes of the next chunk                     | load    |
+ *     warp          the same with mma.sync of 8 tokens each, whose operand B it loads to registers
  *
- *     to 8 bits     columns 0-31 of a chunk    decode | MMA |                from zero
- *                   ... columns 96-127                             decode | MMA | added to the sums
+ *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
+ *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
  *
- * A product of 16 bits is the chain of additions that weights of 16 bits have; MMAs of a warp and of a warpgroup add
- * alike, to the bit (measured, docs/kernels-cuda.md).
+ * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
+ * to the bit (measured, docs/kernels-cuda.md).
  */
 #ifndef MOX_CUDA_SM90_DEQUANT_CUH
 #define MOX_CUDA_SM90_DEQUANT_CUH
@@ -35,13 +35,13 @@ template <int ELEMENT> struct mox_sm90_decoder_of;
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
 #undef MOX_SM90_CODES
 
-/* One thread's codes of a chunk, two rows of 64 columns, and their scales. */
+/* One thread's codes of a chunk, two rows of 64 columns, and the scales of these rows. */
 template <class DECODER> struct mox_sm90_words {
     typename DECODER::codes codes;
     typename DECODER::scales scales;
 };
 
-/* Where a thread finds those of a stage's chunks, the first of which is chunk `k`. */
+/* Where a thread finds its codes and scales in a stage whose first chunk is chunk `k`. */
 template <class DECODER> struct mox_sm90_view {
     static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
     const mox_sm90_args &args;
@@ -67,7 +67,7 @@ template <class DECODER> struct mox_sm90_view {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* By a warpgroup: MMAs of one half run while the next is decoded. */
+/* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
     static constexpr bool FULL_STAGES = false;
     uint32_t tokens;
@@ -77,7 +77,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
     {
     }
 
-    /* Half `h`, 32 columns, of the chunk whose tokens lie `ahead` bytes on. */
+    /* Half `h`, 32 columns, of the chunk whose tokens begin `offset` bytes behind the stage's first. */
     __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
                                          const typename DECODER::multipliers &m, int h, int offset) const
     {
@@ -107,10 +107,10 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
     }
 };
 
-/* By each warp for itself, which of few columns takes no longer and waits for nobody. */
+/* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warp {
     static constexpr bool FULL_STAGES = true;
-    uint32_t tokens; /* of this lane's row of four 8 x 8 matrices, 32 columns */
+    uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
 
     __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, int lane)
         : tokens(mox_shared_address(at) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4))
@@ -147,7 +147,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
     }
 };
 
-/* Of codes that become e4m3, by a warpgroup: a chunk from zero, since these tensor cores keep few bits of a sum. */
+/* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
 template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     static constexpr bool FULL_STAGES = true;
     uint32_t tokens;
@@ -179,7 +179,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
-/* Which of them an element and a width are multiplied by. */
+/* The strategy for an element and a width. */
 template <int ELEMENT, class DECODER, int N>
 using mox_sm90_mma_strategy =
     std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
@@ -188,13 +188,13 @@ using mox_sm90_mma_strategy =
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* The chunk of a stage whose tokens lie `ahead` bytes on. */
-template <class PRODUCT, class DECODER, int N>
-__device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const PRODUCT &by,
+/* Multiplies the chunk whose tokens begin `offset` bytes behind the stage's first. */
+template <class MMA, class DECODER, int N>
+__device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const MMA &by,
                                                         const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
                                                         int offset)
 {
-    if constexpr (std::is_same_v<PRODUCT, mox_sm90_mma_by_fp8<DECODER, N>>) {
+    if constexpr (std::is_same_v<MMA, mox_sm90_mma_by_fp8<DECODER, N>>) {
         by.chunk(acc, words, offset);
     } else {
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
@@ -203,12 +203,13 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
     }
 }
 
-/* `chunks` chunks, at least one, from `first` on, of token tiles of `width` columns; a stage has TOGETHER and is
- * straight code. Words are brought a chunk ahead, from the next stage too.
+/* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
+ * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
- * MMAs of a warpgroup want one way through a stage, left where the chunks end, and none of them is under way from one
- * stage to the next: registers that it reads around a loop the compiler keeps for good, for each width by itself. Of
- * warps, a stage that is not full has a way of its own, so that loads move up in all others. */
+ * FULL_STAGES (the strategies warp and fp8): the unrolled code runs full stages only, so that loads can move up in it;
+ * a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and leaves a
+ * stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would keep the
+ * registers that it reads for good, and would do so for each width. */
 template <int ELEMENT, class DECODER, int N, int CHUNKS>
 __device__ __forceinline__ void
 mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_t *stages, const mox_sm90_args &args,
@@ -217,7 +218,8 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
     using mma = mox_sm90_mma_strategy<ELEMENT, DECODER, N>;
     using view = mox_sm90_view<DECODER>;
     constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1;
-    const int step = (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* of the tokens, from chunk to chunk */
+    const int step =
+        (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* bytes from the tokens of one chunk to the next */
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
@@ -235,7 +237,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
         const auto enter_next_stage = [&]() {
             k += CHUNKS;
             left -= CHUNKS;
-            mox_sm90_next(&at, args.stages);
+            mox_sm90_next_stage(&at, args.stages);
             words = {};
             if (left > 0)
                 load_first();
@@ -263,12 +265,13 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
         for (int i = 0; i < left; i++)
             mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);
         mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, at.stage, me.lane);
-        mox_sm90_next(&at, args.stages);
+        mox_sm90_next_stage(&at, args.stages);
     }
     *cursor = at;
 }
 
-/* `chunks` stages in width N; the sums behind them are zero, which frees their registers meanwhile. */
+/* `chunks` chunks of a work unit in width N. The accumulators behind N / 2 become zero: their registers are free
+ * meanwhile. */
 template <int ELEMENT, int N, int SUMS, int CHUNKS>
 __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_header *header, const uint8_t *stages,
                                               const mox_sm90_args &args, const mox_sm90_place &me,

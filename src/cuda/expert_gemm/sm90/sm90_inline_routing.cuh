@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_inline_routing.cuh - the work list of few pairs, made by a warp from the choices themselves: what permute finds
- * out too, but with nobody to wait for. Choices are there before permute begins (device_launch.cuh).
+ * sm90_inline_routing.cuh - the work list of up to 64 pairs, computed by each warp that needs it from the top-k itself.
+ * It is what permute computes, too, but no warp has to wait for permute: the top-k is there before permute begins
+ * (device_launch.cuh).
  *
- *     choices -> slots -> a bit a slot, a word a lane -> a slot's place among those that have tokens
- *             -> tokens counted in that place         -> sums over all before it, two places a lane, three sums in one
+ *     top-k -> slots -> a bit a slot, a word a lane -> a slot's place among the slots that have tokens
+ *           -> tokens counted in that place         -> prefix sums, two places a lane, three sums in one word
  */
 #ifndef MOX_CUDA_SM90_INLINE_ROUTING_CUH
 #define MOX_CUDA_SM90_INLINE_ROUTING_CUH
@@ -22,7 +23,7 @@ __device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)
     return mine;
 }
 
-/* Tokens, token tiles and octets of an entry, or of several: none is more than the pairs. */
+/* Tokens, token tiles and octets of one or more entries, one byte each: none exceeds the number of pairs. */
 __device__ __forceinline__ int mox_sm90_tally(int tokens, int max_columns)
 {
     static_assert(MOX_SM90_INLINE_PAIRS < 256, "a byte each");
@@ -30,14 +31,14 @@ __device__ __forceinline__ int mox_sm90_tally(int tokens, int max_columns)
     return tokens | tiles << 8 | (tokens + 7) / 8 << 16;
 }
 
-/* Of a choice; -1: none. `slot_of` is that of the choices, or a copy. */
+/* The slot of an expert; -1: none. `slot_of` is the routing's, or a copy. */
 __device__ __forceinline__ int mox_sm90_slot_of(const mox_sm90_routing &routing, const int32_t *slot_of, int id)
 {
     return id >= 0 && id < routing.experts ? slot_of[id] : -1;
 }
 
-/* Fills entries[x], room for MOX_SM90_INLINE_PAIRS, in the order of slots, with y token tiles; returns both. By a whole
- * warp; entries are in shared memory. */
+/* Fills entries[x] (in shared memory, room for MOX_SM90_INLINE_PAIRS) in the order of slots, with y token tiles in all;
+ * returns { x, y }. By a whole warp. */
 __device__ __forceinline__ int2 mox_sm90_list_inline(const mox_sm90_routing &routing, int max_columns,
                                                      mox_sm90_entry *entries, int lane)
 {

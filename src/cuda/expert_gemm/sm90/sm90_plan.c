@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_plan.c - what a Hopper product's kernels get, and the order in which they run (sm90_plan.h). Compiled into
- * libmoxie, which lays out scratch with it, and into libmoxie_cuda, whose launchers call it.
+ * sm90_plan.c - from a launcher's arguments to those of the Hopper kernels, and the order in which they run (drawn in
+ * sm90_plan.h). libmoxie lays out scratch memory with it; the launchers of libmoxie_cuda call it.
  */
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 
@@ -33,30 +33,35 @@ mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     return p;
 }
 
-mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
+/* ---- elements -------------------------------------------------------------------------------------------------- */
+
+const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight)
 {
-    switch (weight->element) {
-    case MOXIE_F8_E4M3: return bytes ? MOX_SM90_E4M3 : MOX_SM90_W8;
-    case MOXIE_I8: return bytes ? MOX_SM90_INT8 : MOX_SM90_W8;
-    case MOXIE_F8_E5M2:
-    case MOXIE_U8B128: return MOX_SM90_W8;
-    case MOXIE_F16: return MOX_SM90_F16;
-    case MOXIE_F6_E2M3:
-    case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
-    case MOXIE_F4_E2M1:
-        if (bytes)
-            return MOX_SM90_MXFP4_FP8;
-        return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
-    case MOXIE_I4:
-    case MOXIE_U4B8:
-        if (weight->scale == MOXIE_F16)
-            return weight->group_cols == 32 ? MOX_SM90_INT4_F16_SHORT : MOX_SM90_INT4_F16_LONG;
-        return weight->group_cols == 32 ? MOX_SM90_INT4_SHORT : MOX_SM90_INT4_LONG;
-    default: return MOX_SM90_BF16;
+    static const mox_sm90_weight weights[] = {
+#define MOX_SM90_WEIGHT(element, scale, group_cols, element_16, element_8, dequant, to_scale_type)                     \
+    { element,      scale, group_cols, { MOX_SM90_##element_16, MOX_SM90_##element_8 }, MOX_SM90_DEQUANT_##dequant,    \
+      to_scale_type },
+#include "cuda/expert_gemm/sm90/sm90_weights.def"
+#undef MOX_SM90_WEIGHT
+    };
+    static const mox_sm90_weight other = {
+        MOXIE_DTYPE_NONE, MOXIE_DTYPE_NONE, 0, { MOX_SM90_BF16, MOX_SM90_BF16 }, MOX_SM90_DEQUANT_NONE, false
+    };
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        const mox_sm90_weight *w = &weights[i];
+        if (w->element == weight->element && (w->scale == MOXIE_DTYPE_NONE || w->scale == weight->scale) &&
+            (w->group_cols == 0 || w->group_cols == weight->group_cols))
+            return w;
     }
+    return &other;
 }
 
-/* What is quantized stays so but where kernels decode: the gather does that too. */
+mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
+{
+    return mox_sm90_weight_of(weight)->kernel[bytes];
+}
+
+/* Dequantizing kernels read activations as bf16: the gather dequantizes them. All other kernels read codes. */
 static bool decodes_acts(const mox_cuda_expert_gemm_args *a)
 {
     return a->decoded && a->act.element != MOXIE_DTYPE_NONE;
@@ -67,26 +72,22 @@ static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
-/* What the kernel of a product of these records takes: what is not decoded to 16 bits but has 8 or fewer meets FP8 or
- * integers of 8. */
-static int32_t widest_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
+/* Columns of the widest token tile that the kernel of a product of these records has. */
+static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
 {
-    const moxie_dtype element = a->elements[projection];
-    return mox_sm90_max_columns(a->decoded                 ? MOX_SM90_FIRST_CODES
-                                : element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3
-                                : element == MOXIE_I8      ? MOX_SM90_INT8
-                                : element == MOXIE_F4_E2M1 ? MOX_SM90_MXFP4_FP8
-                                                           : MOX_SM90_BF16);
+    moxie_quant weight = a->weight;
+    weight.element = a->elements[projection];
+    return mox_sm90_max_columns(a->decoded ? MOX_SM90_FIRST_CODES : mox_sm90_element_of(&weight, true));
 }
 
-/* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile,
- * or as many as there are tokens. */
+/* Columns of a token tile, for both products: twice the mean number of tokens of a slot, so that nearly every slot is
+ * one tile; not more than there are tokens, nor than both kernels can run. */
 static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
 {
     static const int32_t widths[] = {
         8, 16, 32, 64, 128, MOX_SM90_MAX_COLUMNS_FP8, MOX_SM90_MAX_COLUMNS_DEQUANT, MOX_SM90_MAX_COLUMNS
     };
-    const int32_t w13 = widest_for(a, 0), w2 = widest_for(a, 1), limit = w13 < w2 ? w13 : w2;
+    const int32_t w13 = max_columns_for(a, 0), w2 = max_columns_for(a, 1), limit = w13 < w2 ? w13 : w2;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -97,7 +98,7 @@ static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
 static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
 {
     if (a->fuses == 0)
-        return MOX_SM90_ROWS_F32;
+        return MOX_SM90_OUT_F32;
     if (a->fuses & MOX_FUSES_ACT)
         return MOX_SM90_ACT_F32;
     if (a->next.kind == MOX_ACTIVATIONS_CODES)
@@ -107,15 +108,17 @@ static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
-/* Pairs of blocks halve what tokens take of the L2's bandwidth, which only many of them fill; one row tile too many for
- * a pair is half a pair's time lost. Quantizing needs 128 outputs, of a gated product two row tiles. */
+/* Do blocks work in pairs? A pair reads its tokens from L2 once, which pays only when many tokens fill L2's bandwidth;
+ * an odd number of row tiles wastes half a pair. Quantizing to e4m3 needs 128 outputs, which are two gated row tiles.
+ */
 static bool in_pairs(const mox_cuda_expert_gemm_args *a, const mox_sm90_args *g)
 {
     const bool needed = g->gated && g->output == MOX_SM90_ACT_E4M3;
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
-/* The choices of up to `most` pairs, where they are known. Those who look at a run find their way by the list. */
+/* The routing of up to `max_pairs` pairs, where it is known. A trace reads the list, so a traced run always makes one.
+ */
 static mox_sm90_routing routing_of(const mox_cuda_expert_gemm_args *a, int64_t max_pairs)
 {
     const bool known = a->ids != NULL && a->max_pairs <= max_pairs && a->trace.h == NULL;
@@ -131,7 +134,8 @@ static mox_sm90_w6_format w6_format_of(moxie_dtype element)
     return element == MOXIE_F6_E2M3 ? e2m3 : e3m2;
 }
 
-/* Multipliers of groups are 16 bits each, others a byte that is the exponent of a bf16. */
+/* How a pair of rows gets its multipliers: scales of groups are 16 bits each; others are bytes, the exponents of a
+ * bf16. */
 static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 {
     const mox_sm90_w8_format e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } }, 0 };
@@ -147,20 +151,25 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
     return b;
 }
 
-/* What codes of an operand become as bf16. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3
- * that E2M1 is multiplied by; the scale of a row it does not. */
+/* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
+ * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
 static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *operand)
 {
-    const mox_sm90_acts e4m3 = { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 };
-    mox_sm90_acts c = e4m3;
-    switch (act->element) {
-    case MOXIE_F8_E5M2: c.shift = 21, c.rebias = 0x1p112f, c.max_code = 0x7b; break;
-    case MOXIE_F6_E2M3: c.bits = 6, c.shift = 20, c.rebias = 0x1p126f, c.max_code = 0x1f; break;
-    case MOXIE_F6_E3M2: c.bits = 6, c.shift = 21, c.rebias = 0x1p124f, c.max_code = 0x1f; break;
-    case MOXIE_F4_E2M1: c.bits = 4, c.shift = 22, c.rebias = 0x1p126f, c.max_code = 0x7; break;
-    case MOXIE_I8: c.integer = 1; break;
-    default: break;
-    }
+    static const struct {
+        moxie_dtype element;
+        mox_sm90_acts acts;
+    } formats[] = {
+        { MOXIE_F8_E4M3, { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F8_E5M2, { 8, 21, 0x1p112f, 0x7b, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F6_E2M3, { 6, 20, 0x1p126f, 0x1f, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F6_E3M2, { 6, 21, 0x1p124f, 0x1f, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F4_E2M1, { 4, 22, 0x1p126f, 0x07, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_I8, { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 1 } },
+    };
+    mox_sm90_acts c = formats[0].acts;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (formats[i].element == act->element)
+            c = formats[i].acts;
     c.group = operand->scale_cols > 1 ? (int32_t)operand->group_cols : 0;
     if (act->scale != MOXIE_F8_E4M3) {
         c.scale_factor = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
@@ -216,7 +225,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->next_scale = a->next.kind == MOX_ACTIVATIONS_CODES ? a->next.scales : NULL;
 }
 
-/* From rows to the tiled operand that the gemm then reads. */
+/* The gather from rows to the tiled activations that the gemm then reads. */
 static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
 {
     const int64_t bytes = mox_sm90_token_bytes(p->element);
@@ -229,7 +238,7 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
         return;
     g->inline_routing = p->gemm.inline_routing;
     g->max_columns = p->max_columns;
-    g->blocks = a->multiprocessors * (mox_sm90_blocks(p->element, p->max_columns) > 1 ? 2 : 4);
+    g->blocks = a->multiprocessors * (mox_sm90_blocks_per_sm(p->element, p->max_columns) > 1 ? 2 : 4);
     g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_L2_BYTES;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
@@ -271,13 +280,14 @@ static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     p->list.multiprocessors = a->multiprocessors;
 }
 
-/* Where W2 has no more jobs than there are multiprocessors. Stages of up to 16 columns are small enough for both
- * blocks, and large enough for W13's to be more than half: two of those must not meet. */
+/* Do blocks of both products share a multiprocessor? They do where W2 has no more jobs than there are multiprocessors.
+ * Stages of up to 16 columns are small enough for two blocks, and large enough that W13's block takes more than half of
+ * the shared memory: two blocks of W13 must not meet. */
 static mox_sm90_co_residency co_residency_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
     const bool fits = p->gemm.inline_routing.ids != NULL &&
                       a->max_pairs * mox_sm90_round_up(a->hidden, 128) / 128 <= a->multiprocessors;
-    if (!fits || p->max_columns > 16 || mox_sm90_blocks(p->element, p->max_columns) < 2)
+    if (!fits || p->max_columns > 16 || mox_sm90_blocks_per_sm(p->element, p->max_columns) < 2)
         return MOX_SM90_EXCLUSIVE;
     return a->projection == 0 ? MOX_SM90_CO_RESIDENT_W13 : MOX_SM90_CO_RESIDENT_W2;
 }
@@ -294,12 +304,12 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     fill_gemm(a, &space, &p->gemm);
     p->gemm.max_columns = p->max_columns;
     p->gemm.co_resident = co_residency_of(a, p);
-    p->blocks = a->multiprocessors * mox_sm90_blocks_of(p->element, &p->gemm);
+    p->blocks = a->multiprocessors * mox_sm90_resident_blocks(p->element, &p->gemm);
     fill_list(a, &space, p);
     fill_gather(a, &space, p);
 }
 
-/* ---- in order -------------------------------------------------------------------------------------------------- */
+/* h and act, which a fused kernel does not keep: the same product with an earlier output. */
 
 /* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. */
 static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
@@ -307,7 +317,7 @@ static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_
 {
     mox_sm90_args g = p->gemm;
     g.tag = MOX_SM90_TAG_H;
-    g.output = MOX_SM90_ROWS_F32;
+    g.output = MOX_SM90_OUT_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->blocks, false));

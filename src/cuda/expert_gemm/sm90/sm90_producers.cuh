@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_producers.cuh - the producers: one warp brings weights, one tokens, each a bulk copy a stage and a small one of
- * scales.
+ * sm90_producers.cuh - the two producer warps, one of weights and one of tokens. For each stage each of them issues a
+ * bulk copy, and a small one for scales.
  *
- *     weights   does not wait for the kernel before, so that the ring is full of weights by the time that the tokens
- * are there, and L2 has some more; L2 drops them first, or they would drive out all that is used again, the kernels'
- * own instructions among it, which in the middle of a stream take 20 us to come back tokens    in a pair each block
- * half of them, to the same place of both; what lies behind the last column of a tile stays as it was, since column n
- * of a product depends on row n of the tokens alone
+ *     weights    They do not depend on the kernel before, so this warp does not wait for it: when the tokens are there
+ *                the ring is full of weights, and L2 has some more. L2 evicts weights first. Otherwise they would evict
+ *                all that is used again, such as the kernels' own code, which takes 20 us to come back in mid-stream.
+ *     tokens     Each block of a pair multicasts half of them to both. Columns behind the last one of a tile stay as
+ *                they were: column n of a product depends on token n alone.
  */
 #ifndef MOX_CUDA_SM90_PRODUCERS_CUH
 #define MOX_CUDA_SM90_PRODUCERS_CUH
@@ -22,7 +22,7 @@ template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(co
     return MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
-/* What the epilogue of wide token tiles will read of the record, and must still find then. */
+/* Prefetches to L2 the row constants that the epilogue of wide token tiles will read. */
 __device__ __forceinline__ void mox_sm90_l2_prefetch_constants(const mox_sm90_args &args,
                                                                const mox_sm90_work_unit &unit)
 {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void mox_sm90_l2_prefetch_constants(const mox_sm90_ar
         mox_bulk_prefetch(unit.record + args.bias_at + row * 4, 128 * 4);
 }
 
-/* Asks L2 for what comes from chunk k of piece n on, while the kernel in front still computes the tokens. */
+/* Prefetches to L2 what comes from chunk k of work unit n on, while the kernel before still computes the tokens. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_l2_prefetch(const mox_sm90_args &args, const mox_sm90_work &work, int n, int k,
                                                      int lane)
@@ -52,9 +52,9 @@ __device__ __forceinline__ void mox_sm90_l2_prefetch(const mox_sm90_args &args, 
     }
 }
 
-/* `total` bytes, in up to 32 pieces that lie end to end, to places of `room` bytes each; by the first lane alone where
- * those are one. One lane after the other: copies of one lane take 25 ns each, which made half tiles the last to end.
- */
+/* Copies `total` bytes, up to 32 contiguous parts, to places of `room` bytes each. Parts that fill their places are one
+ * copy by the first lane. Otherwise each lane copies one: 32 copies by one lane, at 25 ns each, made half tiles the
+ * last to end. */
 __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *from, uint32_t total, uint32_t part,
                                                   uint32_t room, uint64_t *barrier, uint64_t policy, int lane)
 {
@@ -63,22 +63,22 @@ __device__ __forceinline__ void mox_sm90_copy_run(uint8_t *to, const uint8_t *fr
         mox_bulk_copy_hint(to + lane * room, from + lane * each, each, barrier, policy);
 }
 
-/* Hands pieces to the other warps as it comes to them. Which the next one is it finds out before a piece's last stage,
- * where the ring is full, and would else wait for memory while the ring runs empty. NARROW: there are registers for
- * more. */
+/* Brings weights, and queues work units for the other warps. It looks up the next unit before the last stage of this
+ * one, when the ring is full; later the ring would run empty while the look-up waits for memory. NARROW: registers
+ * suffice for the L2 prefetch. */
 template <int ELEMENT, bool NARROW>
 __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &args, mox_sm90_header *header,
                                                          uint8_t *stages, int lane)
 {
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
-    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles to places of whole ones */
+    constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles go to the places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
     const int per_stage = MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, header->entries, MOX_SM90_DECODES(ELEMENT), lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
     mox_sm90_work_unit found = mox_sm90_work_unit_at(args, work, 0, lane);
-    mox_sm90_header_sync(args); /* the first piece is found while others set up barriers */
+    mox_sm90_header_sync(args); /* the first unit is found while other warps initialise barriers */
     for (int n = 0;; n++) {
         const int i = n % MOX_SM90_QUEUE;
         mox_mbarrier_wait(header->queue_empty + i, (n / MOX_SM90_QUEUE & 1) ^ 1);
@@ -89,7 +89,8 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
                 mox_sm90_l2_prefetch_constants(args, found);
         }
         __syncwarp();
-        const mox_sm90_work_unit unit = header->queue[i]; /* read back, it is known to be the same for all lanes */
+        const mox_sm90_work_unit unit =
+            header->queue[i]; /* read back, so that the compiler knows it to be equal in all lanes */
         if (unit.begin == unit.end)
             return;
         const bool spread = SPREADS && unit.rows < 128;
@@ -110,14 +111,14 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
             if (lane == 0 || spread) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = header->full + at.stage;
-                const uint64_t policy = mox_policy_read_once(); /* made anew: registers are few */
+                const uint64_t policy = mox_policy_read_once(); /* created anew each time: registers are few */
                 mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk,
                                   SPREADS ? 128 * ROW_BYTES : chunk, full, policy, lane);
                 if constexpr (SCALES)
                     mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
                                       blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy, lane);
             }
-            mox_sm90_next(&at, args.stages);
+            mox_sm90_next_stage(&at, args.stages);
             if constexpr (NARROW)
                 if (++issued == args.stages)
                     mox_sm90_l2_prefetch<ELEMENT>(args, work, n, k + per_stage, lane);
@@ -125,7 +126,8 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
     }
 }
 
-/* This block's tokens of `chunks` chunks: all, or those whose eighths are its half, for both blocks of the pair. */
+/* This block's tokens of `chunks` chunks: all of them, or, in a pair, its half of the octets, multicast to both blocks.
+ */
 __device__ __forceinline__ void mox_sm90_copy_tokens(const mox_sm90_args &args, uint8_t *to, const uint8_t *from,
                                                      uint32_t rows, int chunks, uint64_t *full)
 {
@@ -151,8 +153,8 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
     for (int n = 0;; n++) {
-        const mox_sm90_work_unit unit = mox_sm90_peek(header, n);
-        mox_sm90_drop(header, n, lane);
+        const mox_sm90_work_unit unit = mox_sm90_queue_peek(header, n);
+        mox_sm90_queue_pop(header, n, lane);
         if (unit.begin == unit.end)
             return;
         const uint32_t rows = mox_sm90_tile_rows(unit);
@@ -171,7 +173,7 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
                 if (SCALES > 0 && rows > 0)
                     mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);
             }
-            mox_sm90_next(&at, args.stages);
+            mox_sm90_next_stage(&at, args.stages);
         }
     }
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_tile.cuh - the inner loop of one warpgroup: 64 rows of weights by N tokens, chunk after chunk of the ring.
+ * sm90_tile.cuh - the main loop of one warpgroup for weights that the tensor cores read as they are: 64 rows of weights
+ * by N tokens, chunk after chunk of the ring; and the hand-off of accumulators between blocks.
  *
- *     16-bit elements    acc += chunk                               one chain on the tensor cores
- *     8-bit integers     the same, in int32, which MOX_SM90_MAX_INT8_TERMS products fit
- *     8-bit elements     acc += weight scale * token scale * chunk  each chunk (128 columns) from zero on the tensor
- * cores, then one fused multiply-add in fp32
+ *     16-bit elements    acc += chunk                               one chain of additions on the tensor cores
+ *     8-bit integers     the same in int32, which holds MOX_SM90_MAX_INT8_TERMS products
+ *     8-bit floats       acc += weight scale * token scale * chunk  each chunk (128 columns) starts from zero on the
+ *                        tensor
+ *                                                                   cores; then one fused multiply-add in fp32
  *
- * Thread t of the warpgroup holds acc[4j + 2h + c] = row 16 (t / 32) + 8h + (t % 32) / 4, column 8j + 2 (t % 4) + c. A
- * tile of N columns has the first N / 2 of the accumulators that all widths share, so that what is done with them when
- * they are finished is there once.
+ * Thread t of the warpgroup holds acc[4 j + 2 h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) +
+ * c. A tile of N columns uses the first N / 2 of the accumulators, in every width: so all widths share one epilogue.
  */
 #ifndef MOX_CUDA_SM90_TILE_CUH
 #define MOX_CUDA_SM90_TILE_CUH
@@ -20,19 +21,19 @@
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 
-/* Who this thread is among the consumers. */
+/* This thread's place among the consumers. */
 struct mox_sm90_place {
-    int group, thread, warp, lane; /* thread of the warpgroup, warp of the warpgroup */
+    int group, thread, warp, lane; /* group: the warpgroup; thread, warp: within it */
 };
 
-/* What a consumer keeps from piece to piece. */
+/* What a consumer keeps from one work unit to the next. */
 struct mox_sm90_consumer {
     mox_sm90_cursor at;
-    uint32_t rounds; /* of quantizing so far */
+    uint32_t rounds; /* rounds of quantizing so far */
 };
 
-constexpr int MOX_SM90_OWN_BARRIER = 1; /* and the next: the warpgroups' */
-constexpr int MOX_SM90_ALL_BARRIER = 3; /* of all consumers */
+constexpr int MOX_SM90_WARPGROUP_BARRIER = 1; /* and the next one: of each warpgroup */
+constexpr int MOX_SM90_CONSUMER_BARRIER = 3;  /* of all consumers */
 
 /* An accumulator. */
 template <int ELEMENT> using mox_sm90_sum = std::conditional_t<ELEMENT == MOX_SM90_INT8, int32_t, float>;
@@ -53,7 +54,7 @@ __device__ __forceinline__ void mox_sm90_mma(mox_sm90_sum<ELEMENT> (&d)[N / 2], 
 /* Columns of one MMA. Wider tiles take two, which read the weights twice. */
 constexpr int MOX_SM90_MMA_COLUMNS = 256;
 
-/* Waits for a stage and begins its product. */
+/* Waits for a stage and issues its MMAs. */
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_issue(mox_sm90_sum<ELEMENT> (&d)[N / 2], mox_sm90_header *header,
                                                const uint8_t *stage, const mox_sm90_cursor &at, int group, int keep)
@@ -78,8 +79,8 @@ __device__ __forceinline__ void mox_sm90_issue(mox_sm90_sum<ELEMENT> (&d)[N / 2]
     mox_wgmma_commit();
 }
 
-/* A stage is no longer read, here and by whoever fetched half of its tokens. Lanes that read it themselves say so each
- * for itself (mox_sm90_arrivals()), which takes no longer than one word for all. */
+/* Releases a stage to the producers, of both blocks in a pair. Lanes that read the stage themselves arrive one by one
+ * (mox_sm90_arrivals), which takes no longer than one arrival for all. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_sm90_header *header, int stage,
                                                  int lane)
@@ -89,7 +90,7 @@ __device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_
         __syncwarp();
     if (EACH || lane == 0)
         mox_mbarrier_arrive(header->empty + stage);
-    if (args.paired && lane == 0) /* of all: that is far */
+    if (args.paired && lane == 0) /* one lane for all: the other block is far */
         mox_cluster_arrive(mox_cluster_address(header->empty + stage, mox_sm90_rank(args) ^ 1));
 }
 
@@ -99,7 +100,8 @@ __device__ __forceinline__ void mox_sm90_promote(float (&acc)[N / 2], const floa
                                                  const mox_sm90_place &me)
 {
     const float2 weight =
-        ((const float2 *)(stage + MOX_SM90_WEIGHT_BYTES))[me.group * 4 + me.warp]; /* rows + 0 .. 7, + 8 .. 15 */
+        ((const float2 *)(stage +
+                          MOX_SM90_WEIGHT_BYTES))[me.group * 4 + me.warp]; /* rows 0 .. 7, and 8 .. 15 of the warp */
     const float2 *token = (const float2 *)(stage + MOX_SM90_TOKEN_SCALES_AT) + me.lane % 4;
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
@@ -117,7 +119,7 @@ __device__ __forceinline__ const uint8_t *mox_sm90_stage_at(const mox_sm90_args 
     return stages + (uint64_t)at.stage * args.stage_bytes;
 }
 
-/* `chunks` stages of 16-bit elements, or of integers. */
+/* `chunks` stages of 16-bit elements or of integers. The MMAs of one stage run while the next is issued. */
 template <int ELEMENT, int N>
 __device__ __forceinline__ void mox_sm90_loop_mma(mox_sm90_sum<ELEMENT> (&acc)[N / 2], mox_sm90_header *header,
                                                   const uint8_t *stages, const mox_sm90_args &args,
@@ -127,17 +129,17 @@ __device__ __forceinline__ void mox_sm90_loop_mma(mox_sm90_sum<ELEMENT> (&acc)[N
 #pragma unroll 1
     for (int k = 1; k < chunks; k++) {
         const int before = at->stage;
-        mox_sm90_next(at, args.stages);
+        mox_sm90_next_stage(at, args.stages);
         mox_sm90_issue<ELEMENT, N>(acc, header, mox_sm90_stage_at(args, stages, *at), *at, me.group, 1);
         mox_wgmma_wait<1>();
         mox_sm90_release<ELEMENT>(args, header, before, me.lane);
     }
     mox_wgmma_wait<0>();
     mox_sm90_release<ELEMENT>(args, header, at->stage, me.lane);
-    mox_sm90_next(at, args.stages);
+    mox_sm90_next_stage(at, args.stages);
 }
 
-/* `chunks` stages of 8-bit elements, one at a time: the other warpgroup has the tensor cores while this one adds. */
+/* `chunks` stages of 8-bit floats, one at a time: the other warpgroup uses the tensor cores while this one adds. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_fp8_one_stage(float (&acc)[N / 2], mox_sm90_header *header,
                                                             const uint8_t *stages, const mox_sm90_args &args,
@@ -151,12 +153,11 @@ __device__ __forceinline__ void mox_sm90_loop_fp8_one_stage(float (&acc)[N / 2],
         mox_wgmma_wait<0>();
         mox_sm90_promote<N>(acc, part, stage, me);
         mox_sm90_release<MOX_SM90_E4M3>(args, header, at->stage, me.lane);
-        mox_sm90_next(at, args.stages);
+        mox_sm90_next_stage(at, args.stages);
     }
 }
 
-/* `chunks` stages of 8-bit elements, two at a time, so that the tensor cores have the second while the first is added.
- */
+/* `chunks` stages of 8-bit floats, two at a time: the tensor cores compute the second while the first is added. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_fp8_two_stages(float (&acc)[N / 2], mox_sm90_header *header,
                                                              const uint8_t *stages, const mox_sm90_args &args,
@@ -167,9 +168,9 @@ __device__ __forceinline__ void mox_sm90_loop_fp8_two_stages(float (&acc)[N / 2]
     for (; k + 1 < chunks; k += 2) {
         float part[2][N / 2];
         const mox_sm90_cursor first = *at;
-        mox_sm90_next(at, args.stages);
+        mox_sm90_next_stage(at, args.stages);
         const mox_sm90_cursor second = *at;
-        mox_sm90_next(at, args.stages);
+        mox_sm90_next_stage(at, args.stages);
         const uint8_t *stage[2] = { mox_sm90_stage_at(args, stages, first), mox_sm90_stage_at(args, stages, second) };
         mox_sm90_issue<MOX_SM90_E4M3, N>(part[0], header, stage[0], first, me.group, 0);
         mox_sm90_issue<MOX_SM90_E4M3, N>(part[1], header, stage[1], second, me.group, 0);
@@ -183,8 +184,8 @@ __device__ __forceinline__ void mox_sm90_loop_fp8_two_stages(float (&acc)[N / 2]
     mox_sm90_loop_fp8_one_stage<N>(acc, header, stages, args, me, chunks - k, at);
 }
 
-/* The same for integers, whose sums are words that look like floats everywhere else: that is what an epilogue has to do
- * with, and the compiler runs out of registers where it has both. */
+/* mox_sm90_loop_mma() for integers. Everywhere else their sums are words that look like floats: the epilogue takes
+ * floats, and with both types the compiler runs out of registers. */
 template <int N>
 __device__ __forceinline__ void mox_sm90_loop_int8(float (&sums)[N / 2], mox_sm90_header *header, const uint8_t *stages,
                                                    const mox_sm90_args &args, const mox_sm90_place &me, int chunks,
@@ -200,7 +201,7 @@ __device__ __forceinline__ void mox_sm90_loop_int8(float (&sums)[N / 2], mox_sm9
         sums[i] = __int_as_float(acc[i]);
 }
 
-/* Widths up to which the registers hold the accumulators of two chunks under way. */
+/* Widths up to which the registers hold the accumulators of two chunks in flight. */
 constexpr int MOX_SM90_TWO_STAGE_COLUMNS = 112;
 
 /* ---- between blocks ------------------------------------------------------------------------------------------- */
@@ -225,9 +226,9 @@ __device__ __forceinline__ void mox_sm90_hand_off(const float (&sums)[SUMS], con
             mox_store_relaxed(state + i * 128, tag | __float_as_uint(sums[i]));
 }
 
-/* Goes on from the accumulators of the block before. All words are waited for, eight under way at a time, and then read
- * once more behind a barrier: accumulators that come out of a loop which threads leave one by one would have the
- * compiler wait for each MMA by itself. */
+/* Resumes from the accumulators of the block before. First it polls all words, eight loads in flight; then, behind a
+ * barrier, it reads them once more. Accumulators that come out of a loop which threads leave one by one would make the
+ * compiler wait for each MMA. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_resume(float (&sums)[SUMS], const mox_sm90_args &args, int boundary,
                                                 int columns, const mox_sm90_place &me)
@@ -243,7 +244,7 @@ __device__ __forceinline__ void mox_sm90_resume(float (&sums)[SUMS], const mox_s
             all &= mox_load_relaxed(state + min(first + i, count - 1) * 128) >> 32 == args.tag;
         first += all ? IN_FLIGHT : 0;
     }
-    mox_named_barrier(MOX_SM90_OWN_BARRIER + me.group, 128);
+    mox_named_barrier(MOX_SM90_WARPGROUP_BARRIER + me.group, 128);
 #pragma unroll
     for (int i = 0; i < SUMS; i++)
         if (i / 4 * 8 < columns)
