@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_runtime.h - as much of CUDA C++ as the Hopper kernels of expert_gemm and their launchers use, for the emulator
- * (emulator.h). Included in front of each of their files.
+ * cuda_runtime.h - the part of CUDA C++ that the Hopper kernels of expert_gemm and their launchers use, for the
+ * emulator (emulator.h). Each of their files is compiled with it in front.
  */
 #ifndef MOX_TEST_EMULATED_CUDA_RUNTIME_H
 #define MOX_TEST_EMULATED_CUDA_RUNTIME_H
@@ -21,7 +21,7 @@
 #define __host__
 #define __global__
 #define __grid_constant__
-#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may have memory of their functions */
+#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may share static variables */
 #define __shared__ static
 #else
 #define __shared__
@@ -31,7 +31,7 @@
 #define __forceinline__ inline
 #define __noinline__    __attribute__((noinline))
 
-/* A number of the running thread's. */
+/* One coordinate of the running thread, such as threadIdx.x. */
 template <emulated_dim emulated_place::*WHAT, unsigned emulated_dim::*WHICH> struct emulated_number {
     operator unsigned() const
     {

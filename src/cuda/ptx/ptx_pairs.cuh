@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_pairs.cuh - arithmetic on pairs of bf16 or f16, each result rounded once to nearest even; subnormal numbers count
- * (PTX ISA, "add", "mul", "fma").
+ * ptx_pairs.cuh - arithmetic on pairs of bf16 or f16. Each result is rounded once, to nearest even; subnormal numbers
+ * are kept (PTX ISA, "add", "mul", "fma").
  */
 #ifndef MOX_CUDA_PTX_PAIRS_CUH
 #define MOX_CUDA_PTX_PAIRS_CUH
 
 #include <stdint.h>
 
-/* A half twice. The assembler makes it a choice of the instruction that reads it, which a byte permutation is not. */
+/* The low half twice. The assembler folds this into the instruction that reads it; it does not fold a byte permutation.
+ */
 __device__ __forceinline__ uint32_t mox_pair_broadcast_low(uint32_t pair)
 {
     uint32_t d;
@@ -23,7 +24,7 @@ __device__ __forceinline__ uint32_t mox_pair_broadcast_high(uint32_t pair)
     return d;
 }
 
-/* `half` 0: the low one. */
+/* Half 0 (low) or 1 (high) twice. */
 __device__ __forceinline__ uint32_t mox_pair_broadcast(uint32_t pair, int half)
 {
     return half == 0 ? mox_pair_broadcast_low(pair) : mox_pair_broadcast_high(pair);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_int8.cu - the kernel of sm90_kernel.cuh for weights and tokens that are 8-bit integers. A file by
- * itself, since it takes long to compile.
+ * expert_gemm_sm90_int8.cu - instantiates sm90_kernel.cuh for 8-bit integer weights and tokens. Each element has a
+ * file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_mxfp4_fp8.cu - the kernel of sm90_kernel.cuh for weights of MXFP4 by tokens of e4m3. A file by
- * itself, since it takes long to compile.
+ * expert_gemm_sm90_mxfp4_fp8.cu - instantiates sm90_kernel.cuh for MXFP4 weights, converted to e4m3, and e4m3 tokens.
+ * Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_w8.cu - the kernel of sm90_kernel.cuh for weights of 8 bits that are decoded. A file by itself,
- * since it takes long to compile.
+ * expert_gemm_sm90_w8.cu - instantiates sm90_kernel.cuh for 8-bit weights that are dequantized to bf16. Each element
+ * has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

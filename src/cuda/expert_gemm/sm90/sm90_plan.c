@@ -153,7 +153,7 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 
 /* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
  * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
-static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *operand)
+static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *codes)
 {
     static const struct {
         moxie_dtype element;
@@ -170,13 +170,13 @@ static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *oper
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i].element == act->element)
             c = formats[i].acts;
-    c.group = operand->scale_cols > 1 ? (int32_t)operand->group_cols : 0;
+    c.group = codes->scale_cols > 1 ? (int32_t)codes->group_cols : 0;
     if (act->scale != MOXIE_F8_E4M3) {
         c.scale_factor = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
         c.row_factor = 1 / c.scale_factor;
     }
-    c.global = operand->global;
-    c.global_divides = operand->global_kind == MOXIE_GLOBAL_DIVIDE;
+    c.global = codes->global;
+    c.global_divides = codes->global_kind == MOXIE_GLOBAL_DIVIDE;
     return c;
 }
 

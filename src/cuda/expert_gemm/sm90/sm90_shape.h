@@ -89,7 +89,7 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t max_col
 #define MOX_SM90_MAX_STAGES         16
 #define MOX_SM90_CO_RESIDENT_STAGES 3 /* of a block that shares its multiprocessor with the other product's */
 #define MOX_SM90_SHARED             (228u * 1024) /* of a multiprocessor, */
-#define MOX_SM90_RESERVED           1024u         /* of which each block reserves */
+#define MOX_SM90_RESERVED           1024u         /* each block reserves so much of it */
 
 /* Bytes before the first stage. */
 MOX_SM90_CONSTEXPR mox_sm90_header_bytes(int32_t element, int32_t max_columns)

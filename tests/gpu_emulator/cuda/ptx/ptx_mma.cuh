@@ -8,7 +8,7 @@
 #include "cuda/device/device_format.cuh"
 #include "cuda_runtime.h"
 
-/* Half a row of an operand, 8 elements, is a word of 32 bits in each of the four lanes of a quad. */
+/* Reads half a row of an operand, 8 elements: each of the four lanes of a quad has a word of two elements. */
 static inline void emulated_half_row(moxie_dtype dtype, const emulated_words &words, int row, int shift, double *x)
 {
     for (int lane = 0; lane < 4; lane++)

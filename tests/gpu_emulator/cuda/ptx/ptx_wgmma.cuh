@@ -30,7 +30,7 @@ template <int PENDING> static inline void mox_wgmma_wait()
 {
 }
 
-/* Byte `at` of row n of an operand, in the 128-byte swizzle: address bits 4-6 are turned by bits 7-9. */
+/* Byte `at` of row n of an operand in the 128-byte swizzle: address bits 4-6 are XORed with bits 7-9. */
 static inline const uint8_t *emulated_operand(uint64_t operand, int n, int at)
 {
     const uint32_t linear = static_cast<uint32_t>((operand & 0x3fff) << 4) + static_cast<uint32_t>(n * 128 + at);
