@@ -199,14 +199,14 @@ static bool admit_qact(const mox_expert_gemm_problem *problem, bool exactly, mox
     return fits(problem, why);
 }
 
-/* With a scale for every 128 columns. */
+/* Quantized to e4m3 with a scale for every 128 columns. */
 static bool is_fp8_chunks(const moxie_quant *act)
 {
     return act->element == MOXIE_F8_E4M3 && mox_act_quant_rule(act) == MOX_ACT_FP8_GROUP &&
            act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
 }
 
-/* With a power of two for every 32. */
+/* Quantized with a power of two for every 32 columns. */
 static bool is_mx(const moxie_quant *act)
 {
     return mox_act_quant_rule(act) == MOX_ACT_MX_GROUP && act->group_cols == MX_GROUP;
@@ -280,11 +280,10 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     const mox_sm90_element element = element_of(problem, sum);
     const int64_t bytes = mox_sm90_token_bytes(element);
     const mox_record_shape *shape = problem->shape;
-    const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
-                  columns = max_pairs / 16 +
-                            mox_sm90_min(max_pairs,
-                                         slots); /* a token tile has 16 columns or more, but for the last of a slot */
-    if (max_pairs > INT32_MAX / 8 || columns > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
+    const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate;
+    /* Token tiles have 16 columns or more, but for the last one of a slot. */
+    const int64_t token_tiles = max_pairs / 16 + mox_sm90_min(max_pairs, slots);
+    if (max_pairs > INT32_MAX / 8 || token_tiles > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
         return UINT64_MAX;
     const mox_sm90_sizes sizes = { .slots = slots,
                                    .pairs = max_pairs,

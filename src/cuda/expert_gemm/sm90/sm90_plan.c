@@ -38,15 +38,17 @@ mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
 const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight)
 {
     static const mox_sm90_weight weights[] = {
-#define MOX_SM90_WEIGHT(element, scale, group_cols, element_16, element_8, dequant, to_scale_type)                     \
-    { element,      scale, group_cols, { MOX_SM90_##element_16, MOX_SM90_##element_8 }, MOX_SM90_DEQUANT_##dequant,    \
-      to_scale_type },
+#define MOX_SM90_WEIGHT(element_, scale_, group_cols_, element_16, element_8, dequant_, to_scale_type_)                \
+    { .element = element_,                                                                                             \
+      .scale = scale_,                                                                                                 \
+      .group_cols = group_cols_,                                                                                       \
+      .kernel = { MOX_SM90_##element_16, MOX_SM90_##element_8 },                                                       \
+      .dequant = MOX_SM90_DEQUANT_##dequant_,                                                                          \
+      .to_scale_type = to_scale_type_ },
 #include "cuda/expert_gemm/sm90/sm90_weights.def"
 #undef MOX_SM90_WEIGHT
     };
-    static const mox_sm90_weight other = {
-        MOXIE_DTYPE_NONE, MOXIE_DTYPE_NONE, 0, { MOX_SM90_BF16, MOX_SM90_BF16 }, MOX_SM90_DEQUANT_NONE, false
-    };
+    static const mox_sm90_weight other = { .kernel = { MOX_SM90_BF16, MOX_SM90_BF16 } };
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
         const mox_sm90_weight *w = &weights[i];
         if (w->element == weight->element && (w->scale == MOXIE_DTYPE_NONE || w->scale == weight->scale) &&
