@@ -65,7 +65,7 @@ template <class DECODER> struct mox_sm90_view {
     }
 };
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* ---- MMA strategies ---------------------------------------------------------------------------------------------- */
 
 /* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {

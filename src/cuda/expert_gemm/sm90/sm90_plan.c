@@ -311,9 +311,9 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     fill_gather(a, &space, p);
 }
 
-/* h and act, which a fused kernel does not keep: the same product with an earlier output. */
+/* ---- the kernels of a launch, in order -------------------------------------------------------------------------- */
 
-/* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. */
+/* h and act, which a fused kernel does not keep: the same product with an earlier output. */
 static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
                                   const mox_sm90_ops *ops, void *context)
 {
