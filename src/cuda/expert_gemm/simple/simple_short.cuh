@@ -8,9 +8,9 @@
  *                   lane = fma(w sw, a sa, lane)
  *     32 columns    A lane has two; scales are powers of two: part = fma(w, a sa, w a sa), lane = fma(part, sw, lane)
  *
- * That holds while nothing leaves the normal range of f32. A chunk runs in the general kernel's code where a scaled
- * activation is not finite or outside MIN_ACT..MAX_ACT, or a power of two is outside MIN_SCALE..MAX_SCALE. Both leave
- * the same sums.
+ * That holds while nothing leaves the normal range of f32. Otherwise the general code multiplies the chunk: where
+ * a scaled activation is not finite or outside MIN_ACT..MAX_ACT, or a power of two is outside MIN_SCALE..MAX_SCALE.
+ * Both give the same sums.
  *
  *     codes     of a row: words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles of columns l,
  *               l + 16, l + 32, l + 48 (nibble l % 8 of each word)

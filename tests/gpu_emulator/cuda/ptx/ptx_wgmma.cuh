@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ptx_wgmma.cuh - src/cuda/ptx/ptx_wgmma.cuh, emulated: each thread computes its own results, in double, as soon as the
- * MMA is begun. The layouts are those that the PTX ISA gives, in formulas of their own.
+ * MMA is issued. The layouts follow the PTX ISA, not the formulas of the kernels.
  */
 #ifndef MOX_CUDA_PTX_WGMMA_CUH
 #define MOX_CUDA_PTX_WGMMA_CUH
