@@ -146,9 +146,9 @@ static bool admit_codes_of(const mox_expert_gemm_problem *problem, bool exactly,
 {
     char text[128];
     return dequantizes(problem, exactly) ||
-           mox_reject(why, "", "dequantizes weights that %s, %s has %s",
-                      exactly ? "16 bits hold exactly but for the scale of a row (f4_e2m1, f6, f8, 8-bit integers)"
-                              : "are rounded to 16 bits once (i4 and u4b8, and 8-bit integers with scales of groups)",
+           mox_reject(why, "",
+                      exactly ? "dequantizes weights that are exact in 16 bits, %s has %s"
+                              : "dequantizes integer weights that 16 bits round once (class W16), %s has %s",
                       name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
 }
 
@@ -191,11 +191,10 @@ static bool admit_qact(const mox_expert_gemm_problem *problem, bool exactly, mox
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     const bool exact = act->scale == MOXIE_F8_E8M0 || act->scale == MOXIE_F8_E4M3 || act->rule == MOXIE_RULE_UE8M0;
     if (group < cols && (!exact || group % 8 != 0))
-        return mox_reject(
-            why, "quantize them with one scale a row, or with powers of two for every 32 columns",
-            "dequantizes activations to bf16 exactly: scales of groups, of 8, 16, 24, ... columns, must be "
-            "powers of two or e4m3; those of %s are %s",
-            name_of(problem), mox_quant_describe(act, text, sizeof text));
+        return mox_reject(why, "quantize them with one scale a row, or with powers of two for every 32 columns",
+                          "dequantizes activations exactly: scales of groups, of 8, 16, 24, ... columns, must be "
+                          "powers of two or e4m3; those of %s are %s",
+                          name_of(problem), mox_quant_describe(act, text, sizeof text));
     return fits(problem, why);
 }
 
