@@ -5,9 +5,8 @@
  *
  *     16-bit elements    acc += chunk                               one chain of additions on the tensor cores
  *     8-bit integers     the same in int32, which holds MOX_SM90_MAX_INT8_TERMS products
- *     8-bit floats       acc += weight scale * token scale * chunk  each chunk (128 columns) starts from zero on the
- *                        tensor
- *                                                                   cores; then one fused multiply-add in fp32
+ *     8-bit floats       acc += weight scale * token scale * chunk; each chunk (128 columns) starts from zero on the
+ *                        tensor cores, then one fused multiply-add in fp32
  *
  * Thread t of the warpgroup holds acc[4 j + 2 h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) +
  * c. A tile of N columns uses the first N / 2 of the accumulators, in every width: so all widths share one epilogue.

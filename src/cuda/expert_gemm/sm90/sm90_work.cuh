@@ -4,8 +4,7 @@
  * cut.
  *
  *     jobs      0 ........................ rounds x blocks | rest
- *               block b: b, b + blocks, ...                | chunks, equally many for each block, one more for the
- *                                                          first
+ *               block b: b, b + blocks, ...                | chunks, equally many a block, the first ones one more
  *
  * A block's order: first the beginning of a job that the next block ends; then whole jobs of the rounds and of the
  * rest; last the end of a job that the block before began. Only that one waits, and only for a lower block. Where
