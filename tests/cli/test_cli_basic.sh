@@ -77,7 +77,7 @@ expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --i
 expect 4 "libmoxie_cuda" "$moxie" explain --preset deepseek-v3 --backend cuda
 # How a GPU that is not here would be used. 4096 tokens are 128 for each of 128 experts: tiles of twice that, in pairs.
 expect 0 "^invariant mode, one arithmetic for all batch sizes" "$moxie" explain --preset gpt-oss-120b --device sm_90
-grep -qE "^w13 +sm90_codes_glu +4096 +256 +8-16 +24-256 +1 +[0-9]+ x 2 +yes$" "$tmp/out" ||
+grep -qE "^w13 +sm90_dequant_glu +4096 +256 +8-16 +24-256 +1 +[0-9]+ x 2 +yes$" "$tmp/out" ||
     fail "no launch of 4096 tokens: $(tail -15 "$tmp/out")"
 [ "$(grep -c "^w2 " "$tmp/out")" = 5 ] || fail "not five usual batch sizes: $(tail -15 "$tmp/out")"
 expect 0 '"tile_tokens": 32' "$moxie" explain --preset gpt-oss-120b --device sm_90 --tokens 512 --json

@@ -44,10 +44,10 @@ static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stre
         return MOXIE_OK;
     mox_sm90_product_of(args, &product);
     mox_sm90_make_ring(product.element, &product.gemm);
-    assert_int_equal(said.tile_tokens, product.most);
+    assert_int_equal(said.tile_tokens, product.max_columns);
     assert_int_equal(said.blocks * args->multiprocessors, product.blocks);
     assert_int_equal(said.stages, product.gemm.stages);
-    assert_int_equal(said.chunks, product.gemm.together);
+    assert_int_equal(said.chunks, product.gemm.chunks_per_stage);
     assert_int_equal(said.pairs, product.gemm.paired);
     assert_true(said.widths[said.n_widths - 1] >= said.tile_tokens);
     compared++;

@@ -237,7 +237,7 @@ static void far_scales_are_decoded(void **state)
         if (far)
             mox_grid_store(scale, 3, 1, mox_grid_code(scale, 3, 0) - 13);
         check_decoded(&layer, MOXIE_MODE_FAST, true, seed);
-        assert_int_equal(times_of("sm90_codes_acts") > 0, far);
+        assert_int_equal(times_of("sm90_dequant_qact") > 0, far);
     }
     test_layer_free(&layer);
 }
@@ -520,7 +520,7 @@ static void refusals_say_why(void **state)
         options.mode = cases[i].mode;
         assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
         const moxie_plan_step *step = first_product(plan);
-        assert_string_equal(step->kernel, "sm90_bytes_glu");
+        assert_string_equal(step->kernel, "sm90_w8a8_fp8_glu");
         assert_int_equal(step->chosen, cases[i].reason == NULL);
         assert_true(cases[i].reason == NULL || strstr(step->reason, cases[i].reason) != NULL);
         moxie_plan_destroy(plan);
@@ -552,7 +552,7 @@ static void sums_of_integers_fit(void **state)
         options.device = "sm_90";
         layer.config.hidden = INT32_MAX / (128 * 128) + over;
         assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
-        const char *reason = reason_of(plan, "sm90_int8_act");
+        const char *reason = reason_of(plan, "sm90_w8a8_int8_act");
         assert_true(over == 0 ? reason == NULL : reason != NULL && strstr(reason, "in 31 bits") != NULL);
         moxie_plan_destroy(plan);
     }

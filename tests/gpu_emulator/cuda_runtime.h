@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_runtime.h - as much of CUDA C++ as the Hopper kernels of expert_gemm and their launchers use, for the emulator
- * (emulator.h). Included in front of each of their files.
+ * cuda_runtime.h - the part of CUDA C++ that the Hopper kernels of expert_gemm and their launchers use, for the
+ * emulator (emulator.h). Each of their files is compiled with it in front.
  */
 #ifndef MOX_TEST_EMULATED_CUDA_RUNTIME_H
 #define MOX_TEST_EMULATED_CUDA_RUNTIME_H
@@ -21,7 +21,7 @@
 #define __host__
 #define __global__
 #define __grid_constant__
-#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may have memory of their functions */
+#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may share static variables */
 #define __shared__ static
 #else
 #define __shared__
@@ -31,7 +31,7 @@
 #define __forceinline__ inline
 #define __noinline__    __attribute__((noinline))
 
-/* A number of the running thread's. */
+/* One coordinate of the running thread, such as threadIdx.x. */
 template <emulated_dim emulated_place::*WHAT, unsigned emulated_dim::*WHICH> struct emulated_number {
     operator unsigned() const
     {
@@ -98,7 +98,7 @@ template <class A, class B> static inline typename std::common_type<A, B>::type 
 
 static inline void __syncthreads()
 {
-    emulated_meet_block();
+    emulated_sync_block();
 }
 static inline void __syncwarp()
 {
@@ -111,7 +111,7 @@ template <class T> static inline T emulated_lane(const emulated_words &words, in
     memcpy(&value, &words.of[lane & 31], sizeof value);
     return value;
 }
-template <class T> static inline const emulated_words &emulated_give(T value)
+template <class T> static inline const emulated_words &emulated_publish(T value)
 {
     uint64_t word = 0;
     memcpy(&word, &value, sizeof value);
@@ -119,15 +119,15 @@ template <class T> static inline const emulated_words &emulated_give(T value)
 }
 template <class T> static inline T __shfl_sync(unsigned, T value, int lane)
 {
-    return emulated_lane<T>(emulated_give(value), lane);
+    return emulated_lane<T>(emulated_publish(value), lane);
 }
 template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask)
 {
-    return emulated_lane<T>(emulated_give(value), static_cast<int>(threadIdx.x % 32) ^ mask);
+    return emulated_lane<T>(emulated_publish(value), static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 template <class T> static inline T __shfl_up_sync(unsigned, T value, int by)
 {
-    const emulated_words &words = emulated_give(value);
+    const emulated_words &words = emulated_publish(value);
     const int lane = static_cast<int>(threadIdx.x % 32);
     return lane >= by ? emulated_lane<T>(words, lane - by) : value;
 }

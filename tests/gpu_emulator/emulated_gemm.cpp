@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulated_gemm.cpp - operations of sm90_plan.h by the emulator: the list, the gather, the product.
+ * emulated_gemm.cpp - the operations of sm90_plan.h on the emulator: the list, the gather, the product.
  */
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "test_cuda_sm90.h"

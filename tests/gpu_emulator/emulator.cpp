@@ -2,11 +2,11 @@
  *
  * emulator.cpp - threads of a GPU as coroutines (emulator.h).
  *
- *     a round    every thread of one block runs until it waits; then of the next block of the cluster; then some of the
- *                copies that are under way arrive
+ *     a round    every thread of one block runs until it waits; then those of the next block of the cluster; then some
+ *                of the copies in flight arrive
  *
- * Blocks of a cluster have their shared memory at one address, as the kernels' own symbol has: it holds the running block's,
- * and is exchanged between rounds.
+ * Kernels name their shared memory by one symbol, so the blocks of a cluster share that address: it holds the memory of
+ * the running block, and is swapped when another block runs.
  */
 #include "emulator.h"
 
@@ -39,16 +39,16 @@ struct meeting {
 struct block_state {
     std::vector<warp_state> warps;
     meeting barriers[16];
-    std::vector<uint8_t> memory; /* while it does not run */
+    std::vector<uint8_t> memory; /* while another block runs */
 };
 
-/* Begun on a stack of its own, then left and entered by jumps: to switch contexts is a system call. */
+/* Starts on a stack of its own; then it is left and entered by jumps, because switching contexts is a system call. */
 struct thread_state {
     ucontext_t context;
     jmp_buf at;
     emulated_place place;
     bool begun, ended;
-    std::vector<std::pair<void *, const void *>> words; /* to copy */
+    std::vector<std::pair<void *, const void *>> words; /* copies in flight */
 };
 
 struct copy_state {
@@ -64,7 +64,7 @@ struct {
     meeting cluster;
     jmp_buf scheduler;
     thread_state *running;
-    unsigned live; /* rank whose memory `shared` is */
+    unsigned live; /* the rank whose memory `shared` holds */
     uint64_t progress, random;
     void (*body)(const void *argument);
     const void *argument;
@@ -111,7 +111,7 @@ uint64_t next_random()
 
 void complete_if_done(uint64_t *word);
 
-/* Each of the copies under way arrives, or not yet. */
+/* A random part of the copies in flight arrives. */
 void some_copies_arrive()
 {
     for (size_t i = 0; i < the.copies.size();) {
@@ -199,7 +199,7 @@ void begin_cluster(unsigned first, unsigned y, unsigned cluster, emulated_dim gr
     }
 }
 
-/* A barrier: bit 0 the phase, then 15 bits of arrivals a phase, 16 of those outstanding, 32 of bytes outstanding. */
+/* A barrier word: bit 0 the phase, 15 bits of arrivals a phase, 16 of outstanding arrivals, 32 of outstanding bytes. */
 void complete_if_done(uint64_t *word)
 {
     if (*word >> 16 != 0)
@@ -237,17 +237,17 @@ const emulated_words &emulated_exchange(uint64_t own)
     return w.words[turn % 2];
 }
 
-void emulated_meet(unsigned id, unsigned threads)
+void emulated_sync(unsigned id, unsigned threads)
 {
     (void)all_met(&own_block().barriers[id], threads);
 }
 
-void emulated_meet_block()
+void emulated_sync_block()
 {
-    emulated_meet(0, static_cast<unsigned>(the.threads.size() / the.blocks.size()));
+    emulated_sync(0, static_cast<unsigned>(the.threads.size() / the.blocks.size()));
 }
 
-void emulated_meet_cluster()
+void emulated_sync_cluster()
 {
     (void)all_met(&the.cluster, static_cast<unsigned>(the.threads.size()));
 }

@@ -19,8 +19,8 @@ static const mox_sm90_entry *entries_of(const mox_sm90_list *list)
 /* A list of few pairs, with its octets. */
 typedef struct own_list {
     mox_sm90_list head;
-    mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
-    mox_sm90_octet octets[MOX_SM90_FEW_PAIRS];
+    mox_sm90_entry entries[MOX_SM90_INLINE_PAIRS];
+    mox_sm90_octet octets[MOX_SM90_INLINE_PAIRS];
 } own_list;
 
 /* ---- the work list ------------------------------------------------------------------------------------- */
@@ -53,11 +53,11 @@ static void write_octets(const mox_sm90_list_args *a)
 /* Choices, where the list may be made from them, leave what permute has found. */
 static void check_choices(const mox_sm90_list_args *a)
 {
-    for (int64_t s = 0; a->choices.ids != NULL && s < a->slots; s++) {
+    for (int64_t s = 0; a->routing.ids != NULL && s < a->slots; s++) {
         int64_t tokens = 0;
-        for (int32_t p = 0; p < a->choices.pairs; p++) {
-            const int32_t id = a->choices.ids[p];
-            tokens += id >= 0 && id < a->choices.experts && a->choices.slot_of[id] == s;
+        for (int32_t p = 0; p < a->routing.pairs; p++) {
+            const int32_t id = a->routing.ids[p];
+            tokens += id >= 0 && id < a->routing.experts && a->routing.slot_of[id] == s;
         }
         assert_int_equal(tokens, a->offsets[s + 1] - a->offsets[s]);
     }
@@ -72,27 +72,27 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
         memset(a->state, 0, (size_t)a->state_words * 8);
     mox_sm90_entry *entries = (mox_sm90_entry *)(void *)(a->list + 1);
     int32_t n = 0, first = 0, row = 0;
-    assert_true(a->most % 8 == 0 && a->most >= 8 && a->most <= MOX_SM90_MOST_COLUMNS);
+    assert_true(a->max_columns % 8 == 0 && a->max_columns >= 8 && a->max_columns <= MOX_SM90_MAX_COLUMNS);
     for (int64_t s = 0; s < a->slots; s++) {
         const int32_t tokens = (int32_t)(a->offsets[s + 1] - a->offsets[s]);
         if (tokens == 0)
             continue;
-        const int32_t tiles = (tokens + a->most - 1) / a->most;
+        const int32_t tiles = (tokens + a->max_columns - 1) / a->max_columns;
         entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row, tiles, 0, 0 };
         first += tiles;
         row += (tokens + 7) / 8 * 8;
     }
-    *a->list = (mox_sm90_list) { n, a->most, first, { 0 } };
+    *a->list = (mox_sm90_list) { n, a->max_columns, first, { 0 } };
     assert_true(row / 8 <= a->octet_count);
     write_octets(a);
     return MOXIE_OK;
 }
 
 /* What the kernels make for themselves. */
-static const mox_sm90_list *list_of_few(const mox_sm90_choices *few, int32_t most, own_list *own)
+static const mox_sm90_list *list_of_few(const mox_sm90_routing *few, int32_t most, own_list *own)
 {
     int64_t offsets[MOXIE_MAX_EXPERTS + 1] = { 0 };
-    assert_true(few->pairs <= MOX_SM90_FEW_PAIRS);
+    assert_true(few->pairs <= MOX_SM90_INLINE_PAIRS);
     for (int32_t p = 0; p < few->pairs; p++) {
         const int32_t id = few->ids[p], slot = id >= 0 && id < few->experts ? few->slot_of[id] : -1;
         for (int64_t s = slot + 1; slot >= 0 && s <= MOXIE_MAX_EXPERTS; s++)
@@ -100,10 +100,10 @@ static const mox_sm90_list *list_of_few(const mox_sm90_choices *few, int32_t mos
     }
     const mox_sm90_list_args args = { .offsets = offsets,
                                       .slots = MOXIE_MAX_EXPERTS,
-                                      .most = most,
+                                      .max_columns = most,
                                       .list = &own->head,
                                       .octets = own->octets,
-                                      .octet_count = MOX_SM90_FEW_PAIRS };
+                                      .octet_count = MOX_SM90_INLINE_PAIRS };
     (void)list(NULL, &args, false);
     return &own->head;
 }
@@ -129,14 +129,14 @@ static uint16_t decoded_act(const mox_sm90_gather_args *a, int64_t row, int64_t 
     const mox_sm90_acts *acts = &a->acts;
     const uint32_t code = a->a[row * a->a_stride + k], sign = code >> (acts->bits - 1),
                    magnitude = code & ~(sign << (acts->bits - 1));
-    const uint32_t bits = magnitude > acts->most ? 0x7f800000 | magnitude << acts->shift : magnitude << acts->shift;
-    double x = (double)mox_load(MOXIE_F32, &bits) * (double)acts->up * (sign != 0 ? -1 : 1);
+    const uint32_t bits = magnitude > acts->max_code ? 0x7f800000 | magnitude << acts->shift : magnitude << acts->shift;
+    double x = (double)mox_load(MOXIE_F32, &bits) * (double)acts->rebias * (sign != 0 ? -1 : 1);
     uint16_t to;
     assert_true(code >> acts->bits == 0);
     if (acts->integer)
         x = (int8_t)code;
     else if (acts->group > 0)
-        x *= (double)a->a_scale[row * a->a_scale_stride + k / acts->group] * (double)acts->times;
+        x *= (double)a->a_scale[row * a->a_scale_stride + k / acts->group] * (double)acts->scale_factor;
     const float narrow = (float)x;
     mox_narrow(MOXIE_BF16, &narrow, &to, 1);
     assert_true(isnan(x) || fabs(x) < 0x1p-129 || (double)mox_load(MOXIE_BF16, &to) == x);
@@ -146,7 +146,7 @@ static uint16_t decoded_act(const mox_sm90_gather_args *a, int64_t row, int64_t 
 static float factor_of_row(const mox_sm90_gather_args *a, int64_t row)
 {
     const mox_sm90_acts *acts = &a->acts;
-    const float factor = acts->group > 0 ? acts->factor : a->a_scale[row * a->a_scale_stride];
+    const float factor = acts->group > 0 ? acts->row_factor : a->a_scale[row * a->a_scale_stride];
     const float global = acts->global != NULL ? acts->global[row] : 1;
     return acts->global_divides ? factor / global : factor * global;
 }
@@ -165,14 +165,14 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
 {
     (void)context, (void)dependent;
     own_list own = { 0 };
-    if (a->few.ids != NULL)
-        (void)list_of_few(&a->few, a->most, &own);
+    if (a->inline_routing.ids != NULL)
+        (void)list_of_few(&a->inline_routing, a->max_columns, &own);
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
     assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
     if (a->state_words > 0)
         memset(a->state, 0, (size_t)a->state_words * 8);
     for (int64_t o = 0; o < a->octet_count; o++) {
-        const mox_sm90_octet *octet = a->few.ids == NULL ? a->octets + o : own.octets + o;
+        const mox_sm90_octet *octet = a->inline_routing.ids == NULL ? a->octets + o : own.octets + o;
         const token_tile t = { .row = octet->row, .rows = octet->rows };
         for (int32_t i = 0; i < octet->columns; i++) {
             const int64_t row = a->a_row != NULL ? a->a_row[octet->pair + i] : octet->pair + i;
@@ -204,7 +204,7 @@ typedef struct gemm_problem {
 static void read_token(const gemm_problem *p, const token_tile *t, int64_t i, double *x)
 {
     const mox_sm90_args *a = p->a;
-    const double factor = (double)(a->a_factor != NULL ? a->a_factor[t->row + i] : a->a_times);
+    const double factor = (double)(a->a_factor != NULL ? a->a_factor[t->row + i] : a->a_uniform_factor);
     for (int64_t k = 0; k < a->chunks * p->per; k++) {
         x[k] = factor * (double)mox_load(p->element, a->a + tiled_at(t, a->chunks, i, k * p->size));
         if (mox_sm90_token_scales(p->kind) > 0)
@@ -239,17 +239,18 @@ static uint32_t turned(uint32_t word, int32_t turn)
 static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
     const mox_sm90_args *a = p->a;
-    const mox_sm90_bytes *form = &a->bytes;
-    const int64_t lane = in % 8 * 4 + k % 8 / 2, number = k % 64 / 16 * 2 + k % 16 / 8, size = form->high ? 2 : 1;
+    const mox_sm90_w8_format *format = &a->w8;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, number = k % 64 / 16 * 2 + k % 16 / 8,
+                  size = format->high_word ? 2 : 1;
     const uint8_t *scales = base + a->chunks * rows * 64 + (k / 64 >> a->scale_shift) * rows * 2 * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32;
     uint32_t word, code = 0;
     assert_int_equal(a->scale_bytes, 256 * size);
     memcpy(&word, base + k / 64 * rows * 64 + in / 16 * 1024 + number / 4 * 512 + lane * 16 + number % 4 * 4, 4);
     for (int i = 0; i < 2; i++)
-        code |= turned(word, form->turn[i]) & form->second[i];
-    code = (in % 16 / 8 == 0 ? word & form->first : code) >> 16 * (k % 2) & 0xffff;
-    return (bf16(code) + bf16(form->minus & 0xffff)) *
+        code |= turned(word, format->rotate[i]) & format->second_mask[i];
+    code = (in % 16 / 8 == 0 ? word & format->first_mask : code) >> 16 * (k % 2) & 0xffff;
+    return (bf16(code) + bf16(format->zero_point & 0xffff)) *
            (size == 2 ? (double)mox_load(MOXIE_BF16, scales + 2 * at) : bf16((uint32_t)scales[at] << 7));
 }
 
@@ -265,7 +266,7 @@ static double decoded_six(const gemm_problem *p, const uint8_t *base, int64_t ro
     memcpy(&four, warp + lane * 16 + j * 4, 4);
     memcpy(&two, warp + 512 + lane * 8 + j / 2 * 4, 4);
     const uint32_t code =
-        (turned(four, 4 * (int32_t)i) & a->sixes.four) | (turned(two, a->sixes.turn[j % 2][i]) & a->sixes.two);
+        (turned(four, 4 * (int32_t)i) & a->w6.mask4) | (turned(two, a->w6.rotate[j % 2][i]) & a->w6.mask2);
     return bf16(code >> 16 * (k % 2) & 0xffff) *
            bf16((uint32_t)scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32] << 7);
 }
@@ -300,11 +301,11 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
     uint32_t word, placed;
-    if (p->kind == MOX_SM90_E2M1)
+    if (p->kind == MOX_SM90_MXFP4_FP8)
         return decoded_fp8(p, base, rows, in, k);
     if (p->kind == MOX_SM90_MXFP6)
         return decoded_six(p, base, rows, in, k);
-    if (p->kind == MOX_SM90_BYTES)
+    if (p->kind == MOX_SM90_W8)
         return decoded_byte(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
@@ -416,12 +417,12 @@ static void put_quantized(const mox_sm90_args *a, const token_tile *t, int64_t i
 static moxie_dtype element_of(const mox_sm90_acts *acts)
 {
     static const moxie_dtype elements[] = { MOXIE_F8_E4M3, MOXIE_F8_E5M2, MOXIE_F6_E2M3, MOXIE_F6_E3M2, MOXIE_F4_E2M1 };
-    const uint32_t most = acts->most << acts->shift;
+    const uint32_t most = acts->max_code << acts->shift;
     for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
         if (mox_dtype_bits(elements[i]) == acts->bits &&
-            acts->up * mox_load(MOXIE_F32, &most) == mox_format_of(elements[i])->max)
+            acts->rebias * mox_load(MOXIE_F32, &most) == mox_format_of(elements[i])->max)
             return elements[i];
-    fail_msg("no element has %d bits, of which the greatest is %x", acts->bits, acts->most);
+    fail_msg("no element has %d bits, of which the greatest is %x", acts->bits, acts->max_code);
     return MOXIE_DTYPE_NONE;
 }
 
@@ -463,7 +464,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
                    float *act)
 {
     const int64_t pair = t->pair + i;
-    if (a->output == MOX_SM90_ROWS_F32) {
+    if (a->output == MOX_SM90_OUT_F32) {
         memcpy(a->out + pair * a->out_stride, h, (size_t)rows_of_h(a) * 4);
         return;
     }
@@ -481,7 +482,7 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
 /* No word has the product's tag before; then all may have. */
 static void use_state(const mox_sm90_args *a, int32_t blocks)
 {
-    const int64_t words = mox_sm90_state_words(blocks, a->most);
+    const int64_t words = mox_sm90_state_words(blocks, a->max_columns);
     assert_true(a->tag != 0);
     for (int64_t i = 0; i < words; i++) {
         assert_true(a->state[i] >> 32 != a->tag);
@@ -495,20 +496,21 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
     gemm_problem p = { .a = a, .kind = element };
-    p.element = element == MOX_SM90_E4M3 || element == MOX_SM90_E2M1 ? MOXIE_F8_E4M3
-                : element == MOX_SM90_INT8                           ? MOXIE_I8
-                : f16                                                ? MOXIE_F16
-                                                                     : MOXIE_BF16;
+    p.element = element == MOX_SM90_E4M3 || element == MOX_SM90_MXFP4_FP8 ? MOXIE_F8_E4M3
+                : element == MOX_SM90_INT8                                ? MOXIE_I8
+                : f16                                                     ? MOXIE_F16
+                                                                          : MOXIE_BF16;
     assert_int_equal(mox_dtype_bytes(p.element), mox_sm90_token_bytes(element));
     p.size = mox_dtype_bytes(p.element);
     p.per = 128 / p.size;
     own_list own;
-    const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
+    const mox_sm90_list *its =
+        a->inline_routing.ids != NULL ? list_of_few(&a->inline_routing, a->max_columns, &own) : a->list;
     const mox_sm90_entry *entries = entries_of(its);
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
     double *matrix = calloc((size_t)(rows_of_h(a) * a->chunks * p.per), sizeof *matrix);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
-    assert_int_equal(its->most, a->most);
+    assert_int_equal(its->max_columns, a->max_columns);
     assert_true((uintptr_t)a->a % 128 == 0);
     assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
@@ -532,22 +534,22 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
 }
 
 /* Codes and scales of a pair, and what the operand has that is not theirs. */
-static void show_codes(const mox_sm90_show_args *a, int64_t pair)
+static void show_codes(const mox_sm90_trace_args *a, int64_t pair)
 {
     const mox_act_quantizer quantizer = { .quant = &a->quant };
     const mox_format *element = mox_format_of(a->quant.element);
     const float *act = a->act + pair * a->cols;
-    float *to = a->to + pair * a->stride, *scales = a->to_scales + pair * a->shown;
+    float *to = a->to + pair * a->stride, *scales = a->to_scales + pair * a->scale_count;
     uint8_t *codes = calloc((size_t)a->cols, 1);
     mox_act_quant_row(&quantizer, act, a->cols, codes, scales);
     for (int64_t k = 0; k < a->cols; k++) {
-        const float code = element->decode(codes[k]), times = scales[k / a->quant.group_cols] * a->times;
+        const float code = element->decode(codes[k]), times = scales[k / a->quant.group_cols] * a->scale_factor;
         to[k] = mox_round_to(MOXIE_BF16, code * times) == to[k] ? code : to[k] / times;
     }
     free(codes);
 }
 
-static moxie_status show(void *context, const mox_sm90_show_args *a)
+static moxie_status show(void *context, const mox_sm90_trace_args *a)
 {
     (void)context;
     const mox_sm90_entry *entries = entries_of(a->list);
@@ -562,8 +564,8 @@ static moxie_status show(void *context, const mox_sm90_show_args *a)
                         k < a->cols ? mox_load(a->element, a->tiles + tiled_at(&t, a->chunks, i, k * size)) : 0;
                 if (a->act != NULL)
                     show_codes(a, t.pair + i);
-                for (int64_t s = 0; a->tile_scales != NULL && s < a->shown; s++)
-                    a->to_scales[(t.pair + i) * a->shown + s] = a->tile_scales[scale_at(&t, a->chunks, i, s)];
+                for (int64_t s = 0; a->tile_scales != NULL && s < a->scale_count; s++)
+                    a->to_scales[(t.pair + i) * a->scale_count + s] = a->tile_scales[scale_at(&t, a->chunks, i, s)];
             }
         }
     return MOXIE_OK;
@@ -659,7 +661,8 @@ static moxie_status gemm_twice(void *context, mox_sm90_element element, const mo
 {
     enum { TAG = 100 };
     own_list own;
-    const mox_sm90_list *its = a->few.ids != NULL ? list_of_few(&a->few, a->most, &own) : a->list;
+    const mox_sm90_list *its =
+        a->inline_routing.ids != NULL ? list_of_few(&a->inline_routing, a->max_columns, &own) : a->list;
     MOX_TRY(test_emulated_gemm(context, element, a, blocks, dependent));
     if (a->output != MOX_SM90_ACT_MX || its->count == 0)
         return MOXIE_OK;

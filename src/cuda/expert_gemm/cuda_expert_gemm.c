@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_expert_gemm.c - the list of family expert_gemm on CUDA, made from cuda_expert_gemm.def, and what the simple rows
- * refuse. They take what the CPU's scalar rows take: any format, group, zero points, order of columns, bias, shape.
+ * cuda_expert_gemm.c - the kernel list of family expert_gemm on CUDA, made from cuda_expert_gemm.def, and which
+ * problems the simple kernels accept: those that the CPU's scalar kernels accept, of any format, group, zero point,
+ * order of columns, bias and shape.
  */
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 
@@ -9,7 +10,7 @@
 
 _Static_assert(offsetof(mox_record_header, flags) == MOX_CUDA_HEADER_FLAGS, "kernels read the flags of a record");
 
-#define MOX_CUDA_ROW(family_, id, needs_, exactness_, layout_, sum_, fuses_, activations_)                             \
+#define MOX_CUDA_ROW(family_, id, product, fuses_, needs_, exactness_, layout_, sum_, activations_)                    \
     {                                                                                                                  \
         .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = layout_ },             \
                   .needs = needs_,                                                                                     \
@@ -30,7 +31,7 @@ const mox_cuda_expert_gemm_kernel *mox_cuda_expert_gemm_at(int32_t i)
     return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
 }
 
-/* Columns and scales of a matrix are counted in 32 bits. */
+/* Kernels count the columns and the scales of a matrix in 32 bits. */
 static bool is_countable(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const bool first = problem->projection == MOX_W13;

@@ -25,20 +25,20 @@ __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_constant__ m
         *(uint4 *)(shared + i) = *(const uint4 *)((const uint8_t *)args.data + i);
     mox_fence_async_proxy();
     __syncthreads();
-    const uint32_t a = mox_wgmma_low(at + threadIdx.x / 128 * GROUP_BYTES);
-    const uint32_t b = mox_wgmma_low(at + 2 * GROUP_BYTES);
+    const uint32_t a = mox_wgmma_descriptor_low(at + threadIdx.x / 128 * GROUP_BYTES);
+    const uint32_t b = mox_wgmma_descriptor_low(at + 2 * GROUP_BYTES);
     float d[128];
 #pragma unroll
     for (int i = 0; i < 128; i++)
         d[i] = 0.0f;
     for (int64_t round = 0; round < args.rounds; round++) {
-        mox_wgmma_begin();
+        mox_wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             if constexpr (E4M3)
-                mox_wgmma_e4m3<256>(d, mox_wgmma_operand(a + 2 * k), mox_wgmma_operand(b + 2 * k), 1);
+                mox_wgmma_e4m3<256>(d, mox_wgmma_descriptor(a + 2 * k), mox_wgmma_descriptor(b + 2 * k), 1);
             else
-                mox_wgmma_bf16<256>(d, mox_wgmma_operand(a + 2 * k), mox_wgmma_operand(b + 2 * k), 1);
+                mox_wgmma_bf16<256>(d, mox_wgmma_descriptor(a + 2 * k), mox_wgmma_descriptor(b + 2 * k), 1);
         }
         mox_wgmma_commit();
         mox_wgmma_wait<1>();

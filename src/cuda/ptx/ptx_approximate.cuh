@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_approximate.cuh - functions of the special function unit, one per instruction, with the errors that the PTX ISA
- * gives ("ex2", "rcp"). Numbers below 2^-126 count as zero.
+ * ptx_approximate.cuh - functions of the special function unit, one instruction each, with the errors that the PTX ISA
+ * states ("ex2", "rcp"). Numbers below 2^-126 count as zero.
  */
 #ifndef MOX_CUDA_PTX_APPROXIMATE_CUH
 #define MOX_CUDA_PTX_APPROXIMATE_CUH
 
-/* 2^x to 2^-22.5 of it. NaN passes, infinities give infinity and zero. */
+/* 2^x with a relative error of up to 2^-22.5. NaN gives NaN, infinities give infinity and zero. */
 __device__ __forceinline__ float mox_exp2_approximate(float x)
 {
     float power;
@@ -14,7 +14,7 @@ __device__ __forceinline__ float mox_exp2_approximate(float x)
     return power;
 }
 
-/* 1 / x to one unit in the last place. NaN passes, infinity gives zero. */
+/* 1 / x to one unit in the last place. NaN gives NaN, infinity gives zero. */
 __device__ __forceinline__ float mox_reciprocal_approximate(float x)
 {
     float reciprocal;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_barrier.cuh - barriers in shared memory (mbarrier) and barriers of a part of a block (bar.sync), one function per
- * instruction. PTX ISA, "mbarrier" and "bar".
+ * ptx_barrier.cuh - barriers in shared memory (mbarrier) and barriers of a part of a block (bar.sync), one instruction
+ * a function. PTX ISA, "mbarrier" and "bar".
  *
- * An mbarrier counts arrivals and bytes; when both counts of a phase are met, its phase bit flips. A waiter names the
- * parity of the phase that it waits for: 0 the first time, then 1, 0, ... Waiting for parity 1 on a fresh barrier
- * returns at once, which is what the producer of an empty ring wants. A waiter must not fall two phases behind.
+ * An mbarrier counts arrivals and bytes. When both counts of a phase are complete, its phase bit flips. A waiter names
+ * the parity of the phase that it waits for: 0 the first time, then 1, 0, ... A wait for parity 1 on a fresh barrier
+ * returns at once: so a producer finds an empty ring ready. A waiter must not fall two phases behind.
  */
 #ifndef MOX_CUDA_PTX_BARRIER_CUH
 #define MOX_CUDA_PTX_BARRIER_CUH
 
 #include <stdint.h>
 
-/* The 32-bit address that PTX wants of shared memory. */
+/* The 32-bit address of shared memory that PTX instructions use. */
 __device__ __forceinline__ uint32_t mox_shared_address(const void *shared)
 {
     return (uint32_t)__cvta_generic_to_shared(shared);
@@ -43,7 +43,7 @@ __device__ __forceinline__ void mox_mbarrier_arrive_expect(uint64_t *barrier, ui
                  : "memory");
 }
 
-/* Returns when the phase of that parity is complete; what its arrivers wrote before is then visible. */
+/* Returns when the phase of that parity is complete; then what its arrivers wrote before is visible. */
 __device__ __forceinline__ void mox_mbarrier_wait(uint64_t *barrier, uint32_t parity)
 {
     asm volatile("{\n\t"
@@ -56,7 +56,7 @@ __device__ __forceinline__ void mox_mbarrier_wait(uint64_t *barrier, uint32_t pa
                  : "memory");
 }
 
-/* `threads` threads, a multiple of 32, meet at barrier `id`, 1 to 15 (0 is __syncthreads()). */
+/* `threads` threads, a multiple of 32, wait for each other at barrier `id`, 1 to 15 (0 is __syncthreads()). */
 __device__ __forceinline__ void mox_named_barrier(uint32_t id, uint32_t threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

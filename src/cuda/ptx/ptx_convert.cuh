@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_convert.cuh - conversions of two floats at once, what bounds them before and what turns pairs around after, one
- * function per instruction. PTX ISA, "cvt", "min", "movmatrix". `low` goes to the low half.
+ * ptx_convert.cuh - conversions of two floats to a pair of 16 or 8 bits, a clamp for before and a transpose for after
+ * them, one instruction a function. PTX ISA, "cvt", "min", "movmatrix". `low` becomes the low half.
  */
 #ifndef MOX_CUDA_PTX_CONVERT_CUH
 #define MOX_CUDA_PTX_CONVERT_CUH
@@ -31,16 +31,15 @@ __device__ __forceinline__ uint32_t mox_convert_e4m3x2(float low, float high)
     return pair;
 }
 
-/* x, of magnitude `most` (above 0) at most, with its sign. NaN passes. */
-__device__ __forceinline__ float mox_bound_magnitude(float x, float most)
+/* x with its magnitude clamped to `max`, above 0; keeps the sign. NaN gives NaN. */
+__device__ __forceinline__ float mox_clamp_magnitude(float x, float max)
 {
     float bounded;
-    asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(most));
+    asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(max));
     return bounded;
 }
 
-/* A matrix of 8 by 8 elements of 16 bits, lane l with elements 2 (l % 4) and the next of row l / 4, to its transpose.
- */
+/* Transposes a matrix of 8 by 8 elements of 16 bits; lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. */
 __device__ __forceinline__ uint32_t mox_transpose_8x8(uint32_t pair)
 {
     uint32_t turned;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_copy.cuh - copies from global into shared memory that do not pass through registers, one function per
- * instruction. PTX ISA, "cp.async.bulk" (sm_90).
+ * ptx_copy.cuh - copies from global to shared memory that do not pass through registers, one instruction a function.
+ * PTX ISA, "cp.async.bulk" (sm_90).
  *
- * One thread copies any multiple of 16 bytes of contiguous memory; what has arrived is signalled to an mbarrier, by
- * bytes.
+ * One thread copies any multiple of 16 bytes of contiguous memory. An mbarrier counts the bytes that have arrived.
  */
 #ifndef MOX_CUDA_PTX_COPY_CUH
 #define MOX_CUDA_PTX_COPY_CUH
 
 #include "cuda/ptx/ptx_barrier.cuh"
 
-/* `bytes`, a multiple of 16, between addresses that are multiples of 16; `barrier` has been told to expect them. */
+/* `bytes` and both addresses are multiples of 16; `barrier` has been told to expect the bytes. */
 __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -20,10 +19,10 @@ __device__ __forceinline__ void mox_bulk_copy(void *shared, const void *global, 
                  : "memory");
 }
 
-/* The same into the same place of every block of the cluster whose bit is set in `ranks`, each block's own barrier
- * told. */
-__device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes,
-                                                     uint64_t *barrier, uint16_t ranks)
+/* Multicast: the same, to the same place of every block of the cluster whose bit is set in `ranks`; each block's own
+ * barrier counts. */
+__device__ __forceinline__ void mox_bulk_copy_multicast(void *shared, const void *global, uint32_t bytes,
+                                                        uint64_t *barrier, uint16_t ranks)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
@@ -31,7 +30,7 @@ __device__ __forceinline__ void mox_bulk_copy_to_all(void *shared, const void *g
                  : "memory");
 }
 
-/* For what is read once: L2 gives up its lines before all others. */
+/* L2 policy for data that is read once: L2 evicts it first. */
 __device__ __forceinline__ uint64_t mox_policy_read_once()
 {
     uint64_t policy;
@@ -39,9 +38,9 @@ __device__ __forceinline__ uint64_t mox_policy_read_once()
     return policy;
 }
 
-/* mox_bulk_copy() by a policy. */
-__device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
-                                                 uint64_t policy)
+/* mox_bulk_copy() with an L2 policy. */
+__device__ __forceinline__ void mox_bulk_copy_hint(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
+                                                   uint64_t policy)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(mox_shared_address(shared)),
@@ -49,8 +48,8 @@ __device__ __forceinline__ void mox_bulk_copy_by(void *shared, const void *globa
                  : "memory");
 }
 
-/* Asks for `bytes` (a multiple of 16) to be in L2 soon. */
-__device__ __forceinline__ void mox_bulk_prefetch_by(const void *global, uint32_t bytes, uint64_t policy)
+/* Prefetches `bytes` (a multiple of 16) to L2. */
+__device__ __forceinline__ void mox_bulk_prefetch_hint(const void *global, uint32_t bytes, uint64_t policy)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global), "r"(bytes), "l"(policy)
                  : "memory");
@@ -61,13 +60,13 @@ __device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t b
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-/* Four bytes, for this thread, which waits for all of its own. "cp.async". */
-__device__ __forceinline__ void mox_copy_word(void *shared, const void *global)
+/* Copies four bytes; mox_async_copy_wait() waits for all copies of this thread. PTX ISA, "cp.async". */
+__device__ __forceinline__ void mox_async_copy_word(void *shared, const void *global)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(mox_shared_address(shared)), "l"(global) : "memory");
 }
 
-__device__ __forceinline__ void mox_copied_words_wait()
+__device__ __forceinline__ void mox_async_copy_wait()
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_mma.cuh - warp MMA with operands in registers, one function per instruction. PTX ISA, "mma", "ldmatrix".
+ * ptx_mma.cuh - warp MMA with operands in registers, one instruction a function. PTX ISA, "mma", "ldmatrix".
  *
  *     d[16, 8] += A[16, 32 bytes] * B[8, 32 bytes]^T
  *
- * Lane l holds rows l / 4 and l / 4 + 8 of A and of d, row l / 4 of B, and of each the columns of its place in the
- * quad, l % 4: a[0], a[1] the two rows' first 16 bytes, a[2], a[3] their last; b[0], b[1] first and last; d[0], d[1]
- * two columns of the first row, d[2], d[3] of the second.
+ * Lane l has rows l / 4 and l / 4 + 8 of A and of d, and row l / 4 of B; of each the columns of its place in the quad,
+ * q = l % 4:
+ *
+ *     a[0], a[1]    the two rows, bytes 4 q .. 4 q + 3         a[2], a[3]    the same rows, 16 bytes further
+ *     b[0], b[1]    bytes 4 q .. 4 q + 3, and 16 further
+ *     d[0], d[1]    columns 2 q and 2 q + 1 of the first row   d[2], d[3]    of the second row
  */
 #ifndef MOX_CUDA_PTX_MMA_CUH
 #define MOX_CUDA_PTX_MMA_CUH
@@ -40,9 +43,9 @@ __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four matrices of eight rows of 16 bytes in shared memory; lane l gives the address of row l % 8 of matrix l / 8, and
- * gets of each the four bytes l % 4 of row l / 4. */
-__device__ __forceinline__ void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
+/* Four matrices of eight rows of 16 bytes in shared memory. Lane l passes the address of row l % 8 of matrix l / 8, and
+ * gets bytes 4 (l % 4) .. + 3 of row l / 4 of each matrix. */
+__device__ __forceinline__ void mox_ldmatrix_x4(uint32_t (&m)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

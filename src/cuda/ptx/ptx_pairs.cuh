@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_pairs.cuh - arithmetic on pairs of bf16 or f16, each result rounded once to nearest even; subnormal numbers count
- * (PTX ISA, "add", "mul", "fma").
+ * ptx_pairs.cuh - arithmetic on pairs of bf16 or f16. Each result is rounded once, to nearest even; subnormal numbers
+ * are kept (PTX ISA, "add", "mul", "fma").
  */
 #ifndef MOX_CUDA_PTX_PAIRS_CUH
 #define MOX_CUDA_PTX_PAIRS_CUH
 
 #include <stdint.h>
 
-/* A half twice. The assembler makes it a choice of the instruction that reads it, which a byte permutation is not. */
-__device__ __forceinline__ uint32_t mox_pair_of_low(uint32_t pair)
+/* The low half twice. The assembler folds this into the instruction that reads it; it does not fold a byte permutation.
+ */
+__device__ __forceinline__ uint32_t mox_pair_broadcast_low(uint32_t pair)
 {
     uint32_t d;
     asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(d) : "r"(pair));
     return d;
 }
 
-__device__ __forceinline__ uint32_t mox_pair_of_high(uint32_t pair)
+__device__ __forceinline__ uint32_t mox_pair_broadcast_high(uint32_t pair)
 {
     uint32_t d;
     asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(d) : "r"(pair));
     return d;
 }
 
-/* `half` 0: the low one. */
-__device__ __forceinline__ uint32_t mox_pair_of(uint32_t pair, int half)
+/* Half 0 (low) or 1 (high) twice. */
+__device__ __forceinline__ uint32_t mox_pair_broadcast(uint32_t pair, int half)
 {
-    return half == 0 ? mox_pair_of_low(pair) : mox_pair_of_high(pair);
+    return half == 0 ? mox_pair_broadcast_low(pair) : mox_pair_broadcast_high(pair);
 }
 
 __device__ __forceinline__ uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)

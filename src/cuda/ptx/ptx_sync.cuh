@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_sync.cuh - order between memory accesses, between kernels, and of registers between warps, one function per
- * instruction. PTX ISA, "fence", "griddepcontrol", "setmaxnreg", "ld.acquire", "st.release".
+ * ptx_sync.cuh - order of memory accesses and of kernels, and registers that move between warps, one instruction a
+ * function. PTX ISA, "fence", "griddepcontrol", "setmaxnreg", "ld.relaxed", "st.relaxed".
  */
 #ifndef MOX_CUDA_PTX_SYNC_CUH
 #define MOX_CUDA_PTX_SYNC_CUH
 
 #include <stdint.h>
 
-/* Shared memory that this thread wrote, or waited for, is then seen by the copy engine and wgmma. */
+/* Shared memory that this thread wrote, or waited for, is then visible to the copy engine and to wgmma. */
 __device__ __forceinline__ void mox_fence_async_proxy()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Until the kernels that this launch depends on have ended and their writes are visible; at once when there are none.
- * Before sm_90 nothing is launched to depend (device_launch.cuh). */
+/* Waits until the kernels that this launch depends on have ended and their writes are visible; returns at once without
+ * any. Before sm_90 no kernel is launched as dependent (device_launch.cuh). */
 __device__ __forceinline__ void mox_grid_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -23,7 +23,7 @@ __device__ __forceinline__ void mox_grid_wait()
 #endif
 }
 
-/* When every block has said so (or ended), the next kernel of the stream may start, if it was launched to. */
+/* When every block has called this or has ended, a dependent next kernel of the stream may start. */
 __device__ __forceinline__ void mox_grid_release()
 {
 #if __CUDA_ARCH__ >= 900
@@ -31,17 +31,18 @@ __device__ __forceinline__ void mox_grid_release()
 #endif
 }
 
-/* By all warps of a warpgroup: COUNT registers a thread from here on, a multiple of 8. Others must have given them. */
-template <int COUNT> __device__ __forceinline__ void mox_registers_take()
+/* By all warps of a warpgroup: from here on COUNT registers a thread, a multiple of 8. Others must have released as
+ * many. */
+template <int COUNT> __device__ __forceinline__ void mox_registers_increase()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-template <int COUNT> __device__ __forceinline__ void mox_registers_give()
+template <int COUNT> __device__ __forceinline__ void mox_registers_decrease()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-/* A word that other blocks write or read meanwhile: it is whole, and says nothing of any other. */
+/* A word that other blocks read and write at the same time: it is never torn, and orders no other access. */
 __device__ __forceinline__ uint64_t mox_load_relaxed(const uint64_t *global)
 {
     uint64_t value;

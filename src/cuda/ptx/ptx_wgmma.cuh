@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma.cuh - warpgroup MMA of Hopper (sm_90a): 128 threads multiply 64 rows of A by N columns (rows of B), 32
- * bytes deep, and the fences around it. PTX ISA, "wgmma".
+ * ptx_wgmma.cuh - warpgroup MMA of Hopper (sm_90a), and its fences: 128 threads multiply 64 rows of A by N columns (the
+ * rows of B), 32 bytes deep. PTX ISA, "wgmma".
  *
- * Operands lie in shared memory in the 128-byte swizzle: row r of 128 bytes at r * 128, its 16-byte piece q in the
- * place of piece q ^ (r % 8); eight rows are 1024 bytes, and begin at a multiple of that.
+ * Operands lie in shared memory in the 128-byte swizzle: row r, 128 bytes, begins at r * 128; its 16 bytes number q lie
+ * in place q ^ (r % 8). Eight rows are 1024 bytes, and begin at a multiple of that.
  *
- *     mox_wgmma_begin(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
+ *     mox_wgmma_fence(); mox_wgmma_bf16<N>(d, a, b, 0); ... ; mox_wgmma_commit();   mox_wgmma_wait<0>();
  */
 #ifndef MOX_CUDA_PTX_WGMMA_CUH
 #define MOX_CUDA_PTX_WGMMA_CUH
@@ -15,21 +15,22 @@
 
 #include "cuda/ptx/ptx_wgmma_lists.h"
 
-/* An operand: 8-row groups 1024 bytes apart from shared address `at` on. Its low half counts 16 bytes, so that
- * the next 32 bytes of the rows are + 2 there; adding to 64 bits takes several times as long, between MMAs. */
-__device__ __forceinline__ uint32_t mox_wgmma_low(uint32_t at)
+/* Low half of the descriptor of an operand at shared address `at`, whose groups of 8 rows are 1024 bytes apart. It
+ * counts 16 bytes, so + 2 moves 32 bytes along the rows; adding to 64 bits instead takes several times as long, between
+ * MMAs. */
+__device__ __forceinline__ uint32_t mox_wgmma_descriptor_low(uint32_t at)
 {
     return (at >> 4) + (1 << 16);
 }
 
-__device__ __forceinline__ uint64_t mox_wgmma_operand(uint32_t low)
+__device__ __forceinline__ uint64_t mox_wgmma_descriptor(uint32_t low)
 {
     const uint32_t group_distance = 1024 >> 4, swizzle_128 = 1;
     return (uint64_t)(group_distance | swizzle_128 << 30) << 32 | low;
 }
 
-/* Before the first MMA, and whenever registers that it reads were written by others. */
-__device__ __forceinline__ void mox_wgmma_begin()
+/* Before the first MMA, and whenever other instructions wrote registers that it reads. */
+__device__ __forceinline__ void mox_wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -40,7 +41,7 @@ __device__ __forceinline__ void mox_wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until all groups but the PENDING latest are done. */
+/* Waits until all groups but the PENDING latest are done. */
 template <int PENDING> __device__ __forceinline__ void mox_wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma_lists.h - lists of operands for inline assembly: the accumulators of a warpgroup MMA with N columns, as the
- * text of their registers, of the operands behind them, and as the constraints that bind them. Lists only.
+ * ptx_wgmma_lists.h - operand lists for inline assembly of a warpgroup MMA with N columns: its accumulators as text and
+ * as constraints, and the text of the operands that follow them. Lists only.
  *
- *     MOX_REGS_<N>  "%0, ..., %(N/2 - 1)", what the list before has and what is new
- *     MOX_D_<N>     the same in braces
- *     MOX_AB_<N>    the two descriptors behind them
- *     MOX_KEEP_<N>  the flag behind those: 0 starts from zero
- *     MOX_RB_<N>    in their place, where A is in registers: four of these, one descriptor
+ *     MOX_REGS_<N>    "%0, ..., %(N/2 - 1)": the previous list and four more
+ *     MOX_D_<N>       the same in braces
+ *     MOX_AB_<N>      the two descriptors, A in shared memory
+ *     MOX_KEEP_<N>    the flag behind them: 0 starts from zero
+ *     MOX_RB_<N>      A in registers: four registers, one descriptor
  *     MOX_KEEP_R_<N>  the flag behind those
- *     MOX_BIND_<N>  d[0] ... d[N/2 - 1], read and written, each bound by MOX_WGMMA_D()
+ *     MOX_BIND_<N>    d[0] ... d[N/2 - 1], read and written, each bound by MOX_WGMMA_D()
  */
 #ifndef MOX_CUDA_PTX_WGMMA_LISTS_H
 #define MOX_CUDA_PTX_WGMMA_LISTS_H

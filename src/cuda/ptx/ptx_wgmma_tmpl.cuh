@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ptx_wgmma_tmpl.cuh - one warpgroup MMA with its operands in shared memory, or A in registers, for one pair of element
- * types. Included once per pair by ptx_wgmma.cuh with these, of which the first four are gone behind it:
+ * ptx_wgmma_tmpl.cuh - one warpgroup MMA for one pair of element types, with its operands in shared memory, or A in
+ * registers. ptx_wgmma.cuh includes it once for each pair, with these macros; the first four are undefined at its end:
  *
  *     MOX_WGMMA_NAME    the function
- *     MOX_WGMMA_STEP    "k16" or "k32": columns of 32 bytes
+ *     MOX_WGMMA_STEP    "k16" or "k32": columns in 32 bytes
  *     MOX_WGMMA_TYPES   ".f32.bf16.bf16"
- *     MOX_WGMMA_FLAGS   what follows the predicate: signs of floats, and of 16-bit types which operands are transposed
- *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: what of ptx_wgmma_lists.h goes with it
+ *     MOX_WGMMA_FLAGS   what follows the predicate: signs of floats; for 16-bit types, which operands are transposed
+ *     MOX_WGMMA_A       the type of A; _AB(n), _KEEP(n), _BIND_A: the lists of ptx_wgmma_lists.h for it
  *     MOX_WGMMA_SUM     float or int32_t; MOX_WGMMA_D(d): the constraint that binds one
  *     MOX_WGMMA_HAS(n)  whether there is such an MMA
  *
  *     d[64, N] = keep * d + A[64, 32 bytes] * B[N, 32 bytes]^T
  *
- * Asynchronous: d, A and B are not to be touched until mox_wgmma_wait(). Thread t of the warpgroup holds, of the 64 x N
- * result, d[4j + 2h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers, of 16
- * bits: a[2i + h] = row 16 (t / 32) + 8 h + (t % 32) / 4, columns 8 i + 2 (t % 4) and, in its high half, the next; of 8
- * bits columns 16 i + 4 (t % 4) and the next three. These are not to be touched meanwhile either.
+ * Asynchronous: nothing may touch d, A and B until mox_wgmma_wait(). Thread t of the warpgroup has of the result d[4 j
+ * + 2 h + c] = row 16 (t / 32) + 8 h + (t % 32) / 4, column 8 j + 2 (t % 4) + c. A in registers has the same rows in
+ * a[2 i + h]: of 16 bits columns 8 i + 2 (t % 4) and, in the high half, the next one; of 8 bits columns 16 i + 4 (t %
+ * 4) and the next three. These registers may not be touched meanwhile either.
  */
 #define MOX_WGMMA_CASE(n)                                                                                              \
     if constexpr (N == n)                                                                                              \

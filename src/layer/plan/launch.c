@@ -10,9 +10,10 @@
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
 
-_Static_assert(sizeof((int32_t[]) { MOX_SM90_WIDTHS_WIDE }) <= sizeof((moxie_cuda_launch *)NULL)->widths,
+_Static_assert(sizeof((int32_t[]) { MOX_SM90_WIDTHS_W16A16 }) <= sizeof((moxie_cuda_launch *)NULL)->widths,
                "the longest list of widths");
-_Static_assert(MOX_SM90_BY_WARP < MOX_SM90_NARROW_COLUMNS, "both kernels of an element have widths for warpgroups");
+_Static_assert(MOX_SM90_WARP_MMA_COLUMNS < MOX_SM90_NARROW_COLUMNS,
+               "both kernels of an element have widths for warpgroups");
 
 /* Experts of this rank. */
 static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
@@ -32,14 +33,14 @@ static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
 static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
 {
     int32_t count;
-    const int32_t *widths = mox_sm90_widths_of(p->element, p->most, &count);
-    out->tile_tokens = p->most;
-    out->warp_tokens = mox_sm90_by_warp_to(p->element);
-    for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->most); i++)
+    const int32_t *widths = mox_sm90_widths_of(p->element, p->max_columns, &count);
+    out->tile_tokens = p->max_columns;
+    out->warp_tokens = mox_sm90_warp_mma_columns(p->element);
+    for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->max_columns); i++)
         out->widths[out->n_widths++] = widths[i];
-    out->blocks = mox_sm90_blocks_of(p->element, &p->gemm);
+    out->blocks = mox_sm90_resident_blocks(p->element, &p->gemm);
     out->stages = p->gemm.stages;
-    out->chunks = p->gemm.together;
+    out->chunks = p->gemm.chunks_per_stage;
     out->pairs = p->gemm.paired;
 }
 

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_simple.cu - rows simple_any and simple_int: any weight format times any operand, any shape and group,
- * from rowmajor records, to the bit what the CPU's scalar_any and scalar_int do. The second oracle: slow, plain, and
- * always there.
+ * expert_gemm_simple.cu - kernels simple_any and simple_int: any weight format times any activations, any shape and
+ * group, from rowmajor records, with the bits of the CPU's scalar_any and scalar_int. The second oracle: slow, plain,
+ * and always available.
  *
  *     block       64 rows of one matrix x 4 pairs of one slot, all of K, in chunks of 512 columns (visiting order)
- *     half-warp   4 rows x 4 pairs; lane l takes columns l, l + 16, ... of each segment
+ *     half-warp   4 rows x 4 pairs; lane l computes columns l, l + 16, ... of each segment
  *
  *     lane[l] = 0;  for each segment: part[l] = sum of (code - zero) a, from zero;  lane[l] += (part[l] * sa) * sw
- *     sum = tree(lane);  then row-constant scales, globals, bias
+ *     sum = tree(lane);  then scales of rows, global scales, bias
  *
- * A segment is a run of columns in one weight group, one activation group and one chunk; where they begin is a bit mask
- * in shared memory, so natural order and act order take one path. Integers do not care about chunks: their groups run
- * on over them and are summed exactly in int32, across lanes too, before they become a float.
+ * sa, sw: scales of activations and weights. A segment is a run of columns in one weight group, one activation group
+ * and one chunk. A bit mask in shared memory says where segments begin, so natural order and activation order share
+ * their code. Groups of integers run across chunks: they are summed exactly in int32, across lanes too, before they
+ * become a float.
  *
- * E2M1 in groups of 16 or 32 columns has kernels of its own, which give the same bits in fewer steps: simple_short.cuh.
+ * E2M1 in groups of 16 or 32 columns has kernels of its own with the same bits in fewer steps: simple_short.cuh.
  *
- * Products of codes of 8 bits with 16-bit numbers are exact in f32, so a fused multiply-add gives the CPU's bits;
- * others are rounded apart (EXACT).
+ * A product of an 8-bit code and a 16-bit number is exact in f32, so a fused multiply-add gives the CPU's bits. All
+ * other products are rounded before they are added (EXACT says which).
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -50,7 +51,7 @@ static __device__ void multiply(const tile &t, const chunk &c, const float *tabl
     }
 }
 
-/* The end of a segment: its parts, scaled, join the lane's totals. */
+/* At the end of a segment the parts, scaled, are added to the lane's totals. */
 static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, const tile &t, const chunk &c, int first,
                                      float_sums *sums)
 {
@@ -64,7 +65,7 @@ static __device__ void close_segment(const mox_cuda_expert_gemm_args &args, cons
     }
 }
 
-/* Columns k .. k + 511, of any order and groups. */
+/* Multiplies columns k .. k + 511, in any order and any groups. */
 template <Source SOURCE, bool EXACT>
 static __device__ void multiply_chunk(const mox_cuda_expert_gemm_args &args, tile *t, int64_t k, int lane, chunk *c,
                                       float_sums *sums)
@@ -74,7 +75,7 @@ static __device__ void multiply_chunk(const mox_cuda_expert_gemm_args &args, til
         float zero[ROWS] = {};
         end = segment_end(*c, first, count);
         open_segment(args, t, *c, first, zero);
-        if (has_table(SOURCE) && t->staged)
+        if (has_table(SOURCE) && t->codes_staged)
             multiply<SOURCE, EXACT, true>(*t, *c, c->table, first, end, lane, zero, sums);
         else
             multiply<SOURCE, EXACT, false>(*t, *c, c->table, first, end, lane, zero, sums);
@@ -86,19 +87,19 @@ static __device__ void multiply_chunk(const mox_cuda_expert_gemm_args &args, til
 static __device__ void add_up(const mox_cuda_expert_gemm_args &args, const tile &t, int lane, const float_sums &sums,
                               chunk *c)
 {
-    __syncthreads(); /* all have read the last chunk, and sums take its place */
+    __syncthreads(); /* all have read the last chunk; sums overwrite it */
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PAIRS; p++) {
             float sum = sums.total[r][p];
             for (int width = LANES / 2; width > 0; width /= 2)
-                sum = sum + __shfl_down_sync(ALL, sum, width, LANES);
+                sum = sum + __shfl_down_sync(FULL_MASK, sum, width, LANES);
             if (lane == 0)
                 c->act[p][t.first_row + r] = sum;
         }
     finish(args, t, c);
 }
 
-/* STEPS: E2M1 in short groups, of which simple_short.cuh takes chunks up to the first that it cannot. */
+/* STEPS > 0: E2M1 in short groups. simple_short.cuh multiplies the chunks up to the first that it cannot. */
 template <Source SOURCE, bool EXACT, int STEPS = 0>
 static __global__ void __launch_bounds__(THREADS, STEPS > 0 ? 3 : 2)
     simple_any_kernel(const __grid_constant__ mox_cuda_expert_gemm_args args)
@@ -115,7 +116,8 @@ static __global__ void __launch_bounds__(THREADS, STEPS > 0 ? 3 : 2)
     if constexpr (STEPS > 0) {
         const short_source source = open_short<STEPS>(args, t, &c);
         for (; k < cols && !t.ordered && load_short<STEPS>(source, static_cast<int32_t>(k), &c); k += CHUNK)
-            multiply_short<STEPS>(c.brief, cols - k < CHUNK ? static_cast<int32_t>(cols - k) : CHUNK, sums.total);
+            multiply_short<STEPS>(c.short_groups, cols - k < CHUNK ? static_cast<int32_t>(cols - k) : CHUNK,
+                                  sums.total);
     }
     for (; k < cols; k += CHUNK)
         multiply_chunk<SOURCE, EXACT>(args, &t, k, lane, &c, &sums);
@@ -150,11 +152,11 @@ static __device__ void multiply_int(const tile &t, const chunk &c, const float *
 static __device__ int32_t add_lanes(int32_t x)
 {
     for (int width = LANES / 2; width > 0; width /= 2)
-        x += __shfl_xor_sync(ALL, x, width, LANES);
+        x += __shfl_xor_sync(FULL_MASK, x, width, LANES);
     return x;
 }
 
-/* The end of a group: exact so far, also in double; then one rounding to float. */
+/* At the end of a group: the sums are exact so far, also in double; then they are rounded to float once. */
 static __device__ void close_group(const mox_cuda_expert_gemm_args &args, const tile &t, const chunk &c, int act_group,
                                    const float *zero, int_sums *sums)
 {
@@ -201,7 +203,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 open_segment(args, &t, c, first, zero);
                 act_group = c.act_group[first];
             }
-            if (t.staged)
+            if (t.codes_staged)
                 multiply_int<SOURCE, true>(t, c, table, first, end, lane, &sums);
             else
                 multiply_int<SOURCE, false>(t, c, table, first, end, lane, &sums);
@@ -224,7 +226,7 @@ typedef void (*kernel_fn)(const mox_cuda_expert_gemm_args args);
 static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                            const char *name, moxie_error *error)
 {
-    const int64_t blocks = most_tiles(*args);
+    const int64_t blocks = max_tiles(*args);
     if (blocks == 0)
         return MOXIE_OK;
     MOX_FAIL_IF(blocks > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error, "%s: %lld blocks in one launch: lower max_tokens",
@@ -238,7 +240,7 @@ static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *ar
 moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,
                                                     moxie_error *error)
 {
-    /* Products with f32 activations or with fractional zero points are not exact; those of 16-bit numbers may
+    /* Products with f32 activations or with fractional zero points are not exact, and those of two 16-bit numbers may
      * underflow. */
     const bool exact = (args->act.element != MOXIE_DTYPE_NONE || args->dtype != MOXIE_F32) && !args->weight.has_zero;
     kernel_fn kernel = exact ? simple_any_kernel<SOURCE_BITS, true> : simple_any_kernel<SOURCE_BITS, false>;

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * simple_short.cuh - E2M1 weights in groups of 16 (scales E4M3: NVFP4) or 32 columns (E8M0: MXFP4), where a general row
- * would spend most of its time at the ends of segments. The same bits with fewer roundings, none of which rounds:
+ * simple_short.cuh - E2M1 weights in groups of 16 columns (scales E4M3: NVFP4) or of 32 (E8M0: MXFP4), where the
+ * general kernel would spend most of its time at the ends of segments. The same bits in fewer operations, none of which
+ * rounds:
  *
- *     16 columns    a lane has one product of a segment. ((w a) sa) sw has at most 2 + 11 + 4 + 4 bits, so it is exact
- *                   and lane = fma(w sw, a sa, lane)
- *     32 columns    two of them; scales are powers of two: part = fma(w, a sa, w a sa), lane = fma(part, sw, lane)
+ *     16 columns    A lane has one product of a segment. ((w a) sa) sw has at most 2 + 11 + 4 + 4 bits, so it is exact:
+ *                   lane = fma(w sw, a sa, lane)
+ *     32 columns    A lane has two; scales are powers of two: part = fma(w, a sa, w a sa), lane = fma(part, sw, lane)
  *
- * That holds while nothing leaves the normal range of f32. A chunk where a scaled activation is not finite or outside
- * LEAST..MOST, or a power of two outside SCALE_LEAST..SCALE_MOST, goes the general way; both leave the same sums.
+ * That holds while nothing leaves the normal range of f32. Otherwise the general code multiplies the chunk: where
+ * a scaled activation is not finite or outside MIN_ACT..MAX_ACT, or a power of two is outside MIN_SCALE..MAX_SCALE.
+ * Both give the same sums.
  *
- *     codes      a row's words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles (number l % 8
- * of a word) of columns l, l + 16, l + 32, l + 48 nibble     s eem -> bits 31 and 24..22: E2M1, subnormal or not, as an
- * f32 that is 2^126 times too small; to make up for it, scales of weights and scaled activations are kept 2^63 times
- * too large past K     activations are zero and scales finite, which adds +-0 to sums that are never -0
+ *     codes     of a row: words 0 2 4 ... | 1 3 5 ..., so that one load of 16 bytes has a lane's nibbles of columns l,
+ *               l + 16, l + 32, l + 48 (nibble l % 8 of each word)
+ *     nibble    s eem -> bits 31 and 24..22: E2M1, subnormal or not, as an f32 that is 2^126 times too small; to make
+ *               up for it, scales of weights and scaled activations are prescaled by 2^63 each
+ *     past K    activations are zero and scales finite: +-0 is added to sums that are never -0
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_SHORT_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_SHORT_CUH
@@ -23,33 +26,33 @@
 namespace mox_simple
 {
 
-enum { ODD = CHUNK / 16 + 4 }; /* where odd words of a line begin: in other banks than even ones */
-static const float RAISED = 0x1p63f, LEAST = 0x1p-70f, MOST = 0x1p40f, SCALE_LEAST = 0x1p-60f, SCALE_MOST = 0x1p60f;
+enum { ODD = CHUNK / 16 + 4 }; /* where the odd words of a line begin: in other banks than the even ones */
+static const float PRESCALE = 0x1p63f, MIN_ACT = 0x1p-70f, MAX_ACT = 0x1p40f, MIN_SCALE = 0x1p-60f, MAX_SCALE = 0x1p60f;
 
-/* Products that a lane has of a segment, 0 for operands that go the general way. Products w a are known to be exact. */
+/* How many products a lane has of a segment; 0: the general kernel. Products w a must be exact. */
 static inline int short_steps(const mox_cuda_expert_gemm_args &args)
 {
     const mox_cuda_matrix &m = args.matrix[0];
-    const bool of_16 = m.group_cols == LANES && args.weight.scale == MOXIE_F8_E4M3;
-    const bool of_32 = m.group_cols == 2 * LANES && args.weight.scale == MOXIE_F8_E8M0;
-    if (args.weight.element != MOXIE_F4_E2M1 || !(of_16 || of_32) || m.scale == 0 || m.scale_cols < 2 ||
+    const bool groups_of_16 = m.group_cols == LANES && args.weight.scale == MOXIE_F8_E4M3;
+    const bool groups_of_32 = m.group_cols == 2 * LANES && args.weight.scale == MOXIE_F8_E8M0;
+    if (args.weight.element != MOXIE_F4_E2M1 || !(groups_of_16 || groups_of_32) || m.scale == 0 || m.scale_cols < 2 ||
         m.row_bytes % 16 != 0 || args.scale_table == nullptr)
         return 0;
     if (args.a.scales != nullptr && args.a.scale_cols > 1) {
-        const bool short_scales = args.act.scale == MOXIE_F8_E8M0 || (of_16 && args.act.scale == MOXIE_F8_E4M3);
+        const bool short_scales = args.act.scale == MOXIE_F8_E8M0 || (groups_of_16 && args.act.scale == MOXIE_F8_E4M3);
         if (!short_scales || args.a.group_cols != m.group_cols)
             return 0;
     }
-    return of_16 ? 1 : 2;
+    return groups_of_16 ? 1 : 2;
 }
 
-/* What a thread brings to every chunk: of row thread / 4 four times 16 bytes of codes, the first of them `codes`, and a
+/* What a thread loads for every chunk: of row thread / 4 four times 16 bytes of codes, beginning at `codes`, and a
  * quarter of the scales; of pair thread % 4 every 64th column. */
 struct short_source {
     const uint8_t *codes, *scales;
-    const float *act, *act_scale;     /* act_scale: NULL when there is none within a row */
-    int32_t code_bytes, groups, cols; /* that are left from there; cols 0 past the last pair */
-    int32_t skip;                     /* `scales` is on 4 bytes, the first is so many behind it */
+    const float *act, *act_scale;     /* act_scale: NULL where a row has only one */
+    int32_t code_bytes, groups, cols; /* left from there on; cols: 0 past the last pair */
+    int32_t skip;                     /* `scales` is 4-byte aligned; bytes from there to the first scale */
 };
 
 enum { QUARTERS = THREADS / TILE_ROWS, APART = THREADS / PAIRS, ACTS = CHUNK / APART };
@@ -74,12 +77,12 @@ static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args
     s.cols = pair >= 0 ? static_cast<int32_t>(t.matrix->cols) - column : 0;
     const float scale = args.scale_table[thread], size = fabsf(scale);
     c->scale_table[thread] =
-        STEPS == 1 || (size >= SCALE_LEAST && size <= SCALE_MOST) ? scale * RAISED : mox_f32_decode(MOX_F32_NAN);
+        STEPS == 1 || (size >= MIN_SCALE && size <= MAX_SCALE) ? scale * PRESCALE : mox_f32_decode(MOX_F32_NAN);
     __syncthreads();
     return s;
 }
 
-/* Four codes of scales, which may lie across two words. */
+/* Four codes of scales, in one or two words. */
 struct short_scales {
     uint32_t low, high;
 };
@@ -91,17 +94,18 @@ static __device__ inline short_scales fetch_scales(const short_source &s, int32_
     return { s.groups > at ? words[0] : 0, two ? words[1] : 0 };
 }
 
-/* Those past the last group become a number that is finite in both formats. */
+/* Scales past the last group become a number that is finite in both formats. */
 static __device__ inline uint32_t join_scales(const short_source &s, int32_t at, const short_scales &scales)
 {
     const int32_t left = s.groups - at;
     const uint32_t word = __funnelshift_r(scales.low, scales.high, s.skip * 8), absent = 0x70707070u;
     if (left >= 4)
         return word;
-    return left <= 0 ? absent : (word & ~(ALL << left * 8)) | absent << left * 8;
+    return left <= 0 ? absent : (word & ~(FULL_MASK << left * 8)) | absent << left * 8;
 }
 
-/* Columns k .. k + 511 to c->brief; false, for the whole block, when they go the general way. */
+/* Loads columns k .. k + 511 to c->short_groups; false, for the whole block, where the general code must multiply them.
+ */
 template <int STEPS> static __device__ inline bool load_short(const short_source &s, int32_t k, chunk *c)
 {
     const int words = CHUNK / LANES / STEPS / QUARTERS / 4, group_cols = LANES * STEPS;
@@ -109,7 +113,7 @@ template <int STEPS> static __device__ inline bool load_short(const short_source
     uint4 codes[QUARTERS];
     short_scales scales[words];
     float act[ACTS], act_scale[ACTS];
-    for (int j = 0; j < QUARTERS; j++) /* all loads are under way before the first is waited for */
+    for (int j = 0; j < QUARTERS; j++) /* all loads are in flight before the first is waited for */
         codes[j] =
             k / 2 + j * 64 < s.code_bytes ? *reinterpret_cast<const uint4 *>(s.codes + k / 2 + j * 64) : uint4 {};
     for (int j = 0; j < words; j++)
@@ -125,11 +129,11 @@ template <int STEPS> static __device__ inline bool load_short(const short_source
     bool fits = true;
     for (int j = 0; j < ACTS; j++) {
         const float size = fabsf(act[j]);
-        fits &= (size == 0.0f) | ((size >= LEAST) & (size <= MOST));
+        fits &= (size == 0.0f) | ((size >= MIN_ACT) & (size <= MAX_ACT));
     }
-    __syncthreads(); /* the previous chunk is done with */
+    __syncthreads(); /* the previous chunk has been read */
     for (int j = 0; j < QUARTERS; j++) {
-        uint32_t *line = c->brief.codes[row] + (quarter + j * QUARTERS) * 2;
+        uint32_t *line = c->short_groups.codes[row] + (quarter + j * QUARTERS) * 2;
         line[0] = codes[j].x;
         line[1] = codes[j].z;
         line[ODD] = codes[j].y;
@@ -140,13 +144,13 @@ template <int STEPS> static __device__ inline bool load_short(const short_source
         const uint32_t word = join_scales(s, k / group_cols + 4 * j, scales[j]);
         const float4 four =
             make_float4(table[word & 255], table[word >> 8 & 255], table[word >> 16 & 255], table[word >> 24]);
-        *reinterpret_cast<float4 *>(c->brief.scale[row] + (quarter * words + j) * 4) = four;
+        *reinterpret_cast<float4 *>(c->short_groups.scale[row] + (quarter * words + j) * 4) = four;
         if (STEPS > 1)
             fits &= !isnan(four.x) & !isnan(four.y) & !isnan(four.z) & !isnan(four.w);
     }
-    float *acts = reinterpret_cast<float *>(c->brief.act) + thread;
+    float *acts = reinterpret_cast<float *>(c->short_groups.act) + thread;
     for (int j = 0; j < ACTS; j++)
-        acts[j * THREADS] = act[j] * RAISED;
+        acts[j * THREADS] = act[j] * PRESCALE;
     return __syncthreads_and(fits) != 0;
 }
 
@@ -164,7 +168,7 @@ static __device__ inline void short_products(float w, const float4 &a, const flo
     sum[3] = __fmaf_rn(w, a.w, part[3]);
 }
 
-/* The chunk's products into the lane's totals, 64 columns a turn. */
+/* Adds the chunk's products to the lane's totals, 64 columns a turn. */
 template <int STEPS>
 static __device__ inline void multiply_short(const short_chunk &c, int count, float (&total)[ROWS][PAIRS])
 {

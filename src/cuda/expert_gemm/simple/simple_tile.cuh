@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * simple_tile.cuh - what the simple rows of expert_gemm share: which tile a block has, its operands in shared memory
- * chunk by chunk, where segments begin, how a code becomes a number, and the end of a sum.
+ * simple_tile.cuh - what the simple kernels of expert_gemm share: which tile a block computes, weights and activations
+ * in shared memory chunk by chunk, where segments begin, how a code becomes a number, and the end of a sum.
  *
- *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      how many, only the device knows: blocks past the
- *                each for every 64 rows of every matrix             last return
- *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits; and,
- * when that is the natural order, the tile's codes of up to 8 bits and the scales and zero points of the chunk's
- *                groups, decoded, so that memory is waited for and a scale taken apart once a chunk
+ *     tiles      slot 0: ceil(pairs / 4) tiles | slot 1: ... |      each for every 64 rows of every matrix; only the
+ *                device knows how many: blocks past the last one return
+ *     chunk      512 columns in visiting order: column[], act[4][512], act_group[], weight_group[], begin bits. In
+ *                natural order also the tile's codes of up to 8 bits, and the scales and zero points of the chunk's
+ *                groups, decoded: so memory is waited for, and a scale decoded, once a chunk
  */
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
@@ -26,14 +26,14 @@ enum {
     TILE_ROWS = THREADS / LANES * ROWS,
     CHUNK = 512, /* MOX_SEGMENT */
     WORDS = CHUNK / 32,
-    CODE_LINE = CHUNK + 4, /* bytes; the odd word keeps the rows of two half-warps in different banks */
-    SHORTEST = 16,         /* groups of fewer columns have their scales fetched one by one */
-    GROUPS = CHUNK / SHORTEST + 1,
+    CODE_LINE = CHUNK + 4, /* bytes; the odd word puts the rows of two half-warps in different banks */
+    MIN_STAGED_GROUP = 16, /* narrower groups have their scales fetched one by one */
+    GROUPS = CHUNK / MIN_STAGED_GROUP + 1,
     SCALE_LINE = TILE_ROWS + 4 /* floats; a multiple of four, so that four rows are one load */
 };
-static const unsigned ALL = 0xffffffffu;
+static const unsigned FULL_MASK = 0xffffffffu;
 
-/* How elements lie and become numbers; those of up to 8 bits by table. A constant of every kernel: a branch for each
+/* How elements are stored and become numbers; up to 8 bits by table. A constant of every kernel: a branch for each
  * element would keep loads from overlapping. */
 enum Source { SOURCE_BITS4, SOURCE_BITS8, SOURCE_BITS, SOURCE_F16, SOURCE_BF16, SOURCE_F32 };
 
@@ -42,28 +42,28 @@ static constexpr __device__ bool has_table(Source source)
     return source <= SOURCE_BITS;
 }
 
-/* A chunk as simple_short.cuh has it. */
+/* A chunk as simple_short.cuh stores it. */
 struct __align__(16) short_chunk
 {
-    uint32_t codes[TILE_ROWS][CHUNK / 8 + 4]; /* what a warp reads at once lies in different banks */
+    uint32_t codes[TILE_ROWS][CHUNK / 8 + 4]; /* the words that a warp reads at once lie in different banks */
     float scale[TILE_ROWS][CHUNK / LANES + 4];
     float4 act[CHUNK]; /* of the four pairs */
 };
 
-/* In shared memory. `act` also holds the finished sums at the end. Scales, zero points and scales of activations are
- * those of the chunk's groups, counted from the first of them. */
+/* In shared memory. At the end `act` holds the finished sums. Scales, zero points and scales of activations belong to
+ * the chunk's groups, counted from the first of them. */
 struct __align__(16) chunk
 {
     float scale[GROUPS][SCALE_LINE], zero[GROUPS][SCALE_LINE], act_scale[GROUPS][PAIRS];
     float table[256];
-    float scale_table[256];        /* of short groups */
-    uint32_t scale_row[TILE_ROWS]; /* of the scales and zero points of a row: the index of its first */
+    float scale_table[256];        /* values of short groups' scales */
+    uint32_t scale_row[TILE_ROWS]; /* index of a row's first scale and zero point */
     union {
         struct {
             uint32_t codes[TILE_ROWS][CODE_LINE / 4];
             float act[PAIRS][CHUNK];
         };
-        short_chunk brief; /* in kernels of short groups, while the chunk is one of theirs */
+        short_chunk short_groups; /* in kernels of short groups, while they multiply the chunk */
     };
     int32_t first_weight_group, first_act_group;
     int32_t column[CHUNK], weight_group[CHUNK], act_group[CHUNK];
@@ -78,13 +78,13 @@ struct tile {
     const mox_cuda_matrix *matrix; /* in the arguments */
     const uint8_t *record;
     const uint8_t *codes[ROWS]; /* of row r; rows past the last repeat it */
-    int64_t tile_row;           /* of the matrix: the block's first */
-    int64_t column;             /* of out: where tile_row goes */
-    int32_t first_row;          /* of the block: this half-warp's first */
+    int64_t tile_row;           /* the block's first row in the matrix */
+    int64_t column;             /* of out, for row tile_row */
+    int32_t first_row;          /* this half-warp's first row in the block */
     int32_t bits;
-    bool ordered, staged, act_grouped, weight_grouped, has_zero;
-    bool held, act_held; /* scales are in shared memory */
-    float scale[ROWS];   /* of the present segment */
+    bool ordered, codes_staged, act_grouped, weight_grouped, has_zero;
+    bool scales_staged, act_scales_staged; /* in shared memory */
+    float scale[ROWS];                     /* of the current segment */
 };
 
 /* ---- which tile ------------------------------------------------------------------------------------- */
@@ -95,14 +95,14 @@ static inline int64_t row_tiles(const mox_cuda_expert_gemm_args &args)
     return (args.projection == 0 && args.gated ? 2 : 1) * ((rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
-/* Blocks to launch: as many tiles of pairs as any routing can need. */
-static inline int64_t most_tiles(const mox_cuda_expert_gemm_args &args)
+/* Blocks to launch: enough tiles of pairs for any routing. */
+static inline int64_t max_tiles(const mox_cuda_expert_gemm_args &args)
 {
     const int64_t full = args.max_pairs / PAIRS, slots = args.max_pairs < args.slots ? args.max_pairs : args.slots;
     return (full + slots) * row_tiles(args);
 }
 
-/* By the first warp: the slot of pair tile `wanted`; false past the last tile. */
+/* By the first warp: finds the slot of pair tile `wanted`; false past the last tile. */
 static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, int64_t wanted, chunk *c)
 {
     const int lane = threadIdx.x;
@@ -111,12 +111,12 @@ static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, 
         const int64_t first = slot < args.slots ? args.offsets[slot] : 0;
         const int64_t pairs = slot < args.slots ? args.offsets[slot + 1] - first : 0;
         const int64_t mine = (pairs + PAIRS - 1) / PAIRS;
-        int64_t before = mine; /* inclusive, then exclusive */
+        int64_t before = mine; /* inclusive, below exclusive */
         for (int step = 1; step < 32; step *= 2) {
-            const int64_t other = __shfl_up_sync(ALL, before, step);
+            const int64_t other = __shfl_up_sync(FULL_MASK, before, step);
             before += lane >= step ? other : 0;
         }
-        const int64_t all = __shfl_sync(ALL, before, 31);
+        const int64_t all = __shfl_sync(FULL_MASK, before, 31);
         before -= mine;
         if (wanted < all) {
             if (wanted >= before && wanted < before + mine) {
@@ -133,7 +133,7 @@ static __device__ inline bool find_pairs(const mox_cuda_expert_gemm_args &args, 
     return false;
 }
 
-/* Fills `t` and what of `c` lasts for the whole tile. False for blocks without one. */
+/* Fills `t`, and the parts of `c` that hold for the whole tile. False for blocks without a tile. */
 static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, tile *t, chunk *c)
 {
     /* All of a launch's tiles are counted in 31 bits. */
@@ -177,36 +177,36 @@ static __device__ inline bool open_tile(const mox_cuda_expert_gemm_args &args, t
     t->act_grouped = args.a.scales != nullptr && args.a.scale_cols > 1;
     t->has_zero = t->matrix->zero != 0;
     t->bits = args.element_bits;
-    t->staged = !t->ordered && t->bits <= 8;
-    t->held = (t->weight_grouped || t->has_zero) && !t->ordered && t->matrix->group_cols >= SHORTEST;
-    t->act_held = t->act_grouped && !t->ordered && args.a.group_cols >= SHORTEST;
+    t->codes_staged = !t->ordered && t->bits <= 8;
+    t->scales_staged = (t->weight_grouped || t->has_zero) && !t->ordered && t->matrix->group_cols >= MIN_STAGED_GROUP;
+    t->act_scales_staged = t->act_grouped && !t->ordered && args.a.group_cols >= MIN_STAGED_GROUP;
     __syncthreads();
     return true;
 }
 
 /* ---- a chunk ---------------------------------------------------------------------------------------- */
 
-/* This half-warp's rows of codes, columns k .. k + count - 1. Every load is under way before the first is waited for:
- * by 16 bytes where rows begin on them, else byte by byte. */
+/* Loads this half-warp's rows of codes, columns k .. k + count - 1. Every load is in flight before the first is waited
+ * for: 16 bytes each where rows are aligned to that, else byte by byte. */
 static __device__ inline void load_codes(const tile &t, int64_t k, int count, chunk *c)
 {
     const int lane = threadIdx.x % LANES, bytes = (count * t.bits + 7) / 8;
     const int64_t from = k * t.bits / 8; /* a multiple of 16, since a chunk is 512 columns */
     if (t.matrix->row_bytes % 16 == 0) {
         const int parts = CHUNK / 16 / LANES;
-        uint4 held[ROWS][parts];
+        uint4 loaded[ROWS][parts];
         for (int r = 0; r < ROWS; r++)
             for (int j = 0; j < parts; j++)
                 if ((lane + j * LANES) * 16 < bytes)
-                    held[r][j] = reinterpret_cast<const uint4 *>(t.codes[r] + from)[lane + j * LANES];
+                    loaded[r][j] = reinterpret_cast<const uint4 *>(t.codes[r] + from)[lane + j * LANES];
         for (int r = 0; r < ROWS; r++)
             for (int j = 0; j < parts; j++)
                 if ((lane + j * LANES) * 16 < bytes) {
                     uint32_t *line = c->codes[t.first_row + r] + 4 * (lane + j * LANES);
-                    line[0] = held[r][j].x;
-                    line[1] = held[r][j].y;
-                    line[2] = held[r][j].z;
-                    line[3] = held[r][j].w;
+                    line[0] = loaded[r][j].x;
+                    line[1] = loaded[r][j].y;
+                    line[2] = loaded[r][j].z;
+                    line[3] = loaded[r][j].w;
                 }
         return;
     }
@@ -216,24 +216,24 @@ static __device__ inline void load_codes(const tile &t, int64_t k, int count, ch
             reinterpret_cast<uint8_t *>(c->codes[t.first_row + r])[i] = t.codes[r][from + i];
 }
 
-/* Operands of the chunk's columns, by threads two columns each, all loads under way at once. */
+/* Loads the activations of the chunk's columns, two columns a thread, all loads in flight at once. */
 static __device__ inline void load_acts(const mox_cuda_expert_gemm_args &args, int count, chunk *c)
 {
     const int each = CHUNK / THREADS;
     const float *values = static_cast<const float *>(args.a.data);
-    float held[PAIRS][each];
+    float loaded[PAIRS][each];
     for (int p = 0; p < PAIRS; p++)
         for (int j = 0; j < each; j++) {
             const int i = static_cast<int>(threadIdx.x) + j * THREADS;
             const bool real = i < count && c->act_row[p] >= 0;
-            held[p][j] = real ? values[c->act_row[p] * args.a.stride + c->column[i]] : 0.0f;
+            loaded[p][j] = real ? values[c->act_row[p] * args.a.stride + c->column[i]] : 0.0f;
         }
     for (int p = 0; p < PAIRS; p++)
         for (int j = 0; j < each; j++)
-            c->act[p][threadIdx.x + j * THREADS] = held[p][j];
+            c->act[p][threadIdx.x + j * THREADS] = loaded[p][j];
 }
 
-/* Scale `at` of the matrix; those of 8 bits by table, which is shorter than taking them apart. */
+/* Scale `at` of the matrix; 8-bit scales by table, which is quicker than decoding them. */
 static __device__ inline float scale_at(const mox_cuda_expert_gemm_args &args, const uint8_t *scales, uint32_t at)
 {
     if (args.scale_table != nullptr)
@@ -246,8 +246,8 @@ static __device__ inline float act_scale(const mox_cuda_expert_gemm_args &args, 
     return c.act_row[p] >= 0 ? args.a.scales[c.act_row[p] * args.a.scale_cols + group] : 0.0f;
 }
 
-/* Scales and zero points of the tile's rows for the groups of columns k .. k + count - 1, each fetched and decoded
- * once. */
+/* Loads scales and zero points of the tile's rows for the groups of columns k .. k + count - 1; each is fetched and
+ * decoded once. */
 static __device__ inline void load_scales(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, int count,
                                           chunk *c)
 {
@@ -265,7 +265,7 @@ static __device__ inline void load_scales(const mox_cuda_expert_gemm_args &args,
     }
 }
 
-/* The same of the activations. */
+/* The same for the activations. */
 static __device__ inline void load_act_scales(const mox_cuda_expert_gemm_args &args, int64_t k, int count, chunk *c)
 {
     const uint32_t cols = static_cast<uint32_t>(args.a.group_cols), from = static_cast<uint32_t>(k);
@@ -276,7 +276,7 @@ static __device__ inline void load_act_scales(const mox_cuda_expert_gemm_args &a
         c->act_scale[i / PAIRS][i % PAIRS] = act_scale(args, *c, i % PAIRS, first + i / PAIRS);
 }
 
-/* Columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
+/* Loads columns k .. k + 511 in visiting order; returns how many there are. `cuts`: a chunk begins a segment. */
 static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, const tile &t, int64_t k, bool cuts,
                                         chunk *c)
 {
@@ -286,12 +286,12 @@ static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, c
     const int32_t *group = reinterpret_cast<const int32_t *>(t.record + t.matrix->group_index);
     const int32_t weight_cols = static_cast<int32_t>(t.matrix->group_cols);
     const int32_t act_cols = static_cast<int32_t>(args.a.group_cols);
-    __syncthreads(); /* the previous chunk is done with */
-    if (t.staged)
+    __syncthreads(); /* the previous chunk has been read */
+    if (t.codes_staged)
         load_codes(t, k, count, c);
-    if (t.held)
+    if (t.scales_staged)
         load_scales(args, t, k, count, c);
-    if (t.act_held)
+    if (t.act_scales_staged)
         load_act_scales(args, k, count, c);
     for (int i = threadIdx.x; i < CHUNK; i += THREADS) {
         bool begins = false;
@@ -307,7 +307,7 @@ static __device__ inline int load_chunk(const mox_cuda_expert_gemm_args &args, c
             c->weight_group[i] = wg;
             c->act_group[i] = ag;
         }
-        const uint32_t word = __ballot_sync(ALL, begins);
+        const uint32_t word = __ballot_sync(FULL_MASK, begins);
         if (threadIdx.x % 32 == 0)
             c->begins[i / 32] = word;
     }
@@ -322,13 +322,13 @@ static __device__ inline bool begins(const chunk &c, int i)
     return c.begins[i / 32] >> (i % 32) & 1;
 }
 
-/* Where the segment that holds column `first` ends: the next beginning after it, or `count`. */
+/* Where the segment with column `first` ends: where the next one begins, or `count`. */
 static __device__ inline int segment_end(const chunk &c, int first, int count)
 {
     int word = (first + 1) / 32;
     if (word >= WORDS)
         return count;
-    uint32_t bits = c.begins[word] & (ALL << ((first + 1) % 32));
+    uint32_t bits = c.begins[word] & (FULL_MASK << ((first + 1) % 32));
     while (bits == 0 && ++word < WORDS)
         bits = c.begins[word];
     const int end = word < WORDS ? word * 32 + __ffs(static_cast<int>(bits)) - 1 : count;
@@ -340,7 +340,7 @@ static __device__ inline void open_segment(const mox_cuda_expert_gemm_args &args
                                            float *zero)
 {
     const int32_t g = c.weight_group[first];
-    if (t->held) {
+    if (t->scales_staged) {
         const float4 scale = *reinterpret_cast<const float4 *>(&c.scale[g - c.first_weight_group][t->first_row]);
         t->scale[0] = scale.x, t->scale[1] = scale.y, t->scale[2] = scale.z, t->scale[3] = scale.w;
         if (!t->has_zero)
@@ -363,13 +363,13 @@ static __device__ inline float segment_act_scale(const mox_cuda_expert_gemm_args
 {
     if (!t.act_grouped)
         return 1.0f;
-    return t.act_held ? c.act_scale[g - c.first_act_group][p] : act_scale(args, c, p, g);
+    return t.act_scales_staged ? c.act_scale[g - c.first_act_group][p] : act_scale(args, c, p, g);
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------ */
 
-/* Element i of a dense row. Up to 8 bits by table; a code may lie across two bytes, and only bytes that hold bits of it
- * are read. */
+/* Element i of a dense row; up to 8 bits by table. A code may lie across two bytes; only bytes with bits of it are
+ * read. */
 template <Source SOURCE>
 static __device__ inline float fetch(const uint8_t *row, int32_t i, const float *table, int32_t bits)
 {
@@ -407,7 +407,7 @@ static __device__ inline float with_global(float value, int32_t kind, float glob
     return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
 }
 
-/* Row-constant scales, globals, bias, in this order; sums lie in c->act[pair][row of the block]. */
+/* Applies scales of rows, global scales and bias, in this order. Sums lie in c->act[pair][row of the block]. */
 static __device__ inline void finish(const mox_cuda_expert_gemm_args &args, const tile &t, chunk *c)
 {
     __syncthreads();

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_expert_gemm_sm90.c - what the rows on the layouts of pack/hopper/hopper.h refuse, and their scratch (kernels:
- * sm90_kernel.cuh).
+ * cuda_expert_gemm_sm90.c - which problems Hopper's kernels accept, and the scratch memory that they need. The products
+ * are listed in sm90_products.def, what they fuse in cuda_fusions.h, the kernels are in sm90_kernel.cuh.
  *
- *     sm90_wide        bf16 by bf16, f16 by f16                 either product
- *     sm90_bytes       e4m3 by e4m3, a scale for every 128 columns of the activations or for all
- *     sm90_fp8         f4_e2m1 with exponents for scales, looked up as e4m3, by e4m3 with a scale a row
- *     sm90_int8        8-bit integers by 8-bit integers, scales of rows on either side: sums are exact
- *     sm90_codes       by bf16, decoded: f4_e2m1, f6 and f8 with exponents for scales, f8 and integers of 8 bits
- *                      with one scale a row
- *     sm90_ints        integers of 4 bits, and of 8 with scales of groups, decoded and so rounded to 16 bits once
- *                      (class W16), by as many: bf16 where their scales are, f16 where those are
- *     ..._acts         the same by activations of 4, 6 and 8 bits, which become bf16 as they are gathered: each times
- *                      its group's scale, where bf16 holds that exactly; scales of rows and global ones are left to
- *                      the factors of tokens
- *     ..._glu          the same for W13, with the activation and the operand of W2: in the layer's 16-bit type; of
- *                      sm90_wide and sm90_bytes, or e4m3 with a scale for every 128 columns; of others, or codes with a
- *                      power of two for every 32, as a gather would make bf16 of them
- *     ..._act          what multiplies codes, for W13, with the activation, in f32 rows: for whatever else W2's
- *                      operand may be
+ *     product                weights                                    activations
+ *     sm90_w16a16            bf16, f16                                  of the same type
+ *     sm90_w8a8_fp8          e4m3                                       e4m3, a scale for 128 columns or for a row
+ *     sm90_w8a8_int8         8-bit integers, a scale a row              8-bit integers, a scale a row: sums are exact
+ *     sm90_w4a8_fp8          f4_e2m1 with e8m0 scales, as e4m3          e4m3, a scale a row
+ *     sm90_dequant           f4_e2m1; f6 and f8 with e8m0 scales;       bf16
+ *                            f8 and 8-bit integers with a scale a row
+ *     sm90_dequant_int       4-bit integers, and 8-bit integers with    the type of the weights' scales, bf16 or f16
+ *                            scales of groups: rounded to 16 bits once
+ *                            (class W16)
+ *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
  *
- * What weights may be scaled by, the layout says (layout_hopper.c). FP8 tensor cores keep about 13 bits of what one
- * instruction adds, where the contract has fp32: those rows are of class TOL.
+ * Weights of the dequant products become 16-bit numbers in registers. Quantized activations become bf16 times their
+ * group's scale where bf16 holds that exactly; scales of rows and global scales go to a factor of each token instead.
+ *
+ * A kernel ..._glu leaves the activations of W2 in the layer's 16-bit type, or quantized: sm90_w16a16 and sm90_w8a8_fp8
+ * as e4m3 with a scale for 128 columns; the dequant products as codes with a power of two for 32 columns, already
+ * dequantized to bf16 as a gather would do it.
+ *
+ * The layouts check the scales of weights (pack/hopper). FP8 tensor cores keep about 13 bits of what one instruction
+ * adds, and the numeric contract asks for fp32: FP8 products are of class TOL.
  */
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
@@ -43,21 +45,21 @@ static int64_t cols_of(const mox_expert_gemm_problem *problem)
 static bool fits(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const mox_record_shape *shape = problem->shape;
-    if (shape->hidden > MOX_SM90_MOST_SIZE || shape->intermediate > MOX_SM90_MOST_SIZE)
-        return mox_reject(why, "split the expert over ranks", "takes sizes up to %lld, the expert has %lld x %lld",
-                          (long long)MOX_SM90_MOST_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
+    if (shape->hidden > MOX_SM90_MAX_SIZE || shape->intermediate > MOX_SM90_MAX_SIZE)
+        return mox_reject(why, "split the expert over ranks", "accepts sizes up to %lld, the expert has %lld x %lld",
+                          (long long)MOX_SM90_MAX_SIZE, (long long)shape->intermediate, (long long)shape->hidden);
     return true;
 }
 
-static bool is_wide(moxie_dtype dtype)
+static bool is_16bit(moxie_dtype dtype)
 {
     return dtype == MOXIE_BF16 || dtype == MOXIE_F16;
 }
 
-static bool admit_wide(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_sm90_w16a16(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_dtype element = problem->weight->element;
-    if (!is_wide(element))
+    if (!is_16bit(element))
         return mox_reject(why, "", "multiplies weights of bf16 and f16, %s has %s", name_of(problem),
                           mox_quant_dtype_name(element));
     if (!mox_quant_is_none(problem->act))
@@ -70,7 +72,7 @@ static bool admit_wide(const mox_expert_gemm_problem *problem, mox_rejection *wh
     return fits(problem, why);
 }
 
-static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_sm90_w8a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (weight->element != MOXIE_F8_E4M3)
@@ -83,13 +85,13 @@ static bool admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *w
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
     if (group != MOX_HOPPER_CHUNK_WIDTH && group < cols)
         return mox_reject(why, "quantize them in groups of 128",
-                          "takes a scale of activations for every 128 columns or for whole rows, those of %s are for "
+                          "accepts a scale of activations for every 128 columns or for whole rows, those of %s are for "
                           "%lld",
                           name_of(problem), (long long)group);
     return fits(problem, why);
 }
 
-static bool admit_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_sm90_w8a8_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
@@ -102,17 +104,17 @@ static bool admit_int8(const mox_expert_gemm_problem *problem, mox_rejection *wh
                           mox_quant_is_none(act) ? "unquantized" : mox_quant_dtype_name(act->element));
     if (mox_group_cols(weight, cols) < cols || mox_act_group_cols(act, cols) < cols)
         return mox_reject(why, "quantize rows with one scale each",
-                          "adds up whole rows of integers: takes a scale a row, of %s and of its activations",
+                          "adds up whole rows of integers: accepts a scale a row, of %s and of its activations",
                           name_of(problem));
-    if (cols > MOX_SM90_MOST_INTS)
+    if (cols > MOX_SM90_MAX_INT8_TERMS)
         return mox_reject(why, "split the expert over ranks",
-                          "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MOST_INTS,
+                          "adds up to %d products in 31 bits, a row of %s has %lld columns", MOX_SM90_MAX_INT8_TERMS,
                           name_of(problem), (long long)cols);
     return fits(problem, why);
 }
 
-/* That its scales are near enough to each other, the layout sees when it takes an expert (hopper_scales.c). */
-static bool admit_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+/* The layout checks the range of the scales expert by expert (hopper_scales.c). */
+static bool admit_sm90_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
@@ -128,22 +130,14 @@ static bool admit_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why
     return fits(problem, why);
 }
 
-/* Integers of 8 bits are exact as bf16, and so are weights whose scales are left to the factors of rows. */
-static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
+/* Does a product that dequantizes weights to 16 bits accept these? `exactly`: none of them is rounded. */
+static bool dequantizes(const mox_expert_gemm_problem *problem, bool exactly)
 {
-    const moxie_quant *weight = problem->weight;
-    const int64_t cols = cols_of(problem);
-    const bool by_row = mox_group_cols(weight, cols) >= cols;
-    switch (weight->element) {
-    case MOXIE_F4_E2M1:
-    case MOXIE_F6_E2M3:
-    case MOXIE_F6_E3M2:
-    case MOXIE_F8_E4M3:
-    case MOXIE_F8_E5M2: return exactly;
-    case MOXIE_I8:
-    case MOXIE_U8B128: return by_row == exactly;
-    case MOXIE_I4:
-    case MOXIE_U4B8: return !exactly;
+    switch (mox_sm90_weight_of(problem->weight)->dequant) {
+    case MOX_SM90_DEQUANT_EXACT: return exactly;
+    case MOX_SM90_DEQUANT_EXACT_BY_ROW:
+        return (mox_group_cols(problem->weight, cols_of(problem)) >= cols_of(problem)) == exactly;
+    case MOX_SM90_DEQUANT_ROUNDED: return !exactly;
     default: return false;
     }
 }
@@ -151,66 +145,67 @@ static bool decodes(const mox_expert_gemm_problem *problem, bool exactly)
 static bool admit_codes_of(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     char text[128];
-    return decodes(problem, exactly) ||
-           mox_reject(why, "", "decodes weights of %s, %s has %s",
-                      exactly ? "f4_e2m1, f6 and f8, and 8-bit integers with one scale a row"
-                              : "i4 and u4b8, and 8-bit integers with scales of groups",
+    return dequantizes(problem, exactly) ||
+           mox_reject(why, "",
+                      exactly ? "dequantizes weights that are exact in 16 bits, %s has %s"
+                              : "dequantizes integer weights that 16 bits round once (class W16), %s has %s",
                       name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
 }
 
 /* The 16-bit type that the weights become. */
-static moxie_dtype decoded_dtype(const mox_expert_gemm_problem *problem, bool exactly)
+static moxie_dtype dequantized_dtype(const mox_expert_gemm_problem *problem)
 {
-    return mox_dtype_bits(problem->weight->element) == 4 && !exactly ? problem->weight->scale : MOXIE_BF16;
+    return mox_sm90_weight_of(problem->weight)->to_scale_type ? problem->weight->scale : MOXIE_BF16;
 }
 
-static bool admit_decoded(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
+static bool admit_dequant(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     if (!admit_codes_of(problem, exactly, why))
         return false;
     if (!mox_quant_is_none(problem->act))
         return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
-    const moxie_dtype to = decoded_dtype(problem, exactly);
+    const moxie_dtype to = dequantized_dtype(problem);
     if (problem->dtype != to)
         return mox_reject(why, "give the layer activations of the type that its weights become",
-                          "decodes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
+                          "dequantizes %s to %s, the activations are %s", name_of(problem), mox_quant_dtype_name(to),
                           mox_quant_dtype_name(problem->dtype));
     return fits(problem, why);
 }
 
-/* Codes have up to 8 significant bits, as many as bf16. Times a power of two it holds them too, and those of f4_e2m1,
- * which have two, times an E4M3. */
-static bool admit_acts(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
+/* bf16 has 8 significant bits. So it holds every code exactly, also times a power of two; and a code of f4_e2m1, which
+ * has two bits, times an e4m3 scale. */
+static bool admit_qact(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     const moxie_quant *act = problem->act;
     char text[128];
     if (!admit_codes_of(problem, exactly, why))
         return false;
     if (mox_quant_is_none(act))
-        return mox_reject(why, "quantize them", "decodes activations, those of %s are unquantized", name_of(problem));
-    const moxie_dtype to = decoded_dtype(problem, exactly);
+        return mox_reject(why, "quantize them", "dequantizes activations, those of %s are unquantized",
+                          name_of(problem));
+    const moxie_dtype to = dequantized_dtype(problem);
     if (to != MOXIE_BF16)
-        return mox_reject(why, "give the weights scales of bf16", "decodes activations to bf16, and %s to %s",
+        return mox_reject(why, "give the weights scales of bf16", "dequantizes activations to bf16, and %s to %s",
                           name_of(problem), mox_quant_dtype_name(to));
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
-    const bool held = act->scale == MOXIE_F8_E8M0 || act->scale == MOXIE_F8_E4M3 || act->rule == MOXIE_RULE_UE8M0;
-    if (group < cols && (!held || group % 8 != 0))
+    const bool exact = act->scale == MOXIE_F8_E8M0 || act->scale == MOXIE_F8_E4M3 || act->rule == MOXIE_RULE_UE8M0;
+    if (group < cols && (!exact || group % 8 != 0))
         return mox_reject(why, "quantize them with one scale a row, or with powers of two for every 32 columns",
-                          "decodes activations to bf16 exactly: scales of groups, of 8, 16, 24, ... columns, must be "
+                          "dequantizes activations exactly: scales of groups, of 8, 16, 24, ... columns, must be "
                           "powers of two or e4m3; those of %s are %s",
                           name_of(problem), mox_quant_describe(act, text, sizeof text));
     return fits(problem, why);
 }
 
-/* With a scale for every 128 columns. */
+/* Quantized to e4m3 with a scale for every 128 columns. */
 static bool is_fp8_chunks(const moxie_quant *act)
 {
     return act->element == MOXIE_F8_E4M3 && mox_act_quant_rule(act) == MOX_ACT_FP8_GROUP &&
            act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
 }
 
-/* With a power of two for every 32. */
+/* Quantized with a power of two for every 32 columns. */
 static bool is_mx(const moxie_quant *act)
 {
     return mox_act_quant_rule(act) == MOX_ACT_MX_GROUP && act->group_cols == MX_GROUP;
@@ -222,94 +217,92 @@ static bool is_first(const mox_expert_gemm_problem *problem, mox_rejection *why)
            mox_reject(why, "", "ends with the activation, which follows the first product");
 }
 
-/* What the epilogue of a fused row makes of its activations, of one that decodes or another. */
-static bool admit_next(const mox_expert_gemm_problem *problem, bool decoded, mox_rejection *why)
+/* Can the epilogue make the activations of W2? `dequant`: the kernels dequantize, and so read 16-bit activations. */
+static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox_rejection *why)
 {
     const moxie_quant *next = problem->next;
     if (!is_first(problem, why))
         return false;
     if (mox_quant_is_none(next))
-        return is_wide(problem->dtype) || mox_reject(why, "choose activations of bf16 or f16",
-                                                     "leaves w2's operand in 16 bits, the layer's activations are %s",
-                                                     mox_quant_dtype_name(problem->dtype));
-    if (decoded)
+        return is_16bit(problem->dtype) ||
+               mox_reject(why, "choose activations of bf16 or f16",
+                          "leaves w2's activations in 16 bits, the layer's activations are %s",
+                          mox_quant_dtype_name(problem->dtype));
+    if (dequant)
         return is_mx(next) ||
                mox_reject(why, "quantize them with powers of two for every 32 columns",
-                          "leaves w2's operand in 16 bits, or codes with a power of two for every 32 columns");
+                          "leaves w2's activations in 16 bits, or codes with a power of two for every 32 columns");
     return is_fp8_chunks(next) ||
            mox_reject(why, "quantize them to f8_e4m3 in groups of 128",
-                      "leaves w2's operand in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
+                      "leaves w2's activations in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
 }
 
-#define ADMIT(id, admits)                                                                                              \
-    bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
-                                           mox_rejection *why)                                                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        return admits;                                                                                                 \
-    }
-ADMIT(sm90_wide, admit_wide(problem, why))
-ADMIT(sm90_bytes, admit_bytes(problem, why))
-ADMIT(sm90_bytes_act, admit_bytes(problem, why) && is_first(problem, why))
-ADMIT(sm90_fp8, admit_fp8(problem, why))
-ADMIT(sm90_fp8_act, admit_fp8(problem, why) && is_first(problem, why))
-ADMIT(sm90_int8, admit_int8(problem, why))
-ADMIT(sm90_int8_act, admit_int8(problem, why) && is_first(problem, why))
-ADMIT(sm90_codes, admit_decoded(problem, true, why))
-ADMIT(sm90_ints, admit_decoded(problem, false, why))
-ADMIT(sm90_codes_acts, admit_acts(problem, true, why))
-ADMIT(sm90_ints_acts, admit_acts(problem, false, why))
-ADMIT(sm90_codes_acts_act, admit_acts(problem, true, why) && is_first(problem, why))
-ADMIT(sm90_ints_acts_act, admit_acts(problem, false, why) && is_first(problem, why))
-ADMIT(sm90_wide_glu, admit_wide(problem, why) && admit_next(problem, false, why))
-ADMIT(sm90_bytes_glu, admit_bytes(problem, why) && admit_next(problem, false, why))
-ADMIT(sm90_codes_glu, admit_decoded(problem, true, why) && admit_next(problem, true, why))
-ADMIT(sm90_ints_glu, admit_decoded(problem, false, why) && admit_next(problem, true, why))
-ADMIT(sm90_codes_acts_glu, admit_acts(problem, true, why) && admit_next(problem, true, why))
-ADMIT(sm90_ints_acts_glu, admit_acts(problem, false, why) && admit_next(problem, true, why))
-
-/* One block of memory for both products, since the second reads what the first left there. More pairs, or row tiles
- * times token tiles, than are counted in 31 bits do not fit any memory. */
-static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
-                              int64_t max_pairs, bool to_bytes)
+static bool admit_sm90_dequant(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const mox_sm90_element element = mox_sm90_element_of(problem->weight, to_bytes);
+    return admit_dequant(problem, true, why);
+}
+
+static bool admit_sm90_dequant_int(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return admit_dequant(problem, false, why);
+}
+
+static bool admit_sm90_dequant_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return admit_qact(problem, true, why);
+}
+
+static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return admit_qact(problem, false, why);
+}
+
+/* The kernel's element: tokens have 16 bits where the tensor cores add products of 16 bits, else 8. */
+static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
+{
+    return mox_sm90_element_of(problem->weight, sum != MOX_SUM_MMA16);
+}
+
+/* Can a kernel that accepts the product also fuse what follows? */
+static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t fuses, mox_sum sum, mox_rejection *why)
+{
+    if (fuses == MOX_FUSES_GLU)
+        return admit_next(problem, MOX_SM90_DECODES(element_of(problem, sum)), why);
+    return fuses == 0 || is_first(problem, why);
+}
+
+/* One block of memory for both products, since the second reads what the first left there. Pairs, and row tiles times
+ * token tiles, are counted in 31 bits; larger problems do not fit any memory. */
+static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
+                              int64_t max_pairs, mox_sum sum)
+{
+    const mox_sm90_element element = element_of(problem, sum);
     const int64_t bytes = mox_sm90_token_bytes(element);
     const mox_record_shape *shape = problem->shape;
-    const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate,
-                  columns = max_pairs / 16 + mox_sm90_min(max_pairs, slots); /* most of a token tile is 16 or more */
-    if (max_pairs > INT32_MAX / 8 || columns > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
+    const int64_t rows = shape->hidden > 2 * shape->intermediate ? shape->hidden : 2 * shape->intermediate;
+    /* Token tiles have 16 columns or more, but for the last one of a slot. */
+    const int64_t token_tiles = max_pairs / 16 + mox_sm90_min(max_pairs, slots);
+    if (max_pairs > INT32_MAX / 8 || token_tiles > INT32_MAX / (rows / MOX_HOPPER_TILE_ROWS + 2))
         return UINT64_MAX;
     const mox_sm90_sizes sizes = { .slots = slots,
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
-                                   .chunks = (int32_t)(mox_sm90_up(cols_of(problem) * bytes, 128) / 128),
+                                   .chunks = (int32_t)(mox_sm90_round_up(cols_of(problem) * bytes, 128) / 128),
                                    .scales = mox_sm90_token_scales(element) };
     return mox_sm90_lay_out(&sizes).end;
 }
 
-#define SCRATCH_BYTES(id, to_bytes)                                                                                    \
+#define MOX_CUDA_ROW(family, id, product, fuses, needs, exactness, layout, sum, activations)                           \
+    bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
+                                           mox_rejection *why)                                                         \
+    {                                                                                                                  \
+        (void)device;                                                                                                  \
+        return admit_##product(problem, why) && admit_fusion(problem, fuses, sum, why);                                \
+    }                                                                                                                  \
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
     {                                                                                                                  \
-        return scratch_bytes(problem, device, slots, max_pairs, to_bytes);                                             \
+        return scratch_bytes(problem, device, slots, max_pairs, sum);                                                  \
     }
-SCRATCH_BYTES(sm90_wide, false)
-SCRATCH_BYTES(sm90_bytes, true)
-SCRATCH_BYTES(sm90_bytes_act, true)
-SCRATCH_BYTES(sm90_fp8, true)
-SCRATCH_BYTES(sm90_fp8_act, true)
-SCRATCH_BYTES(sm90_int8, true)
-SCRATCH_BYTES(sm90_int8_act, true)
-SCRATCH_BYTES(sm90_wide_glu, false)
-SCRATCH_BYTES(sm90_bytes_glu, true)
-SCRATCH_BYTES(sm90_codes, false)
-SCRATCH_BYTES(sm90_codes_glu, false)
-SCRATCH_BYTES(sm90_codes_acts, false)
-SCRATCH_BYTES(sm90_codes_acts_glu, false)
-SCRATCH_BYTES(sm90_codes_acts_act, false)
-SCRATCH_BYTES(sm90_ints, false)
-SCRATCH_BYTES(sm90_ints_glu, false)
-SCRATCH_BYTES(sm90_ints_acts, false)
-SCRATCH_BYTES(sm90_ints_acts_glu, false)
-SCRATCH_BYTES(sm90_ints_acts_act, false)
+#include "cuda/expert_gemm/sm90/sm90_products.def"
+#undef MOX_CUDA_ROW

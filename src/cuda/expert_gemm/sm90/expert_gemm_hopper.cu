@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_hopper.cu - the launchers of the rows on the layouts of pack/hopper/hopper.h: the operations of
- * sm90_plan.h on a stream, and the kernel that shows the operand of W2 to those who look at a run. Nothing here needs
- * Hopper itself.
+ * expert_gemm_hopper.cu - the launchers of the kernels on the layouts of pack/hopper/hopper.h: the operations of
+ * sm90_plan.h on a stream, and the kernel that copies the activations of W2 out of their tiles for a trace. Nothing
+ * here needs Hopper itself.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -14,20 +14,21 @@ namespace
 
 constexpr int THREADS = 256;
 
-/* What activation x is as a code, if that is what the operand holds; else what that holds. */
-__device__ float shown_of(const mox_sm90_show_args &args, float x, float scale, float held)
+/* The code of activation x, if it gives what the tile holds; else what the tile holds, as a code. */
+__device__ float traced_code(const mox_sm90_trace_args &args, float x, float scale, float held)
 {
-    const float most = mox_device_largest(args.quant.element), times = scale * args.times;
+    const float max = mox_device_largest(args.quant.element), times = scale * args.scale_factor;
     const float code =
-        mox_device_decode(args.quant.element, mox_device_encode(args.quant.element, mox_act_clamp(x / scale, most)));
+        mox_device_decode(args.quant.element, mox_device_encode(args.quant.element, mox_act_clamp(x / scale, max)));
     return mox_device_round_to(MOXIE_BF16, code * times) == held ? code : held / times;
 }
 
-/* Codes and scales of activations that the operand holds as bf16, a thread a group; `to` has what it holds. */
-__device__ void show_groups(const mox_sm90_show_args &args, int64_t pair, float *to)
+/* Codes and scales of activations that the tiles hold as bf16, one thread a group. On entry `to` has what the tiles
+ * hold. */
+__device__ void trace_groups(const mox_sm90_trace_args &args, int64_t pair, float *to)
 {
     const float *act = args.act + pair * args.cols;
-    for (int64_t g = threadIdx.x; g < args.shown; g += THREADS) {
+    for (int64_t g = threadIdx.x; g < args.scale_count; g += THREADS) {
         const int64_t first = g * args.quant.group_cols, left = args.cols - first;
         const int64_t end = first + (left < args.quant.group_cols ? left : args.quant.group_cols);
         float amax = 0.0f;
@@ -35,14 +36,14 @@ __device__ void show_groups(const mox_sm90_show_args &args, int64_t pair, float 
             amax = mox_act_larger(amax, act[k]);
         const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(args.quant.element), mox_act_finite(amax));
         const float scale = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
-        args.to_scales[pair * args.shown + g] = scale;
+        args.to_scales[pair * args.scale_count + g] = scale;
         for (int64_t k = first; k < end; k++)
-            to[k] = shown_of(args, act[k], scale, to[k]);
+            to[k] = traced_code(args, act[k], scale, to[k]);
     }
 }
 
-/* A block a pair: its entry, its place in the entry's token tiles, then number by number. */
-__global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90_show_args args)
+/* One block a pair: finds its entry by bisection, its row in the entry's token tiles, and copies number by number. */
+__global__ void __launch_bounds__(THREADS) trace(const __grid_constant__ mox_sm90_trace_args args)
 {
     const mox_sm90_entry *entries = reinterpret_cast<const mox_sm90_entry *>(args.list + 1);
     const int pair = static_cast<int>(blockIdx.x);
@@ -69,11 +70,11 @@ __global__ void __launch_bounds__(THREADS) show(const __grid_constant__ mox_sm90
     }
     if (args.act != nullptr) {
         __syncthreads();
-        show_groups(args, pair, args.to + pair * args.stride);
+        trace_groups(args, pair, args.to + pair * args.stride);
         return;
     }
-    for (int s = threadIdx.x; args.to_scales != nullptr && s < args.shown; s += THREADS)
-        args.to_scales[static_cast<int64_t>(pair) * args.shown + s] =
+    for (int s = threadIdx.x; args.to_scales != nullptr && s < args.scale_count; s += THREADS)
+        args.to_scales[static_cast<int64_t>(pair) * args.scale_count + s] =
             args.tile_scales[first * args.chunks + static_cast<int64_t>(s) * rows + i];
 }
 
@@ -106,44 +107,27 @@ moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_ar
     return status_of(l, mox_sm90_launch_gemm(element, args, blocks, dependent, l->stream), "expert_gemm sm90");
 }
 
-moxie_status run_show(void *context, const mox_sm90_show_args *args)
+moxie_status run_trace(void *context, const mox_sm90_trace_args *args)
 {
     const launch *l = static_cast<const launch *>(context);
-    show<<<static_cast<unsigned>(args->max_pairs), THREADS, 0, static_cast<cudaStream_t>(l->stream)>>>(*args);
-    return mox_cuda_launched("expert_gemm sm90: show", l->error);
+    trace<<<static_cast<unsigned>(args->max_pairs), THREADS, 0, static_cast<cudaStream_t>(l->stream)>>>(*args);
+    return mox_cuda_launched("expert_gemm sm90: trace", l->error);
 }
 
 moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream, moxie_error *error)
 {
-    const mox_sm90_ops ops = { run_list, run_gather, run_gemm, run_show };
+    const mox_sm90_ops ops = { run_list, run_gather, run_gemm, run_trace };
     launch l = { stream, error };
     return mox_sm90_enqueue(args, &ops, &l);
 }
 
 } // namespace
 
-#define LAUNCH(id)                                                                                                     \
+#define MOX_CUDA_ROW(family, id, ...)                                                                                  \
     moxie_status mox_cuda_expert_gemm_##id##_launch(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream,     \
                                                     moxie_error *error)                                                \
     {                                                                                                                  \
         return enqueue(args, stream, error);                                                                           \
     }
-LAUNCH(sm90_wide)
-LAUNCH(sm90_bytes)
-LAUNCH(sm90_bytes_act)
-LAUNCH(sm90_fp8)
-LAUNCH(sm90_fp8_act)
-LAUNCH(sm90_int8)
-LAUNCH(sm90_int8_act)
-LAUNCH(sm90_codes)
-LAUNCH(sm90_codes_acts)
-LAUNCH(sm90_ints)
-LAUNCH(sm90_ints_acts)
-LAUNCH(sm90_wide_glu)
-LAUNCH(sm90_bytes_glu)
-LAUNCH(sm90_codes_glu)
-LAUNCH(sm90_codes_acts_glu)
-LAUNCH(sm90_codes_acts_act)
-LAUNCH(sm90_ints_glu)
-LAUNCH(sm90_ints_acts_glu)
-LAUNCH(sm90_ints_acts_act)
+#include "cuda/expert_gemm/sm90/sm90_products.def"
+#undef MOX_CUDA_ROW

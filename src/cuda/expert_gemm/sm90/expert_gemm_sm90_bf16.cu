@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_bf16.cu - the kernel of sm90_kernel.cuh for weights and tokens of bf16. A file by itself, since it
- * takes long to compile.
+ * expert_gemm_sm90_bf16.cu - instantiates sm90_kernel.cuh for bf16 weights and tokens. Each element has a
+ * file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_bf16(int32_t most)
+mox_sm90_kernel mox_sm90_kernel_bf16(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_BF16, mox_sm90_widths_wide>(most);
+    return mox_sm90_kernel_of<MOX_SM90_BF16>(max_columns);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_f16.cu - the kernel of sm90_kernel.cuh for weights and tokens of f16. A file by itself, since it
- * takes long to compile.
+ * expert_gemm_sm90_f16.cu - instantiates sm90_kernel.cuh for f16 weights and tokens. Each element has a
+ * file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_f16(int32_t most)
+mox_sm90_kernel mox_sm90_kernel_f16(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_F16, mox_sm90_widths_wide>(most);
+    return mox_sm90_kernel_of<MOX_SM90_F16>(max_columns);
 }

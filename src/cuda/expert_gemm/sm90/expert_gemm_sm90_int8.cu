@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_int8.cu - the kernel of sm90_kernel.cuh for weights and tokens that are 8-bit integers. A file by
- * itself, since it takes long to compile.
+ * expert_gemm_sm90_int8.cu - instantiates sm90_kernel.cuh for 8-bit integer weights and tokens. Each element has a
+ * file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_int8(int32_t most)
+mox_sm90_kernel mox_sm90_kernel_int8(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_INT8, mox_sm90_widths_int8>(most);
+    return mox_sm90_kernel_of<MOX_SM90_INT8>(max_columns);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_list.cu - the work list of the Hopper kernels, by one block; rows to tiled operands, of bf16
- * too where they are codes (sm90_acts.cuh); the launchers.
+ * expert_gemm_sm90_list.cu - the two small kernels before a Hopper gemm, and the launchers of all three:
  *
- *     tokens of all slots -> entries of those that have tokens, with their token tiles counted
- *                          -> octets: whose rows every eight rows of a tiled operand are
+ *     make_list   one block: tokens of all slots -> an entry for each slot with tokens, its token tiles counted
+ *                                                -> octets: the rows of every eight rows of tiled activations
+ *     gather      rows of activations -> tiled activations, swizzled; codes become bf16 (sm90_acts.cuh)
  */
 #include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm90/sm90_acts.cuh"
-#include "cuda/expert_gemm/sm90/sm90_few.cuh"
+#include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
@@ -19,7 +19,7 @@ constexpr int THREADS = 1024, WARPS = THREADS / 32;
 static_assert(MOXIE_MAX_EXPERTS <= THREADS, "a thread a slot");
 constexpr int GATHER_THREADS = 256; /* eight rows, a warp each */
 
-/* Inclusive sums of four numbers over the block, in the order of its threads; *total those of all. */
+/* Inclusive sums of four numbers over the block, in the order of its threads; *total: the sums over all. */
 __device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -42,23 +42,23 @@ __device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
     return { before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w };
 }
 
-/* Tokens of this thread's slot, from the choices themselves. */
+/* Tokens of this thread's slot, counted from the routing. */
 __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, int32_t *counts)
 {
     constexpr int EACH = MOX_SM90_LIST_PAIRS / THREADS;
-    const mox_sm90_choices &choices = args.choices;
+    const mox_sm90_routing &routing = args.routing;
     int32_t id[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int pair = i * THREADS + (int)threadIdx.x;
-        id[i] = pair < choices.pairs ? choices.ids[pair] : -1;
+        id[i] = pair < routing.pairs ? routing.ids[pair] : -1;
     }
-    slot_of[threadIdx.x] = threadIdx.x < choices.experts ? choices.slot_of[threadIdx.x] : -1;
+    slot_of[threadIdx.x] = threadIdx.x < routing.experts ? routing.slot_of[threadIdx.x] : -1;
     counts[threadIdx.x] = 0;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const int slot = mox_sm90_slot_of(choices, slot_of, id[i]);
+        const int slot = mox_sm90_slot_of(routing, slot_of, id[i]);
         if (slot >= 0)
             atomicAdd(counts + slot, 1);
     }
@@ -66,7 +66,7 @@ __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, in
     return counts[threadIdx.x];
 }
 
-/* The octets of an entry, a lane one of a token tile's. */
+/* The octets of one entry; each lane writes one octet of a token tile. */
 __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int lane)
 {
     const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
@@ -78,23 +78,24 @@ __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entr
     }
 }
 
-/* Thread `thread` of `threads` its part. */
+/* Zeroes the part of thread `thread` of `threads`. */
 __device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64_t threads)
 {
     for (int64_t i = thread; i < words / 2; i += threads)
         ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
 }
 
-/* Block 0 makes the list, from the choices where there are few enough: then it does not wait for permute, which counts
- * them too. The others zero the state meanwhile. Of routed experts nothing in front but permute is still under way. */
+/* Block 0 makes the list. Up to MOX_SM90_LIST_PAIRS pairs it counts the routing itself, and need not wait for permute,
+ * which counts the same. The other blocks zero the state. For routed experts only permute can still run before this
+ * kernel. */
 __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox_sm90_list_args args)
 {
     __shared__ mox_sm90_entry entries[THREADS];
     __shared__ int32_t slot_of[THREADS], counts[THREADS];
     __shared__ int4 warps[WARPS];
     const int slot = (int)threadIdx.x;
-    const bool early = args.choices.ids != nullptr;
-    const bool counts_itself = early && args.choices.pairs <= MOX_SM90_LIST_PAIRS;
+    const bool early = args.routing.ids != nullptr;
+    const bool counts_itself = early && args.routing.pairs <= MOX_SM90_LIST_PAIRS;
     mox_grid_release();
     if (blockIdx.x > 0) {
         if (!early)
@@ -110,14 +111,14 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     const int tokens = counts_itself       ? count_tokens(args, slot_of, counts)
                        : slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot])
                                            : 0;
-    const int4 mine = { tokens > 0, (tokens + args.most - 1) / args.most, (tokens + 7) & ~7, tokens };
+    const int4 mine = { tokens > 0, (tokens + args.max_columns - 1) / args.max_columns, (tokens + 7) & ~7, tokens };
     int4 total;
     const int4 sum = sum_before(mine, warps, &total);
     if (tokens > 0)
         entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, 0, 0 };
     __syncthreads();
     if (slot == 0)
-        *args.list = { total.x, args.most, total.y, { 0, 0, 0, 0, 0 } };
+        *args.list = { total.x, args.max_columns, total.y, { 0, 0, 0, 0, 0 } };
     if (slot < total.x)
         ((mox_sm90_entry *)(args.list + 1))[slot] = entries[slot];
     for (int e = slot / 32; e < total.x; e += WARPS)
@@ -125,15 +126,15 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     for (int64_t i = total.z / 8 + slot; i < args.octet_count; i += THREADS)
         args.octets[i] = { 0, 0, 0, 0 };
     if (counts_itself)
-        mox_grid_wait(); /* who waits for this kernel waits for permute too */
+        mox_grid_wait(); /* a kernel that waits for this one then has waited for permute, too */
 }
 
-/* Eight rows from `row` on by a list of few pairs. */
+/* The octet of the eight rows from `row` on, found in a list of few pairs. */
 __device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int row)
 {
     int e = 0;
 #pragma unroll
-    for (int step = MOX_SM90_FEW_PAIRS / 2; step > 0; step /= 2)
+    for (int step = MOX_SM90_INLINE_PAIRS / 2; step > 0; step /= 2)
         e += e + step < count && entries[e + step].row <= row ? step : 0;
     const mox_sm90_entry entry = entries[e];
     const int in = row - entry.row;
@@ -143,8 +144,8 @@ __device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int
     return { entry.pair + in, min(8, entry.tokens - in), entry.row + tile, (min(each, entry.tokens - tile) + 7) & ~7 };
 }
 
-/* 16 bytes of a row, zero where it has ended. */
-__device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
+/* 16 bytes of a row; zero behind its end. */
+__device__ uint4 row_vector(const uint8_t *row, int at, int bytes)
 {
     if (at + 16 <= bytes)
         return *(const uint4 *)(row + at);
@@ -155,72 +156,73 @@ __device__ uint4 row_piece(const uint8_t *row, int at, int bytes)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A lane's, 512 bytes apart, from byte `at` of the row on. All that it has to fetch is under way at once. */
-template <int TOGETHER>
-__device__ void copy_pieces(const mox_sm90_gather_args &args, int64_t row, int at, uint4 (&pieces)[TOGETHER])
+/* A lane's vectors, 512 bytes apart, from byte `at` of the row on. All its loads are in flight before the first is
+ * used. */
+template <int IN_FLIGHT>
+__device__ void copy_vectors(const mox_sm90_gather_args &args, int64_t row, int at, uint4 (&vectors)[IN_FLIGHT])
 {
     const uint8_t *from = args.a + row * args.a_stride;
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++)
-        pieces[j] = row_piece(from, at + 512 * j, args.a_bytes);
+    for (int j = 0; j < IN_FLIGHT; j++)
+        vectors[j] = row_vector(from, at + 512 * j, args.a_bytes);
 }
 
-/* The same as bf16, from `column` on. */
-template <int TOGETHER>
-__device__ void decode_pieces(const mox_sm90_gather_args &args, int64_t row, int column, uint4 (&pieces)[TOGETHER])
+/* The same vectors, dequantized to bf16, from `column` on. */
+template <int IN_FLIGHT>
+__device__ void decode_vectors(const mox_sm90_gather_args &args, int64_t row, int column, uint4 (&vectors)[IN_FLIGHT])
 {
-    mox_sm90_eight_acts acts[TOGETHER];
+    mox_sm90_eight_acts acts[IN_FLIGHT];
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++)
+    for (int j = 0; j < IN_FLIGHT; j++)
         acts[j] = mox_sm90_load_acts(args, row, column + 256 * j);
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++)
-        pieces[j] = mox_sm90_decode_acts(args.acts, acts[j]);
+    for (int j = 0; j < IN_FLIGHT; j++)
+        vectors[j] = mox_sm90_decode_acts(args.acts, acts[j]);
 }
 
-/* Where a row of the tiled operand comes from, and its place there; columns of an octet without tokens: 0. */
+/* Where a row of the tiled activations comes from. An octet without tokens has columns 0. */
 struct row_source {
     mox_sm90_octet octet;
     int row;
 };
 
-/* Of octet `o`, for the warp that has its row `warp`. */
+/* The source of row `warp` of octet `o`. */
 __device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int o,
                                int warp)
 {
-    const mox_sm90_octet octet = o >= args.octet_count     ? mox_sm90_octet { 0, 0, 0, 0 }
-                                 : args.few.ids != nullptr ? octet_of(entries, count, o * 8)
-                                                           : args.octets[o];
+    const mox_sm90_octet octet = o >= args.octet_count                ? mox_sm90_octet { 0, 0, 0, 0 }
+                                 : args.inline_routing.ids != nullptr ? octet_of(entries, count, o * 8)
+                                                                      : args.octets[o];
     const int pair = octet.pair + warp;
     return { octet, warp < octet.columns && args.a_row != nullptr ? (int)args.a_row[pair] : pair };
 }
 
-template <int TOGETHER>
-__device__ void load_pieces(const mox_sm90_gather_args &args, int64_t row, int first, int lane,
-                            uint4 (&pieces)[TOGETHER])
+template <int IN_FLIGHT>
+__device__ void load_vectors(const mox_sm90_gather_args &args, int64_t row, int first, int lane,
+                             uint4 (&vectors)[IN_FLIGHT])
 {
     if (args.acts.bits > 0)
-        decode_pieces(args, row, first * 64 + lane * 8, pieces);
+        decode_vectors(args, row, first * 64 + lane * 8, vectors);
     else
-        copy_pieces(args, row, first * 128 + lane * 16, pieces);
+        copy_vectors(args, row, first * 128 + lane * 16, vectors);
 }
 
-/* 4 * TOGETHER chunks of row i of a token tile, from `first` on: 128 bytes, a chunk, are 8 lanes. */
-template <int TOGETHER>
-__device__ void store_pieces(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
-                             const uint4 (&pieces)[TOGETHER])
+/* 4 * IN_FLIGHT chunks of row i of a token tile, from `first` on. 8 lanes store the 128 bytes of one chunk. */
+template <int IN_FLIGHT>
+__device__ void store_vectors(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
+                              const uint4 (&vectors)[IN_FLIGHT])
 {
     uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++) {
+    for (int j = 0; j < IN_FLIGHT; j++) {
         const int k = first + lane / 8 + 4 * j;
         if (k >= args.chunks)
             break;
         uint4 *at = (uint4 *)(to + (int64_t)k * octet.rows * 128);
         if (args.streams)
-            __stcs(at, pieces[j]);
+            __stcs(at, vectors[j]);
         else
-            *at = pieces[j];
+            *at = vectors[j];
     }
 }
 
@@ -234,18 +236,18 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
             args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k : 0)];
 }
 
-/* Blocks take octets in turn, a warp a row, so that all of them run at once: the product behind begins, with its
- * weights, when the last block of this has. Where the next row comes from is asked for before this one's numbers are
- * waited for. */
-template <int TOGETHER>
+/* Blocks take octets in turn, one warp a row. All blocks run at the same time: the gemm behind starts to fetch weights
+ * when the last block of this kernel has started. The next row's source is asked for before this row's data is waited
+ * for. */
+template <int IN_FLIGHT>
 __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
-    __shared__ mox_sm90_entry entries[MOX_SM90_FEW_PAIRS];
+    __shared__ mox_sm90_entry entries[MOX_SM90_INLINE_PAIRS];
     __shared__ int count;
-    if (args.few.ids != nullptr) {
-        mox_grid_release(); /* nobody behind this reads a list of an earlier kernel */
+    if (args.inline_routing.ids != nullptr) {
+        mox_grid_release(); /* with inline routing no later kernel reads a list of an earlier one */
         if (threadIdx.x < 32)
-            count = mox_sm90_list_few(args.few, args.most, entries, (int)threadIdx.x).x;
+            count = mox_sm90_list_inline(args.inline_routing, args.max_columns, entries, (int)threadIdx.x).x;
         __syncthreads();
     }
     mox_grid_wait();
@@ -253,20 +255,20 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
     zero_state(args.state, args.state_words,
                ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * GATHER_THREADS + threadIdx.x,
                (int64_t)gridDim.x * gridDim.y * GATHER_THREADS);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.y * TOGETHER * 4;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.y * IN_FLIGHT * 4;
     row_source from = find_row(args, entries, count, (int)blockIdx.x, warp);
 #pragma unroll 1
     for (int o = (int)blockIdx.x; o < args.octet_count;) {
-        const bool is = warp < from.octet.columns;
+        const bool has_row = warp < from.octet.columns;
         const int i = o * 8 - from.octet.row + warp;
-        uint4 pieces[TOGETHER];
-        if (is)
-            load_pieces(args, from.row, first, lane, pieces);
+        uint4 vectors[IN_FLIGHT];
+        if (has_row)
+            load_vectors(args, from.row, first, lane, vectors);
         o += (int)gridDim.x;
         const row_source next = find_row(args, entries, count, o, warp);
-        if (is) {
-            store_pieces(args, from.octet, i, first, lane, pieces);
-            gather_scales(args, from, i, first, min(first + TOGETHER * 4, args.chunks), lane);
+        if (has_row) {
+            store_vectors(args, from.octet, i, first, lane, vectors);
+            gather_scales(args, from, i, first, min(first + IN_FLIGHT * 4, args.chunks), lane);
         }
         from = next;
     }
@@ -284,22 +286,22 @@ int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *st
 
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
 {
-    constexpr int MANY = 8, FEW = 2;
+    constexpr int LOADS = 8, LOADS_INLINE = 2;
     mox_device_attributes attributes;
-    const bool few = args->few.ids != nullptr;
-    const int together = 4 * (few ? FEW : MANY), parts = (args->chunks + together - 1) / together;
+    const bool inlined = args->inline_routing.ids != nullptr;
+    const int step = 4 * (inlined ? LOADS_INLINE : LOADS), parts = (args->chunks + step - 1) / step;
     const int64_t fit = args->blocks > parts ? args->blocks / parts : 1;
     const dim3 grid((unsigned)(args->octet_count < fit ? args->octet_count : fit), (unsigned)parts);
     const cudaLaunchConfig_t config = mox_device_config(grid, GATHER_THREADS, 0, stream, dependent, &attributes);
-    return cudaLaunchKernelEx(&config, few ? gather<FEW> : gather<MANY>, *args);
+    return cudaLaunchKernelEx(&config, inlined ? gather<LOADS_INLINE> : gather<LOADS>, *args);
 }
 
-static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
+static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t max_columns)
 {
     switch (element) {
 #define MOX_SM90_ELEMENT(name, file, ...)                                                                              \
     case MOX_SM90_##name:                                                                                              \
-        return mox_sm90_kernel_##file(most);
+        return mox_sm90_kernel_##file(max_columns);
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
 #undef MOX_SM90_CODES
@@ -311,17 +313,17 @@ static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t most)
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
                          void *stream)
 {
-    const mox_sm90_kernel kernel = kernel_of(element, args->most);
+    const mox_sm90_kernel kernel = kernel_of(element, args->max_columns);
     mox_sm90_args ringed = *args;
     const uint32_t shared = mox_sm90_make_ring(element, &ringed);
-    if (ringed.stages < 2) /* a consumer keeps one while it waits for the next */
+    if (ringed.stages < 2) /* a consumer holds one stage while it waits for the next */
         return cudaErrorInvalidValue;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess)
         return error;
     mox_device_attributes attributes;
     cudaLaunchConfig_t config =
-        mox_device_config(blocks, mox_sm90_threads(element, args->most), shared, stream, dependent, &attributes);
+        mox_device_config(blocks, mox_sm90_threads(element, args->max_columns), shared, stream, dependent, &attributes);
     if (args->paired) {
         attributes.list[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attributes.list[config.numAttrs].val.clusterDim = { 2, 1, 1 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_mxfp4.cu - the kernel of sm90_kernel.cuh for weights of MXFP4. A file by itself, since it takes long
- * to compile.
+ * expert_gemm_sm90_mxfp4.cu - instantiates sm90_kernel.cuh for MXFP4 weights, dequantized to bf16. Each element has a
+ * file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
-mox_sm90_kernel mox_sm90_kernel_mxfp4(int32_t most)
+mox_sm90_kernel mox_sm90_kernel_mxfp4(int32_t max_columns)
 {
-    return mox_sm90_kernel_of<MOX_SM90_MXFP4, mox_sm90_widths_codes>(most);
+    return mox_sm90_kernel_of<MOX_SM90_MXFP4>(max_columns);
 }

@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_args.h - what the Hopper kernels of family expert_gemm get, in device pointers. Plain C that CUDA C++ includes
- * too.
+ * sm90_args.h - arguments of the Hopper kernels of family expert_gemm, in device pointers. Plain C that CUDA C++
+ * includes.
  *
  *     out[p, n] = sum_k w[n, k] a[p, k]      weights in a layout of pack/hopper/hopper.h, p over the pairs of each slot
  *
- * One product is cut twice. By columns: the tokens of a slot are split evenly into token tiles of at most `most`
- * columns. By rows: a product has `tiles` row tiles of 128 rows. A *job* is one row tile times one token tile over all
- * of K; jobs are ordered by slot, then row tile, then token tile, so that what runs at one time shares weights and
- * tokens in L2. Blocks work alone or in pairs (`paired`, a cluster): a pair has two neighbouring row tiles of one token
- * tile, whose tokens each block fetches half of, for both; and quantizes outputs of both.
+ * How the work is cut. By columns: the tokens of a slot are split evenly into token tiles of up to `max_columns`. By
+ * rows: a product has `tiles` row tiles of 128 rows. A *job* is one row tile times one token tile, over all of K. Jobs
+ * are ordered by slot, then row tile, then token tile: jobs that run at the same time share weights and tokens in L2.
  *
  *     work list (expert_gemm_sm90_list.cu)      entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
- * Of few pairs, every block makes the list from the choices themselves (sm90_few.cuh), and so need not wait for anyone
- * before its weights are on their way.
+ * With few pairs every block computes the list from the routing (sm90_inline_routing.cuh), and fetches weights at once.
  *
- * The blocks (or pairs) of a launch, one or two for each multiprocessor, take jobs in turn while more than two rounds
- * are left; the chunks of the last jobs are then dealt out evenly, so that a job may be begun by one and ended by the
- * next. Who ends it goes on from the very accumulators of who began it (`state`), and does so last, when that one,
- * which did so first, is long done. Each accumulator travels in one word with a tag that says it is there: a fence
- * would wait for the bulk copies under way in its block, and there are always some. So a dot product is one chain of
- * additions in the order of K, whoever computes which part of it: its bits depend neither on the cut, nor (hopper
- * tensor cores) on the width of the token tile.
+ * Pairs of blocks. `paired` blocks are a cluster with two neighbouring row tiles of one token tile. Each fetches half
+ * of the tokens and multicasts it to both; where they quantize, they combine the maxima of both.
  *
- * Tokens come as a tiled operand: token tile by token tile, chunk by chunk, just as a bulk copy brings it to shared
- * memory. W13 with its activation leaves W2's operand so, quantized with powers of two what a gather would make of the
- * codes; rows are gathered into one.
+ * Split-K. Blocks (or pairs), one or two a multiprocessor, take jobs in turn while more than two rounds are left. The
+ * chunks of the remaining jobs are dealt out evenly, so that one block may begin a job and the next block end it. The
+ * second resumes from the first one's accumulators (`state`). A block begins such a job first and resumes one last, so
+ * it hardly ever waits. Each accumulator travels in one word with a tag that says it has arrived: a fence would wait
+ * for the bulk copies in flight. So a dot product is one chain of additions in the order of K: its bits depend neither
+ * on the cut nor, on Hopper's tensor cores, on the width of the token tile.
  *
- *     tile of w columns (a multiple of 8), first row r:   codes at r * chunks * 128 + k * w * 128 for chunk k, row i in
- * it at 128 i, swizzled; scales of 8-bit elements, f32, one for a chunk's 128 columns: at r * chunks + k * w + i
+ * Tiled activations: token tile by token tile, chunk by chunk, as a bulk copy brings them to shared memory. A gather
+ * makes them from rows; W13 with a fused activation writes W2's directly.
+ *
+ *     token tile of w columns (a multiple of 8), first row r
+ *         elements    r * chunks * 128 + k * w * 128 for chunk k; row i at 128 i in it, swizzled
+ *         scales      f32, of 8-bit elements, one for the 128 columns of a chunk: at r * chunks + k * w + i
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
@@ -38,52 +37,58 @@
 
 #include <moxie/moxie.h>
 
-#define MOX_SM90_MOST_COLUMNS       288 /* of a token tile; four stages of the ring then fit */
-#define MOX_SM90_MOST_CODES_COLUMNS 256 /* with codes, whose decoding needs registers too, and with integers */
-#define MOX_SM90_MOST_BYTES_COLUMNS 176 /* with 8-bit elements, which need a second set of accumulators */
-#define MOX_SM90_MOST_FP8_COLUMNS   144 /* with codes that become such, which need both */
-#define MOX_SM90_NARROW_COLUMNS     32  /* of token tiles that have a kernel of their own, */
-#define MOX_SM90_NARROW_CODES       64  /* where weights are decoded to 16 bits */
-#define MOX_SM90_GROUPS             2   /* consumer warpgroups: 64 rows each */
+/* Columns of the widest token tile, by the lists of widths in sm90_shape.h. */
+#define MOX_SM90_MAX_COLUMNS_W16A16    288                         /* four stages of the ring then fit */
+#define MOX_SM90_MAX_COLUMNS_DEQUANT   256                         /* dequantizing needs registers, too */
+#define MOX_SM90_MAX_COLUMNS_INT8      256                         /* as one MMA */
+#define MOX_SM90_MAX_COLUMNS_FP8       176                         /* a second set of accumulators needs registers */
+#define MOX_SM90_MAX_COLUMNS_MXFP4_FP8 144                         /* so do both together */
+#define MOX_SM90_MAX_COLUMNS           MOX_SM90_MAX_COLUMNS_W16A16 /* of all */
 
-#define MOX_SM90_FEW_PAIRS  64   /* whose list every block makes: two a lane */
-#define MOX_SM90_LIST_PAIRS 8192 /* whose list is made from the choices, eight a thread */
+/* Token tiles of up to so many columns have a kernel of their own; the second, where weights become 16 bits. */
+#define MOX_SM90_NARROW_COLUMNS         32
+#define MOX_SM90_NARROW_COLUMNS_DEQUANT 64
 
-/* Stages of the ring for those. More than keep DRAM busy make its queue longer, in which all that is read besides
- * weights, the kernel's code too, has to wait; and what little runs then cannot make up for it. */
-#define MOX_SM90_FEW_STAGES 6
+#define MOX_SM90_GROUPS 2 /* consumer warpgroups of a block, 64 rows each */
 
-/* A slot that has tokens. 32 bytes, so that two loads get it. */
+#define MOX_SM90_INLINE_PAIRS 64   /* pairs up to which every block computes the list: two a lane */
+#define MOX_SM90_LIST_PAIRS   8192 /* pairs up to which the list is made from the routing: eight a thread */
+
+/* Stages of the ring with inline routing. More stages would only lengthen DRAM's queue, in which everything else that
+ * is read has to wait, the kernel's own code too; a short kernel cannot make up for that. */
+#define MOX_SM90_INLINE_STAGES 6
+
+/* A slot that has tokens. 32 bytes, two loads. */
 typedef struct mox_sm90_entry {
     int32_t slot, pair, tokens;
-    int32_t first; /* token tiles of all entries before */
-    int32_t row;   /* rows of a tiled operand before: their tokens, each rounded up to 8 */
-    int32_t tiles; /* its own token tiles */
-    int32_t used;  /* while a list of few is made: bit b of entry w says that slot 32 w + b has tokens */
+    int32_t first; /* token tiles of all entries before this one */
+    int32_t row;   /* rows of tiled activations before this entry: tokens, each entry's rounded up to 8 */
+    int32_t tiles; /* token tiles of this entry */
+    int32_t used;  /* while inline routing counts: bit b of entry w says that slot 32 w + b has tokens */
     int32_t padding;
 } mox_sm90_entry;
 
-/* Eight rows of a tiled operand. */
+/* Eight rows of tiled activations. */
 typedef struct mox_sm90_octet {
-    int32_t pair, columns; /* the first one's pair, how many of them are tokens (from 0 on) */
+    int32_t pair, columns; /* pair of the first row; how many of the eight are tokens */
     int32_t row, rows;     /* of its token tile: first row, rows */
 } mox_sm90_octet;
 
 /* entries[count] follows. */
 typedef struct mox_sm90_list {
-    int32_t count, most;
+    int32_t count, max_columns;
     int32_t tiles; /* token tiles in all */
     int32_t padding[5];
 } mox_sm90_list;
 
-/* What permute works from, for few pairs; ids NULL: there is a list. */
-typedef struct mox_sm90_choices {
-    const int32_t *ids;     /* [pairs] experts; what is none is skipped */
+/* The top-k of each pair, as permute reads it; ids NULL: use the list. */
+typedef struct mox_sm90_routing {
+    const int32_t *ids;     /* [pairs] experts; others than 0 .. experts - 1 are skipped */
     const int32_t *slot_of; /* [experts], -1: none */
     int32_t pairs, experts;
-} mox_sm90_choices;
+} mox_sm90_routing;
 
-/* Weights that are decoded in registers come last. */
+/* Weights that are dequantized in registers come last. */
 typedef enum mox_sm90_element {
 #define MOX_SM90_ELEMENT(name, ...) MOX_SM90_##name,
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
@@ -96,18 +101,19 @@ typedef enum mox_sm90_element {
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
 
+/* Weights that are dequantized in registers, and those of them that become e4m3. */
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
-#define MOX_SM90_TO_FP8(element)  ((element) == MOX_SM90_E2M1)
+#define MOX_SM90_TO_FP8(element)  (MOX_SM90_DECODES(element) && mox_sm90_token_bytes(element) == 1)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
-#define MOX_SM90_FACT static constexpr int32_t
+#define MOX_SM90_CONSTEXPR static constexpr int32_t
 #else
-#define MOX_SM90_FACT static inline int32_t
+#define MOX_SM90_CONSTEXPR static inline int32_t
 #endif
 
-/* Columns of the list. */
-MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
+/* Columns of sm90_elements.def, each a function of the element. */
+MOX_SM90_CONSTEXPR mox_sm90_chunk_bytes(int32_t element)
 {
     switch (element) {
 #define MOX_SM90_ELEMENT(name, file, bytes, ...)                                                                       \
@@ -120,10 +126,10 @@ MOX_SM90_FACT mox_sm90_chunk_bytes(int32_t element)
     return 0;
 }
 
-MOX_SM90_FACT mox_sm90_token_bytes(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_token_bytes(int32_t element)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
+#define MOX_SM90_ELEMENT(name, file, bytes, size, ...)                                                                 \
     case MOX_SM90_##name:                                                                                              \
         return size;
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
@@ -132,10 +138,10 @@ MOX_SM90_FACT mox_sm90_token_bytes(int32_t element)
     return 0;
 }
 
-MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
+MOX_SM90_CONSTEXPR mox_sm90_token_scales(int32_t element)
 {
     switch (element) {
-#define MOX_SM90_ELEMENT(name, file, bytes, size, scales)                                                              \
+#define MOX_SM90_ELEMENT(name, file, bytes, size, scales, ...)                                                         \
     case MOX_SM90_##name:                                                                                              \
         return scales;
 #include "cuda/expert_gemm/sm90/sm90_elements.def"
@@ -145,160 +151,160 @@ MOX_SM90_FACT mox_sm90_token_scales(int32_t element)
     return 0;
 }
 
-/* Whose sums the token may have a factor for. */
-MOX_SM90_FACT mox_sm90_has_factors(int32_t element)
+/* Does a token have a factor that its sums are multiplied by? */
+MOX_SM90_CONSTEXPR mox_sm90_has_factors(int32_t element)
 {
     return MOX_SM90_DECODES(element) || element == MOX_SM90_INT8;
 }
 
-/* What codes of 6 bits are (sm90_decode_mxfp6.cuh). Bits are those of a pair of bf16. */
-typedef struct mox_sm90_sixes {
-    uint32_t four, two; /* bits from the first plane's word, from the second's, */
-    int32_t turn[2][4]; /* turned left by so many: [every other 16 columns][register] */
-} mox_sm90_sixes;
+/* 6-bit codes: which bits of the planes make a pair of bf16 (sm90_decode_mxfp6.cuh). */
+typedef struct mox_sm90_w6_format {
+    uint32_t mask4, mask2; /* bits from the first plane's word, and from the second's, which is */
+    int32_t rotate[2][4];  /* rotated left by so many: [every other 16 columns][register] */
+} mox_sm90_w6_format;
 
-/* What codes of 8 bits are, and how a pair of rows has its multipliers of a chunk, two each (sm90_decode_bytes.cuh).
- * Bits are those of a pair of bf16. */
-typedef struct mox_sm90_bytes {
-    uint32_t first;               /* bits of a word's first code */
-    int32_t turn[2];              /* of its second: turned left by so many, */
-    uint32_t second[2];           /* these */
-    uint32_t minus;               /* times the multiplier is added: what codes count from, or 0 */
-    int32_t high;                 /* word of row r + 8's multipliers, row r's being 0 */
-    uint32_t select[2][2], times; /* [rows r, r + 8][columns 0-31, 32-63]: bytes of the word; times this */
-} mox_sm90_bytes;
+/* 8-bit codes: which bits of a word make a pair of bf16, and where a pair of rows has the multipliers of a chunk, two
+ * each (sm90_decode_w8.cuh). */
+typedef struct mox_sm90_w8_format {
+    uint32_t first_mask;     /* bits of a word's first code */
+    int32_t rotate[2];       /* its second code: the word rotated left by so many, */
+    uint32_t second_mask[2]; /* and these bits of it */
+    uint32_t zero_point;     /* a pair of bf16: what codes count from; times the multiplier it is added. 0: none */
+    int32_t high_word;       /* index of the word with the multipliers of row r + 8; row r has word 0 */
+    uint32_t select[2][2];   /* bytes of that word for [rows r, r + 8][columns 0-31, 32-63]; */
+    uint32_t widen;          /* times this they are a pair of bf16 */
+} mox_sm90_w8_format;
 
-/* Columns of token tiles that have a kernel of their own. */
-MOX_SM90_FACT mox_sm90_narrow(int32_t element)
+/* Columns of the token tiles that have a kernel of their own. */
+MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_CODES : MOX_SM90_NARROW_COLUMNS;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
+                                                                  : MOX_SM90_NARROW_COLUMNS;
 }
 
-/* Blocks that fit a multiprocessor. Decoding keeps it busy only with four warps a scheduler, and narrow tiles leave the
- * registers for them. */
-MOX_SM90_FACT mox_sm90_blocks(int32_t element, int32_t most)
+/* Blocks of a multiprocessor. Dequantizing keeps it busy only with four warps a scheduler; narrow tiles leave the
+ * registers for two blocks. */
+MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
 {
-    return MOX_SM90_DECODES(element) && most <= mox_sm90_narrow(element) ? 2 : 1;
+    return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Chunks of a stage: several where they are decoded and tokens leave room for that, since a barrier less a chunk is
- * much. */
-MOX_SM90_FACT mox_sm90_chunks_together(int32_t element, int32_t most)
+/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
+MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
     if (!MOX_SM90_DECODES(element))
         return 1;
-    return (most <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
+    return (max_columns <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
-/* Makes the list, and zeroes the words of `state`. */
+/* Makes the list and zeroes the words of `state`. */
 typedef struct mox_sm90_list_args {
-    mox_sm90_choices choices; /* ids NULL: they are not known, or kernels before permute may still run */
-    const int64_t *offsets;   /* [slots + 1] pairs, when permute has found them */
+    mox_sm90_routing routing; /* ids NULL: unknown, or kernels before permute may still run */
+    const int64_t *offsets;   /* [slots + 1] pairs, as permute counts them */
     int64_t slots;
-    int32_t most; /* columns of a token tile: a multiple of 8, up to 256 */
+    int32_t max_columns; /* of a token tile: a multiple of 8 */
     mox_sm90_list *list;
-    mox_sm90_octet *octets; /* [octet_count], all of them written */
-    int64_t octet_count;    /* as many as any routing takes */
+    mox_sm90_octet *octets; /* [octet_count], all of them are written */
+    int64_t octet_count;    /* enough for any routing */
     uint64_t *state;
     int64_t state_words; /* even */
     int32_t multiprocessors;
 } mox_sm90_list_args;
 
-/* Codes of activations that become bf16, which holds each times its group's scale. What it does not hold, the scale of
- * a whole row or a global one, is left to the row's factor; so is a power of two, by which scales that are powers of
- * two are made smaller: numbers next to 2^128 are rounded up to it, and infinities become the greatest code.
- */
+/* How codes of activations become bf16, each times the scale of its group. bf16 does not hold the scale of a row or a
+ * global scale exactly: those go to the row's factor. So does a power of two by which power-of-two scales are made
+ * smaller: without it numbers next to 2^128 would round up to it, and infinities would become the largest code. */
 typedef struct mox_sm90_acts {
-    int32_t bits;  /* of a code; 0: rows are gathered as they are */
-    int32_t shift; /* a code's magnitude turned left by so many is an f32, */
-    float up;      /* times this its value, */
-    uint32_t most; /* past this it is no number, where there are such codes; */
-    int32_t group; /* columns of a scale, a multiple of 8; 0: all */
-    float times;   /* scales of groups are multiplied by this, a power of two, */
-    float factor;  /* and so rows by this */
+    int32_t bits;       /* of a code; 0: rows are gathered as they are */
+    int32_t shift;      /* a code's magnitude, shifted left by so many, is an f32; */
+    float rebias;       /* times this it is the code's value (it corrects the exponent's bias) */
+    uint32_t max_code;  /* larger magnitudes are infinities or NaN */
+    int32_t group;      /* columns of a scale, a multiple of 8; 0: one scale a row */
+    float scale_factor; /* scales of groups are multiplied by this power of two, */
+    float row_factor;   /* and the sums of a row by its reciprocal */
     int32_t global_divides;
     const float *global; /* [rows of a] or NULL */
-    int32_t integer;     /* codes are integers of 8 bits; shift, up and most say nothing */
+    int32_t integer;     /* codes are 8-bit integers; shift, rebias and max_code are unused */
 } mox_sm90_acts;
 
-/* Rows to a tiled operand. Zeroes the words of `state` too where nobody makes a list. */
+/* Gathers rows into tiled activations. With inline routing there is no list kernel, so this one zeroes `state`. */
 typedef struct mox_sm90_gather_args {
-    mox_sm90_choices few;
-    int32_t most;                 /* columns of a token tile */
-    int32_t blocks;               /* as many as may run at one time */
-    int32_t streams;              /* more is written than L2 holds, which should rather keep the rows that are read */
-    const mox_sm90_octet *octets; /* of a list */
+    mox_sm90_routing inline_routing;
+    int32_t max_columns;          /* of a token tile */
+    int32_t blocks;               /* that run at the same time */
+    int32_t streams;              /* the output is larger than L2, which should rather keep the rows that are read */
+    const mox_sm90_octet *octets; /* of the list */
     int64_t octet_count;
-    const uint8_t *a; /* rows of 16-bit elements or of codes; address and stride multiples of 16 bytes */
+    const uint8_t *a; /* rows of 16-bit elements or of codes; address and stride are multiples of 16 bytes */
     int64_t a_stride; /* bytes */
-    int32_t a_bytes;  /* of a row as it is gathered; what follows up to the chunk's end becomes zero */
+    int32_t a_bytes;  /* of a gathered row; the rest of its last chunk becomes zero */
     mox_sm90_acts acts;
     int32_t chunks;
     const int64_t *a_row; /* row of pair p; NULL: p */
     const float *a_scale; /* of codes; else NULL */
     int64_t a_scale_stride;
-    int32_t scales, scale_cols; /* a token's in a chunk, 0 or 1; of a row: one for each chunk, or for all */
+    int32_t scales, scale_cols; /* scales: of a token in a chunk, 0 or 1. scale_cols: of a row; 1: one for all chunks */
     uint8_t *to;
     float *to_scale;
-    float *to_factor; /* of codes that become bf16, and of integers: [rows of the tiled operand] */
+    float *to_factor; /* [rows of the tiled activations] factor of each row; NULL: none */
     uint64_t *state;
     int64_t state_words; /* even */
 } mox_sm90_gather_args;
 
-/* Whose blocks a multiprocessor has. With one of each product, W2's weights are on their way before W13 has ended. */
-typedef enum mox_sm90_beside {
-    MOX_SM90_OWN = 0,     /* one product's, as many as fit */
-    MOX_SM90_LEAVES_ROOM, /* W13's, more than half of the shared memory, and W2's */
-    MOX_SM90_TAKES_IT     /* the same, of W2 */
-} mox_sm90_beside;
+/* Which blocks share a multiprocessor. With one block of each product, W2 fetches weights before W13 has ended. */
+typedef enum mox_sm90_co_residency {
+    MOX_SM90_EXCLUSIVE = 0,   /* blocks of one product, as many as fit */
+    MOX_SM90_CO_RESIDENT_W13, /* W13's block: more than half of the shared memory */
+    MOX_SM90_CO_RESIDENT_W2   /* W2's block beside it */
+} mox_sm90_co_residency;
 
 typedef enum mox_sm90_output {
-    MOX_SM90_ROWS_F32 = 0, /* out[p, n]; gated: [gate I | up I] */
-    MOX_SM90_ACT_F32,      /* out[p, i] = act(gate, up) */
-    MOX_SM90_ACT_BF16,     /* next[p, i], rounded once; zero up to next_stride */
+    MOX_SM90_OUT_F32 = 0, /* out[p, n]; gated: [gate I | up I] */
+    MOX_SM90_ACT_F32,     /* out[p, i] = act(gate, up) */
+    MOX_SM90_ACT_BF16,    /* next[p, i], rounded once; columns up to next_stride are zero */
     MOX_SM90_ACT_F16,
     MOX_SM90_ACT_E4M3, /* next[p, i] and next_scale[p, i / 128], by the rule of quant/act_quant.c; gated: paired only */
-    MOX_SM90_ACT_MX    /* next[p, i], codes with a power of two for every 32 by that rule, as next_acts makes bf16 */
+    MOX_SM90_ACT_MX    /* next[p, i]: quantized with a power of two for every 32, and dequantized by next_acts */
 } mox_sm90_output;
 
 typedef struct mox_sm90_args {
-    mox_sm90_choices few;
+    mox_sm90_routing inline_routing;
     const mox_sm90_list *list;
     /* weights: records end to end, offsets as in mox_hopper_matrix */
     const uint8_t *records;
     uint64_t record_bytes, tiles_at, tile_bytes, row_scale_at, bias_at;
     int32_t tiles, chunks, last_rows;
-    int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k has block k >> shift */
-    int32_t factor_divides;           /* rows are divided by their factors, not multiplied */
-    mox_sm90_bytes bytes;             /* of MOX_SM90_BYTES */
-    mox_sm90_sixes sixes;             /* of MOX_SM90_MXFP6 */
-    int32_t rows;                     /* of one matrix: I or H */
+    int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k uses block k >> shift */
+    int32_t factor_divides;           /* a row's factor divides its sums instead of multiplying them */
+    mox_sm90_w8_format w8;            /* of MOX_SM90_W8 */
+    mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
+    int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
-    int32_t paired; /* blocks work in pairs */
-    int32_t beside; /* mox_sm90_beside */
-    int32_t most;   /* columns of a token tile */
-    int32_t ahead;  /* chunks of a block that L2 is asked for when the ring is first full */
-    /* tokens: a tiled operand */
+    int32_t paired;      /* blocks work in pairs */
+    int32_t co_resident; /* mox_sm90_co_residency */
+    int32_t max_columns; /* columns of a token tile */
+    int32_t l2_prefetch; /* chunks that a block asks L2 for once its ring is full */
+    /* tokens: tiled activations */
     const uint8_t *a;
     const float *a_scale;  /* of 8-bit elements */
-    const float *a_factor; /* [rows of the tiled operand] sums of its columns are multiplied by; NULL: all by a_times */
-    float a_times;
-    /* between blocks */
-    uint64_t *state; /* [blocks][2][most / 2][128]: an accumulator and, above it, the tag of who left it */
-    uint32_t tag;    /* not 0, and no other product's since the words were zeroed */
-    /* what becomes of it */
+    const float *a_factor; /* [rows of the tiled activations] multiplies their sums; NULL: a_uniform_factor does */
+    float a_uniform_factor;
+    /* jobs that one block begins and the next one ends */
+    uint64_t *state; /* [blocks][2][max_columns / 2][128]: low half an accumulator, high half its tag */
+    uint32_t tag;    /* not 0; no other product has used it since the words were zeroed */
+    /* the epilogue */
     int32_t output;
     int32_t next_rule;           /* moxie_scale_rule of next's scales */
     mox_sm90_acts next_acts;     /* of MOX_SM90_ACT_MX */
     moxie_activation activation; /* its arrays in device memory */
-    const int64_t *expert_of;    /* [slots] global expert, for those; NULL when it has none */
+    const int64_t *expert_of;    /* [slots] global expert, where the activation has parameters by expert; else NULL */
     float *out;
     int64_t out_stride;
-    void *next;          /* a tiled operand */
+    void *next;          /* tiled activations */
     int64_t next_stride; /* elements: a multiple of 128 bytes */
     float *next_scale;
     /* the ring in shared memory, which the launcher fills in */
-    int32_t stages, together; /* chunks of a stage: 1, or of codes more */
+    int32_t stages, chunks_per_stage; /* 1; more where weights are codes */
     uint32_t stage_bytes, tokens_at;
 } mox_sm90_args;
 
@@ -307,7 +313,7 @@ extern "C" {
 #endif
 
 /* Launchers; `stream` is a cudaStream_t. `dependent`: the kernel before may still run (programmatic dependent launch).
- * Return a cudaError_t. Neither allocates nor waits. */
+ * They return a cudaError_t, and neither allocate nor wait. */
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream);
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream);
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_plan.c - what a Hopper product's kernels get, and the order in which they run (sm90_plan.h). Compiled into
- * libmoxie, which lays out scratch with it, and into libmoxie_cuda, whose launchers call it.
+ * sm90_plan.c - from a launcher's arguments to those of the Hopper kernels, and the order in which they run (drawn in
+ * sm90_plan.h). libmoxie lays out scratch memory with it; the launchers of libmoxie_cuda call it.
  */
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 
@@ -10,13 +10,13 @@
 static uint64_t carve(uint64_t *at, int64_t bytes)
 {
     const uint64_t from = *at;
-    *at += (uint64_t)mox_sm90_up(bytes, 256);
+    *at += (uint64_t)mox_sm90_round_up(bytes, 256);
     return from;
 }
 
-int64_t mox_sm90_state_words(int64_t blocks, int64_t most)
+int64_t mox_sm90_state_words(int64_t blocks, int64_t max_columns)
 {
-    return blocks * MOX_SM90_GROUPS * (most / 2) * 128;
+    return blocks * MOX_SM90_GROUPS * (max_columns / 2) * 128;
 }
 
 mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
@@ -26,37 +26,44 @@ mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     p.octet_count = rows / 8;
     p.list = carve(&p.end, (int64_t)sizeof(mox_sm90_list) + s->slots * (int64_t)sizeof(mox_sm90_entry));
     p.octets = carve(&p.end, p.octet_count * (int64_t)sizeof(mox_sm90_octet));
-    p.state = carve(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MOST_COLUMNS) * 8);
+    p.state = carve(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MAX_COLUMNS) * 8);
     p.tiles = carve(&p.end, rows * s->chunks * 128);
     p.tile_scales = carve(&p.end, rows * s->chunks * s->scales * 4);
     p.tile_factors = carve(&p.end, rows * 4);
     return p;
 }
 
-mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
+/* ---- elements -------------------------------------------------------------------------------------------------- */
+
+const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight)
 {
-    switch (weight->element) {
-    case MOXIE_F8_E4M3: return bytes ? MOX_SM90_E4M3 : MOX_SM90_BYTES;
-    case MOXIE_I8: return bytes ? MOX_SM90_INT8 : MOX_SM90_BYTES;
-    case MOXIE_F8_E5M2:
-    case MOXIE_U8B128: return MOX_SM90_BYTES;
-    case MOXIE_F16: return MOX_SM90_F16;
-    case MOXIE_F6_E2M3:
-    case MOXIE_F6_E3M2: return MOX_SM90_MXFP6;
-    case MOXIE_F4_E2M1:
-        if (bytes)
-            return MOX_SM90_E2M1;
-        return weight->scale == MOXIE_F8_E4M3 ? MOX_SM90_NVFP4 : MOX_SM90_MXFP4;
-    case MOXIE_I4:
-    case MOXIE_U4B8:
-        if (weight->scale == MOXIE_F16)
-            return weight->group_cols == 32 ? MOX_SM90_INT4_F16_SHORT : MOX_SM90_INT4_F16_LONG;
-        return weight->group_cols == 32 ? MOX_SM90_INT4_SHORT : MOX_SM90_INT4_LONG;
-    default: return MOX_SM90_BF16;
+    static const mox_sm90_weight weights[] = {
+#define MOX_SM90_WEIGHT(element_, scale_, group_cols_, element_16, element_8, dequant_, to_scale_type_)                \
+    { .element = element_,                                                                                             \
+      .scale = scale_,                                                                                                 \
+      .group_cols = group_cols_,                                                                                       \
+      .kernel = { MOX_SM90_##element_16, MOX_SM90_##element_8 },                                                       \
+      .dequant = MOX_SM90_DEQUANT_##dequant_,                                                                          \
+      .to_scale_type = to_scale_type_ },
+#include "cuda/expert_gemm/sm90/sm90_weights.def"
+#undef MOX_SM90_WEIGHT
+    };
+    static const mox_sm90_weight other = { .kernel = { MOX_SM90_BF16, MOX_SM90_BF16 } };
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        const mox_sm90_weight *w = &weights[i];
+        if (w->element == weight->element && (w->scale == MOXIE_DTYPE_NONE || w->scale == weight->scale) &&
+            (w->group_cols == 0 || w->group_cols == weight->group_cols))
+            return w;
     }
+    return &other;
 }
 
-/* What is quantized stays so but where kernels decode: the gather does that too. */
+mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
+{
+    return mox_sm90_weight_of(weight)->kernel[bytes];
+}
+
+/* Dequantizing kernels read activations as bf16: the gather dequantizes them. All other kernels read codes. */
 static bool decodes_acts(const mox_cuda_expert_gemm_args *a)
 {
     return a->decoded && a->act.element != MOXIE_DTYPE_NONE;
@@ -67,26 +74,22 @@ static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
-/* What the kernel of a product of these records takes: what is not decoded to 16 bits but has 8 or fewer meets FP8 or
- * integers of 8. */
-static int32_t widest_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
+/* Columns of the widest token tile that the kernel of a product of these records has. */
+static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
 {
-    const moxie_dtype element = a->elements[projection];
-    return mox_sm90_widest(a->decoded                 ? MOX_SM90_FIRST_CODES
-                           : element == MOXIE_F8_E4M3 ? MOX_SM90_E4M3
-                           : element == MOXIE_I8      ? MOX_SM90_INT8
-                           : element == MOXIE_F4_E2M1 ? MOX_SM90_E2M1
-                                                      : MOX_SM90_BF16);
+    moxie_quant weight = a->weight;
+    weight.element = a->elements[projection];
+    return mox_sm90_max_columns(a->decoded ? MOX_SM90_FIRST_CODES : mox_sm90_element_of(&weight, true));
 }
 
-/* Columns of a token tile, of both products: twice what a slot has on average, so that nearly every slot is one tile,
- * or as many as there are tokens. */
-static int32_t most_of(const mox_cuda_expert_gemm_args *a)
+/* Columns of a token tile, for both products: twice the mean number of tokens of a slot, so that nearly every slot is
+ * one tile; not more than there are tokens, nor than both kernels can run. */
+static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
 {
     static const int32_t widths[] = {
-        8, 16, 32, 64, 128, MOX_SM90_MOST_BYTES_COLUMNS, MOX_SM90_MOST_CODES_COLUMNS, MOX_SM90_MOST_COLUMNS
+        8, 16, 32, 64, 128, MOX_SM90_MAX_COLUMNS_FP8, MOX_SM90_MAX_COLUMNS_DEQUANT, MOX_SM90_MAX_COLUMNS
     };
-    const int32_t w13 = widest_for(a, 0), w2 = widest_for(a, 1), limit = w13 < w2 ? w13 : w2;
+    const int32_t w13 = max_columns_for(a, 0), w2 = max_columns_for(a, 1), limit = w13 < w2 ? w13 : w2;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -97,7 +100,7 @@ static int32_t most_of(const mox_cuda_expert_gemm_args *a)
 static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
 {
     if (a->fuses == 0)
-        return MOX_SM90_ROWS_F32;
+        return MOX_SM90_OUT_F32;
     if (a->fuses & MOX_FUSES_ACT)
         return MOX_SM90_ACT_F32;
     if (a->next.kind == MOX_ACTIVATIONS_CODES)
@@ -107,68 +110,75 @@ static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
     return a->next.dtype == MOXIE_F16 ? MOX_SM90_ACT_F16 : MOX_SM90_ACT_BF16;
 }
 
-/* Pairs of blocks halve what tokens take of the L2's bandwidth, which only many of them fill; one row tile too many for
- * a pair is half a pair's time lost. Quantizing needs 128 outputs, of a gated product two row tiles. */
+/* Do blocks work in pairs? A pair reads its tokens from L2 once, which pays only when many tokens fill L2's bandwidth;
+ * an odd number of row tiles wastes half a pair. Quantizing to e4m3 needs 128 outputs, which are two gated row tiles.
+ */
 static bool in_pairs(const mox_cuda_expert_gemm_args *a, const mox_sm90_args *g)
 {
     const bool needed = g->gated && g->output == MOX_SM90_ACT_E4M3;
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
-/* The choices of up to `most` pairs, where they are known. Those who look at a run find their way by the list. */
-static mox_sm90_choices choices_of(const mox_cuda_expert_gemm_args *a, int64_t most)
+/* The routing of up to `max_pairs` pairs, where it is known. A trace reads the list, so a traced run always makes one.
+ */
+static mox_sm90_routing routing_of(const mox_cuda_expert_gemm_args *a, int64_t max_pairs)
 {
-    const bool known = a->ids != NULL && a->max_pairs <= most && a->trace.h == NULL;
-    const mox_sm90_choices choices = { a->ids, a->slot_of, (int32_t)a->max_pairs, (int32_t)a->experts };
-    const mox_sm90_choices none = { NULL, NULL, 0, 0 };
-    return known ? choices : none;
+    const bool known = a->ids != NULL && a->max_pairs <= max_pairs && a->trace.h == NULL;
+    const mox_sm90_routing routing = { a->ids, a->slot_of, (int32_t)a->max_pairs, (int32_t)a->experts };
+    const mox_sm90_routing none = { NULL, NULL, 0, 0 };
+    return known ? routing : none;
 }
 
-static mox_sm90_sixes sixes_of(moxie_dtype element)
+static mox_sm90_w6_format w6_format_of(moxie_dtype element)
 {
-    const mox_sm90_sixes e2m3 = { 0x00f000f0, 0x81008100, { { 0, 2, 4, 6 }, { 8, 10, 12, 14 } } };
-    const mox_sm90_sixes e3m2 = { 0x01e001e0, 0x82008200, { { 0, 4, 8, 12 }, { 1, 5, 9, 13 } } };
+    const mox_sm90_w6_format e2m3 = { 0x00f000f0, 0x81008100, { { 0, 2, 4, 6 }, { 8, 10, 12, 14 } } };
+    const mox_sm90_w6_format e3m2 = { 0x01e001e0, 0x82008200, { { 0, 4, 8, 12 }, { 1, 5, 9, 13 } } };
     return element == MOXIE_F6_E2M3 ? e2m3 : e3m2;
 }
 
-/* Multipliers of groups are 16 bits each, others a byte that is the exponent of a bf16. */
-static mox_sm90_bytes bytes_of(moxie_dtype element, int32_t scale_bytes)
+/* How a pair of rows gets its multipliers: scales of groups are 16 bits each; others are bytes, the exponents of a
+ * bf16. */
+static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 {
-    const mox_sm90_bytes e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } }, 0 };
-    const mox_sm90_bytes e5m2 = { 0x8fe08fe0, { 8, 3 }, { 0x0f600f60, 0x80808080 }, 0, 0, { { 0 } }, 0 };
-    const mox_sm90_bytes integer = {
-        0x00ff00ff, { 24, 0 }, { 0x00ff00ff, 0 }, 0x80808080 /* -2^-126 */, 0, { { 0 } }, 0
-    };
-    mox_sm90_bytes b = element == MOXIE_F8_E4M3 ? e4m3 : element == MOXIE_F8_E5M2 ? e5m2 : integer;
-    b.high = scale_bytes == 4 * 128;
-    b.times = b.high ? 1 : 0x00800080;
+    const mox_sm90_w8_format e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } }, 0 };
+    const mox_sm90_w8_format e5m2 = { 0x8fe08fe0, { 8, 3 }, { 0x0f600f60, 0x80808080 }, 0, 0, { { 0 } }, 0 };
+    const mox_sm90_w8_format integer = { 0x00ff00ff, { 24, 0 }, { 0x00ff00ff, 0 }, 0x80808080 /* -2^-126 */, 0,
+                                         { { 0 } },  0 };
+    mox_sm90_w8_format b = element == MOXIE_F8_E4M3 ? e4m3 : element == MOXIE_F8_E5M2 ? e5m2 : integer;
+    b.high_word = scale_bytes == 4 * 128;
+    b.widen = b.high_word ? 1 : 0x00800080;
     for (int32_t row = 0; row < 2; row++)
         for (int32_t half = 0; half < 2; half++)
-            b.select[row][half] = (uint32_t)(b.high ? (half == 0 ? 0x1010 : 0x3232) : 0x4440 + 2 * row + half);
+            b.select[row][half] = (uint32_t)(b.high_word ? (half == 0 ? 0x1010 : 0x3232) : 0x4440 + 2 * row + half);
     return b;
 }
 
-/* What codes of an operand become as bf16. What a bf16 holds of a scale is that of a group: a power of two, or an E4M3
- * that E2M1 is multiplied by; the scale of a row it does not. */
-static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *operand)
+/* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
+ * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
+static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *codes)
 {
-    const mox_sm90_acts e4m3 = { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 };
-    mox_sm90_acts c = e4m3;
-    switch (act->element) {
-    case MOXIE_F8_E5M2: c.shift = 21, c.up = 0x1p112f, c.most = 0x7b; break;
-    case MOXIE_F6_E2M3: c.bits = 6, c.shift = 20, c.up = 0x1p126f, c.most = 0x1f; break;
-    case MOXIE_F6_E3M2: c.bits = 6, c.shift = 21, c.up = 0x1p124f, c.most = 0x1f; break;
-    case MOXIE_F4_E2M1: c.bits = 4, c.shift = 22, c.up = 0x1p126f, c.most = 0x7; break;
-    case MOXIE_I8: c.integer = 1; break;
-    default: break;
-    }
-    c.group = operand->scale_cols > 1 ? (int32_t)operand->group_cols : 0;
+    static const struct {
+        moxie_dtype element;
+        mox_sm90_acts acts;
+    } formats[] = {
+        { MOXIE_F8_E4M3, { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F8_E5M2, { 8, 21, 0x1p112f, 0x7b, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F6_E2M3, { 6, 20, 0x1p126f, 0x1f, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F6_E3M2, { 6, 21, 0x1p124f, 0x1f, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_F4_E2M1, { 4, 22, 0x1p126f, 0x07, 0, 1, 1, 0, NULL, 0 } },
+        { MOXIE_I8, { 8, 20, 0x1p120f, 0x7e, 0, 1, 1, 0, NULL, 1 } },
+    };
+    mox_sm90_acts c = formats[0].acts;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (formats[i].element == act->element)
+            c = formats[i].acts;
+    c.group = codes->scale_cols > 1 ? (int32_t)codes->group_cols : 0;
     if (act->scale != MOXIE_F8_E4M3) {
-        c.times = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
-        c.factor = 1 / c.times;
+        c.scale_factor = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
+        c.row_factor = 1 / c.scale_factor;
     }
-    c.global = operand->global;
-    c.global_divides = operand->global_kind == MOXIE_GLOBAL_DIVIDE;
+    c.global = codes->global;
+    c.global_divides = codes->global_kind == MOXIE_GLOBAL_DIVIDE;
     return c;
 }
 
@@ -176,7 +186,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
 {
     const bool first = a->projection == 0;
     uint8_t *scratch = (uint8_t *)a->scratch;
-    g->few = choices_of(a, MOX_SM90_FEW_PAIRS);
+    g->inline_routing = routing_of(a, MOX_SM90_INLINE_PAIRS);
     g->list = (const mox_sm90_list *)(const void *)(scratch + space->list);
     g->records = a->records;
     g->record_bytes = a->record_bytes;
@@ -190,13 +200,13 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->scale_bytes = a->tiles.scale_bytes;
     g->scale_shift = a->tiles.scale_shift;
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
-    g->sixes = sixes_of(a->weight.element);
-    g->bytes = bytes_of(a->weight.element, g->scale_bytes);
+    g->w6 = w6_format_of(a->weight.element);
+    g->w8 = w8_format_of(a->weight.element, g->scale_bytes);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.data;
     g->a_scale = a->a.scales;
-    g->a_times = decodes_acts(a) ? acts_of(&a->act, &a->a).factor : 1;
+    g->a_uniform_factor = decodes_acts(a) ? acts_of(&a->act, &a->a).row_factor : 1;
     g->state = (uint64_t *)(void *)(scratch + space->state);
     g->tag = first ? MOX_SM90_TAG_W13 : MOX_SM90_TAG_W2;
     g->output = (int32_t)output_of(a);
@@ -217,7 +227,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->next_scale = a->next.kind == MOX_ACTIVATIONS_CODES ? a->next.scales : NULL;
 }
 
-/* From rows to the tiled operand that the gemm then reads. */
+/* The gather from rows to the tiled activations that the gemm then reads. */
 static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
 {
     const int64_t bytes = mox_sm90_token_bytes(p->element);
@@ -225,13 +235,13 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
     p->gathers = !a->a.tiled;
-    p->gemm.ahead = p->gathers ? 0 : MOX_SM90_AHEAD;
+    p->gemm.l2_prefetch = p->gathers ? 0 : MOX_SM90_L2_PREFETCH_CHUNKS;
     if (!p->gathers)
         return;
-    g->few = p->gemm.few;
-    g->most = p->most;
-    g->blocks = a->multiprocessors * (mox_sm90_blocks(p->element, p->most) > 1 ? 2 : 4);
-    g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_STREAMED;
+    g->inline_routing = p->gemm.inline_routing;
+    g->max_columns = p->max_columns;
+    g->blocks = a->multiprocessors * (mox_sm90_blocks_per_sm(p->element, p->max_columns) > 1 ? 2 : 4);
+    g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_L2_BYTES;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
     g->a = (const uint8_t *)a->a.data;
@@ -246,7 +256,7 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
-    g->state_words = g->few.ids != NULL ? p->list.state_words : 0;
+    g->state_words = g->inline_routing.ids != NULL ? p->list.state_words : 0;
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
     if (a->act.element == MOXIE_DTYPE_NONE || g->scales > 0)
@@ -260,26 +270,28 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
 static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
 {
     uint8_t *scratch = (uint8_t *)a->scratch;
-    p->list.choices = choices_of(a, INT32_MAX);
+    p->list.routing = routing_of(a, INT32_MAX);
     p->list.offsets = a->offsets;
     p->list.slots = a->slots;
-    p->list.most = p->most;
+    p->list.max_columns = p->max_columns;
     p->list.list = (mox_sm90_list *)(void *)(scratch + space->list);
     p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
     p->list.octet_count = space->octet_count;
     p->list.state = p->gemm.state;
-    p->list.state_words = mox_sm90_state_words(p->blocks, p->most);
+    p->list.state_words = mox_sm90_state_words(p->blocks, p->max_columns);
     p->list.multiprocessors = a->multiprocessors;
 }
 
-/* Where W2 has no more jobs than there are multiprocessors. Stages of up to 16 columns are small enough for both
- * blocks, and large enough for W13's to be more than half: two of those must not meet. */
-static mox_sm90_beside beside_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+/* Do blocks of both products share a multiprocessor? They do where W2 has no more jobs than there are multiprocessors.
+ * Stages of up to 16 columns are small enough for two blocks, and large enough that W13's block takes more than half of
+ * the shared memory: two blocks of W13 must not meet. */
+static mox_sm90_co_residency co_residency_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
-    const bool few = p->gemm.few.ids != NULL && a->max_pairs * mox_sm90_up(a->hidden, 128) / 128 <= a->multiprocessors;
-    if (!few || p->most > 16 || mox_sm90_blocks(p->element, p->most) < 2)
-        return MOX_SM90_OWN;
-    return a->projection == 0 ? MOX_SM90_LEAVES_ROOM : MOX_SM90_TAKES_IT;
+    const bool fits = p->gemm.inline_routing.ids != NULL &&
+                      a->max_pairs * mox_sm90_round_up(a->hidden, 128) / 128 <= a->multiprocessors;
+    if (!fits || p->max_columns > 16 || mox_sm90_blocks_per_sm(p->element, p->max_columns) < 2)
+        return MOX_SM90_EXCLUSIVE;
+    return a->projection == 0 ? MOX_SM90_CO_RESIDENT_W13 : MOX_SM90_CO_RESIDENT_W2;
 }
 
 void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p)
@@ -287,27 +299,27 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
     p->element = element_for(a);
-    p->most = most_of(a);
+    p->max_columns = tile_columns_of(a);
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
                                    mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     fill_gemm(a, &space, &p->gemm);
-    p->gemm.most = p->most;
-    p->gemm.beside = beside_of(a, p);
-    p->blocks = a->multiprocessors * mox_sm90_blocks_of(p->element, &p->gemm);
+    p->gemm.max_columns = p->max_columns;
+    p->gemm.co_resident = co_residency_of(a, p);
+    p->blocks = a->multiprocessors * mox_sm90_resident_blocks(p->element, &p->gemm);
     fill_list(a, &space, p);
     fill_gather(a, &space, p);
 }
 
-/* ---- in order -------------------------------------------------------------------------------------------------- */
+/* ---- the kernels of a launch, in order -------------------------------------------------------------------------- */
 
-/* h and act as a fused row's W13 has them on its way: the same product, stopped earlier. */
+/* h and act, which a fused kernel does not keep: the same product with an earlier output. */
 static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
                                   const mox_sm90_ops *ops, void *context)
 {
     mox_sm90_args g = p->gemm;
     g.tag = MOX_SM90_TAG_H;
-    g.output = MOX_SM90_ROWS_F32;
+    g.output = MOX_SM90_OUT_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
     MOX_TRY(ops->gemm(context, p->element, &g, p->blocks, false));
@@ -320,19 +332,19 @@ static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_
     return ops->gemm(context, p->element, &g, p->blocks, false);
 }
 
-static moxie_status enqueue_show(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p, const mox_sm90_ops *ops,
-                                 void *context)
+static moxie_status enqueue_trace_next(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p,
+                                       const mox_sm90_ops *ops, void *context)
 {
     const bool codes = a->next.kind == MOX_ACTIVATIONS_CODES, mx = p->gemm.output == MOX_SM90_ACT_MX;
-    mox_sm90_show_args s;
+    mox_sm90_trace_args s;
     s.list = p->gemm.list;
     s.max_pairs = a->max_pairs;
     s.element = codes ? MOXIE_F8_E4M3 : mx ? MOXIE_BF16 : a->next.dtype;
     s.cols = (int32_t)a->intermediate;
     s.chunks = (int32_t)(a->next.stride * (codes ? 1 : 2) / 128);
-    s.shown = (int32_t)a->next.scale_cols;
+    s.scale_count = (int32_t)a->next.scale_cols;
     s.quant = a->next_quant;
-    s.times = p->gemm.next_acts.times;
+    s.scale_factor = p->gemm.next_acts.scale_factor;
     s.act = mx ? a->trace.act : NULL;
     s.tiles = (const uint8_t *)a->next.data;
     s.tile_scales = codes ? a->next.scales : NULL;
@@ -349,12 +361,12 @@ moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, const mox_sm90
     if (a->max_pairs == 0 || a->slots == 0)
         return MOXIE_OK;
     mox_sm90_product_of(a, &p);
-    if (first && p.gemm.few.ids == NULL)
+    if (first && p.gemm.inline_routing.ids == NULL)
         MOX_TRY(ops->list(context, &p.list, !traced));
     if (p.gathers)
         MOX_TRY(ops->gather(context, &p.gather, !traced));
     if (traced)
         MOX_TRY(enqueue_trace(a, &p, ops, context));
     MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.blocks, !traced));
-    return traced && a->fuses & MOX_FUSES_GLU ? enqueue_show(a, &p, ops, context) : MOXIE_OK;
+    return traced && a->fuses & MOX_FUSES_GLU ? enqueue_trace_next(a, &p, ops, context) : MOXIE_OK;
 }

@@ -2,19 +2,20 @@
  *
  * sm90_scales.cuh - what decoders have in common (sm90_decode_<format>.cuh). A decoder is a struct with
  *
- *     F16            it decodes to f16, not to bf16
- *     BY_CHUNK       each chunk has a block of scales of its own
- *     codes          a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
- *     scales         those of its pair of rows, r and r + 8, in one block, as load(at, args) brings them from shared
- * memory pair_bytes(args)                   of them there multipliers    what prepare(scales, args) makes of them once
- * a chunk decode(a, word, multipliers, j)    eight codes of columns 16 j .. of the chunk, to registers of operand A
+ *     F16                               it dequantizes to f16, not to bf16
+ *     BY_CHUNK                          each chunk has a block of scales of its own
+ *     codes                             a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
+ *     scales                            of its pair of rows, r and r + 8, in one block; load(at, args) reads them
+ *     pair_bytes(args)                  bytes of those scales in shared memory
+ *     multipliers                       what prepare(scales, args) makes of them once a chunk
+ *     decode(a, word, multipliers, j)   eight codes from column 16 j of the chunk on, to registers of operand A
  */
 #ifndef MOX_CUDA_SM90_SCALES_CUH
 #define MOX_CUDA_SM90_SCALES_CUH
 
 #include "cuda/expert_gemm/sm90/sm90_args.h"
 
-/* A plane of words a lane, [32 lanes][4 words] for each warp. */
+/* One plane of words, [32 lanes][4 words] for each warp. */
 struct mox_sm90_codes_of_4 {
     static constexpr int WARP_BYTES = 512;
     uint4 plane;
@@ -23,14 +24,14 @@ struct mox_sm90_codes_of_4 {
     {
         return { ((const uint4 *)warp)[lane] };
     }
-    /* Those of columns 16 j .. . */
+    /* The codes from column 16 j on. */
     __device__ __forceinline__ uint32_t part(int j) const
     {
         return j == 0 ? plane.x : j == 1 ? plane.y : j == 2 ? plane.z : plane.w;
     }
 };
 
-/* One and a half: four bits of each code, two. */
+/* One and a half planes: four bits of each code, then two. */
 struct mox_sm90_codes_of_6 {
     static constexpr int WARP_BYTES = 768;
     uint4 fours;
@@ -46,7 +47,7 @@ struct mox_sm90_codes_of_6 {
     }
 };
 
-/* Two planes: of columns 0-31, 32-63. */
+/* Two planes: columns 0-31, then 32-63. */
 struct mox_sm90_codes_of_8 {
     static constexpr int WARP_BYTES = 1024;
     uint4 plane[2];
@@ -62,7 +63,7 @@ struct mox_sm90_codes_of_8 {
     }
 };
 
-/* Scales that are a type. */
+/* Scales of a plain type. */
 template <class SCALES, bool EACH = true> struct mox_sm90_typed_scales {
     static constexpr bool BY_CHUNK = EACH;
     using scales = SCALES;
@@ -77,7 +78,7 @@ template <class SCALES, bool EACH = true> struct mox_sm90_typed_scales {
     }
 };
 
-/* Of decoders that leave them as they are until each word. */
+/* For decoders that use scales as they are stored. */
 template <class SCALES, bool EACH = true> struct mox_sm90_plain_scales : mox_sm90_typed_scales<SCALES, EACH> {
     using codes = mox_sm90_codes_of_4;
     using multipliers = SCALES;

@@ -1,55 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_work.cuh - which runs of chunks a block computes, in which order (the cut is described in sm90_args.h).
+ * sm90_work.cuh - which work units (runs of chunks) a block computes, and in which order. sm90_args.h describes the
+ * cut.
  *
  *     jobs      0 ........................ rounds x blocks | rest
- *               block b: b, b + blocks, ...                | chunks, as many for each block, one more for the first
+ *               block b: b, b + blocks, ...                | chunks, equally many a block, the first ones one more
  *
- * Order of a block's pieces: the beginning of a job that the next block ends; whole jobs of the rounds, whole jobs of
- * the rest; the end of a job that the block before began. Only the last waits, and only for a lower block. Where blocks
- * work in pairs, a pair is what is called a block here, and a row tile is two.
+ * A block's order: first the beginning of a job that the next block ends; then whole jobs of the rounds and of the
+ * rest; last the end of a job that the block before began. Only that one waits, and only for a lower block. Where
+ * blocks work in pairs, read "pair" for block here; a row tile is then two.
  */
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_few.cuh"
+#include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 
-/* Counts fit 31 bits (scratch_bytes() sees to that). No weight is on its way before the first piece is known, and until
- * then a warp does one thing after the other: a division takes it 80 ns, one of 64 bits a tenth of a microsecond. */
+/* Counts fit 31 bits (scratch_bytes() checks that). Until the first unit is known no weight is fetched, and one warp
+ * works alone: a division takes it 80 ns, a 64-bit one 100 ns. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
     int32_t count, tiles; /* entries; row tiles, or pairs of them */
     int32_t block, blocks;
-    int32_t rounds; /* whole jobs before the rest */
-    int32_t first,
-        from; /* of the rest, of which there are less than two jobs a block: job and chunk where this one begins, */
-    int32_t last, to; /* and where the next does */
+    int32_t rounds;      /* whole jobs of this block before the rest */
+    int32_t first, from; /* of the rest, under two jobs a block: job and chunk where this block begins, */
+    int32_t last, to;    /* and where the next one does */
 };
 
-/* By a whole warp; `own` is where it makes a list of its own. `whole`: jobs are not cut where there are no more of them
- * than blocks. That is where a chunk takes about as long to multiply as to fetch: cut, a job would take as long, and
- * longer by what it takes to hand it on. */
+/* By a whole warp; `own` has room for a list with inline routing. `whole`: where there are no more jobs than blocks,
+ * jobs are not cut. There a chunk takes about as long to multiply as to fetch, so a cut job would take as long, and the
+ * hand-off besides. */
 __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args &args, mox_sm90_entry *own, bool whole,
                                                              int lane)
 {
     mox_sm90_work w;
-    const int together = mox_sm90_blocks_together(args);
+    const int cluster = mox_sm90_cluster_size(args);
     int token_tiles;
-    if (args.few.ids != nullptr) {
-        const int2 list = mox_sm90_list_few(args.few, args.most, own, lane);
+    if (args.inline_routing.ids != nullptr) {
+        const int2 list = mox_sm90_list_inline(args.inline_routing, args.max_columns, own, lane);
         w.entries = own;
         w.count = list.x;
         token_tiles = list.y;
     } else {
-        const int4 head = *(const int4 *)args.list; /* in one load */
+        const int4 head = *(const int4 *)args.list; /* one load */
         w.entries = (const mox_sm90_entry *)(args.list + 1);
         w.count = head.x;
         token_tiles = head.z;
     }
-    w.blocks = gridDim.x / together;
-    w.block = blockIdx.x / together;
-    w.tiles = (args.tiles + together - 1) / together;
+    w.blocks = gridDim.x / cluster;
+    w.block = blockIdx.x / cluster;
+    w.tiles = (args.tiles + cluster - 1) / cluster;
     const int jobs = token_tiles * w.tiles;
     w.rounds = jobs < 2 * w.blocks ? 0 : jobs / w.blocks - 1;
     if (whole && jobs <= w.blocks) {
@@ -67,9 +67,9 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     return w;
 }
 
-/* The entry that token tile `column` belongs to: the last whose `first` is not beyond it. By a whole warp, 32 at a
- * time; in the end every lane has one entry, and one of those is it. */
-__device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, int column, int lane)
+/* The entry of token tile `column`: the last whose `first` does not exceed it. A whole warp compares 32 entries at a
+ * time; in the last step each lane has one, and one of those is it. */
+__device__ __forceinline__ mox_sm90_entry mox_sm90_find_entry(const mox_sm90_work &w, int column, int lane)
 {
     int low = 0, size = w.count;
     for (;;) {
@@ -92,12 +92,12 @@ __device__ __forceinline__ mox_sm90_entry mox_sm90_find(const mox_sm90_work &w, 
     }
 }
 
-/* Chunks [begin, end) of `job`, boundaries set by the caller. By a whole warp. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args &args, const mox_sm90_work &w, int job,
-                                                            int begin, int end, int lane)
+/* Chunks [begin, end) of `job`. By a whole warp. */
+__device__ __forceinline__ mox_sm90_work_unit mox_sm90_work_unit_of(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                                    int job, int begin, int end, int lane)
 {
-    mox_sm90_piece p;
-    const mox_sm90_entry entry = mox_sm90_find(w, job / w.tiles, lane);
+    mox_sm90_work_unit p;
+    const mox_sm90_entry entry = mox_sm90_find_entry(w, job / w.tiles, lane);
     const int local = job - entry.first * w.tiles;
     int tile = local, which = 0, each = entry.tokens;
     if (entry.tiles > 1) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
         which = local - tile * entry.tiles;
         each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
     }
-    p.tile = tile * mox_sm90_blocks_together(args) + mox_sm90_rank(args);
+    p.tile = tile * mox_sm90_cluster_size(args) + mox_sm90_rank(args);
     p.rows = p.tile < args.tiles - 1 ? 128 : p.tile == args.tiles - 1 ? args.last_rows : 0;
     p.pair = entry.pair + which * each;
     p.columns = max(min(each, entry.tokens - which * each), 0);
@@ -114,19 +114,20 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_piece_of(const mox_sm90_args 
     p.record = args.records + (uint64_t)entry.slot * args.record_bytes;
     p.begin = begin;
     p.end = end;
-    p.take = begin > 0 ? w.block : -1;
-    p.give = end < args.chunks ? w.block + 1 : -1;
+    p.resume = begin > 0 ? w.block : -1;
+    p.hand_off = end < args.chunks ? w.block + 1 : -1;
     return p;
 }
 
-/* Piece `n`; begin == end when there are no more. By a whole warp. There is one look-up for all kinds of pieces: code
- * that runs for the first time while weights stream is fetched behind them. */
-__device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &args, const mox_sm90_work &w, int n,
-                                                           int lane)
+/* Work unit `n`; begin == end when there are no more. By a whole warp. All kinds of units share one look-up: code that
+ * runs for the first time while weights stream is fetched behind them. */
+__device__ __forceinline__ mox_sm90_work_unit mox_sm90_work_unit_at(const mox_sm90_args &args, const mox_sm90_work &w,
+                                                                    int n, int lane)
 {
     const int rest = w.rounds * w.blocks; /* the first job of the rest */
     const int whole = w.first + (w.from > 0), jobs = max(w.last - whole, 0);
-    const int behind = n - (w.to > 0 && (w.last > w.first || w.from == 0)); /* where it only begins one */
+    const int behind =
+        n - (w.to > 0 && (w.last > w.first || w.from == 0)); /* n less one, where the first unit only begins a job */
     int job, begin = 0, end = args.chunks;
     if (behind < 0) {
         job = rest + w.last;
@@ -142,7 +143,7 @@ __device__ __forceinline__ mox_sm90_piece mox_sm90_work_at(const mox_sm90_args &
     } else {
         return {};
     }
-    return mox_sm90_piece_of(args, w, job, begin, end, lane);
+    return mox_sm90_work_unit_of(args, w, job, begin, end, lane);
 }
 
 #endif

@@ -39,7 +39,7 @@ static inline void mox_mbarrier_wait(uint64_t *barrier, uint32_t parity)
 
 static inline void mox_named_barrier(uint32_t id, uint32_t threads)
 {
-    emulated_meet(id, threads);
+    emulated_sync(id, threads);
 }
 
 #endif

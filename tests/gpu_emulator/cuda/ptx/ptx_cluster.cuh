@@ -37,9 +37,9 @@ static inline void mox_cluster_wait(uint64_t *barrier, uint32_t parity)
     mox_mbarrier_wait(barrier, parity);
 }
 
-static inline void mox_cluster_meet()
+static inline void mox_cluster_sync()
 {
-    emulated_meet_cluster();
+    emulated_sync_cluster();
 }
 
 #endif

@@ -32,9 +32,9 @@ static inline uint32_t mox_convert_e4m3x2(float low, float high)
     return emulated_e4m3(low) | emulated_e4m3(high) << 8;
 }
 
-static inline float mox_bound_magnitude(float x, float most)
+static inline float mox_clamp_magnitude(float x, float max)
 {
-    return isnan(x) ? x : copysignf(fminf(fabsf(x), most), x);
+    return isnan(x) ? x : copysignf(fminf(fabsf(x), max), x);
 }
 
 static inline uint32_t mox_transpose_8x8(uint32_t pair)

@@ -12,8 +12,8 @@ static inline void mox_bulk_copy(void *shared, const void *global, uint32_t byte
     emulated_copy(emulated_address(shared), global, bytes, emulated_address(barrier));
 }
 
-static inline void mox_bulk_copy_to_all(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
-                                        uint16_t ranks)
+static inline void mox_bulk_copy_multicast(void *shared, const void *global, uint32_t bytes, uint64_t *barrier,
+                                           uint16_t ranks)
 {
     for (uint32_t rank = 0; rank < 16; rank++)
         if (ranks >> rank & 1)
@@ -25,24 +25,24 @@ static inline uint64_t mox_policy_read_once()
     return 0;
 }
 
-static inline void mox_bulk_copy_by(void *shared, const void *global, uint32_t bytes, uint64_t *barrier, uint64_t)
+static inline void mox_bulk_copy_hint(void *shared, const void *global, uint32_t bytes, uint64_t *barrier, uint64_t)
 {
     mox_bulk_copy(shared, global, bytes, barrier);
 }
 
-static inline void mox_bulk_prefetch_by(const void *, uint32_t, uint64_t)
+static inline void mox_bulk_prefetch_hint(const void *, uint32_t, uint64_t)
 {
 }
 static inline void mox_bulk_prefetch(const void *, uint32_t)
 {
 }
 
-static inline void mox_copy_word(void *shared, const void *global)
+static inline void mox_async_copy_word(void *shared, const void *global)
 {
     emulated_copy_word(shared, global);
 }
 
-static inline void mox_copied_words_wait()
+static inline void mox_async_copy_wait()
 {
     emulated_copied_words();
 }

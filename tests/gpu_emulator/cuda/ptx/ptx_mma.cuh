@@ -8,7 +8,7 @@
 #include "cuda/device/device_format.cuh"
 #include "cuda_runtime.h"
 
-/* Half a row of an operand, 8 elements, is a word of 32 bits in each of the four lanes of a quad. */
+/* Reads half a row of an operand, 8 elements: each of the four lanes of a quad has a word of two elements. */
 static inline void emulated_half_row(moxie_dtype dtype, const emulated_words &words, int row, int shift, double *x)
 {
     for (int lane = 0; lane < 4; lane++)
@@ -49,7 +49,7 @@ static inline void mox_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint
     emulated_warp_mma(MOXIE_F16, d, a, b);
 }
 
-static inline void mox_load_matrices(uint32_t (&m)[4], uint32_t row)
+static inline void mox_ldmatrix_x4(uint32_t (&m)[4], uint32_t row)
 {
     const emulated_words &words = emulated_exchange(row);
     const unsigned lane = threadIdx.x % 32;

@@ -37,17 +37,17 @@ static inline uint32_t mox_bf16x2_fma(uint32_t a, uint32_t b, uint32_t c)
            emulated_to_bf16(emulated_bf16(a >> 16) * emulated_bf16(b >> 16) + emulated_bf16(c >> 16)) << 16;
 }
 
-static inline uint32_t mox_pair_of(uint32_t pair, int half)
+static inline uint32_t mox_pair_broadcast(uint32_t pair, int half)
 {
     return (pair >> 16 * half & 0xffff) * 0x10001;
 }
-static inline uint32_t mox_pair_of_low(uint32_t pair)
+static inline uint32_t mox_pair_broadcast_low(uint32_t pair)
 {
-    return mox_pair_of(pair, 0);
+    return mox_pair_broadcast(pair, 0);
 }
-static inline uint32_t mox_pair_of_high(uint32_t pair)
+static inline uint32_t mox_pair_broadcast_high(uint32_t pair)
 {
-    return mox_pair_of(pair, 1);
+    return mox_pair_broadcast(pair, 1);
 }
 
 static inline uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)

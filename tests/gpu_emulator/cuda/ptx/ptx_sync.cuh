@@ -16,10 +16,10 @@ static inline void mox_grid_wait()
 static inline void mox_grid_release()
 {
 }
-template <int COUNT> static inline void mox_registers_take()
+template <int COUNT> static inline void mox_registers_increase()
 {
 }
-template <int COUNT> static inline void mox_registers_give()
+template <int COUNT> static inline void mox_registers_decrease()
 {
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ptx_wgmma.cuh - src/cuda/ptx/ptx_wgmma.cuh, emulated: each thread computes its own results, in double, as soon as the
- * MMA is begun. The layouts are those that the PTX ISA gives, in formulas of their own.
+ * MMA is issued. The layouts follow the PTX ISA, not the formulas of the kernels.
  */
 #ifndef MOX_CUDA_PTX_WGMMA_CUH
 #define MOX_CUDA_PTX_WGMMA_CUH
@@ -10,17 +10,17 @@
 #include "cuda/ptx/ptx_barrier.cuh"
 #include "cuda_runtime.h"
 
-static inline uint32_t mox_wgmma_low(uint32_t at)
+static inline uint32_t mox_wgmma_descriptor_low(uint32_t at)
 {
     return ((at & ((1 << EMULATED_RANK_SHIFT) - 1)) >> 4) + (1 << 16);
 }
 
-static inline uint64_t mox_wgmma_operand(uint32_t low)
+static inline uint64_t mox_wgmma_descriptor(uint32_t low)
 {
     return low;
 }
 
-static inline void mox_wgmma_begin()
+static inline void mox_wgmma_fence()
 {
 }
 static inline void mox_wgmma_commit()
@@ -30,7 +30,7 @@ template <int PENDING> static inline void mox_wgmma_wait()
 {
 }
 
-/* Byte `at` of row n of an operand, in the 128-byte swizzle: address bits 4-6 are turned by bits 7-9. */
+/* Byte `at` of row n of an operand in the 128-byte swizzle: address bits 4-6 are XORed with bits 7-9. */
 static inline const uint8_t *emulated_operand(uint64_t operand, int n, int at)
 {
     const uint32_t linear = static_cast<uint32_t>((operand & 0x3fff) << 4) + static_cast<uint32_t>(n * 128 + at);

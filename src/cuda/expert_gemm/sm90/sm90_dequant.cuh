@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_dequant.cuh - the main loop for weights that are dequantized. A warp loads the codes of its 16 rows of a chunk
+ * from shared memory to registers, dequantizes them there to 16 or to 8 bits, and multiplies them, as operand A of the
+ * MMA, by tokens in shared memory. Three MMA strategies:
+ *
+ *     warpgroup     columns 0-31 of a chunk    decode | MMA MMA |
+ *                   columns 32-63                     | decode  | MMA MMA |
+ *                   codes of the next chunk                     | load    |
+ *     warp          the same with mma.sync of 8 tokens each, whose operand B it loads to registers
+ *
+ *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
+ *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
+ *
+ * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
+ * to the bit (measured, docs/kernels-cuda.md).
+ */
+#ifndef MOX_CUDA_SM90_DEQUANT_CUH
+#define MOX_CUDA_SM90_DEQUANT_CUH
+
+#include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_tile.cuh"
+#include "cuda/ptx/ptx_mma.cuh"
+
+template <int ELEMENT> struct mox_sm90_decoder_of;
+#define MOX_SM90_CODES(name, file, ...)                                                                                \
+    template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                          \
+        using type = mox_sm90_decode_##file;                                                                           \
+    };
+#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#undef MOX_SM90_CODES
+
+/* One thread's codes of a chunk, two rows of 64 columns, and the scales of these rows. */
+template <class DECODER> struct mox_sm90_words {
+    typename DECODER::codes codes;
+    typename DECODER::scales scales;
+};
+
+/* Where a thread finds its codes and scales in a stage whose first chunk is chunk `k`. */
+template <class DECODER> struct mox_sm90_view {
+    static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
+    const mox_sm90_args &args;
+    const uint8_t *codes, *scales;
+    int k, lane;
+
+    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first,
+                                             const mox_sm90_place &me)
+        : args(a), k(first), lane(me.lane)
+    {
+        const int warp = 4 * me.group + me.warp;
+        codes = stage + warp * DECODER::codes::WARP_BYTES;
+        scales = stage + args.chunks_per_stage * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
+    }
+
+    __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
+    {
+        const int block = DECODER::BY_CHUNK ? i : ((k + i) >> args.scale_shift) - (k >> args.scale_shift);
+        return { DECODER::codes::load(codes + i * CODES_BYTES, lane),
+                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args) };
+    }
+};
+
+/* ---- MMA strategies ---------------------------------------------------------------------------------------------- */
+
+/* By a warpgroup: the MMAs of one half run while the next half is decoded. */
+template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
+    static constexpr bool FULL_STAGES = false;
+    uint32_t tokens;
+
+    __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, int)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
+    {
+    }
+
+    /* Half `h`, 32 columns, of the chunk whose tokens begin `offset` bytes behind the stage's first. */
+    __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
+                                         const typename DECODER::multipliers &m, int h, int offset) const
+    {
+        const uint32_t b = tokens + offset / 16 + 4 * h;
+        uint32_t a[2][4];
+        DECODER::decode(a[0], codes.part(2 * h), m, 2 * h);
+        DECODER::decode(a[1], codes.part(2 * h + 1), m, 2 * h + 1);
+        mox_wgmma_fence();
+        multiply(acc, a[0], mox_wgmma_descriptor(b));
+        multiply(acc, a[1], mox_wgmma_descriptor(b + 2));
+        mox_wgmma_commit();
+        mox_wgmma_wait<1>();
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+        mox_wgmma_wait<0>();
+    }
+
+  private:
+    static __device__ __forceinline__ void multiply(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b)
+    {
+        if constexpr (DECODER::F16)
+            mox_wgmma_registers_f16<N>(d, a, b, 1);
+        else
+            mox_wgmma_registers_bf16<N>(d, a, b, 1);
+    }
+};
+
+/* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
+template <class DECODER, int N> struct mox_sm90_mma_by_warp {
+    static constexpr bool FULL_STAGES = true;
+    uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
+
+    __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, int lane)
+        : tokens(mox_shared_address(at) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4))
+    {
+    }
+
+    __device__ __forceinline__ void half(float (&acc)[N / 2], const typename DECODER::codes &codes,
+                                         const typename DECODER::multipliers &m, int h, int offset) const
+    {
+        uint32_t a[4], b[N / 8][4];
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+            mox_ldmatrix_x4(b[j], (tokens ^ h << 6) + offset + j * 1024);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            DECODER::decode(a, codes.part(2 * h + i), m, 2 * h + i);
+#pragma unroll
+            for (int j = 0; j < N / 8; j++)
+                multiply(reinterpret_cast<float(&)[4]>(acc[4 * j]), a, { b[j][2 * i], b[j][2 * i + 1] });
+        }
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+    }
+
+  private:
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    {
+        if constexpr (DECODER::F16)
+            mox_mma_f16(d, a, b);
+        else
+            mox_mma_bf16(d, a, b);
+    }
+};
+
+/* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
+template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
+    static constexpr bool FULL_STAGES = true;
+    uint32_t tokens;
+
+    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, int)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
+    {
+    }
+
+    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words, int offset) const
+    {
+        uint32_t a[4][4];
+        float part[N / 2];
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            DECODER::decode(a[t], words.codes, words.scales, t);
+            mox_wgmma_fence();
+            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
+            mox_wgmma_commit();
+        }
+        mox_wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            acc[i] = __fadd_rn(acc[i], part[i]);
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+    }
+};
+
+/* The strategy for an element and a width. */
+template <int ELEMENT, class DECODER, int N>
+using mox_sm90_mma_strategy =
+    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
+                       std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
+                                          mox_sm90_mma_by_warpgroup<DECODER, N>>>;
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+/* Multiplies the chunk whose tokens begin `offset` bytes behind the stage's first. */
+template <class MMA, class DECODER, int N>
+__device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const MMA &by,
+                                                        const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
+                                                        int offset)
+{
+    if constexpr (std::is_same_v<MMA, mox_sm90_mma_by_fp8<DECODER, N>>) {
+        by.chunk(acc, words, offset);
+    } else {
+        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
+        by.half(acc, words.codes, m, 0, offset);
+        by.half(acc, words.codes, m, 1, offset);
+    }
+}
+
+/* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
+ * and is unrolled. Codes are loaded one chunk ahead, across stages too.
+ *
+ * FULL_STAGES (the strategies warp and fp8): the unrolled code runs full stages only, so that loads can move up in it;
+ * a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and leaves a
+ * stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would keep the
+ * registers that it reads for good, and would do so for each width. */
+template <int ELEMENT, class DECODER, int N, int CHUNKS>
+__device__ __forceinline__ void
+mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_t *stages, const mox_sm90_args &args,
+                      const mox_sm90_place &me, int first, int chunks, int width, mox_sm90_cursor *cursor)
+{
+    using mma = mox_sm90_mma_strategy<ELEMENT, DECODER, N>;
+    using view = mox_sm90_view<DECODER>;
+    constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1;
+    const int step =
+        (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* bytes from the tokens of one chunk to the next */
+    mox_sm90_cursor at = *cursor;
+    int k = first, left = chunks;
+    const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
+    mox_sm90_words<DECODER> words;
+    const auto load_first = [&]() {
+        mox_mbarrier_wait(header->full + at.stage, at.parity);
+        words = view(args, stage_at(), k, me).words(0);
+    };
+    load_first();
+#pragma unroll 1
+    while (left >= MIN_LEFT) {
+        const view from(args, stage_at(), k, me);
+        const mma by(stage_at() + args.tokens_at, me.lane);
+        const int stage = at.stage, here = left;
+        const auto enter_next_stage = [&]() {
+            k += CHUNKS;
+            left -= CHUNKS;
+            mox_sm90_next_stage(&at, args.stages);
+            words = {};
+            if (left > 0)
+                load_first();
+        };
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++) {
+            if (!mma::FULL_STAGES && i > 0 && i >= here)
+                break;
+            const mox_sm90_words<DECODER> now = words;
+            if (i + 1 < CHUNKS)
+                words = from.words(i + 1);
+            else if (mma::FULL_STAGES)
+                enter_next_stage();
+            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
+        }
+        if (!mma::FULL_STAGES)
+            enter_next_stage();
+        mma::end();
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, stage, me.lane);
+    }
+    if (mma::FULL_STAGES && left > 0) {
+        const view from(args, stage_at(), k, me);
+        const mma by(stage_at() + args.tokens_at, me.lane);
+#pragma unroll 1
+        for (int i = 0; i < left; i++)
+            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);
+        mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, at.stage, me.lane);
+        mox_sm90_next_stage(&at, args.stages);
+    }
+    *cursor = at;
+}
+
+/* `chunks` chunks of a work unit in width N. The accumulators behind N / 2 become zero: their registers are free
+ * meanwhile. */
+template <int ELEMENT, int N, int SUMS, int CHUNKS>
+__device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_header *header, const uint8_t *stages,
+                                              const mox_sm90_args &args, const mox_sm90_place &me,
+                                              const mox_sm90_work_unit &unit, int chunks, mox_sm90_consumer *c)
+{
+    float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
+    if constexpr (MOX_SM90_DECODES(ELEMENT))
+        mox_sm90_loop_dequant<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, CHUNKS>(
+            acc, header, stages, args, me, unit.begin, chunks, mox_sm90_tile_rows(unit), &c->at);
+    else if constexpr (ELEMENT == MOX_SM90_INT8)
+        mox_sm90_loop_int8<N>(acc, header, stages, args, me, chunks, &c->at);
+    else if constexpr (ELEMENT != MOX_SM90_E4M3)
+        mox_sm90_loop_mma<ELEMENT, N>(acc, header, stages, args, me, chunks, &c->at);
+    else if constexpr (N <= MOX_SM90_TWO_STAGE_COLUMNS)
+        mox_sm90_loop_fp8_two_stages<N>(acc, header, stages, args, me, chunks, &c->at);
+    else
+        mox_sm90_loop_fp8_one_stage<N>(acc, header, stages, args, me, chunks, &c->at);
+#pragma unroll
+    for (int i = N / 2; i < SUMS; i++)
+        sums[i] = 0.0f;
+}
+
+#endif
