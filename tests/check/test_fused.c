@@ -304,8 +304,8 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const
     mox_rejection why;
     result want, got;
     f->row = row;
-    if (row->bind == NULL || !check_admit(&row->base, &why) || !mox_expert_gemm_admit(row, &first, &why) ||
-        !mox_expert_gemm_admit(row, &second, &why))
+    if (mox_panel_kernel_of(row) == NULL || !check_admit(&row->base, &why) ||
+        !mox_expert_gemm_admit(row, &first, &why) || !mox_expert_gemm_admit(row, &second, &why))
         return false;
     for (int i = 0; i < f->n_kinds; i++) {
         assert_true(mox_fused_product_init(&f->kinds[i].first, row, &first));

@@ -4,7 +4,7 @@
  */
 #include "cpu/expert_gemm/expert_gemm_panel.h"
 
-#include "base/sizes.h"
+#include "base/carver.h"
 
 static int64_t round_lanes(int64_t n)
 {
@@ -49,8 +49,9 @@ void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int6
 
 void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + count * size + 63) & ~UINT64_C(63);
+    mox_carver carver = { .base = base, .used = *at };
+    void *here = mox_carve(&carver, count, size);
+    *at = carver.used;
     return here;
 }
 

@@ -12,7 +12,7 @@
 
 #include <sched.h>
 
-#include "base/sizes.h"
+#include "base/carver.h"
 
 enum { TASKS_EACH = 8, FINER = 4, LEAST_BLOCKS = 4, MOST_BLOCKS_REREAD = 12, GATHER_TOKENS = 8, COMBINE_TOKENS = 8 };
 
@@ -26,22 +26,24 @@ typedef struct phase {
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *row,
+bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *kernel,
                             const mox_expert_gemm_problem *problem)
 {
+    const mox_panel_kernel *panel = mox_panel_kernel_of(kernel);
+    const bool whole_batch = !mox_quant_is_none(problem->act) && mox_act_quant_needs_amax(problem->act);
     mox_rejection unused;
-    if (row->bind == NULL || (!mox_quant_is_none(problem->act) && mox_act_quant_needs_amax(problem->act)))
+    if (panel == NULL || whole_batch)
         return false;
-    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-    *product = (mox_fused_product) { .multiply = row->bind(problem, &unused),
-                                     .kind = row->operand,
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    *product = (mox_fused_product) { .multiply = panel->bind(problem, &unused),
+                                     .order = panel->order,
                                      .weight = *problem->weight,
                                      .act = *problem->act,
                                      .dtype = problem->dtype,
                                      .scaling = mox_panel_act_scaling(problem->act, cols),
                                      .cols = cols,
-                                     .row_bytes = mox_act_order_row_bytes(row->operand, cols),
-                                     .scratch_bytes = row->scratch_bytes(problem) };
+                                     .row_bytes = mox_act_order_row_bytes(panel->order, cols),
+                                     .scratch_bytes = kernel->scratch_bytes(problem) };
     if (product->scaling == MOX_ACT_GROUPED) {
         product->group_cols = mox_act_group_cols(problem->act, cols);
         product->groups = mox_ceil_div(cols, product->group_cols);
@@ -51,50 +53,49 @@ bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_ke
 
 /* ---- scratch ------------------------------------------------------------------------------------- */
 
-static void *take(uint8_t *base, uint64_t *at, uint64_t bytes)
+/* Of the products that a worker may multiply: the most columns, and the most bytes for a kernel. */
+typedef struct scratch_sizes {
+    uint64_t cols, kernel;
+} scratch_sizes;
+
+static void raise_sizes(scratch_sizes *sizes, const mox_fused_product *product)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return here;
+    sizes->cols = (uint64_t)mox_max_i64((int64_t)sizes->cols, product->cols);
+    sizes->kernel = product->scratch_bytes > sizes->kernel ? product->scratch_bytes : sizes->kernel;
 }
 
-/* `base` NULL only measures. */
-static uint64_t lay_out(uint64_t longest, uint64_t kernel, uint8_t *base, mox_fused_scratch_view *out)
+static void lay_out(mox_carver *carver, scratch_sizes sizes, mox_fused_scratch_view *out)
 {
-    uint64_t at = 0;
-    out->c = take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float));
-    out->tile = take(base, &at, (uint64_t)MOX_PANEL_BLOCK * MOX_PANEL_ROWS * sizeof(float));
-    out->kernel = take(base, &at, kernel);
-    out->row = take(base, &at, longest * sizeof(float));
-    out->folded = take(base, &at, longest * sizeof(float));
-    out->scales = take(base, &at, longest * sizeof(float));
-    out->codes = take(base, &at, longest);
-    return at;
+    out->c = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *out->c);
+    out->tile = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->tile);
+    out->kernel = mox_carve(carver, sizes.kernel, 1);
+    out->row = mox_carve(carver, sizes.cols, sizeof *out->row);
+    out->scaled = mox_carve(carver, sizes.cols, sizeof *out->scaled);
+    out->scales = mox_carve(carver, sizes.cols, sizeof *out->scales);
+    out->codes = mox_carve(carver, sizes.cols, sizeof *out->codes);
 }
 
 uint64_t mox_fused_scratch(const mox_fused_product *const *products, int64_t count)
 {
+    mox_carver carver = mox_carver_of(NULL);
     mox_fused_scratch_view unused;
-    uint64_t longest = 0, kernel = 0;
-    for (int64_t i = 0; i < count; i++) {
-        longest = (uint64_t)mox_max_i64((int64_t)longest, products[i]->cols);
-        kernel = products[i]->scratch_bytes > kernel ? products[i]->scratch_bytes : kernel;
-    }
-    return lay_out(longest, kernel, NULL, &unused);
+    scratch_sizes sizes = { 0 };
+    for (int64_t i = 0; i < count; i++)
+        raise_sizes(&sizes, products[i]);
+    lay_out(&carver, sizes, &unused);
+    return carver.used;
 }
 
 static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t worker)
 {
+    mox_carver carver = mox_carver_of((uint8_t *)args->scratch + (uint64_t)worker * args->scratch_bytes);
     mox_fused_scratch_view view;
-    uint64_t longest = 0, kernel = 0;
+    scratch_sizes sizes = { 0 };
     for (int64_t i = 0; i < args->n_sides; i++) {
-        const mox_fused_product *const both[2] = { args->sides[i].first, args->sides[i].second };
-        for (int j = 0; j < 2; j++) {
-            longest = (uint64_t)mox_max_i64((int64_t)longest, both[j]->cols);
-            kernel = both[j]->scratch_bytes > kernel ? both[j]->scratch_bytes : kernel;
-        }
+        raise_sizes(&sizes, args->sides[i].first);
+        raise_sizes(&sizes, args->sides[i].second);
     }
-    lay_out(longest, kernel, (uint8_t *)args->scratch + (uint64_t)worker * args->scratch_bytes, &view);
+    lay_out(&carver, sizes, &view);
     return view;
 }
 

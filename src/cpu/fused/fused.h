@@ -27,7 +27,7 @@
 /* One of the two products, as a plan fixes it. */
 typedef struct mox_fused_product {
     mox_panel_multiply_fn multiply;
-    mox_act_order kind;
+    mox_act_order order; /* of the activations that the kernel reads */
     moxie_quant weight, act;
     moxie_dtype dtype; /* of an operand that is not quantized */
     mox_act_scaling scaling;
@@ -103,7 +103,7 @@ void mox_fused_activations_row(const mox_fused_part *side, bool second, int64_t 
 /* ---- the pieces of a phase ----------------------------------------------------------------------- */
 
 typedef struct mox_fused_scratch_view {
-    float *row, *folded, *scales; /* [longest] */
+    float *row, *scaled, *scales; /* [longest] */
     uint8_t *codes;               /* [longest] */
     float *c, *tile;              /* [MOX_PANEL_BLOCK, 32] */
     void *kernel;

@@ -18,7 +18,7 @@ static void *operand_of(const mox_fused_product *product, const mox_fused_activa
     return (uint8_t *)operand->data + (uint64_t)first * product->row_bytes;
 }
 
-/* Quantizes sc->row: its codes as numbers stay there, with the folded scales they go to sc->folded. */
+/* Quantizes sc->row: its codes as numbers stay there, with the folded scales they go to sc->scaled. */
 static void quantize(const mox_fused_product *product, float given, const mox_fused_scratch_view *sc)
 {
     const mox_act_quantizer quantizer = { .quant = &product->act, .given = given };
@@ -28,7 +28,7 @@ static void quantize(const mox_fused_product *product, float given, const mox_fu
     for (int64_t k = 0; product->scaling == MOX_ACT_FOLDED && k < cols; k += group) {
         const int64_t end = mox_min_i64(k + group, cols);
         for (int64_t i = k; i < end; i++)
-            sc->folded[i] = sc->row[i] * sc->scales[k / group];
+            sc->scaled[i] = sc->row[i] * sc->scales[k / group];
     }
 }
 
@@ -46,8 +46,8 @@ static void keep(const mox_fused_product *product, const mox_activations *look, 
 static void store(const mox_fused_product *product, const mox_fused_activations *operand, const mox_activations *look,
                   int64_t first, int64_t rows, int64_t p, float given, const mox_fused_scratch_view *sc)
 {
-    const float *values = product->scaling == MOX_ACT_FOLDED ? sc->folded : sc->row;
-    mox_act_order_put(product->kind, operand_of(product, operand, first), rows, product->cols, p - first, values);
+    const float *values = product->scaling == MOX_ACT_FOLDED ? sc->scaled : sc->row;
+    mox_act_order_put(product->order, operand_of(product, operand, first), rows, product->cols, p - first, values);
     if (product->scaling == MOX_ACT_GROUPED)
         memcpy(operand->scales + p * product->groups, sc->scales, (size_t)product->groups * sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)
@@ -114,7 +114,7 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *side, in
 {
     const mox_fused_product *product = side->first;
     const bool as_is = mox_quant_is_none(&product->act) && side->row_weight == NULL && args->dtype == MOXIE_BF16 &&
-                       product->kind == MOX_ACT_ORDER_BF16;
+                       product->order == MOX_ACT_ORDER_BF16;
     if (!as_is) {
         gather_converted(args, side, token, sc);
         return;
@@ -146,6 +146,6 @@ void mox_fused_activations_row(const mox_fused_part *side, bool second, int64_t 
     const mox_fused_product *product = second ? side->second : side->first;
     const mox_fused_activations *operand = second ? &side->a2 : &side->a13;
     const int64_t slot = slot_of(side, p), first = side->offsets[slot];
-    mox_act_order_get(product->kind, operand_of(product, operand, first), side->offsets[slot + 1] - first,
+    mox_act_order_get(product->order, operand_of(product, operand, first), side->offsets[slot + 1] - first,
                       product->cols, p - first, values);
 }

@@ -95,8 +95,8 @@ static void store(const mox_fused_part *side, const mox_fused_item *item, int64_
         /* What lies beyond the last column of the operand is read as zeros. */
         for (int64_t n = count; n < MOX_PANEL_ROWS; n++)
             from[n] = 0.0f;
-        void *to = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
-        if (next->kind == MOX_ACT_ORDER_BF16)
+        void *to = mox_act_order_at(next->order, data, item->rows, next->cols, row + r, column);
+        if (next->order == MOX_ACT_ORDER_BF16)
             mox_narrow(MOXIE_BF16, from, to, MOX_PANEL_ROWS);
         else
             for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
@@ -109,12 +109,12 @@ static void pad(const mox_fused_part *side, const mox_fused_item *item, int64_t 
 {
     const mox_fused_product *next = side->second;
     const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
-    const size_t bytes = MOX_PANEL_ROWS * (next->kind == MOX_ACT_ORDER_BF16 ? 2 : 4);
+    const size_t bytes = MOX_PANEL_ROWS * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4);
     uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
     if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act))
         return;
     for (int64_t r = 0; r < rows; r++)
-        memset(mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
+        memset(mox_act_order_at(next->order, data, item->rows, next->cols, row + r, end), 0, bytes);
 }
 
 /* A tile of activations to the operand of the second product, or to where it is quantized. */
@@ -123,7 +123,7 @@ static void activate_tile(const mox_fused_part *side, const mox_fused_item *item
 {
     const mox_fused_product *next = side->second;
     const int64_t rows = tile.rows;
-    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->kind == MOX_ACT_ORDER_BF16;
+    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->order == MOX_ACT_ORDER_BF16;
     if (!at_once || count < MOX_PANEL_ROWS) {
         tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
         side->glu->tile(&tile);
@@ -135,7 +135,7 @@ static void activate_tile(const mox_fused_part *side, const mox_fused_item *item
     /* Sixteen rows of a step lie together. */
     for (int64_t r = 0; r < rows; r += 16, tile.gate += 16 * WIDTH, tile.up += 16 * WIDTH) {
         tile.rows = mox_min_i64(16, rows - r);
-        tile.narrow = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
+        tile.narrow = mox_act_order_at(next->order, data, item->rows, next->cols, row + r, column);
         side->glu->tile(&tile);
     }
 }
