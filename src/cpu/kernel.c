@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernel.c - what all kernel lists share: the part of every admit() that does not depend on the family,
- * and the walk over all rows of all families, for listing, explaining and testing.
+ * kernel.c - what all families of kernels share (kernel.h): the part of acceptance that does not depend on the family,
+ * and one list of all kernels, for `moxie info`, `moxie explain` and tests.
+ *
+ *     kernel_families.def -> families[]: one function a family, which gives its kernel i -> one list, counted through
  */
 #include "cpu/kernel.h"
 
@@ -35,7 +37,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 {
     const mox_cpu_features *cpu = mox_cpu();
     const char *needs = mox_isa_name(kernel->isa);
-    /* NEON has a number of its own below AVX2, but an x86 processor never has it. */
+    /* NEON's number is below AVX2's, but an x86 processor never has NEON. */
     if (kernel->isa > cpu->best || (kernel->isa == MOX_ISA_NEON && !cpu->neon))
         return mox_reject(why, "run on a processor that has it", "needs %s, this processor has %s", needs,
                           mox_isa_name(cpu->best));
@@ -51,12 +53,12 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
     return true;
 }
 
-/* Every family's rows begin with a mox_kernel; these give row i of one family as such, or NULL. */
+/* <family>_base(i): the head of kernel i of one family, or NULL. */
 #define MOX_FAMILY(name)                                                                                               \
     static const void *name##_base(int32_t i)                                                                          \
     {                                                                                                                  \
-        const mox_##name##_kernel *row = mox_##name##_at(i);                                                           \
-        return row != NULL ? &row->base : NULL;                                                                        \
+        const mox_##name##_kernel *kernel = mox_##name##_at(i);                                                        \
+        return kernel != NULL ? &kernel->base : NULL;                                                                  \
     }
 #include "cpu/kernel_families.def"
 #undef MOX_FAMILY
@@ -72,11 +74,11 @@ const void *mox_kernel_of_families(const mox_family_at *list, size_t count, int3
     if (i < 0)
         return NULL;
     for (size_t f = 0; f < count; f++) {
-        int32_t rows = 0;
-        for (; list[f](rows) != NULL; rows++)
-            if (rows == i)
-                return list[f](rows);
-        i -= rows;
+        int32_t kernels = 0;
+        for (; list[f](kernels) != NULL; kernels++)
+            if (kernels == i)
+                return list[f](kernels);
+        i -= kernels;
     }
     return NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_panel.c - tasks, segments, decoding and the end of a sum (expert_gemm_panel.h).
+ * expert_gemm_panel.c - what the kernels that read layout rowmajor share: the cutting of a product into tasks and
+ * segments, decoding of any format, and the end of a sum (expert_gemm_panel.h).
  */
 #include "cpu/expert_gemm/expert_gemm_panel.h"
 
@@ -99,7 +100,7 @@ static int64_t next_multiple(int64_t k, int64_t of)
     return of > INT64_MAX - k ? INT64_MAX : (k / of + 1) * of;
 }
 
-/* One past the last column of the segment that starts at visiting index i. */
+/* End of the segment that starts at visiting index i: one past its last column. */
 static int64_t segment_end(const mox_rowmajor_matrix *m, const mox_gemm_extent *e, int64_t i)
 {
     int64_t end = mox_min_i64(m->cols, next_multiple(i, e->longest));

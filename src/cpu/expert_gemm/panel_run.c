@@ -69,7 +69,7 @@ static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t f
     for (int64_t r = 0; r < rows; r++) {
         const int64_t from = row_of(job->args, first + r);
         const float *values = a->values + from * a->stride;
-        if (job->scaling == MOX_ACT_FOLDED) {
+        if (job->scaling == MOX_ACT_IN_VALUE) {
             for (int64_t k = 0; k < a->cols; k++)
                 sc->values[k] = values[k] * a->scales[from * a->scale_cols + k / a->group_cols];
             values = sc->values;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fused.c - the two phases: which experts have work, how it is cut into tasks, who waits for whom (fused.h).
+ * fused.c - the two phases of fused experts (fused.h): which experts have work, how it is cut into tasks, and which
+ * tasks wait for which.
  *
  *     phase 1 | gather: runs of GATHER_TOKENS tokens | first: (expert, run of blocks) ... |
  *     phase 2 | second: (expert, run of blocks) ...  | combine: runs of COMBINE_TOKENS tokens |
  *
- * Runs of blocks are sized for TASKS_EACH tasks a worker, in the last quarter FINER, so that nobody waits long for the
- * last one; but so that an expert with many rows keeps a run's weights in the second-level cache while its rows go by.
+ * A block is two panels (fused_product.c). A run of blocks is sized so that a worker gets about TASKS_PER_WORKER tasks.
+ * In the last quarter of the work runs are TAIL_DIVISOR times shorter, so that workers finish together. Where an expert
+ * has more rows than one kernel call multiplies, its weights are read again: its runs are short enough
+ * (MAX_REREAD_BLOCKS) for the second-level cache.
  */
 #include "cpu/fused/fused.h"
 
@@ -14,14 +17,21 @@
 
 #include "base/carver.h"
 
-enum { TASKS_EACH = 8, FINER = 4, LEAST_BLOCKS = 4, MOST_BLOCKS_REREAD = 12, GATHER_TOKENS = 8, COMBINE_TOKENS = 8 };
+enum {
+    TASKS_PER_WORKER = 8,
+    TAIL_DIVISOR = 4,
+    MIN_BLOCKS = 4,
+    MAX_REREAD_BLOCKS = 12,
+    GATHER_TOKENS = 8,
+    COMBINE_TOKENS = 8
+};
 
 typedef struct phase {
     const mox_fused_args *args;
     bool second;
     int64_t n_items;
-    int64_t head, products, tail; /* tasks before, of and behind the products */
-    int64_t next, done;           /* atomic: the next task to take; finished tasks that the last part waits for */
+    int64_t head, products, tail; /* numbers of tasks: gather, products, combine */
+    int64_t next, done;           /* atomic: the next task to start; how many tasks are finished */
 } phase;
 
 /* ---- products ------------------------------------------------------------------------------------ */
@@ -91,9 +101,9 @@ static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t wor
     mox_carver carver = mox_carver_of((uint8_t *)args->scratch + (uint64_t)worker * args->scratch_bytes);
     mox_fused_scratch_view view;
     scratch_sizes sizes = { 0 };
-    for (int64_t i = 0; i < args->n_sides; i++) {
-        raise_sizes(&sizes, args->sides[i].first);
-        raise_sizes(&sizes, args->sides[i].second);
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        raise_sizes(&sizes, args->parts[i].first);
+        raise_sizes(&sizes, args->parts[i].second);
     }
     lay_out(&carver, sizes, &view);
     return view;
@@ -103,13 +113,15 @@ static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t wor
 
 static int64_t blocks_of(const mox_fused_args *args, const mox_fused_item *item, bool second)
 {
-    const mox_record_shape *shape = args->sides[item->side].shape;
+    const mox_record_shape *shape = args->parts[item->part].shape;
     const int64_t rows = second ? shape->hidden : shape->intermediate;
     const int64_t width = !second && shape->gated ? MOX_PANEL_ROWS : 2 * MOX_PANEL_ROWS;
     return mox_ceil_div(rows, width);
 }
 
-/* Most rows first; equal ones as they come. By insertion: the list is short, and a run allocates nothing. */
+/* Sorts by rows, most first, and keeps the order of equals. By insertion: the list is short, and a run may not
+ * allocate.
+ */
 static void sort_items(mox_fused_item *items, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
@@ -124,33 +136,33 @@ static void sort_items(mox_fused_item *items, int64_t n)
 static int64_t list_items(const mox_fused_args *args)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < args->n_sides; i++) {
-        const mox_fused_part *side = &args->sides[i];
-        for (int64_t s = 0; s < side->slots; s++)
-            if (side->offsets[s] < side->offsets[s + 1])
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        const mox_fused_part *part = &args->parts[i];
+        for (int64_t s = 0; s < part->slots; s++)
+            if (part->offsets[s] < part->offsets[s + 1])
                 args->items[n++] = (mox_fused_item) {
-                    .side = i, .slot = s, .first = side->offsets[s], .rows = side->offsets[s + 1] - side->offsets[s]
+                    .part = i, .slot = s, .first = part->offsets[s], .rows = part->offsets[s + 1] - part->offsets[s]
                 };
     }
     sort_items(args->items, n);
     return n;
 }
 
-/* Cuts the products of a phase into tasks. */
+/* Cuts the products of a phase into tasks: sets the first task and the run of each item. */
 static void cut(phase *p, int32_t workers)
 {
     int64_t blocks = 0, before = 0;
     for (int64_t i = 0; i < p->n_items; i++)
         blocks += blocks_of(p->args, &p->args->items[i], p->second);
-    const int64_t run = blocks / ((int64_t)workers * TASKS_EACH);
+    const int64_t run = blocks / ((int64_t)workers * TASKS_PER_WORKER);
     p->products = 0;
     for (int64_t i = 0; i < p->n_items; i++) {
         mox_fused_item *item = &p->args->items[i];
         const int64_t own = blocks_of(p->args, item, p->second);
-        int64_t most = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? FINER : 1);
+        int64_t max = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? TAIL_DIVISOR : 1);
         if (item->rows > MOX_PANEL_BLOCK)
-            most = mox_min_i64(most, MOST_BLOCKS_REREAD);
-        const int64_t tasks = mox_ceil_div(own, mox_max_i64(most, LEAST_BLOCKS));
+            max = mox_min_i64(max, MAX_REREAD_BLOCKS);
+        const int64_t tasks = mox_ceil_div(own, mox_max_i64(max, MIN_BLOCKS));
         item->task = p->products;
         item->run = mox_ceil_div(own, tasks);
         item->left = tasks;
@@ -159,6 +171,7 @@ static void cut(phase *p, int32_t workers)
     }
 }
 
+/* The item that a task of the products belongs to. */
 static mox_fused_item *item_of(const phase *p, int64_t task)
 {
     int64_t low = 0, high = p->n_items;
@@ -193,25 +206,25 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
 {
     const int64_t first = task * GATHER_TOKENS, last = mox_min_i64(first + GATHER_TOKENS, args->tokens);
     for (int64_t t = first; t < last; t++)
-        for (int64_t i = 0; i < args->n_sides; i++)
-            mox_fused_gather(args, &args->sides[i], t, sc);
+        for (int64_t i = 0; i < args->n_parts; i++)
+            mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
 static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
 {
     mox_fused_item *item = item_of(p, task);
-    const mox_fused_part *side = &p->args->sides[item->side];
+    const mox_fused_part *part = &p->args->parts[item->part];
     const int64_t blocks = blocks_of(p->args, item, p->second);
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
     if (p->second) {
         if (first < last)
-            mox_fused_second(side, item, first, last, sc);
+            mox_fused_second(part, item, first, last, sc);
         return;
     }
     if (first < last)
-        mox_fused_first(side, item, first, last, sc);
-    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&side->second->act))
-        mox_fused_requantize(side, item, sc);
+        mox_fused_first(part, item, first, last, sc);
+    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act))
+        mox_fused_requantize(part, item, sc);
 }
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)
