@@ -92,8 +92,8 @@ static bool has_wide_scales(mox_amx_scaling scaling, const mox_amx_stream *of)
     return scaling == MOX_AMX_E4M3_IN_WEIGHT ? of->max_code == 0x7f : of->min_code < 20 || of->max_code > 236;
 }
 
-/* Rows of weights whose largest weight is too large for bf16 are decoded at a fraction of their value, which ends their
- * sums. Weights that become too small by it are nothing beside the row's largest. */
+/* Rows of weights whose largest weight is too large for bf16 are decoded at a fraction of their value, and end_factor
+ * makes up for it in the sum. Weights that become too small so are nothing beside the row's largest. */
 static void scale_rows_down(mox_amx_stream *out, int64_t groups)
 {
     for (int n = 0; n < MOX_PANEL_ROWS; n++) {
@@ -156,9 +156,8 @@ static mox_amx_strategy strategy_of(mox_amx_scaling scaling, const mox_amx_job *
     return j->rows <= MOX_AMX_NARROW_ROWS ? MOX_AMX_STRATEGY_NARROW : MOX_AMX_STRATEGY_TALL;
 }
 
-/* Several pairs of row tiles share the decoded lines of a block of steps, while the next block is decoded into one more
- * slot. A single pair of row tiles decodes just ahead of its products, into a ring. `direct`: the record holds lines.
- */
+/* Several pairs of row tiles share the decoded lines of a block of steps; one more slot lets the next block be decoded
+ * meanwhile. A single pair decodes just ahead of its products, into a ring. `direct`: the record holds lines. */
 static void place_lines(mox_amx_job *j, bool direct)
 {
     const bool several = j->rows > 32, all = j->predecoded || direct;

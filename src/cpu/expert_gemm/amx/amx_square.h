@@ -261,9 +261,8 @@ MOX_KERNEL_INLINE bool mox_amx_square_turn(mox_amx_variant v, bool decode, const
     return true;
 }
 
-/* The i-th pass of a block. The first and the last one decode, so both are full: the pass with fewer rows is in
- * between.
- */
+/* The i-th pass of a block. The first and the last pass decode, so they are full ones: of more than two passes, the one
+ * with fewer rows is between them. */
 MOX_KERNEL_INLINE mox_amx_pass mox_amx_pass_of(const mox_amx_job *j, int64_t passes, int64_t i)
 {
     const int64_t at = passes > 2 && i >= passes - 2 ? 2 * passes - 3 - i : i, left = j->rows - 32 * at;
@@ -271,8 +270,7 @@ MOX_KERNEL_INLINE mox_amx_pass mox_amx_pass_of(const mox_amx_job *j, int64_t pas
     return (mox_amx_pass) { 32 * at, high, mox_min_i64(16, left - high), j->buffer + 4 * MOX_AMX_TILE_FLOATS * at };
 }
 
-/* Changes the tile unit from one pass to another. `was_open`, `open`: their C tiles hold sums of an unfinished segment.
- */
+/* Changes the tile unit from one pass to another. `was_open`, `open`: a segment of theirs is not finished. */
 MOX_KERNEL_INLINE void mox_amx_square_switch(const mox_amx_pass *before, bool was_open, const mox_amx_pass *pass,
                                              bool open)
 {
