@@ -476,8 +476,8 @@ typedef enum moxie_backend {
     MOXIE_BACKEND_CPU = 2,
     MOXIE_BACKEND_CUDA = 3
 } moxie_backend;
-/* THROUGHPUT lets a plan take kernels of class TOL as well, which are faster and round more, each with its bound
- * (docs/accuracy.md); a token's bits may then depend on its neighbours. */
+/* FAST lets a plan take kernels of class TOL as well, which are faster and round more, each with its bound
+ * (docs/accuracy.md). In neither mode do a token's bits depend on its neighbours. */
 typedef enum moxie_mode { MOXIE_MODE_EXACT = 0, MOXIE_MODE_FAST = 1 } moxie_mode;
 
 typedef struct moxie_layer moxie_layer;

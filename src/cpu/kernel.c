@@ -26,7 +26,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
 {
     const mox_cpu_features *cpu = mox_cpu();
     const char *needs = mox_isa_name(kernel->isa);
-    /* NEON has a number of its own below AVX2, but an x86 processor never has it. */
+    /* NEON's number is below AVX2's, but an x86 processor never has NEON. */
     if (kernel->isa > cpu->best || (kernel->isa == MOX_ISA_NEON && !cpu->neon))
         return mox_reject(why, "run on a processor that has it", "needs %s, this processor has %s", needs,
                           mox_isa_name(cpu->best));
@@ -37,7 +37,7 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
         return mox_reject(why, "raise or unset the option `isa`", "needs %s, the option `isa` allows %s", needs,
                           mox_isa_name(cap));
     if (kernel->exactness == MOX_TOL && mode != MOXIE_MODE_FAST)
-        return mox_reject(why, "choose throughput mode",
-                          "rounds more than the numeric contract allows (class TOL), the mode is invariant");
+        return mox_reject(why, "choose mode fast",
+                          "rounds more than the numeric contract allows (class TOL), the mode is exact");
     return true;
 }

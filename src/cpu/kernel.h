@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernel.h - what every row of every kernel list begins with, and the vocabulary of refusals.
+ * kernel.h - the head of every kernel of every family, and how a kernel says why it rejects a problem.
  *
- * A family is a folder: <family>.h states the mathematics and the function type, <family>.def lists the
- * rows, best first, <family>.c walks them. A row's admit() says in one sentence why it cannot take a
- * problem and what smallest change would let it; `moxie explain` prints both.
+ *     <family>/<family>.h      the mathematics, the type of a kernel and of its arguments
+ *     <family>/<family>.def    the list of kernels, best first
+ *     <family>/<family>.c      the table made from the list: mox_<family>_at(i)
+ *     kernel_families.def      the families, in the order of a run
+ *
+ * A plan takes, of each family, the first kernel that accepts the problem. A kernel that rejects says in one sentence
+ * why, and which smallest change would make it accept; `moxie explain` prints both.
  */
 #ifndef MOX_CPU_KERNEL_H
 #define MOX_CPU_KERNEL_H
@@ -13,11 +17,11 @@
 #include "base/executor.h"
 #include "pack/layout.h"
 
-/* How a kernel's numbers relate to the contract (docs/architecture.md). */
+/* How much a kernel may round: the numeric contract, docs/architecture.md. */
 typedef enum mox_exactness {
     MOX_EXACT, /* no weight is rounded; activations as the scheme says */
     MOX_W16,   /* integer weights with 16-bit scales rounded once to 16 bits */
-    MOX_TOL    /* rounds more, with a stated bound; throughput mode only */
+    MOX_TOL    /* rounds more, with a stated bound; mode fast only */
 } mox_exactness;
 
 typedef struct mox_kernel {
@@ -28,7 +32,7 @@ typedef struct mox_kernel {
     const char *layout; /* of the weights it reads; "" when it reads none */
 } mox_kernel;
 
-/* Why a row was refused; both static or formatted into the buffers. */
+/* Why a kernel rejects a problem, and what would make it accept. */
 typedef struct mox_rejection {
     char reason[160];
     char remedy[160];
@@ -36,10 +40,11 @@ typedef struct mox_rejection {
 
 const char *mox_exactness_name(mox_exactness exactness);
 
-/* Fills `why` and returns false, so that an admit() can return it. */
+/* Fills `why` and returns false, which the caller can return. */
 bool mox_reject(mox_rejection *why, const char *remedy, const char *reason, ...) __attribute__((format(printf, 3, 4)));
 
-/* Common part of every admit(): the ISA under `cap` and MOXIE_MAX_ISA, and TOL rows outside throughput mode. */
+/* The part of acceptance that all families share: this processor, `cap` and MOXIE_MAX_ISA have the kernel's ISA, and
+ * kernels of class TOL run in mode fast only. */
 bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_rejection *why);
 
 #endif

@@ -3,21 +3,16 @@
  * gemm_referee.h - the sums that panel rows promise (panel_kernel.h), restated in plain C from the checkpoint's views,
  * so that every row of a `sum` can be compared with it byte for byte. Nothing here is shared with the kernels.
  *
- *     "fma32"  step = 32 columns (16 under weight groups of 16):
+ *     "FMA_STEPS"  step = 32 columns (16 under weight groups of 16):
  *                  even = fma(a[0], w[0], 0), fma(a[2], w[2], even), ...     odd likewise     t = even + odd
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
- *     "dot32"  as "fma32", but the chains are a step's first 16 columns and its last 16, in the order 1, 0, 3, 2, ...;
- *              a step of 16 columns is one chain
- *     "folded" of more than 8 rows: as "fold32", but any sw is multiplied into the codes. Times a power of two, by row
- * of weights, that makes the largest |sw| 2^10 to 2^11, sw and the product are rounded to f16; the product to 8 bits,
- * half up; that power and the 2^-16 are factors of the sum. As "fold32" where that is not possible, and of fewer rows.
- *     "bytes32" as "fma32", but of a step whose greatest |a| is m, 2^-60 <= m <= 2^60, or 0:
- *                  t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127))
- *     "i32"    segment: C = the exact integer, rounded to f32
- *     both     sum = fma(C * sa, sw, sum) from 0, without the factors that there are not; without any, sum = C
- *     "fold32" as "fma32" in steps of 32, but sw is multiplied into the codes when that is exact in bf16: E4M3 at 2^-16
- * of the product, which ends as a factor of the sum. Scales so large or small that the products leave the normal
- * numbers of bf16 may be handled in any way within the bound.
+ *     "DOT_STEPS"  as "FMA_STEPS", but the chains are a step's first 16 columns and its last 16, in the order 1, 0, 3,
+ * 2, ...; a step of 16 columns is one chain "BYTE_ACTIVATIONS" as "FMA_STEPS", but of a step whose greatest |a| is m,
+ * 2^-60 <= m <= 2^60, or 0: t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127)) "i32"
+ * segment: C = the exact integer, rounded to f32 both     sum = fma(C * sa, sw, sum) from 0, without the factors that
+ * there are not; without any, sum = C "SCALE_IN_WEIGHT" as "FMA_STEPS" in steps of 32, but sw is multiplied into the
+ * codes when that is exact in bf16: E4M3 at 2^-16 of the product, which ends as a factor of the sum. Scales so large or
+ * small that the products leave the normal numbers of bf16 may be handled in any way within the bound.
  *
  * with w = code - zero point, all in f32, subnormal operands and results zero. Then, subnormals and all,
  *
@@ -35,7 +30,6 @@ typedef enum referee_sum {
     REFEREE_FMA32,
     REFEREE_DOT32,
     REFEREE_FOLD32,
-    REFEREE_FOLDED,
     REFEREE_BYTES32,
     REFEREE_I32,
     REFEREE_SUMS
@@ -44,10 +38,11 @@ typedef enum referee_sum {
 /* NONE: a sum that this file does not know. */
 static inline referee_sum referee_sum_of(const mox_expert_gemm_kernel *row)
 {
-    static const mox_sum sums[REFEREE_SUMS] = {
-        [REFEREE_FMA32] = MOX_SUM_FMA32,   [REFEREE_DOT32] = MOX_SUM_DOT32,     [REFEREE_FOLD32] = MOX_SUM_FOLD32,
-        [REFEREE_FOLDED] = MOX_SUM_FOLDED, [REFEREE_BYTES32] = MOX_SUM_BYTES32, [REFEREE_I32] = MOX_SUM_I32
-    };
+    static const mox_sum sums[REFEREE_SUMS] = { [REFEREE_FMA32] = MOX_SUM_FMA_STEPS,
+                                                [REFEREE_DOT32] = MOX_SUM_DOT_STEPS,
+                                                [REFEREE_FOLD32] = MOX_SUM_SCALE_IN_WEIGHT,
+                                                [REFEREE_BYTES32] = MOX_SUM_BYTE_ACTIVATIONS,
+                                                [REFEREE_I32] = MOX_SUM_INT32_STEPS };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
         if (row->sum == sums[i])
             return (referee_sum)i;
@@ -64,10 +59,9 @@ static inline float referee_fma(float a, float b, float c)
     return referee_flushed(fmaf(referee_flushed(a), referee_flushed(b), referee_flushed(c)));
 }
 
-/* False where a row's bits depend on how many rows there are. */
 static inline bool referee_knows_products(const mox_expert_gemm_kernel *row)
 {
-    return referee_sum_of(row) != REFEREE_NONE && referee_sum_of(row) != REFEREE_FOLDED;
+    return referee_sum_of(row) != REFEREE_NONE;
 }
 
 /* Where activation scales go: into the values when that is exact in bf16, to the end of the sum when a row has one, to
@@ -110,7 +104,7 @@ static inline void referee_codes(const gemm_problem *p, const moxie_matrix *m, i
     }
 }
 
-/* Multiplies scales into codes where "fold32" does. */
+/* Multiplies scales into codes where "SCALE_IN_WEIGHT" does. */
 static inline void referee_fold(const moxie_quant *q, referee_row *row)
 {
     const bool by_16 = row->weight_cols == 16 && row->cols > 16;
@@ -126,54 +120,12 @@ static inline void referee_fold(const moxie_quant *q, referee_row *row)
     row->weight_cols = row->cols;
 }
 
-/* The power of two that "folded" multiplies a row's scales by; 0 when they do not allow it. */
-static inline float referee_fold_power(const referee_row *row)
-{
-    const int64_t groups = mox_ceil_div(row->cols, row->weight_cols);
-    float most = 0.0f, least = INFINITY;
-    for (int64_t g = 0; g < groups; g++) {
-        const float scale = fabsf(row->sw[g]);
-        if (!(scale <= 0x1p100f))
-            return 0.0f;
-        most = fmaxf(most, scale);
-        least = scale > 0.0f ? fminf(least, scale) : least;
-    }
-    if (most == 0.0f)
-        return 0x1p10f;
-    const float power = ldexpf(1.0f, 10 - ilogbf(most));
-    return most >= 0x1p-100f && least * power >= 0x1p-14f ? power : 0.0f;
-}
-
-static inline float referee_8_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x8000u) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline void referee_fold_rounded(referee_row *row)
-{
-    const float power = referee_fold_power(row);
-    for (int64_t k = 0; k < mox_ceil_div(row->cols, 32) * 32; k++) {
-        const float sw = row->sw[mox_min_i64(k, row->cols - 1) / row->weight_cols];
-        const float product = mox_round_to(MOXIE_F16, row->w[k] * mox_round_to(MOXIE_F16, sw * power));
-        row->w[k] = referee_8_bits(product) * 0x1p-16f;
-    }
-    row->end = 0x1p16f / power;
-    row->has_sw = false;
-    row->weight_cols = row->cols;
-}
-
 static inline void referee_weights(referee_sum kind, const gemm_problem *p, const moxie_matrix *m, int64_t n,
                                    referee_row *row)
 {
     referee_codes(p, m, n, row);
     if (kind == REFEREE_FOLD32)
         referee_fold(p->asked.weight, row);
-    if (kind == REFEREE_FOLDED)
-        referee_fold_rounded(row);
 }
 
 static inline void referee_acts(const gemm_problem *p, int64_t r, referee_row *row)

@@ -160,38 +160,9 @@ static inline void forget(bench *b)
     }
 }
 
-/* True when "folded" can fold the scales of the panels and raise `rows` rows of activations by 2^96. */
-static inline bool folds(const bench *b, int64_t rows)
-{
-    const gemm_problem *p = &b->problem;
-    bool possible = true;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < p->cols; k++) {
-            const float value = fabsf(value_at(p, gemm_operand_row(p, b->first + r), k));
-            possible &= !(value >= 0x1p32f) || isinf(value);
-        }
-    referee_row *row = malloc(sizeof *row);
-    for (int j = 0; j < b->panels; j++) {
-        int64_t start;
-        const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
-        for (int64_t n = start; n < mox_min_i64(start + LANES, matrix->codes.rows); n++) {
-            referee_codes(p, matrix, n, row);
-            possible &= referee_fold_power(row) != 0.0f;
-        }
-    }
-    free(row);
-    return possible;
-}
-
-static inline referee_sum sum_of_call(const mox_expert_gemm_kernel *row, const bench *b, int64_t rows)
-{
-    const referee_sum sum = referee_sum_of(row);
-    return sum == REFEREE_FOLDED && (rows <= 8 || !folds(b, rows)) ? REFEREE_FOLD32 : sum;
-}
-
 static inline void compare_sums(const mox_expert_gemm_kernel *row, bench *b, const float *c, int64_t rows)
 {
-    const float *want = wanted(b, sum_of_call(row, b, rows));
+    const float *want = wanted(b, referee_sum_of(row));
     for (int j = 0; j < b->panels; j++) {
         int64_t start;
         const moxie_matrix *matrix = panel_rows_of(b, b->panel + j, &start);
@@ -216,12 +187,12 @@ static inline void multiply(const mox_expert_gemm_kernel *row, bench *b, int64_t
     const gemm_problem *p = &b->problem;
     mox_rejection why;
     check_buffers buffers = { .count = 0 };
-    const mox_panel_multiply_fn function = row->bind(&p->asked, &why);
-    mox_panel_rows a = arrange(b, row->operand, rows, &buffers);
+    const mox_panel_multiply_fn function = mox_panel_kernel_of(row)->bind(&p->asked, &why);
+    mox_panel_rows a = arrange(b, mox_panel_kernel_of(row)->order, rows, &buffers);
     float *c = check_buffer(&buffers, (size_t)(rows * WIDTH) * sizeof *c);
     void *scratch = check_buffer(&buffers, row->scratch_bytes(&p->asked));
     if (rows % 7 == 0 || rows == 1)
-        check_operand(row->operand, a.data, rows, p->cols, p, b->first);
+        check_operand(mox_panel_kernel_of(row)->order, a.data, rows, p->cols, p, b->first);
     /* Few rows twice: what is derived from them stays in scratch. */
     for (int again = 0; again <= (rows <= 4); again++) {
         a.again = again;

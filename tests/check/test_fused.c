@@ -184,16 +184,16 @@ static mox_fused_part fused_side(const fused_problem *f, const fused_kind *k, bo
                               .per_token = k->per_token,
                               .position = k->position,
                               .row_weight = routed && f->set->on_input ? f->weights : NULL,
-                              .given13 = k->given13,
-                              .given2 = k->given2,
+                              .static_scale13 = k->given13,
+                              .static_scale2 = k->given2,
                               .by_pair = routed && (f->set->on_input || f->set->given_differ),
                               .a13 = fused_operand(&k->first, k->pairs, &r->scratch),
                               .a2 = fused_operand(&k->second, k->pairs, &r->scratch),
                               .act = look || quantized ? s->act : NULL,
                               .y = s->y,
                               .h = look ? s->h : NULL,
-                              .look13 = look ? &s->a13 : NULL,
-                              .look2 = look ? &s->a2 : NULL };
+                              .trace13 = look ? &s->a13 : NULL,
+                              .trace2 = look ? &s->a2 : NULL };
 }
 
 static void run_fused(const fused_problem *f, const moxie_executor *executor, bool look, result *r)
@@ -212,8 +212,8 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
     const uint64_t bytes = mox_fused_scratch(products, 2 * f->n_kinds);
     assert_int_equal(bytes % 64, 0);
     const mox_fused_args args = {
-        .sides = sides,
-        .n_sides = f->n_kinds,
+        .parts = sides,
+        .n_parts = f->n_kinds,
         .tokens = f->set->tokens,
         .x = f->x,
         .dtype = f->set->dtype,
@@ -226,7 +226,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
     mox_fused_run(&args, executor);
     for (int i = 0; look && i < f->n_kinds; i++)
         for (int second = 0; second < 2; second++) {
-            const mox_activations *a = second ? sides[i].look2 : sides[i].look13;
+            const mox_activations *a = second ? sides[i].trace2 : sides[i].trace13;
             for (int64_t p = 0; a->scales == NULL && p < f->kinds[i].pairs; p++)
                 mox_fused_activations_row(&sides[i], second, p, a->values + p * a->stride);
         }
@@ -304,8 +304,8 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const
     mox_rejection why;
     result want, got;
     f->row = row;
-    if (row->bind == NULL || !check_admit(&row->base, &why) || !mox_expert_gemm_admit(row, &first, &why) ||
-        !mox_expert_gemm_admit(row, &second, &why))
+    if (mox_panel_kernel_of(row) == NULL || !check_admit(&row->base, &why) ||
+        !mox_expert_gemm_admit(row, &first, &why) || !mox_expert_gemm_admit(row, &second, &why))
         return false;
     for (int i = 0; i < f->n_kinds; i++) {
         assert_true(mox_fused_product_init(&f->kinds[i].first, row, &first));

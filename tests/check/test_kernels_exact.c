@@ -131,7 +131,8 @@ static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
     int64_t products = 0;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
-        if (row->bind == NULL || row->operand != operand || !referee_knows_products(row) || !gemm_admitted(row, p))
+        if (mox_panel_kernel_of(row) == NULL || mox_panel_kernel_of(row)->order != operand ||
+            !referee_knows_products(row) || !gemm_admitted(row, p))
             continue;
         compare(row, p, "");
         products++;

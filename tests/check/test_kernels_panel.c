@@ -27,7 +27,7 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, 
     b->most = row_counts[first + (COUNTS - 1 - first) / step * step];
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
-        if (row->bind == NULL || !gemm_admitted(row, &b->problem))
+        if (mox_panel_kernel_of(row) == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t n = first; n < COUNTS; n += step, calls++)
             multiply(row, b, row_counts[n]);
@@ -194,7 +194,7 @@ static int64_t check_few_rows(bench *b)
     b->most = 4;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
-        if (row->bind == NULL || !gemm_admitted(row, &b->problem))
+        if (mox_panel_kernel_of(row) == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t rows = 1; rows <= b->most; rows++, calls++)
             multiply(row, b, rows);

@@ -47,13 +47,13 @@ suffix_of() {
     esac
 }
 
-# Who asks: mox_cpu() itself after OSXSAVE; the rows of probes with .present; rows amx_bf16 and amx_folded when they are bound.
+# Who asks: mox_cpu() itself after OSXSAVE; the rows of probes with .present; kernel amx_bf16 when it is bound.
 beyond() {
     case $every:$1 in
     generic64:cpu_features) echo +xsave ;;
     generic64:limits_avx2) echo +avx_vnni ;;
     generic64:limits_avx512) echo +avx512_vnni+avx512_bf16 ;;
-    generic64:amx_bytes_amx | generic64:amx_digits_amx | generic64:amx_ints_amx | generic64:amx_job_amx | \
+    generic64:amx_bytes_amx | generic64:amx_int_dot_amx | generic64:amx_job_amx | \
         generic64:amx_nibbles_amx) echo +avx512_vnni+avx512_fp16 ;;
     esac
 }

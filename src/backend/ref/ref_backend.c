@@ -33,7 +33,7 @@ static bool admits(const mox_target *target, mox_family family, const mox_kernel
 static mox_sum sum(const mox_kernel *product)
 {
     (void)product;
-    return MOX_SUM_SEGMENTS; /* its double is exact enough for any order's bound */
+    return MOX_SUM_F32_SEGMENTS; /* its double is exact enough for any order's bound */
 }
 
 static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,

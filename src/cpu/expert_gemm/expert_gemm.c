@@ -1,29 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm.c - the list of family expert_gemm (the two products of every expert), made from expert_gemm.def, and
- * what is the same for its two sorts of rows.
+ * expert_gemm.c - the kernels of family expert_gemm (the two products of every expert), made from expert_gemm.def, and
+ * the one question that both types of kernels answer: do you accept this problem? What a kernel is and computes stands
+ * in expert_gemm.h; running one is in panel_run.c.
+ *
+ *     expert_gemm.def -> one constant a kernel, of its type -> kernels[], pointers to their heads, best first
  */
 #include "cpu/expert_gemm/expert_gemm.h"
 
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #define MOX_EXPERT_GEMM(id, isa_, exactness_, layout_, sum_)                                                           \
-    {                                                                                                                  \
-        .base = { .family = "expert_gemm", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },     \
-        .sum = sum_,                                                                                                   \
-        .run = mox_expert_gemm_##id##_run,                                                                             \
+    static const mox_product_kernel id = {                                                                             \
+        .head = { .base = { .family = "expert_gemm",                                                                   \
+                            .name = #id,                                                                               \
+                            .isa = isa_,                                                                               \
+                            .exactness = exactness_,                                                                   \
+                            .layout = layout_ },                                                                       \
+                  .kind = MOX_GEMM_PRODUCT,                                                                            \
+                  .sum = sum_,                                                                                         \
+                  .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes },                                             \
         .admit = mox_expert_gemm_##id##_admit,                                                                         \
-        .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes,                                                         \
-    },
-#define MOX_PANEL_GEMM(id, isa_, exactness_, operand_, sum_)                                                           \
-    {                                                                                                                  \
-        .base = { .family = "expert_gemm", .name = #id, .isa = isa_, .exactness = exactness_, .layout = "panel16" },   \
-        .sum = sum_,                                                                                                   \
-        .operand = operand_,                                                                                           \
+        .run = mox_expert_gemm_##id##_run,                                                                             \
+    };
+#define MOX_PANEL_GEMM(id, isa_, exactness_, order_, sum_)                                                             \
+    static const mox_panel_kernel id = {                                                                               \
+        .head = { .base = { .family = "expert_gemm",                                                                   \
+                            .name = #id,                                                                               \
+                            .isa = isa_,                                                                               \
+                            .exactness = exactness_,                                                                   \
+                            .layout = "panel16" },                                                                     \
+                  .kind = MOX_GEMM_PANEL,                                                                              \
+                  .sum = sum_,                                                                                         \
+                  .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes },                                             \
+        .order = order_,                                                                                               \
         .bind = mox_expert_gemm_##id##_bind,                                                                           \
-        .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes,                                                         \
-    },
-static const mox_expert_gemm_kernel rows[] = {
+    };
+#include "cpu/expert_gemm/expert_gemm.def"
+#undef MOX_EXPERT_GEMM
+#undef MOX_PANEL_GEMM
+
+#define MOX_EXPERT_GEMM(id, ...) &id.head,
+#define MOX_PANEL_GEMM(id, ...)  &id.head,
+static const mox_expert_gemm_kernel *const kernels[] = {
 #include "cpu/expert_gemm/expert_gemm.def"
 };
 #undef MOX_EXPERT_GEMM
@@ -31,13 +50,14 @@ static const mox_expert_gemm_kernel rows[] = {
 
 const mox_expert_gemm_kernel *mox_expert_gemm_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? kernels[i] : NULL;
 }
 
-bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem,
+bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_problem *problem,
                            mox_rejection *why)
 {
-    if (row->bind == NULL)
-        return row->admit(problem, why);
-    return mox_panel_admit_groups(problem, why) && row->bind(problem, why) != NULL;
+    const mox_panel_kernel *panel = mox_panel_kernel_of(kernel);
+    if (panel == NULL)
+        return ((const mox_product_kernel *)kernel)->admit(problem, why);
+    return mox_panel_admit_groups(problem, why) && panel->bind(problem, why) != NULL;
 }

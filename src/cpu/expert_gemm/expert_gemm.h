@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm.h - family expert_gemm: one of the two products of every expert, straight from its codes.
+ * expert_gemm.h - family expert_gemm: one of the two products of every expert, straight from its quantized weights.
  *
- *     out[p, n] = ( sum over segments s of  sw[n,s] sa[r,s] * sum_{k in s} (code[n,k] - zero) a[r,k] )
+ *     out[p, n] = ( sum over segments s of  sw[n,s] sa[r,s] * sum_{k in s} (code[n,k] - zero[n,s]) a[r,k] )
  *                 (*|/) activation global (*|/) weight global + bias[n],        r = act_row[p]
  *
- * A segment is a run of columns inside one weight group, one activation group and one multiple of
- * MOX_SEGMENT columns. Segments start from zero and are added in order, so a dot product's bits depend on
- * nothing but its two vectors. Integer weights times integer activations are summed in int32 over the whole
- * common group.
+ *     p      pair of a token and one of its experts; pairs are grouped by slot (offsets)
+ *     n, k   row and column of the expert's matrix
+ *     sw, sa scales of weights and of activations
  *
- * For W13 of a gated activation, gate and up are two matrices; out rows are [gate I | up I].
+ * A segment is a run of columns inside one weight group, one activation group and one multiple of MOX_SEGMENT columns.
+ * Segments start from zero and are added in order, so a dot product's bits depend on nothing but its two vectors.
+ * Integer weights times integer activations are summed in int32 over the whole common group.
+ *
+ * For W13 of a gated activation, gate and up are two matrices; the rows of `out` are [gate I | up I].
+ *
+ * There are two types of kernels. A product kernel computes a whole product by itself. A panel kernel multiplies panels
+ * of 16 matrix rows (panel_kernel.h); panel_run.c makes a whole product of it, cpu/fused a whole expert.
  *
  * In the flow: permute -> quant_act -> [expert_gemm 1] -> glu -> quant_act -> [expert_gemm 2] -> combine.
  */
@@ -33,10 +39,10 @@ typedef struct mox_expert_gemm_args {
     int64_t slots;
     const void *const *records; /* [slots] */
     const int64_t *offsets;     /* [slots+1] */
-    const int64_t *act_row;     /* [pairs]: row of the operand; NULL: identity */
+    const int64_t *act_row;     /* [pairs]: row of `a` that the pair multiplies; NULL: pair p multiplies row p */
     const mox_activations *a;
     const moxie_quant *act; /* how `a` was quantized */
-    moxie_dtype dtype;      /* of `a` when it was not: its values are numbers of this type */
+    moxie_dtype dtype;      /* of activations that are not quantized: their values are numbers of this type */
     float *out;             /* [pairs, n_out] f32 */
     int64_t n_out;          /* 2I or I for W13, H for W2 */
     void *scratch;          /* of the back end's size and alignment; on the host mox_expert_gemm_scratch() a worker */
@@ -55,13 +61,13 @@ typedef struct mox_expert_gemm_args {
     mox_product_trace trace;
 } mox_expert_gemm_args;
 
-/* What a row is asked to admit. */
+/* What a kernel is asked to accept. */
 typedef struct mox_expert_gemm_problem {
     const mox_record_shape *shape;
     mox_projection projection;
     const moxie_quant *weight, *act;
     moxie_dtype dtype; /* of activations that are not quantized: F32, F16, BF16 */
-    /* For rows of W13 that do what comes next: how W2's activations are quantized. NULL: such rows refuse. */
+    /* How W2's activations are quantized, for kernels of W13 that do that, too. NULL: such kernels reject. */
     const moxie_quant *next;
 } mox_expert_gemm_problem;
 
@@ -78,41 +84,61 @@ typedef enum mox_act_order {
     MOX_ACT_ORDER_I8       /* [tile][step of 64][row in tile][64] i8, padding zero */
 } mox_act_order;
 
-/* The inner product of a panel row: panel_kernel.h. */
+/* Multiplies panels by rows of activations: panel_kernel.h says what and how. */
 struct mox_panel_matrix;
 struct mox_panel_rows;
 typedef void (*mox_panel_multiply_fn)(const struct mox_panel_matrix *matrix, const moxie_quant *weight, int64_t panel,
                                       int panels, const struct mox_panel_rows *a, float *c, void *scratch);
 
+typedef enum mox_gemm_kind { MOX_GEMM_PRODUCT, MOX_GEMM_PANEL } mox_gemm_kind;
+
+/* The head of both types of kernels. Its functions below take a kernel of either type. */
 typedef struct mox_expert_gemm_kernel {
     mox_kernel base;
-    mox_sum sum; /* rows of one class and one `sum` give the same bits */
-    uint64_t (*scratch_bytes)(const mox_expert_gemm_problem *problem); /* per worker */
-    /* a row of its own: */
-    void (*run)(const mox_expert_gemm_args *args, const moxie_executor *executor);
-    bool (*admit)(const mox_expert_gemm_problem *problem, mox_rejection *why);
-    /* or one that multiplies panels; bind gives NULL, and `why`, when it cannot take the problem: */
-    mox_panel_multiply_fn (*bind)(const mox_expert_gemm_problem *problem, mox_rejection *why);
-    mox_act_order operand;
+    mox_gemm_kind kind;
+    mox_sum sum; /* kernels of one class and one order of summation give the same bits */
+    uint64_t (*scratch_bytes)(
+        const mox_expert_gemm_problem *problem); /* of one worker, for the kernel's own functions */
 } mox_expert_gemm_kernel;
 
+/* Computes a whole product by itself. */
+typedef struct mox_product_kernel {
+    mox_expert_gemm_kernel head;
+    bool (*admit)(const mox_expert_gemm_problem *problem, mox_rejection *why);
+    void (*run)(const mox_expert_gemm_args *args, const moxie_executor *executor);
+} mox_product_kernel;
+
+/* Multiplies panels. `bind` gives the function for a problem; NULL, and `why`, when the kernel rejects it. */
+typedef struct mox_panel_kernel {
+    mox_expert_gemm_kernel head;
+    mox_act_order order; /* of the activations that it reads */
+    mox_panel_multiply_fn (*bind)(const mox_expert_gemm_problem *problem, mox_rejection *why);
+} mox_panel_kernel;
+
+/* Kernel i of expert_gemm.def; NULL past the last. Immutable. */
 const mox_expert_gemm_kernel *mox_expert_gemm_at(int32_t i);
 
-/* True when the row takes the problem, whatever its sort. */
-bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem,
+/* The kernel as one that multiplies panels; NULL when it is of the other type. */
+static inline const mox_panel_kernel *mox_panel_kernel_of(const mox_expert_gemm_kernel *kernel)
+{
+    return kernel->kind == MOX_GEMM_PANEL ? (const mox_panel_kernel *)kernel : NULL;
+}
+
+/* True when the kernel accepts the problem; else `why` says why not. */
+bool mox_expert_gemm_admit(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_problem *problem,
                            mox_rejection *why);
-/* Scratch of one worker for mox_expert_gemm_run(), whatever the sort; a multiple of 64. */
-uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem);
-/* One product by itself, whatever the sort. */
-void mox_expert_gemm_run(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
+/* Scratch of one worker for mox_expert_gemm_run(); a multiple of 64. */
+uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_problem *problem);
+/* One product by itself. */
+void mox_expert_gemm_run(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_args *args,
                          const moxie_executor *executor);
 
-/* What every row of expert_gemm.def provides. */
+/* The functions that every kernel of expert_gemm.def provides. */
 #define MOX_EXPERT_GEMM(id, isa, exactness, layout, sum)                                                               \
     void mox_expert_gemm_##id##_run(const mox_expert_gemm_args *args, const moxie_executor *executor);                 \
     bool mox_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, mox_rejection *why);                     \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
-#define MOX_PANEL_GEMM(id, isa, exactness, operand, sum)                                                               \
+#define MOX_PANEL_GEMM(id, isa, exactness, order, sum)                                                                 \
     mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_rejection *why);     \
     uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem);
 #include "cpu/expert_gemm/expert_gemm.def"

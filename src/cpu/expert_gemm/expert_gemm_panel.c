@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_panel.c - tasks, segments, decoding and the end of a sum (expert_gemm_panel.h).
+ * expert_gemm_panel.c - what the kernels that read layout rowmajor share: the cutting of a product into tasks and
+ * segments, decoding of any format, and the end of a sum (expert_gemm_panel.h).
  */
 #include "cpu/expert_gemm/expert_gemm_panel.h"
 
-#include "base/sizes.h"
+#include "base/carver.h"
 
 static int64_t round_lanes(int64_t n)
 {
@@ -49,8 +50,9 @@ void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int6
 
 void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + count * size + 63) & ~UINT64_C(63);
+    mox_carver carver = { .base = base, .used = *at };
+    void *here = mox_carve(&carver, count, size);
+    *at = carver.used;
     return here;
 }
 
@@ -98,7 +100,7 @@ static int64_t next_multiple(int64_t k, int64_t of)
     return of > INT64_MAX - k ? INT64_MAX : (k / of + 1) * of;
 }
 
-/* One past the last column of the segment that starts at visiting index i. */
+/* End of the segment that starts at visiting index i: one past its last column. */
 static int64_t segment_end(const mox_rowmajor_matrix *m, const mox_gemm_extent *e, int64_t i)
 {
     int64_t end = mox_min_i64(m->cols, next_multiple(i, e->longest));

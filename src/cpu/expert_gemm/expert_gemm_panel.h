@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_panel.h - what the rows that read layout rowmajor share: how a product is cut into tasks
- * and segments, how codes become numbers, and what is applied to a finished sum.
+ * expert_gemm_panel.h - what the kernels that read layout rowmajor share (folder scalar): how a product is cut into
+ * tasks and segments, how codes become numbers, and what is applied to a finished sum.
  *
  *     task = (slot, panel)          panel = MOX_GEMM_PANEL neighbouring rows of one matrix, all of K
  *     segment = a run of columns, in visiting order, inside one weight group, one activation group and
@@ -25,27 +25,26 @@ typedef struct mox_gemm_segment {
     int64_t weight_group, act_group;
 } mox_gemm_segment;
 
-/* Takes `count` elements of `size` bytes from `base` at *at, and moves *at to the next cache line. A `base` of
- * NULL only measures. */
+/* mox_carve() (base/carver.h) for callers that keep base and position themselves; to go, once they use a carver. */
 void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size);
 
-/* Upper limits for one product, from its shape alone. */
+/* Maxima for one product, from its shape alone. */
 typedef struct mox_gemm_extent {
     int64_t cols;
     int64_t act_group_cols; /* at least cols when the activations are not quantized */
-    int64_t longest;        /* of a segment: MOX_SEGMENT, or INT64_MAX */
-    int64_t segments;       /* at most */
-    int64_t stride;         /* of a panel row, at most */
+    int64_t longest;        /* max columns of a segment: MOX_SEGMENT, or INT64_MAX */
+    int64_t segments;       /* max number */
+    int64_t stride;         /* max length of a panel row */
 } mox_gemm_extent;
 
 mox_gemm_extent mox_gemm_extent_of(const moxie_quant *weight, int64_t cols, int64_t act_group_cols, int64_t longest);
 /* K of the product, and the columns that share an activation scale. */
 int64_t mox_gemm_problem_act_group(const mox_expert_gemm_problem *problem);
 
-/* Upper limits for the records that a problem's row will read, for its scratch. */
+/* The same for a problem; scratch is sized by it. */
 mox_gemm_extent mox_gemm_problem_extent(const mox_expert_gemm_problem *problem, int64_t longest);
 
-/* The rows of one task. */
+/* One task: some rows of a matrix, and the pairs that they are multiplied by. */
 typedef struct mox_gemm_panel {
     const moxie_quant *quant;
     mox_rowmajor_matrix matrix;
@@ -54,22 +53,22 @@ typedef struct mox_gemm_panel {
     int64_t pair, pairs; /* of args->out's rows */
 } mox_gemm_panel;
 
-/* Tasks of a whole product. */
+/* Number of tasks of a whole product. */
 int64_t mox_gemm_tasks(const mox_expert_gemm_args *args);
 /* False when the task's expert has no pairs. */
 bool mox_gemm_panel_of(const mox_expert_gemm_args *args, int64_t task, mox_gemm_panel *out);
 
-/* Cuts the columns of `matrix`; returns how many segments there are. *in_place: every column's place in a
- * panel row is the column itself, so operands can be read where they lie. */
+/* Cuts the columns of `matrix` into segments, and returns their number. *in_place: every column's place in a panel row
+ * is the column itself, so activations can be read where they lie. */
 int64_t mox_gemm_cut(const mox_rowmajor_matrix *matrix, const mox_gemm_extent *extent, mox_gemm_segment *segments,
                      bool *in_place);
-/* End of the last segment in a panel row, padding included. */
+/* Length of a panel row: the end of its last segment, padding included. */
 int64_t mox_gemm_length(const mox_gemm_segment *segments, int64_t count);
-/* Puts a row of columns into a panel row's order; padding becomes zero. */
+/* Copies a row of columns to the order of a panel row; padding becomes zero. */
 void mox_gemm_arrange(const mox_rowmajor_matrix *matrix, const mox_gemm_segment *segments, int64_t count,
                       const float *row, float *out);
 
-/* From codes to numbers, for any format: by pairs (4 bits), by table (up to 8), by widening, or one by one. */
+/* Converts codes of any format to numbers: by pairs (4 bits), by table (up to 8 bits), by widening, or one by one. */
 typedef struct mox_gemm_decoder {
     const mox_format *format;
     const float *table;  /* NULL above 8 bits */
@@ -78,19 +77,19 @@ typedef struct mox_gemm_decoder {
 void mox_gemm_decoder_init(mox_gemm_decoder *decoder, moxie_dtype element);
 void mox_gemm_decode(const mox_gemm_decoder *decoder, const uint8_t *codes, int64_t cols, float *out);
 
-/* One run of a row: what its tasks share. */
+/* What the tasks of one product share. */
 typedef struct mox_gemm_job {
     const mox_expert_gemm_args *args;
     mox_gemm_extent extent;
     mox_gemm_decoder decoder;
-    uint64_t scratch_bytes; /* of a worker; the row's own to set */
+    uint64_t scratch_bytes; /* of a worker; the kernel sets it */
 } mox_gemm_job;
 void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int64_t longest);
 
-/* Scale of matrix row n in weight group g; 1 where there is none. */
+/* Scale of matrix row n in weight group g; 1 without a scale. */
 float mox_gemm_weight_scale(const mox_gemm_panel *panel, int64_t n, int64_t group);
 float mox_gemm_zero(const mox_gemm_panel *panel, int64_t n, int64_t group);
-/* Scales that are constant along a row are applied once, to the finished sum: */
+/* True when scales change along a row. Those that do not are applied once, to the finished sum. */
 static inline bool mox_gemm_weight_grouped(const mox_gemm_panel *panel)
 {
     return panel->matrix.scale != NULL && panel->matrix.scale_cols > 1;
@@ -100,7 +99,7 @@ static inline bool mox_gemm_act_grouped(const mox_activations *a)
     return a->scales != NULL && a->scale_cols > 1;
 }
 
-/* Row of the operand that pair p multiplies. */
+/* Row of the activations that pair p multiplies. */
 static inline int64_t mox_gemm_act_row(const mox_expert_gemm_args *args, int64_t p)
 {
     return args->act_row != NULL ? args->act_row[p] : p;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_activations.c - rows of activations into and out of the order of panel kernels (panel_activations.h).
+ * panel_activations.c - stores rows of activations in the order of a panel kernel, and reads them back. The orders are
+ * drawn in panel_activations.h.
  */
 #include "cpu/expert_gemm/panel_activations.h"
 
@@ -19,16 +20,17 @@ static float float_of(uint16_t half)
     return value;
 }
 
-/* `count` values, then zeros up to the end of the run. One loop a kind, so that each becomes vectors. */
-static void put_run(mox_act_order kind, void *at, const float *values, int64_t count, int64_t run)
+/* Stores `count` values, then zeros up to the end of the run. One loop for each order, so that the compiler vectorizes
+ * them. */
+static void put_run(mox_act_order order, void *at, const float *values, int64_t count, int64_t run)
 {
     float *f32 = at;
     uint16_t *bf16 = at;
     int8_t *i8 = at;
-    const int64_t bytes = kind == MOX_ACT_ORDER_F32 ? 4 : kind == MOX_ACT_ORDER_BF16 ? 2 : 1;
-    if (kind == MOX_ACT_ORDER_F32)
+    const int64_t bytes = order == MOX_ACT_ORDER_F32 ? 4 : order == MOX_ACT_ORDER_BF16 ? 2 : 1;
+    if (order == MOX_ACT_ORDER_F32)
         memcpy(f32, values, (size_t)count * sizeof *f32);
-    else if (kind == MOX_ACT_ORDER_BF16)
+    else if (order == MOX_ACT_ORDER_BF16)
         for (int64_t k = 0; k < count; k++)
             bf16[k] = bf16_of(values[k]);
     else
@@ -38,11 +40,11 @@ static void put_run(mox_act_order kind, void *at, const float *values, int64_t c
         memset((uint8_t *)at + count * bytes, 0, (size_t)((run - count) * bytes));
 }
 
-void mox_act_order_put(mox_act_order kind, void *data, int64_t rows, int64_t cols, int64_t row, const float *values)
+void mox_act_order_put(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row, const float *values)
 {
-    const int64_t run = mox_act_order_run(kind, cols);
+    const int64_t run = mox_act_order_run(order, cols);
     for (int64_t col = 0; col < cols; col += run)
-        put_run(kind, mox_act_order_at(kind, data, rows, cols, row, col), values + col, mox_min_i64(run, cols - col),
+        put_run(order, mox_act_order_at(order, data, rows, cols, row, col), values + col, mox_min_i64(run, cols - col),
                 run);
 }
 
@@ -59,13 +61,13 @@ void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, c
     }
 }
 
-void mox_act_order_get(mox_act_order kind, const void *data, int64_t rows, int64_t cols, int64_t row, float *values)
+void mox_act_order_get(mox_act_order order, const void *data, int64_t rows, int64_t cols, int64_t row, float *values)
 {
     for (int64_t k = 0; k < cols; k++) {
-        const void *at = mox_act_order_at(kind, (void *)(uintptr_t)data, rows, cols, row, k);
-        if (kind == MOX_ACT_ORDER_F32)
+        const void *at = mox_act_order_at(order, (void *)(uintptr_t)data, rows, cols, row, k);
+        if (order == MOX_ACT_ORDER_F32)
             values[k] = *(const float *)at;
-        else if (kind == MOX_ACT_ORDER_BF16)
+        else if (order == MOX_ACT_ORDER_BF16)
             values[k] = float_of(*(const uint16_t *)at);
         else
             values[k] = *(const int8_t *)at;

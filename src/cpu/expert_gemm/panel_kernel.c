@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_kernel.c - what all kernels over layout panel16 share: which groups they can take, and the end of a sum
- * (panel_kernel.h).
+ * panel_kernel.c - what all panel kernels share (panel_kernel.h): which problems they accept, how a finished sum
+ * becomes a number of the product, and 4-bit formats as integers.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -9,9 +9,9 @@
 
 #include "base/sizes.h"
 
-uint64_t mox_act_order_row_bytes(mox_act_order kind, int64_t cols)
+uint64_t mox_act_order_row_bytes(mox_act_order order, int64_t cols)
 {
-    switch (kind) {
+    switch (order) {
     case MOX_ACT_ORDER_BF16: return (uint64_t)mox_ceil_div(cols, 32) * 64;
     case MOX_ACT_ORDER_I8: return (uint64_t)mox_ceil_div(cols, 64) * 64;
     default: return (uint64_t)mox_ceil_div(cols, 32) * 128;
@@ -23,7 +23,7 @@ mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols)
     if (mox_quant_is_none(act))
         return MOX_ACT_UNSCALED;
     if (act->scale == MOXIE_F8_E8M0 || (act->scale == MOXIE_F8_E4M3 && act->element == MOXIE_F4_E2M1))
-        return MOX_ACT_FOLDED;
+        return MOX_ACT_IN_VALUE;
     return mox_act_group_cols(act, cols) < cols ? MOX_ACT_GROUPED : MOX_ACT_BY_ROW;
 }
 

@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_kernel.h - the inner product of every row that reads layout panel16: one or two panels of an expert's
- * matrix times up to MOX_PANEL_BLOCK rows of activations.
+ * panel_kernel.h - the inner product of every kernel that reads layout panel16: one or two panels of an expert's matrix
+ * times up to MOX_PANEL_BLOCK rows of activations.
  *
  *     c[r, 16 j + n] = sum over segments s in order of  (C_s [* sa[r, s]]) * sw[n, s]      j < panels, n < 16
  *
- * Arithmetic "fma32", the same bits on every ISA that claims it. A step is 32 columns (16 when the weights' groups
- * are 16 columns). Of a step, the even columns form a chain of fused multiply-adds from zero in ascending order, the
- * odd columns another; t = even + odd. A segment is the run of steps inside one weight group and one activation
- * group: C = 0 + t_0 + t_1 + ... in order. Then sum = fma(C * sa, sw, sum), from sum = 0, where a missing sa or sw is
- * left out; with neither, sum = C of the only segment. Everything in fp32, round to nearest even, subnormal operands
- * and results taken as zero. (That is how TDPBF16PS is defined; other units imitate it.) With int8 activations and
- * int8 weights C is an exact int32, rounded once to fp32.
+ *     C_s     sum over the columns k of segment s of  w[n, k] a[r, k];  w: the code less its zero point
+ *     sw, sa  scales of weights and of activations
  *
- * Arithmetic "dot32" differs in one thing: the chains are of a step's first 16 columns and of its last 16, of each pair
- * of columns first the odd one, then the even one; a step of 16 columns is one chain. (That is how VDPBF16PS is
- * defined.)
+ * sums.def lists the orders in which kernels sum; here is what they are. Kernels of one order give the same bits.
  *
- * Arithmetic "fold32" differs from "fma32" in one thing: scales that leave every code exact in bf16 (E8M0; E4M3 of
- * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products of E4M3 are held at 2^-16
- * of their value, and the sum ends times 2^16.
+ * FMA_STEPS. A step is 32 columns (16 when the weights' groups are 16 columns). The even columns of a step form a chain
+ * of fused multiply-adds from zero in ascending order, the odd columns another; t = even + odd. A segment is the run of
+ * steps inside one weight group and one activation group: C = 0 + t_0 + t_1 + ... in order. Then sum = fma(C * sa, sw,
+ * sum), from sum = 0, where a missing sa or sw is left out; with neither, sum = C of the only segment. Everything is
+ * fp32, rounded to nearest even; subnormal inputs and results count as zero. (So TDPBF16PS is defined; other units
+ * imitate it.)
  *
- * Arithmetic "folded", of class TOL, is "fold32" for up to 8 rows. For more, scales of 4-bit integers are folded, too,
- * and the product is rounded to bf16's 8 significant bits, half up (amx_job.h). So a row's bits depend on how many
- * there are.
+ * INT32_STEPS. Activations and weights are integers of 8 bits: C is an exact int32, rounded once to fp32.
  *
- * Arithmetic "bytes32", of class TOL, differs from "fma32" in one thing: a step's activations a[k] are rounded to
- * bytes. With m the greatest |a[k]| they are d[k] = the integer nearest to a[k] * (127 / m), and the step is t = (sum
- * of d[k] w[k], which is exact) * (m * (1/127)). Steps of zeros end at +0; those whose m is below 2^-60 or above 2^60,
- * or that hold NaN, are as they are in "fma32".
+ * DOT_STEPS differs from FMA_STEPS in the chains: one is of a step's first 16 columns, the other of its last 16. Of
+ * each pair of columns the odd one comes first. A step of 16 columns is one chain. (So VDPBF16PS is defined.)
  *
- * Codes are used as they are (integers minus their zero point), which is exact in bf16 and fp32.
+ * SCALE_IN_WEIGHT differs from FMA_STEPS in the scales: those that leave every code exact in bf16 (E8M0; E4M3 of
+ * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products with E4M3 are kept at
+ * 2^-16 of their value, and the sum ends times 2^16.
  *
- * In the flow: [operand] x [panel] -> c -> global, bias -> activation or y, by whoever calls (panel_run.c, fused.c).
+ * BYTE_ACTIVATIONS, of class TOL, differs from FMA_STEPS in that a step's activations a[k] are rounded to bytes. Let m
+ * be the greatest |a[k]| of the step, and d[k] the integer nearest to a[k] * (127 / m). Then t = (sum of d[k] w[k],
+ * which is exact) * (m * (1/127)). The t of a step of zeros is +0. Steps with m below 2^-60 or above 2^60, and steps
+ * that hold NaN, are as in FMA_STEPS.
+ *
+ * In the flow: [activations] x [panel] -> c -> global scales, bias -> glu or y, by the caller (panel_run.c, fused.c).
  */
 #ifndef MOX_CPU_PANEL_KERNEL_H
 #define MOX_CPU_PANEL_KERNEL_H
@@ -40,10 +39,10 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "pack/panel/panel.h"
 
-/* Kernels are written once, with constants for what their instances differ in. */
+/* Kernels are written once, as inline functions; an instance passes its constants. */
 #define MOX_KERNEL_INLINE static inline __attribute__((always_inline))
 
-/* Before loops over registers, which must be unrolled completely. */
+/* Before loops over arrays of registers, which must be unrolled completely. */
 #ifdef __clang__
 #define MOX_KERNEL_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -53,12 +52,12 @@
 /* MXCSR: flush to zero, and denormals are zero. */
 #define MOX_FLUSH_SUBNORMALS 0x8040u
 
-#define MOX_PANEL_BLOCK 128 /* rows of activations a call takes at most */
+#define MOX_PANEL_BLOCK 128 /* max rows of activations in a call */
 
-/* Bytes of one row of an operand with `cols` columns: f32 and bf16 in whole steps of 32, i8 of 64. */
-uint64_t mox_act_order_row_bytes(mox_act_order kind, int64_t cols);
+/* Bytes of one row of activations with `cols` columns: f32 and bf16 in whole steps of 32 columns, i8 of 64. */
+uint64_t mox_act_order_row_bytes(mox_act_order order, int64_t cols);
 
-/* What may be read behind the last row: tile units take 16 rows at a time, whatever the last of them hold. */
+/* Bytes that may be read behind the last row: tile units load 16 rows at a time, also when fewer are left. */
 #define MOX_PANEL_OVERREAD_BYTES 960
 
 typedef struct mox_panel_rows {
@@ -67,61 +66,66 @@ typedef struct mox_panel_rows {
     const float *scales; /* [rows, scale_stride], one a group of group_cols columns; NULL: none */
     int64_t scale_stride;
     int64_t group_cols; /* a multiple of 32 */
-    bool again; /* as in the last call with this scratch, of the same matrix: what was derived from them is still there
-                 */
+    bool again; /* same rows and matrix as in the last call with this scratch, which still holds what was derived */
 } mox_panel_rows;
 
-/* What mox_panel_multiply_fn computes: panels [panel, panel + panels) of `matrix`, panels 1 or 2, times the rows of
- * `a`, to c [rows, 32] f32, 64-byte aligned. `scratch` is 64-byte aligned, as many bytes as the row's scratch_bytes()
- * said, one thread's own. MXCSR is left as it was found, and no tile is left configured. */
+/* A mox_panel_multiply_fn multiplies panels [panel, panel + panels) of `matrix` (panels: 1 or 2) by the rows of `a`,
+ * and stores the sums to c [rows, 32] f32. c and `scratch` are 64-byte aligned; `scratch` has the bytes that the
+ * kernel's scratch_bytes() said, and belongs to the calling thread. MXCSR is left as it was, and no tile is left
+ * configured. */
 
-/* True when the problem's groups fit segments of whole steps, so that every panel kernel can take it: weight groups
- * of 16 (without activation scales), multiples of 32, or whole rows; activation groups multiples of 32 or whole
- * rows; one of the two a multiple of the other. */
+/* True when segments are whole steps, as every panel kernel needs it. Weight groups: 16 columns (without activation
+ * scales), multiples of 32, or whole rows. Activation groups: multiples of 32, or whole rows. One of the two sizes is a
+ * multiple of the other. */
 bool mox_panel_admit_groups(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
-/* True when sums in fp32 are what the contract wants: products of 8-bit integers are summed in int32. */
+/* True when products may be summed in fp32. Those of 8-bit integers may not: the contract sums them in int32. */
 bool mox_panel_admit_floats(const mox_expert_gemm_problem *problem, mox_rejection *why);
-/* The same, and the activations are exact in bf16. */
+/* True when, besides, the activations are exact in bf16. */
 bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
-/* Columns of a step: 16 or 32. */
+/* Columns in a step: 16 or 32. */
 int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols);
 
-/* A 4-bit format in integers: value = (counts[code] - offset) * h, where every count is below 25 and every
- * |count - offset| at most `most`. With zero points value = counts[code] - zero, zeros up to 16. */
+/* A 4-bit format in integers: value = (counts[code] - offset) * h. Every count is below 25, every |count - offset| at
+ * most `most`. With zero points value = counts[code] - zero, where zeros are up to 16. */
 typedef struct mox_panel_counts {
     uint8_t counts[16];
     int32_t offset; /* 0 with zero points */
     float h, most;
 } mox_panel_counts;
-/* False for formats whose values are no such multiples. */
+/* False when the values of the format are not such multiples. */
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
 
-/* For sum "bytes32": weights are such a format, activations are not quantized, or to 8-bit floats. */
+/* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8. */
 bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
-/* Where the scales of quantized activations go. E8M0 scales, and E4M3 scales of f4_e2m1, are folded: code times scale
- * is exact in bf16, so the operand holds the product. One scale a row multiplies the finished sum. The rest, f32 scales
- * of groups of columns, are the kernel's (mox_panel_rows.scales). */
-typedef enum mox_act_scaling { MOX_ACT_UNSCALED = 0, MOX_ACT_FOLDED, MOX_ACT_BY_ROW, MOX_ACT_GROUPED } mox_act_scaling;
+/* Where the scales of quantized activations are applied. IN_VALUE: E8M0 scales, and E4M3 scales of f4_e2m1, as code
+ * times scale is exact in bf16: the kernel reads the product. BY_ROW: one scale a row multiplies the finished sum.
+ * GROUPED: f32 scales of groups of columns; the kernel applies them (mox_panel_rows.scales). */
+typedef enum mox_act_scaling {
+    MOX_ACT_UNSCALED = 0,
+    MOX_ACT_IN_VALUE,
+    MOX_ACT_BY_ROW,
+    MOX_ACT_GROUPED
+} mox_act_scaling;
 mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols);
 
-/* What ends a sum, besides the matrix's own globals and biases; NULL: left out. */
+/* Factors of a finished sum, besides the matrix's own globals and biases. NULL: there is none. */
 typedef struct mox_panel_end {
-    const float *scale, *act_global; /* of the row */
+    const float *scale, *act_global; /* of the row of activations */
     int32_t act_global_kind, weight_global_kind;
 } mox_panel_end;
 
-/* One row of a panel's sums c [16] to finished numbers out [16]. */
+/* Finishes the sums c [16] of a panel and one row of activations: factors, then biases, to out [16]. */
 void mox_panel_finish(const mox_panel_end *end, const mox_panel_matrix *matrix, int64_t panel, const float *c,
                       float *out);
 
-/* First column of the product that panel `panel` computes, and how many of its rows there are (1 to 16). For gated
- * W13 columns are [gate I | up I]. */
+/* The columns of the product that panel `panel` computes: the first one, and how many (1 to 16). For gated W13 the
+ * product's columns are [gate I | up I]. */
 void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *column, int64_t *count);
 
-/* A row that the compiler has no instructions for: it refuses, and says what to compile for. */
+/* A kernel that this build has no instructions for: it rejects, and says what to compile for. */
 #define MOX_PANEL_GEMM_ABSENT(id, target)                                                                              \
     mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)      \
     {                                                                                                                  \

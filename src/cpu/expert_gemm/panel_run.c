@@ -1,59 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_run.c - one product by itself with a panel kernel: what the harness runs, and plans whose two products do not
- * fuse. Each task arranges the activations that it needs, multiplies its panels, and finishes its sums:
+ * panel_run.c - one product by itself, with a kernel of either type (expert_gemm.h). The test harness runs it, and so
+ * do plans whose two products do not fuse. A product kernel does all the work. With a panel kernel each task puts the
+ * activations that it needs in the kernel's order, multiplies its panels, and finishes their sums:
  *
  *     out = ((c * activation scale of the row) (*|/) activation global) (*|/) weight global + bias
  *
- *     task = (slot, run of TASK_PANELS panels);   worker scratch | operand | its scales | c | the kernel's own |
+ *     task = (slot, run of TASK_PANELS panels)
+ *     scratch of a worker: | sums c | scales | one row | ordered activations | the kernel's own |
  */
+#include "base/carver.h"
 #include "cpu/expert_gemm/panel_activations.h"
 
 #define TASK_PANELS 8
 
 typedef struct panel_job {
-    const mox_expert_gemm_kernel *row;
+    const mox_panel_kernel *kernel;
     const mox_expert_gemm_args *args;
     mox_panel_multiply_fn multiply;
     const moxie_quant *weight;
     mox_act_scaling scaling;
     int64_t tasks_per_slot;
-    uint64_t scratch_bytes;
+    uint64_t kernel_bytes, scratch_bytes; /* of a worker: for the kernel, in all */
 } panel_job;
 
 typedef struct scratch {
-    float *c, *scales, *values;
-    void *operand, *kernel;
+    float *c;          /* [MOX_PANEL_BLOCK, 2 * MOX_PANEL_ROWS] */
+    float *scales;     /* [MOX_PANEL_BLOCK, scale groups] */
+    float *values;     /* [cols] */
+    void *activations; /* MOX_PANEL_BLOCK rows in the kernel's order */
+    void *kernel;
 } scratch;
 
-static uint64_t take(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
+static void lay_out(mox_carver *carver, mox_act_order order, int64_t cols, uint64_t kernel_bytes, scratch *out)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    memcpy(out, &here, sizeof here);
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return *at;
+    const uint64_t steps = (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP);
+    out->c = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *out->c);
+    out->scales = mox_carve(carver, MOX_PANEL_BLOCK * steps, sizeof *out->scales);
+    out->values = mox_carve(carver, (uint64_t)cols, sizeof *out->values);
+    out->activations = mox_carve(carver, MOX_PANEL_BLOCK, mox_act_order_row_bytes(order, cols));
+    out->kernel = mox_carve(carver, kernel_bytes, 1);
 }
 
-/* `base` NULL only measures. */
-static uint64_t lay_out(const mox_expert_gemm_kernel *row, int64_t cols, uint64_t kernel_bytes, uint8_t *base,
-                        scratch *out)
+uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_problem *problem)
 {
-    uint64_t at = 0;
-    take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float), &out->c);
-    take(base, &at, (uint64_t)MOX_PANEL_BLOCK * (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP) * sizeof(float),
-         &out->scales);
-    take(base, &at, (uint64_t)cols * sizeof(float), &out->values);
-    take(base, &at, MOX_PANEL_BLOCK * mox_act_order_row_bytes(row->operand, cols), &out->operand);
-    return take(base, &at, kernel_bytes, &out->kernel);
-}
-
-uint64_t mox_expert_gemm_scratch(const mox_expert_gemm_kernel *row, const mox_expert_gemm_problem *problem)
-{
-    scratch measured;
-    const uint64_t own = row->scratch_bytes(problem);
-    if (row->bind == NULL)
-        return own;
-    return lay_out(row, mox_expert_gemm_cols(problem), own, NULL, &measured);
+    const mox_panel_kernel *panel = mox_panel_kernel_of(kernel);
+    const uint64_t kernel_bytes = kernel->scratch_bytes(problem);
+    mox_carver carver = mox_carver_of(NULL);
+    scratch unused;
+    if (panel == NULL)
+        return kernel_bytes;
+    lay_out(&carver, panel->order, mox_expert_gemm_cols(problem), kernel_bytes, &unused);
+    return carver.used;
 }
 
 /* ---- one task ------------------------------------------------------------------------------------ */
@@ -63,20 +61,20 @@ static int64_t row_of(const mox_expert_gemm_args *args, int64_t pair)
     return args->act_row != NULL ? args->act_row[pair] : pair;
 }
 
-/* Activations of pairs [first, first + rows), arranged. */
+/* Activations of pairs [first, first + rows), in the kernel's order. */
 static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t first, int64_t rows)
 {
     const mox_activations *a = job->args->a;
-    mox_panel_rows out = { .rows = rows, .data = sc->operand };
+    mox_panel_rows out = { .rows = rows, .data = sc->activations };
     for (int64_t r = 0; r < rows; r++) {
         const int64_t from = row_of(job->args, first + r);
         const float *values = a->values + from * a->stride;
-        if (job->scaling == MOX_ACT_FOLDED) {
+        if (job->scaling == MOX_ACT_IN_VALUE) {
             for (int64_t k = 0; k < a->cols; k++)
                 sc->values[k] = values[k] * a->scales[from * a->scale_cols + k / a->group_cols];
             values = sc->values;
         }
-        mox_act_order_put(job->row->operand, sc->operand, rows, a->cols, r, values);
+        mox_act_order_put(job->kernel->order, sc->activations, rows, a->cols, r, values);
         if (job->scaling == MOX_ACT_GROUPED)
             memcpy(sc->scales + r * a->scale_cols, a->scales + from * a->scale_cols,
                    (size_t)a->scale_cols * sizeof(float));
@@ -89,7 +87,7 @@ static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t f
     return out;
 }
 
-/* Panel `panel` of the block: columns of c from `at`, to its place in out. */
+/* Finishes the sums c of panel `panel` for pairs [first, first + rows), and stores them where they belong in `out`. */
 static void finish(const panel_job *job, const mox_panel_matrix *m, int64_t panel, const float *c, int64_t first,
                    int64_t rows)
 {
@@ -119,10 +117,11 @@ static void one_task(void *context, int64_t task, int32_t worker)
     if (first == last)
         return;
     mox_panel_record record;
+    mox_carver carver = mox_carver_of((uint8_t *)args->scratch + (uint64_t)worker * job->scratch_bytes);
     scratch sc;
     mox_panel_open(args->shape, args->records[slot], &record);
     const mox_panel_matrix *m = args->projection == MOX_W13 ? &record.w13 : &record.w2;
-    lay_out(job->row, m->cols, 0, (uint8_t *)args->scratch + (uint64_t)worker * job->scratch_bytes, &sc);
+    lay_out(&carver, job->kernel->order, m->cols, job->kernel_bytes, &sc);
     for (int64_t p = first; p < last; p += MOX_PANEL_BLOCK) {
         mox_panel_rows rows = arrange(job, &sc, p, mox_min_i64(MOX_PANEL_BLOCK, last - p));
         for (int64_t panel = start; panel < mox_min_i64(start + TASK_PANELS, m->count); panel += 2) {
@@ -135,8 +134,7 @@ static void one_task(void *context, int64_t task, int32_t worker)
     }
 }
 
-static void run_panels(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
-                       const moxie_executor *executor)
+static void run_panels(const mox_panel_kernel *kernel, const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
     const bool first = args->projection == MOX_W13;
     const mox_expert_gemm_problem problem = { .shape = args->shape,
@@ -148,21 +146,23 @@ static void run_panels(const mox_expert_gemm_kernel *row, const mox_expert_gemm_
     mox_rejection unused;
     mox_panel_open(args->shape, NULL, &shape);
     const mox_panel_matrix *m = first ? &shape.w13 : &shape.w2;
-    panel_job job = { .row = row,
+    panel_job job = { .kernel = kernel,
                       .args = args,
-                      .multiply = row->bind(&problem, &unused),
+                      .multiply = kernel->bind(&problem, &unused),
                       .weight = problem.weight,
                       .scaling = mox_panel_act_scaling(args->act, m->cols),
                       .tasks_per_slot = mox_ceil_div(m->count, TASK_PANELS),
-                      .scratch_bytes = mox_expert_gemm_scratch(row, &problem) };
+                      .kernel_bytes = kernel->head.scratch_bytes(&problem),
+                      .scratch_bytes = mox_expert_gemm_scratch(&kernel->head, &problem) };
     mox_parallel(executor, args->slots * job.tasks_per_slot, one_task, &job);
 }
 
-void mox_expert_gemm_run(const mox_expert_gemm_kernel *row, const mox_expert_gemm_args *args,
+void mox_expert_gemm_run(const mox_expert_gemm_kernel *kernel, const mox_expert_gemm_args *args,
                          const moxie_executor *executor)
 {
-    if (row->bind != NULL)
-        run_panels(row, args, executor);
+    const mox_panel_kernel *panel = mox_panel_kernel_of(kernel);
+    if (panel != NULL)
+        run_panels(panel, args, executor);
     else
-        row->run(args, executor);
+        ((const mox_product_kernel *)kernel)->run(args, executor);
 }

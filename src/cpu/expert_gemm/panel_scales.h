@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_scales.h - the scales of one panel as floats, before its product begins. Inline, so that each ISA file compiles
- * the loops with its own flags; they have no branches and become vector code.
+ * panel_scales.h - converts the scales of one panel to floats, before its product begins. The functions are inline, so
+ * that each ISA's files compile the loops with their own flags. The loops have no branches, and become vector code.
  *
  *     group g of the panel, row n  ->  out[16 g + n]
  *
- * Call it before subnormals are switched off: a scale of 2^-127 and the subnormals of f16 are read as they are.
+ * Call it before subnormals are switched off, so that a scale of 2^-127 and the subnormals of f16 count.
+ *
+ * In the flow: record of layout panel16 -> [scales] -> panel kernels.
  */
 #ifndef MOX_CPU_PANEL_SCALES_H
 #define MOX_CPU_PANEL_SCALES_H
@@ -21,12 +23,12 @@ static inline float mox_scale_of(uint32_t bits)
     return value;
 }
 
-/* The value is the code in the exponent field, but for 2^-127, a subnormal, and NaN. */
+/* The code is the exponent field of the value, except for 2^-127, which is subnormal, and for NaN. */
 static inline float mox_scale_e8m0(uint32_t code)
 {
-    const uint32_t bits = code << 23, least = 0x00400000u;
-    const uint32_t quiet = code == 255 ? least : 0;
-    return mox_scale_of((bits > least ? bits : least) | quiet);
+    const uint32_t bits = code << 23, min = 0x00400000u; /* 2^-127 */
+    const uint32_t quiet = code == 255 ? min : 0;
+    return mox_scale_of((bits > min ? bits : min) | quiet);
 }
 
 /* Four exponent bits, bias 7, three mantissa bits; 0x7f is NaN. Subnormals come out of the subtraction. */
@@ -46,7 +48,7 @@ static inline float mox_scale_bf16(uint32_t code)
     return mox_scale_of(code << 16);
 }
 
-/* The fields moved to their place give value * 2^-112; exponent 31 becomes 255. */
+/* The fields of f16, moved to those of f32, give value * 2^-112. Exponent 31 (infinity, NaN) becomes 255. */
 static inline float mox_scale_f16(uint32_t code)
 {
     const uint32_t special = (code & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
@@ -90,7 +92,7 @@ static inline void mox_scales_fill(float *out, int64_t count, float value)
         out[i] = value;
 }
 
-/* All groups of panel `panel` to out [groups][16]; 1 where there is no scale. */
+/* The scales of all groups of panel `panel`, to out [groups][16]; 1 where there is no scale. */
 static inline void mox_panel_scales(const mox_panel_matrix *matrix, moxie_dtype dtype, int64_t panel, float *out)
 {
     const uint8_t *codes = matrix->panels + (uint64_t)panel * matrix->panel_bytes + matrix->scale_at;

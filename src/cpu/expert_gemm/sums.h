@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sums.h - the order in which a product's terms are summed, and what may be lost by it: sums.def as a table.
+ * sums.h - the order in which a product's terms are summed, and how far its rounding may go: sums.def as a table.
+ * Kernels name their order (expert_gemm.def); the check takes its bound from it (layer/check), `moxie explain` its
+ * words.
  */
 #ifndef MOX_CPU_SUMS_H
 #define MOX_CPU_SUMS_H
@@ -17,8 +19,7 @@ typedef enum mox_sum {
 
 typedef struct mox_sum_traits {
     const char *words;
-    bool flushes, by_batch, bytes;
-    double scale_in_weight;
+    bool flushes, bytes;
     int32_t mma_bits;
 } mox_sum_traits;
 

@@ -1,47 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fused.c - the two phases: which experts have work, how it is cut into tasks, who waits for whom (fused.h).
+ * fused.c - the two phases of fused experts (fused.h): which experts have work, how it is cut into tasks, and which
+ * tasks wait for which.
  *
  *     phase 1 | gather: runs of GATHER_TOKENS tokens | first: (expert, run of blocks) ... |
  *     phase 2 | second: (expert, run of blocks) ...  | combine: runs of COMBINE_TOKENS tokens |
  *
- * Runs of blocks are sized for TASKS_EACH tasks a worker, in the last quarter FINER, so that nobody waits long for the
- * last one; but so that an expert with many rows keeps a run's weights in the second-level cache while its rows go by.
+ * A block is two panels (fused_product.c). A run of blocks is sized so that a worker gets about TASKS_PER_WORKER tasks.
+ * In the last quarter of the work runs are TAIL_DIVISOR times shorter, so that workers finish together. Where an expert
+ * has more rows than one kernel call multiplies, its weights are read again: its runs are short enough
+ * (MAX_REREAD_BLOCKS) for the second-level cache.
  */
 #include "cpu/fused/fused.h"
 
 #include <sched.h>
 
-#include "base/sizes.h"
+#include "base/carver.h"
 
-enum { TASKS_EACH = 8, FINER = 4, LEAST_BLOCKS = 4, MOST_BLOCKS_REREAD = 12, GATHER_TOKENS = 8, COMBINE_TOKENS = 8 };
+enum {
+    TASKS_PER_WORKER = 8,
+    TAIL_DIVISOR = 4,
+    MIN_BLOCKS = 4,
+    MAX_REREAD_BLOCKS = 12,
+    GATHER_TOKENS = 8,
+    COMBINE_TOKENS = 8
+};
 
 typedef struct phase {
     const mox_fused_args *args;
     bool second;
     int64_t n_items;
-    int64_t head, products, tail; /* tasks before, of and behind the products */
-    int64_t next, done;           /* atomic: the next task to take; finished tasks that the last part waits for */
+    int64_t head, products, tail; /* numbers of tasks: gather, products, combine */
+    int64_t next, done;           /* atomic: the next task to start; how many tasks are finished */
 } phase;
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *row,
+bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_kernel *kernel,
                             const mox_expert_gemm_problem *problem)
 {
+    const mox_panel_kernel *panel = mox_panel_kernel_of(kernel);
+    const bool whole_batch = !mox_quant_is_none(problem->act) && mox_act_quant_needs_amax(problem->act);
     mox_rejection unused;
-    if (row->bind == NULL || (!mox_quant_is_none(problem->act) && mox_act_quant_needs_amax(problem->act)))
+    if (panel == NULL || whole_batch)
         return false;
-    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-    *product = (mox_fused_product) { .multiply = row->bind(problem, &unused),
-                                     .kind = row->operand,
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    *product = (mox_fused_product) { .multiply = panel->bind(problem, &unused),
+                                     .order = panel->order,
                                      .weight = *problem->weight,
                                      .act = *problem->act,
                                      .dtype = problem->dtype,
                                      .scaling = mox_panel_act_scaling(problem->act, cols),
                                      .cols = cols,
-                                     .row_bytes = mox_act_order_row_bytes(row->operand, cols),
-                                     .scratch_bytes = row->scratch_bytes(problem) };
+                                     .row_bytes = mox_act_order_row_bytes(panel->order, cols),
+                                     .scratch_bytes = kernel->scratch_bytes(problem) };
     if (product->scaling == MOX_ACT_GROUPED) {
         product->group_cols = mox_act_group_cols(problem->act, cols);
         product->groups = mox_ceil_div(cols, product->group_cols);
@@ -51,50 +63,49 @@ bool mox_fused_product_init(mox_fused_product *product, const mox_expert_gemm_ke
 
 /* ---- scratch ------------------------------------------------------------------------------------- */
 
-static void *take(uint8_t *base, uint64_t *at, uint64_t bytes)
+/* Of the products that a worker may multiply: the most columns, and the most bytes for a kernel. */
+typedef struct scratch_sizes {
+    uint64_t cols, kernel;
+} scratch_sizes;
+
+static void raise_sizes(scratch_sizes *sizes, const mox_fused_product *product)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return here;
+    sizes->cols = (uint64_t)mox_max_i64((int64_t)sizes->cols, product->cols);
+    sizes->kernel = product->scratch_bytes > sizes->kernel ? product->scratch_bytes : sizes->kernel;
 }
 
-/* `base` NULL only measures. */
-static uint64_t lay_out(uint64_t longest, uint64_t kernel, uint8_t *base, mox_fused_scratch_view *out)
+static void lay_out(mox_carver *carver, scratch_sizes sizes, mox_fused_scratch_view *out)
 {
-    uint64_t at = 0;
-    out->c = take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float));
-    out->tile = take(base, &at, (uint64_t)MOX_PANEL_BLOCK * MOX_PANEL_ROWS * sizeof(float));
-    out->kernel = take(base, &at, kernel);
-    out->row = take(base, &at, longest * sizeof(float));
-    out->folded = take(base, &at, longest * sizeof(float));
-    out->scales = take(base, &at, longest * sizeof(float));
-    out->codes = take(base, &at, longest);
-    return at;
+    out->c = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *out->c);
+    out->tile = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->tile);
+    out->kernel = mox_carve(carver, sizes.kernel, 1);
+    out->row = mox_carve(carver, sizes.cols, sizeof *out->row);
+    out->scaled = mox_carve(carver, sizes.cols, sizeof *out->scaled);
+    out->scales = mox_carve(carver, sizes.cols, sizeof *out->scales);
+    out->codes = mox_carve(carver, sizes.cols, sizeof *out->codes);
 }
 
 uint64_t mox_fused_scratch(const mox_fused_product *const *products, int64_t count)
 {
+    mox_carver carver = mox_carver_of(NULL);
     mox_fused_scratch_view unused;
-    uint64_t longest = 0, kernel = 0;
-    for (int64_t i = 0; i < count; i++) {
-        longest = (uint64_t)mox_max_i64((int64_t)longest, products[i]->cols);
-        kernel = products[i]->scratch_bytes > kernel ? products[i]->scratch_bytes : kernel;
-    }
-    return lay_out(longest, kernel, NULL, &unused);
+    scratch_sizes sizes = { 0 };
+    for (int64_t i = 0; i < count; i++)
+        raise_sizes(&sizes, products[i]);
+    lay_out(&carver, sizes, &unused);
+    return carver.used;
 }
 
 static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t worker)
 {
+    mox_carver carver = mox_carver_of((uint8_t *)args->scratch + (uint64_t)worker * args->scratch_bytes);
     mox_fused_scratch_view view;
-    uint64_t longest = 0, kernel = 0;
-    for (int64_t i = 0; i < args->n_sides; i++) {
-        const mox_fused_product *const both[2] = { args->sides[i].first, args->sides[i].second };
-        for (int j = 0; j < 2; j++) {
-            longest = (uint64_t)mox_max_i64((int64_t)longest, both[j]->cols);
-            kernel = both[j]->scratch_bytes > kernel ? both[j]->scratch_bytes : kernel;
-        }
+    scratch_sizes sizes = { 0 };
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        raise_sizes(&sizes, args->parts[i].first);
+        raise_sizes(&sizes, args->parts[i].second);
     }
-    lay_out(longest, kernel, (uint8_t *)args->scratch + (uint64_t)worker * args->scratch_bytes, &view);
+    lay_out(&carver, sizes, &view);
     return view;
 }
 
@@ -102,13 +113,15 @@ static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t wor
 
 static int64_t blocks_of(const mox_fused_args *args, const mox_fused_item *item, bool second)
 {
-    const mox_record_shape *shape = args->sides[item->side].shape;
+    const mox_record_shape *shape = args->parts[item->part].shape;
     const int64_t rows = second ? shape->hidden : shape->intermediate;
     const int64_t width = !second && shape->gated ? MOX_PANEL_ROWS : 2 * MOX_PANEL_ROWS;
     return mox_ceil_div(rows, width);
 }
 
-/* Most rows first; equal ones as they come. By insertion: the list is short, and a run allocates nothing. */
+/* Sorts by rows, most first, and keeps the order of equals. By insertion: the list is short, and a run may not
+ * allocate.
+ */
 static void sort_items(mox_fused_item *items, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
@@ -123,33 +136,33 @@ static void sort_items(mox_fused_item *items, int64_t n)
 static int64_t list_items(const mox_fused_args *args)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < args->n_sides; i++) {
-        const mox_fused_part *side = &args->sides[i];
-        for (int64_t s = 0; s < side->slots; s++)
-            if (side->offsets[s] < side->offsets[s + 1])
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        const mox_fused_part *part = &args->parts[i];
+        for (int64_t s = 0; s < part->slots; s++)
+            if (part->offsets[s] < part->offsets[s + 1])
                 args->items[n++] = (mox_fused_item) {
-                    .side = i, .slot = s, .first = side->offsets[s], .rows = side->offsets[s + 1] - side->offsets[s]
+                    .part = i, .slot = s, .first = part->offsets[s], .rows = part->offsets[s + 1] - part->offsets[s]
                 };
     }
     sort_items(args->items, n);
     return n;
 }
 
-/* Cuts the products of a phase into tasks. */
+/* Cuts the products of a phase into tasks: sets the first task and the run of each item. */
 static void cut(phase *p, int32_t workers)
 {
     int64_t blocks = 0, before = 0;
     for (int64_t i = 0; i < p->n_items; i++)
         blocks += blocks_of(p->args, &p->args->items[i], p->second);
-    const int64_t run = blocks / ((int64_t)workers * TASKS_EACH);
+    const int64_t run = blocks / ((int64_t)workers * TASKS_PER_WORKER);
     p->products = 0;
     for (int64_t i = 0; i < p->n_items; i++) {
         mox_fused_item *item = &p->args->items[i];
         const int64_t own = blocks_of(p->args, item, p->second);
-        int64_t most = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? FINER : 1);
+        int64_t max = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? TAIL_DIVISOR : 1);
         if (item->rows > MOX_PANEL_BLOCK)
-            most = mox_min_i64(most, MOST_BLOCKS_REREAD);
-        const int64_t tasks = mox_ceil_div(own, mox_max_i64(most, LEAST_BLOCKS));
+            max = mox_min_i64(max, MAX_REREAD_BLOCKS);
+        const int64_t tasks = mox_ceil_div(own, mox_max_i64(max, MIN_BLOCKS));
         item->task = p->products;
         item->run = mox_ceil_div(own, tasks);
         item->left = tasks;
@@ -158,6 +171,7 @@ static void cut(phase *p, int32_t workers)
     }
 }
 
+/* The item that a task of the products belongs to. */
 static mox_fused_item *item_of(const phase *p, int64_t task)
 {
     int64_t low = 0, high = p->n_items;
@@ -192,25 +206,25 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
 {
     const int64_t first = task * GATHER_TOKENS, last = mox_min_i64(first + GATHER_TOKENS, args->tokens);
     for (int64_t t = first; t < last; t++)
-        for (int64_t i = 0; i < args->n_sides; i++)
-            mox_fused_gather(args, &args->sides[i], t, sc);
+        for (int64_t i = 0; i < args->n_parts; i++)
+            mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
 static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
 {
     mox_fused_item *item = item_of(p, task);
-    const mox_fused_part *side = &p->args->sides[item->side];
+    const mox_fused_part *part = &p->args->parts[item->part];
     const int64_t blocks = blocks_of(p->args, item, p->second);
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
     if (p->second) {
         if (first < last)
-            mox_fused_second(side, item, first, last, sc);
+            mox_fused_second(part, item, first, last, sc);
         return;
     }
     if (first < last)
-        mox_fused_first(side, item, first, last, sc);
-    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&side->second->act))
-        mox_fused_requantize(side, item, sc);
+        mox_fused_first(part, item, first, last, sc);
+    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act))
+        mox_fused_requantize(part, item, sc);
 }
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fused_product.c - what one task of a phase computes: some panel pairs of one expert, for all its rows (fused.h).
+ * fused_product.c - what one task of a phase computes: some blocks of one expert's product, for all its rows (fused.h).
  *
- *     block = two panels; gated W13: 16 gate rows and the 16 up rows of the same numbers
- *     rows in runs of MOX_PANEL_BLOCK, so that a run's operand stays in the second-level cache under all blocks
+ *     block = two panels; for gated W13 16 rows of the gate and the same 16 rows of up
+ *
+ *     first:    rows x block -> sums c [rows, 32] -> globals, bias -> glu -> activations of the second product
+ *     second:   rows x block -> sums c [rows, 32] -> globals, bias -> y
+ *
+ * Rows are multiplied in runs of MOX_PANEL_BLOCK, so that a run's activations stay in the second-level cache for all
+ * blocks of the task.
  */
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
@@ -11,26 +16,27 @@
 
 enum { WIDTH = 2 * MOX_PANEL_ROWS };
 
-/* Rows [row, row + count) of an item, as a kernel takes them. */
-static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_activations *operand,
+/* Rows [row, row + count) of an item, as a kernel's argument. */
+static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_activations *acts,
                               const mox_fused_item *item, int64_t row, int64_t count)
 {
-    return (mox_panel_rows) {
-        .rows = count,
-        .data = (const uint8_t *)operand->data + (uint64_t)(item->first + row) * product->row_bytes,
-        .scales = product->scaling == MOX_ACT_GROUPED ? operand->scales + (item->first + row) * product->groups : NULL,
-        .scale_stride = product->groups,
-        .group_cols = product->group_cols
-    };
+    return (mox_panel_rows) { .rows = count,
+                              .data = (const uint8_t *)acts->data + (uint64_t)(item->first + row) * product->row_bytes,
+                              .scales = product->scaling == MOX_ACT_GROUPED
+                                            ? acts->scales + (item->first + row) * product->groups
+                                            : NULL,
+                              .scale_stride = product->groups,
+                              .group_cols = product->group_cols };
 }
 
-/* Sums that lack nothing but their biases. */
-static bool is_plain(const mox_fused_product *product, const mox_fused_activations *operand, const mox_panel_matrix *m)
+/* True when the kernel's sums lack nothing but their biases. */
+static bool is_plain(const mox_fused_product *product, const mox_fused_activations *acts, const mox_panel_matrix *m)
 {
-    return product->scaling != MOX_ACT_BY_ROW && operand->global == NULL && m->global == NULL;
+    return product->scaling != MOX_ACT_BY_ROW && acts->global == NULL && m->global == NULL;
 }
 
-/* Sums c [rows, 32] of `count` columns with their biases to rows of `to`, `stride` numbers apart; `to` may be c. */
+/* Adds biases to `count` columns of the sums c [rows, 32], and stores them to `to`, whose rows are `stride` numbers
+ * apart. `to` may be c. */
 static void add_bias(const float *bias, int64_t count, int64_t rows, const float *c, float *to, int64_t stride)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -38,19 +44,19 @@ static void add_bias(const float *bias, int64_t count, int64_t rows, const float
             to[r * stride + n] = c[r * WIDTH + n] + bias[n];
 }
 
-/* Ends the sums c [rows, 32] of `panels` panels in place. */
-static void finish(const mox_fused_product *product, const mox_fused_activations *operand, const mox_panel_matrix *m,
+/* Finishes the sums c [rows, 32] of `panels` panels in place. */
+static void finish(const mox_fused_product *product, const mox_fused_activations *acts, const mox_panel_matrix *m,
                    int64_t panel, int panels, int64_t first, int64_t rows, float *c)
 {
     const bool by_row = product->scaling == MOX_ACT_BY_ROW;
-    if (is_plain(product, operand, m)) {
+    if (is_plain(product, acts, m)) {
         if (m->bias != NULL)
             add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c, c, WIDTH);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
-        const mox_panel_end end = { .scale = by_row ? &operand->row_scale[first + r] : NULL,
-                                    .act_global = operand->global != NULL ? &operand->global[first + r] : NULL,
+        const mox_panel_end end = { .scale = by_row ? &acts->row_scale[first + r] : NULL,
+                                    .act_global = acts->global != NULL ? &acts->global[first + r] : NULL,
                                     .act_global_kind = product->act.global,
                                     .weight_global_kind = product->weight.global };
         for (int j = 0; j < panels; j++) {
@@ -62,29 +68,29 @@ static void finish(const mox_fused_product *product, const mox_fused_activations
 
 /* ---- the first product --------------------------------------------------------------------------- */
 
-static void keep_h(const mox_fused_part *side, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
-                   int64_t rows, const float *c)
+static void trace_h(const mox_fused_part *part, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
+                    int64_t rows, const float *c)
 {
     const int64_t width = m->gated ? 2 * m->rows : m->rows;
     for (int j = 0; j < panels; j++) {
         int64_t column, count;
         mox_panel_place(m, panel + j, &column, &count);
         for (int64_t r = 0; r < rows; r++)
-            memcpy(side->h + (first + r) * width + column, c + r * WIDTH + j * MOX_PANEL_ROWS,
+            memcpy(part->h + (first + r) * width + column, c + r * WIDTH + j * MOX_PANEL_ROWS,
                    (size_t)count * sizeof *c);
     }
 }
 
 /* Stores `count` activations of each row from column `column` on; values [rows, 16]. */
-static void store(const mox_fused_part *side, const mox_fused_item *item, int64_t row, int64_t rows, int64_t column,
+static void store(const mox_fused_part *part, const mox_fused_item *item, int64_t row, int64_t rows, int64_t column,
                   int64_t count, float *values)
 {
-    const mox_fused_product *next = side->second;
-    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    const mox_fused_product *next = part->second;
+    uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
     const bool plain = mox_quant_is_none(&next->act);
     for (int64_t r = 0; r < rows; r++) {
         float *from = values + r * MOX_PANEL_ROWS;
-        float *act = side->act != NULL ? side->act + (item->first + row + r) * next->cols + column : NULL;
+        float *act = part->act != NULL ? part->act + (item->first + row + r) * next->cols + column : NULL;
         /* A constant size, because a call would cost as much as the copy. */
         if (act != NULL && count == MOX_PANEL_ROWS)
             memcpy(act, from, MOX_PANEL_ROWS * sizeof *from);
@@ -92,11 +98,11 @@ static void store(const mox_fused_part *side, const mox_fused_item *item, int64_
             memcpy(act, from, (size_t)count * sizeof *from);
         if (!plain)
             continue;
-        /* What lies beyond the last column of the operand is read as zeros. */
+        /* The kernel reads whole panels: zeros behind the last column. */
         for (int64_t n = count; n < MOX_PANEL_ROWS; n++)
             from[n] = 0.0f;
-        void *to = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
-        if (next->kind == MOX_ACT_ORDER_BF16)
+        void *to = mox_act_order_at(next->order, data, item->rows, next->cols, row + r, column);
+        if (next->order == MOX_ACT_ORDER_BF16)
             mox_narrow(MOXIE_BF16, from, to, MOX_PANEL_ROWS);
         else
             for (int64_t n = 0; n < MOX_PANEL_ROWS; n++)
@@ -104,113 +110,113 @@ static void store(const mox_fused_part *side, const mox_fused_item *item, int64_
     }
 }
 
-/* Zeros where no panel reaches: the second half of the operand's last step. */
-static void pad(const mox_fused_part *side, const mox_fused_item *item, int64_t row, int64_t rows)
+/* Zeros for the second half of the last step, when no panel of the first product writes it. */
+static void pad(const mox_fused_part *part, const mox_fused_item *item, int64_t row, int64_t rows)
 {
-    const mox_fused_product *next = side->second;
+    const mox_fused_product *next = part->second;
     const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
-    const size_t bytes = MOX_PANEL_ROWS * (next->kind == MOX_ACT_ORDER_BF16 ? 2 : 4);
-    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    const size_t bytes = MOX_PANEL_ROWS * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4);
+    uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
     if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act))
         return;
     for (int64_t r = 0; r < rows; r++)
-        memset(mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, end), 0, bytes);
+        memset(mox_act_order_at(next->order, data, item->rows, next->cols, row + r, end), 0, bytes);
 }
 
-/* A tile of activations to the operand of the second product, or to where it is quantized. */
-static void activate_tile(const mox_fused_part *side, const mox_fused_item *item, mox_glu_tile tile, int64_t row,
+/* Computes a tile of activations, and stores it for the second product, or where it will be quantized. */
+static void activate_tile(const mox_fused_part *part, const mox_fused_item *item, mox_glu_tile tile, int64_t row,
                           int64_t column, int64_t count, const mox_fused_scratch_view *sc)
 {
-    const mox_fused_product *next = side->second;
+    const mox_fused_product *next = part->second;
     const int64_t rows = tile.rows;
-    const bool at_once = side->act == NULL && mox_quant_is_none(&next->act) && next->kind == MOX_ACT_ORDER_BF16;
-    if (!at_once || count < MOX_PANEL_ROWS) {
+    const bool direct = part->act == NULL && mox_quant_is_none(&next->act) && next->order == MOX_ACT_ORDER_BF16;
+    if (!direct || count < MOX_PANEL_ROWS) {
         tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
-        side->glu->tile(&tile);
-        store(side, item, row, rows, column, count, sc->tile);
+        part->glu->tile(&tile);
+        store(part, item, row, rows, column, count, sc->tile);
         return;
     }
-    uint8_t *data = (uint8_t *)side->a2.data + (uint64_t)item->first * next->row_bytes;
+    uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
     tile.narrow_stride = MOX_PANEL_STEP;
     /* Sixteen rows of a step lie together. */
     for (int64_t r = 0; r < rows; r += 16, tile.gate += 16 * WIDTH, tile.up += 16 * WIDTH) {
         tile.rows = mox_min_i64(16, rows - r);
-        tile.narrow = mox_act_order_at(next->kind, data, item->rows, next->cols, row + r, column);
-        side->glu->tile(&tile);
+        tile.narrow = mox_act_order_at(next->order, data, item->rows, next->cols, row + r, column);
+        part->glu->tile(&tile);
     }
 }
 
-/* `bias`: of the first panel, where sums still lack it. */
-static void activate(const mox_fused_part *side, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
+/* The activations of one block. `bias`: of its first panel, when the sums still lack their biases. */
+static void activate(const mox_fused_part *part, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
                      int panels, const float *bias, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
 {
-    const int64_t expert = side->expert_of != NULL ? side->expert_of[item->slot] : -1;
+    const int64_t expert = part->expert_of != NULL ? part->expert_of[item->slot] : -1;
     for (int j = 0; j < (m->gated ? 1 : panels); j++) {
         int64_t column, count;
         mox_panel_place(m, panel + j, &column, &count);
-        const mox_glu_tile tile = { .kind = side->activation->kind,
-                                    .parameters = mox_glu_resolve(side->activation, expert),
+        const mox_glu_tile tile = { .kind = part->activation->kind,
+                                    .parameters = mox_glu_resolve(part->activation, expert),
                                     .rows = rows,
                                     .gate = sc->c + j * MOX_PANEL_ROWS,
                                     .up = sc->c + MOX_PANEL_ROWS,
                                     .stride = WIDTH,
                                     .gate_bias = bias != NULL ? bias + j * MOX_PANEL_ROWS : NULL,
                                     .up_bias = bias != NULL ? bias + MOX_PANEL_ROWS : NULL };
-        activate_tile(side, item, tile, row, column, count, sc);
+        activate_tile(part, item, tile, row, column, count, sc);
     }
 }
 
-void mox_fused_first(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
                      const mox_fused_scratch_view *sc)
 {
-    const mox_fused_product *product = side->first;
+    const mox_fused_product *product = part->first;
     mox_panel_record record;
-    mox_panel_open(side->shape, side->records[item->slot], &record);
+    mox_panel_open(part->shape, part->records[item->slot], &record);
     const mox_panel_matrix *m = &record.w13;
-    /* Nobody looks at the sums: their biases can be added as they are read. */
-    const bool late = side->h == NULL && is_plain(product, &side->a13, m);
+    /* Unless the sums are traced, glu adds the biases as it reads them. */
+    const bool bias_in_glu = part->h == NULL && is_plain(product, &part->a13, m);
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
-        mox_panel_rows a = rows_of(product, &side->a13, item, row, rows);
+        mox_panel_rows a = rows_of(product, &part->a13, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
-            if (!late)
-                finish(product, &side->a13, m, panel, panels, item->first + row, rows, sc->c);
-            if (side->h != NULL)
-                keep_h(side, m, panel, panels, item->first + row, rows, sc->c);
-            const float *bias = late && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
-            activate(side, item, m, panel, panels, bias, row, rows, sc);
+            if (!bias_in_glu)
+                finish(product, &part->a13, m, panel, panels, item->first + row, rows, sc->c);
+            if (part->h != NULL)
+                trace_h(part, m, panel, panels, item->first + row, rows, sc->c);
+            const float *bias = bias_in_glu && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
+            activate(part, item, m, panel, panels, bias, row, rows, sc);
         }
         if (2 * last >= m->count)
-            pad(side, item, row, rows);
+            pad(part, item, row, rows);
     }
 }
 
 /* ---- the second product -------------------------------------------------------------------------- */
 
-void mox_fused_second(const mox_fused_part *side, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
                       const mox_fused_scratch_view *sc)
 {
-    const mox_fused_product *product = side->second;
+    const mox_fused_product *product = part->second;
     mox_panel_record record;
-    mox_panel_open(side->shape, side->records[item->slot], &record);
+    mox_panel_open(part->shape, part->records[item->slot], &record);
     const mox_panel_matrix *m = &record.w2;
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
-        mox_panel_rows a = rows_of(product, &side->a2, item, row, rows);
+        mox_panel_rows a = rows_of(product, &part->a2, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             const int64_t column = panel * MOX_PANEL_ROWS, count = mox_min_i64(WIDTH, m->rows - column);
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
-            float *y = side->y + (item->first + row) * m->rows + column;
-            if (m->bias != NULL && is_plain(product, &side->a2, m)) {
+            float *y = part->y + (item->first + row) * m->rows + column;
+            if (m->bias != NULL && is_plain(product, &part->a2, m)) {
                 add_bias(m->bias + column, count, rows, sc->c, y, m->rows);
                 continue;
             }
-            finish(product, &side->a2, m, panel, panels, item->first + row, rows, sc->c);
+            finish(product, &part->a2, m, panel, panels, item->first + row, rows, sc->c);
             for (int64_t r = 0; r < rows; r++)
                 memcpy(y + r * m->rows, sc->c + r * WIDTH, (size_t)count * sizeof(float));
         }

@@ -227,11 +227,11 @@ static double bytes_bound(int64_t step, const mox_activations *a, int64_t r, con
 }
 
 /* What the kernel may lose on each weight, beyond the exact product. */
-static double weight_rounding(const mox_kernel *kernel, const mox_sum_traits *sum, const moxie_quant *weight)
+static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
     if (kernel->exactness == MOX_W16)
         return weight->scale == MOXIE_F16 ? 0x1p-11 : 0x1p-8;
-    return sum->scale_in_weight;
+    return 0;
 }
 
 /* What the kernel may lose by flushing subnormal numbers. */
@@ -268,7 +268,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
     const mox_kernel *kernel = pass->experts->kernels.product[c->second ? MOX_W2 : MOX_W13];
     const mox_sum_traits *sum = mox_sum_traits_of(c->checker->plan->backend->sum(kernel));
-    const double rounding = weight_rounding(kernel, sum, c->quant);
+    const double rounding = weight_rounding(kernel, c->quant);
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
     const int64_t byte_cols = sum->bytes ? mox_panel_step_cols(c->quant, a->cols) : 0;
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);

@@ -147,14 +147,12 @@ static void find_pair(const selector *s, gemm_choice *c)
 
 /* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of invariant
  * mode's, too, which are some of its own. */
-static const char *gemm_remark(const selector *s, const gemm_choice *c, const mox_kernel *chosen)
+static const char *gemm_remark(const selector *s, const gemm_choice *c)
 {
     const bool rounds =
         product_at(s, c->row[MOX_W13])->exactness == MOX_TOL || product_at(s, c->row[MOX_W2])->exactness == MOX_TOL;
     if (s->target.mode != MOXIE_MODE_FAST)
         return "";
-    if (mox_sum_traits_of(s->backend->sum(chosen))->by_batch)
-        return "throughput mode: class TOL, and a token's bits depend on how many tokens its expert has";
     return rounds ? "throughput mode: the best pair of rows in list order, which may be of class TOL"
                   : "as in invariant mode: no better row of class TOL takes this layer";
 }
@@ -172,7 +170,7 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
         MOX_TRY(add_step(s, row, c->role[p], &why, ""));
     }
     *out = chosen;
-    MOX_TRY(add_step(s, chosen, c->role[p], NULL, gemm_remark(s, c, chosen)));
+    MOX_TRY(add_step(s, chosen, c->role[p], NULL, gemm_remark(s, c)));
     s->steps->products[s->steps->count - 1] = (mox_step_product) { (int8_t)c->expert_kind, (int8_t)p };
     return MOXIE_OK;
 }

@@ -54,8 +54,8 @@ static mox_fused_part routed_side(const mox_run *run)
     side.per_token = top_k;
     side.position = run->permutation.position;
     side.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
-    side.given13 = layer->arrays.static_scale[MOX_W13];
-    side.given2 = layer->arrays.static_scale[MOX_W2];
+    side.static_scale13 = layer->arrays.static_scale[MOX_W13];
+    side.static_scale2 = layer->arrays.static_scale[MOX_W2];
     side.by_pair = plan->config.routing.on_input || !layer->static_scale[MOX_W13].uniform;
     return side;
 }
@@ -69,8 +69,8 @@ static mox_fused_part shared_side(const mox_run *run)
     side.records = (const void *const *)&layer->shared_record;
     side.offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
     side.per_token = 1;
-    side.given13 = &layer->shared_static_scale[MOX_W13];
-    side.given2 = &layer->shared_static_scale[MOX_W2];
+    side.static_scale13 = &layer->shared_static_scale[MOX_W13];
+    side.static_scale2 = &layer->shared_static_scale[MOX_W2];
     return side;
 }
 
@@ -101,8 +101,8 @@ static void add_trace(const mox_run *run, traced_side *traced, mox_fused_part *s
     const mox_expert_plan *e = &run->plan->experts[traced->kind];
     for (int p = MOX_W13; p <= MOX_W2; p++)
         traced->trace[p] = place_trace(run, e, (mox_projection)p, side->pairs);
-    side->look13 = &traced->trace[MOX_W13];
-    side->look2 = &traced->trace[MOX_W2];
+    side->trace13 = &traced->trace[MOX_W13];
+    side->trace2 = &traced->trace[MOX_W2];
     side->h = at(run, e->space.h);
 }
 
@@ -131,8 +131,8 @@ static moxie_status tell(const mox_run *run, const traced_side *traced, const mo
                                    .h = side->h,
                                    .act = side->act,
                                    .y = side->y };
-    read_back(side, false, side->look13);
-    read_back(side, true, side->look2);
+    read_back(side, false, side->trace13);
+    read_back(side, true, side->trace2);
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
         MOX_TRY(mox_run_probe(run, stages[i], &pass, error));
     return MOXIE_OK;
@@ -156,8 +156,8 @@ moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *co
     }
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
         add_trace(run, &traced[i], &sides[i]);
-    const mox_fused_args args = { .sides = sides,
-                                  .n_sides = n,
+    const mox_fused_args args = { .parts = sides,
+                                  .n_parts = n,
                                   .tokens = run->tokens,
                                   .x = mox_run_hidden(run),
                                   .dtype = plan->config.dtype,

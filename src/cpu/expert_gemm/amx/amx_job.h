@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_job.h - one call of row amx_bf16: its two panels, its rows and its scratch (expert_gemm_amx.c has the whole).
+ * amx_job.h - one call of kernel amx_bf16: its two panels, its rows and its scratch. expert_gemm_amx.c describes the
+ * whole kernel.
  *
- *     mox_amx_form     constants of one format, at every call: what the code is instantiated for
- *     mox_amx_stream   a panel: codes, scales, and where its decoded lines lie
- *     mox_amx_job      both panels, the activations, segments
+ *     mox_amx_variant   what the code is instantiated for: constants of one weight format
+ *     mox_amx_stream    one of the two panels: codes, scales, decoded lines
+ *     mox_amx_job       both panels, the activations, the segments
  *
- *     scratch   | 4 C tiles | panel 0: scales, codes of scales, lines | panel 1: the same | digits | raised rows |
+ *     a line     64 bytes: of 16 rows of weights the bf16 pair of columns 2i and 2i + 1. A B tile is the 16 lines of a
+ *                step of 32 columns.
+ *     scratch    | C tiles | panel 0: scales, codes of scales, lines | panel 1 | limbs | prescaled rows |
+ *
+ * A weight's scale is applied in one of two ways. Per segment: a segment of the sum ends where the scale changes, and
+ * its C tile is multiplied by the scale. In the weight: where the product of code and scale is exact in bf16, it is
+ * made while decoding, and no segment ends.
  *
  * For files compiled with AMX bf16, AVX-512 VBMI and FP16.
  */
@@ -17,138 +24,141 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 enum {
-    MOX_AMX_LINE = 64,         /* bytes of a pair line, and of a step of a row of activations */
-    MOX_AMX_LINES = 1024,      /* bytes of a step's pair lines */
-    MOX_AMX_LEAD = 2,          /* steps between decoding and product */
-    MOX_AMX_RING = 4,          /* steps of lines that are kept when a panel is decoded as it goes by */
-    MOX_AMX_SPAN = 8,          /* steps that one pair of row tiles after the other is multiplied with */
-    MOX_AMX_CHUNK = 4,         /* steps that are decoded together where rows are many and segments short */
-    MOX_AMX_TOP = 124,         /* 2^TOP times the largest code of 4 bits is still a number */
-    MOX_AMX_TILE = 256,        /* numbers of a C tile */
-    MOX_AMX_NARROW = 8,        /* rows of the narrow way */
-    MOX_AMX_SQUARE_STEPS = 4,  /* of a segment that the square way is worth while for */
-    MOX_AMX_DIGITS = 3,        /* rows, at most, that are multiplied in integers */
-    MOX_AMX_DIGITS_BYTES = 128 /* of a step and row */
+    MOX_AMX_LINE_BYTES = 64,         /* of a pair line, and of a step of a row of activations */
+    MOX_AMX_STEP_LINES_BYTES = 1024, /* of a step's 16 pair lines */
+    MOX_AMX_TILE_FLOATS = 256,       /* of a C tile */
+    MOX_AMX_DECODE_LEAD = 2,         /* steps from decoding to the product */
+    MOX_AMX_RING_STEPS = 4,       /* steps of lines that are kept when each step is decoded just before its product */
+    MOX_AMX_BLOCK_STEPS = 8,      /* steps that all pairs of row tiles multiply in turn (amx_square.h) */
+    MOX_AMX_CHUNK_STEPS = 4,      /* steps that are decoded once for all row tiles (tall, amx_segments.h) */
+    MOX_AMX_NARROW_ROWS = 8,      /* max rows of strategy narrow */
+    MOX_AMX_SQUARE_MIN_STEPS = 4, /* min steps of a segment for strategy square, with more than NARROW_ROWS rows */
+    MOX_AMX_TABLE_EXPONENT = 124, /* tables hold 2^124 times a 4-bit code's value: the largest is still finite */
+    MOX_AMX_INT_DOT_ROWS = 3,     /* max rows that are multiplied in integers (amx_int_dot.h) */
+    MOX_AMX_LIMB_BYTES = 128      /* of a step and row */
 };
 
-/* Ways through a panel pair (amx_multiply.h). */
-typedef enum mox_amx_way { MOX_AMX_WAY_NARROW, MOX_AMX_WAY_TALL, MOX_AMX_WAY_SQUARE } mox_amx_way;
+/* Loops over rows, panels and steps (amx_multiply.h). */
+typedef enum mox_amx_strategy {
+    MOX_AMX_STRATEGY_NARROW,
+    MOX_AMX_STRATEGY_TALL,
+    MOX_AMX_STRATEGY_SQUARE
+} mox_amx_strategy;
 
-/* What becomes of a scale: it ends a segment, or is folded into lines; of 4-bit integers that rounds (row amx_folded).
- */
-typedef enum mox_amx_folding {
-    MOX_AMX_DRAINED,
-    MOX_AMX_DRAINED_HALF, /* codes of 8-bit integers become bf16 by way of f16 */
-    MOX_AMX_FOLD_E8M0,
-    MOX_AMX_FOLD_E4M3,
-    MOX_AMX_FOLD_INTS
-} mox_amx_folding;
+/* Where the scale of a weight is applied. */
+typedef enum mox_amx_scaling {
+    MOX_AMX_SCALE_PER_SEGMENT,
+    MOX_AMX_SCALE_PER_SEGMENT_F16, /* the same; codes of 8-bit integers become bf16 by way of f16 */
+    MOX_AMX_E8M0_IN_WEIGHT,
+    MOX_AMX_E4M3_IN_WEIGHT
+} mox_amx_scaling;
 
-MOX_KERNEL_INLINE bool mox_amx_is_drained(mox_amx_folding fold)
+MOX_KERNEL_INLINE bool mox_amx_is_per_segment(mox_amx_scaling scaling)
 {
-    return fold == MOX_AMX_DRAINED || fold == MOX_AMX_DRAINED_HALF;
+    return scaling == MOX_AMX_SCALE_PER_SEGMENT || scaling == MOX_AMX_SCALE_PER_SEGMENT_F16;
 }
 
-/* f4_e2m1 times E4M3 is exact in f16 and has at most 6 significant bits, 2^-10 to 2688. Moved to where bf16 has them,
- * its exponent as it is, that is 2^-112 of the value, and zero stays zero. Activations are raised by 2^RAISE for it, if
- * all of them stay finite; products are then 2^-16 of what they should be. */
-enum { MOX_AMX_RAISE = 96 };
-#define MOX_AMX_HALF_END 0x1p16f
+/* E4M3_IN_WEIGHT: f4_e2m1 times E4M3 is exact in f16, has at most 6 significant bits, and is 0 or 2^-10 to 2688. Its
+ * bits, moved to where bf16 has them, are a bf16 of 2^-112 of the value. To make up for most of that, activations are
+ * multiplied by 2^96 beforehand ("prescaled"), if all of them stay finite. Products are then 2^-16 of their value, and
+ * E4M3_END is a factor of the finished sum. */
+enum { MOX_AMX_PRESCALE_E4M3 = 96 };
+#define MOX_AMX_E4M3_END 0x1p16f
 
-/* Integers times any scales go the same way: the scales of a row, times a power of two, are f16 of at most 2^11, the
- * products are rounded to the 8 significant bits of bf16, and the power ends the sum. */
-MOX_KERNEL_INLINE bool mox_amx_is_half(mox_amx_folding fold)
+/* SCALE_PER_SEGMENT_F16: integers of 8 bits are 2^8 times their value in f16, so 2^104 makes up for all of 2^-112. */
+enum { MOX_AMX_PRESCALE_I8 = 104 };
+
+/* The power of two that activations are multiplied by; 0: they are not prescaled. */
+MOX_KERNEL_INLINE int mox_amx_prescale_of(mox_amx_scaling scaling)
 {
-    return fold == MOX_AMX_FOLD_E4M3 || fold == MOX_AMX_FOLD_INTS;
+    return scaling == MOX_AMX_E4M3_IN_WEIGHT          ? MOX_AMX_PRESCALE_E4M3
+           : scaling == MOX_AMX_SCALE_PER_SEGMENT_F16 ? MOX_AMX_PRESCALE_I8
+                                                      : 0;
 }
 
-/* Integers of 8 bits are 2^8 times their value in f16, so this much makes up for 2^-112, and sums are as they are
- * without. */
-enum { MOX_AMX_RAISE_BYTES = 104 };
-
-/* Exponents that activations are raised by; 0: they are not. */
-MOX_KERNEL_INLINE int mox_amx_raise_of(mox_amx_folding fold)
-{
-    return mox_amx_is_half(fold) ? MOX_AMX_RAISE : fold == MOX_AMX_DRAINED_HALF ? MOX_AMX_RAISE_BYTES : 0;
-}
-
-/* Formats of one order differ in their tables only; `like` stands for all of them in the code. */
-typedef struct mox_amx_form {
-    moxie_dtype like;
-    bool zeros;
-    mox_amx_folding fold;
-} mox_amx_form;
+/* Formats of one decode class differ in their tables only, and share the code of the format that names the class. */
+typedef struct mox_amx_variant {
+    moxie_dtype decode_class;
+    bool zeros; /* the weights have zero points */
+    mox_amx_scaling scaling;
+} mox_amx_variant;
 
 /* One of the two panels. */
 typedef struct mox_amx_stream {
-    const uint8_t *codes, *next; /* this panel's, and where step 0 would be if those of the panel after the pair were
-                                    this one's steps from `steps` on */
-    const uint8_t *next_scales;  /* of that panel */
-    const uint8_t *zero;         /* [groups][16] or NULL */
-    const uint8_t *folded;       /* [groups][16] codes of scales that are folded; of integers f16 */
-    const float *scale;          /* [groups][16] those that are not */
-    uint8_t *lines;              /* [steps], or the ring; bf16: in the record */
-    uint8_t least, most;         /* codes of folded scales, without their signs */
-    bool wide;                   /* folded scales leave the range of the fast way */
-    float end[MOX_PANEL_ROWS];   /* what folding left out, powers of two */
+    const uint8_t *codes;             /* [steps] of step_bytes */
+    const uint8_t *next;              /* for prefetching: next + steps * step_bytes is the panel after this pair */
+    const uint8_t *next_scales;       /* of that panel */
+    const uint8_t *zero;              /* [groups][16], or NULL */
+    const uint8_t *scale_codes;       /* [groups][16] of scales that are applied in the weight */
+    const float *scale;               /* [groups][16] of scales that are applied per segment */
+    uint8_t *lines;                   /* [steps] of STEP_LINES_BYTES, or a ring; weights of bf16: the record's own */
+    uint8_t min_code, max_code;       /* of scale_codes, signs left out */
+    bool wide_scales;                 /* some scale_codes need the slow way to decode (amx_shared_amx.c) */
+    float end_factor[MOX_PANEL_ROWS]; /* of the finished sum: powers of two that the weights were divided by */
 } mox_amx_stream;
 
-/* What is known of the rows' steps. */
-typedef struct mox_amx_found {
-    int64_t kinds[3]; /* how many are multiplied in two digits, in three, in floats */
-    bool in_range;    /* mox_digits_in_range() of those in floats */
-} mox_amx_found;
+/* How the steps of the activations can be multiplied without tiles (amx_int_dot.h). */
+typedef struct mox_amx_limb_stats {
+    int64_t kinds[3]; /* number of steps with two limbs, with three, in floats */
+    bool in_range;    /* every step in floats is in the range of mox_zmm_in_range() */
+} mox_amx_limb_stats;
 
-/* In scratch: digits [steps][rows][128], and by step how it is multiplied. */
-typedef struct mox_amx_digits {
-    uint8_t *digits, *kinds;
-    mox_amx_found *found;
-} mox_amx_digits;
+/* In scratch: the activations as limbs (bytes of an integer), [steps][rows][LIMB_BYTES], and each step's kind. */
+typedef struct mox_amx_limbs {
+    uint8_t *limbs, *kinds;
+    mox_amx_limb_stats *stats;
+} mox_amx_limbs;
 
-/* Rows times a power of two, in scratch: as the activations lie. */
-typedef enum mox_amx_raising { MOX_AMX_NOT_RAISED, MOX_AMX_RAISED, MOX_AMX_TOO_LARGE } mox_amx_raising;
-typedef struct mox_amx_raised {
+/* In scratch: the activations times a power of two, in the order of the activations. */
+typedef enum mox_amx_prescale_state {
+    MOX_AMX_NOT_PRESCALED,
+    MOX_AMX_PRESCALED,
+    MOX_AMX_TOO_LARGE /* some activation would become infinite */
+} mox_amx_prescale_state;
+typedef struct mox_amx_prescaled {
     uint8_t *rows;
-    mox_amx_raising *state;
-} mox_amx_raised;
+    mox_amx_prescale_state *state;
+} mox_amx_prescaled;
 
 typedef struct mox_amx_job {
     const uint8_t *a;
     const float *a_scales; /* NULL: none */
     int64_t rows, a_scale_stride;
     mox_pair_tables tables;
-    __m512i halves; /* upper bytes of codes of 4 bits as f16, four times over; the lower ones are zero */
+    __m512i f16_codes; /* upper bytes of the 16 codes' values as f16, four times over; the lower bytes are zero */
     mox_amx_stream panel[2];
     int panels;
-    int64_t steps, step_bytes, scale_lines; /* cache lines of scales a panel */
-    int64_t lines_mask;                     /* step s is at lines + (s & lines_mask) * LINES */
-    int64_t slots, block;                   /* square: ... at lines + s % slots * LINES; steps that passes share */
-    int64_t segment_steps, segments;        /* of what is drained */
-    int64_t groups;                         /* of weights */
-    int64_t group_steps, act_steps;         /* of a weight group and of an activation group */
-    uint64_t group_inverse;                 /* 2^40 / group_steps, rounded up */
-    bool scaled;                            /* segments have scales of weights */
-    mox_amx_way way;
-    bool kept;     /* all lines are decoded before the product begins */
-    float *buffer; /* [BLOCK / 32][4][16][16] */
-    float *owed;   /* [4][16][16] (amx_square.h) */
-    float *c;      /* [rows][32] */
-    mox_amx_digits digits;
-    mox_amx_raised raised;
+    int64_t steps, step_bytes;
+    int64_t scale_lines; /* cache lines of a panel's scales */
+    int64_t lines_mask;  /* narrow, tall: step s lies at lines + (s & lines_mask) * STEP_BYTES */
+    int64_t slots;       /* square: at lines + s % slots * STEP_BYTES */
+    int64_t block;       /* square: steps that all passes multiply in turn */
+    int64_t segment_steps, segments;
+    int64_t groups;                 /* of weights */
+    int64_t group_steps, act_steps; /* of a weight group and of an activation group */
+    uint64_t group_inverse;         /* 2^40 / group_steps, rounded up */
+    bool scaled;                    /* segments have scales of weights */
+    mox_amx_strategy strategy;
+    bool predecoded; /* all lines are decoded before the product begins */
+    float *buffer;   /* [MOX_PANEL_BLOCK / 32][4][16][16] C tiles */
+    float *pending;  /* [4][16][16] C tiles that are not yet added to c (amx_square.h) */
+    float *c;        /* [rows][32] */
+    mox_amx_limbs limbs;
+    mox_amx_prescaled prescaled;
 } mox_amx_job;
 
-/* Everything that a product needs before it begins; `j` and what it points to are valid while the arguments are. */
-void mox_amx_prepare(mox_amx_job *j, mox_amx_folding fold, const mox_panel_matrix *m, const moxie_quant *weight,
+/* Sets up everything that a product needs. `j` and its pointers are valid as long as the arguments are. */
+void mox_amx_prepare(mox_amx_job *j, mox_amx_scaling scaling, const mox_panel_matrix *m, const moxie_quant *weight,
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch);
-/* Of a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
-uint64_t mox_amx_scratch_bytes(mox_amx_folding fold, int64_t steps, int64_t groups);
+/* For a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
+uint64_t mox_amx_scratch_bytes(mox_amx_scaling scaling, int64_t steps, int64_t groups);
 
-/* Exchanges the rows for ones that are raised as `fold` has it. Where some would become infinite, all lines are to be
- * made beforehand, at what they lack then, for rows as they are. */
-void mox_amx_raise(mox_amx_job *j, mox_amx_folding fold);
+/* Replaces the activations by prescaled ones. Where some would become infinite, the activations stay, and the job
+ * becomes predecoded: the lines then carry the power of two that the activations lack. */
+void mox_amx_prescale(mox_amx_job *j, mox_amx_scaling scaling);
 
-/* Lines of step s of panel p, its folded scales outside what the fast way can add to exponents. */
-void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_amx_folding fold, int64_t s,
-                             uint8_t *to);
+/* Decodes step s of panel p to `to`, whatever the scales in the weight are. */
+void mox_amx_decode_any_scale(const mox_amx_job *j, int p, moxie_dtype decode_class, mox_amx_scaling scaling, int64_t s,
+                              uint8_t *to);
 
 #endif

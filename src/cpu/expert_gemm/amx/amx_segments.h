@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_segments.h - row amx_bf16 where segments are short: sums stay in vector registers, and every segment stores its C
- * tiles.
+ * amx_segments.h - kernel amx_bf16 where segments are short. Every segment stores its C tiles and adds them, times
+ * their scales, to sums that stay in vector registers.
  *
  *     narrow    up to 8 rows: both panels at once, 2 x rows sums
- *     tall      more rows: CHUNK steps at a time, decoded once for all tiles of rows; 16 sums, between chunks in c
+ *     tall      more rows: CHUNK_STEPS steps at a time, decoded once for all tiles of rows; 16 sums, which wait in c
+ *               between chunks
  *
- * C tiles take turns, because one that is being stored holds up its next product.
+ * Successive segments use different C tiles, because a tile's next product waits while the tile is being stored.
  */
 #ifndef MOX_CPU_AMX_SEGMENTS_H
 #define MOX_CPU_AMX_SEGMENTS_H
@@ -17,22 +18,22 @@
 
 /* ---- the ends of segments ------------------------------------------------------------------------ */
 
-/* Of a segment: the weights' scales, and where the rows' are; NULL without those. */
+/* The scales at the end of a segment. */
 typedef struct mox_amx_end {
-    __m512 scale;
-    const float *acts; /* of row 0 */
+    __m512 scale;      /* of the 16 rows of weights */
+    const float *acts; /* of row 0 of the activations, a_scale_stride apart; NULL: none */
 } mox_amx_end;
 
-/* The group of `steps` steps that a segment lies in, mostly the segment itself: divisions are dear here. */
+/* The group of `steps` steps that a segment lies in. Mostly groups are segments, and no division is needed. */
 MOX_KERNEL_INLINE int64_t mox_amx_group_of_segment(const mox_amx_job *j, int64_t segment, int64_t steps)
 {
     return steps == j->segment_steps ? segment : segment * j->segment_steps / steps;
 }
 
-/* Without scales of activations a segment is a group of weights. */
+/* Without scales of activations a segment is a group of weights, and needs no search. */
 MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx_stream *from, int64_t segment)
 {
-    mox_amx_end end = { _mm512_loadu_ps(from->end), NULL };
+    mox_amx_end end = { _mm512_loadu_ps(from->end_factor), NULL };
     int64_t group = segment;
     if (j->a_scales != NULL) {
         end.acts = j->a_scales + mox_amx_group_of_segment(j, segment, j->act_steps);
@@ -43,8 +44,9 @@ MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx
     return end;
 }
 
-/* sum = fma(C * sa, sw, sum). `acts` is a constant: every operation counts where segments are short. */
-MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const float *c, const float *act, __m512 scale, __m512 sum)
+/* sum = fma(C * sa, sw, sum). `acts` (there are scales of activations) is a constant of the instance, because every
+ * operation counts where segments are short. */
+MOX_KERNEL_INLINE __m512 mox_amx_add_segment(bool acts, const float *c, const float *act, __m512 scale, __m512 sum)
 {
     __m512 part = _mm512_load_ps(c);
     if (acts)
@@ -52,27 +54,27 @@ MOX_KERNEL_INLINE __m512 mox_amx_drained(bool acts, const float *c, const float 
     return _mm512_fmadd_ps(part, scale, sum);
 }
 
-/* `rows` of them, in registers; those past the last row have its scale. */
-MOX_KERNEL_INLINE void mox_amx_drain_rows(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end, int64_t row,
-                                          int rows, __m512 *sum)
+/* Adds a C tile to `rows` sums. Rows behind the last one take its scale; nobody reads their sums. */
+MOX_KERNEL_INLINE void mox_amx_add_segment_rows(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end,
+                                                int64_t row, int rows, __m512 *sum)
 {
     MOX_KERNEL_UNROLL
     for (int r = 0; r < rows; r++) {
         const float *act = acts ? end.acts + mox_min_i64(row + r, j->rows - 1) * j->a_scale_stride : NULL;
-        sum[r] = mox_amx_drained(acts, c + r * 16, act, end.scale, sum[r]);
+        sum[r] = mox_amx_add_segment(acts, c + r * 16, act, end.scale, sum[r]);
     }
 }
 
-/* What the first segment is added to. A row of weights without scales, or with folded ones, ends as C itself: adding it
- * to -0 leaves its sign when it is zero. */
-MOX_KERNEL_INLINE __m512 mox_amx_nothing(const mox_amx_job *j)
+/* What the first segment is added to. Without scales per segment the sum is to be C itself, and only adding to -0 keeps
+ * the sign of a C that is zero. */
+MOX_KERNEL_INLINE __m512 mox_amx_initial_sum(const mox_amx_job *j)
 {
     return _mm512_set1_ps(j->a_scales != NULL || j->scaled ? 0.0f : -0.0f);
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
 
-/* One step of `P` panels into C tiles 0, 1 (even) or 2, 3. */
+/* One step of P panels into C tiles 0 and 1 (even segments), or 2 and 3. */
 MOX_KERNEL_INLINE void mox_amx_narrow_step(bool even, int P, const uint8_t *a, const uint8_t *b0, const uint8_t *b1)
 {
     MOX_FENCE();
@@ -100,7 +102,7 @@ MOX_KERNEL_INLINE void mox_amx_narrow_step(bool even, int P, const uint8_t *a, c
 
 MOX_KERNEL_INLINE float *mox_amx_narrow_buffer(const mox_amx_job *j, bool even)
 {
-    return j->buffer + (even ? 0 : 2 * MOX_AMX_TILE);
+    return j->buffer + (even ? 0 : 2 * MOX_AMX_TILE_FLOATS);
 }
 
 MOX_KERNEL_INLINE void mox_amx_narrow_store(bool even, int P, float *buffer)
@@ -109,54 +111,55 @@ MOX_KERNEL_INLINE void mox_amx_narrow_store(bool even, int P, float *buffer)
     if (even) {
         MOX_TILE_STORE(0, buffer);
         if (P == 2)
-            MOX_TILE_STORE(1, buffer + MOX_AMX_TILE);
+            MOX_TILE_STORE(1, buffer + MOX_AMX_TILE_FLOATS);
     } else {
         MOX_TILE_STORE(2, buffer);
         if (P == 2)
-            MOX_TILE_STORE(3, buffer + MOX_AMX_TILE);
+            MOX_TILE_STORE(3, buffer + MOX_AMX_TILE_FLOATS);
     }
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_narrow_drain(bool acts, bool even, int R, int P, const mox_amx_job *j, int64_t segment,
-                                            __m512 sum[2][MOX_AMX_NARROW])
+MOX_KERNEL_INLINE void mox_amx_narrow_add_segment(bool acts, bool even, int R, int P, const mox_amx_job *j,
+                                                  int64_t segment, __m512 sum[2][MOX_AMX_NARROW_ROWS])
 {
     const float *buffer = mox_amx_narrow_buffer(j, even);
     for (int p = 0; p < P; p++)
-        mox_amx_drain_rows(acts, j, buffer + p * MOX_AMX_TILE, mox_amx_end_of(j, &j->panel[p], segment), 0, R, sum[p]);
+        mox_amx_add_segment_rows(acts, j, buffer + p * MOX_AMX_TILE_FLOATS, mox_amx_end_of(j, &j->panel[p], segment), 0,
+                                 R, sum[p]);
 }
 
-/* The segment before is drained after the products of this one, so that it need not be waited for. */
-MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_form f, bool acts, bool even, int R, int P, const mox_amx_job *j,
-                                              int64_t segment, __m512 sum[2][MOX_AMX_NARROW])
+/* The segment before is added after the products of this one, so that nothing waits for its C tiles. */
+MOX_KERNEL_INLINE void mox_amx_narrow_segment(mox_amx_variant v, bool acts, bool even, int R, int P,
+                                              const mox_amx_job *j, int64_t segment, __m512 sum[2][MOX_AMX_NARROW_ROWS])
 {
     const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
     for (int64_t s = first; s < last; s++) {
         mox_amx_narrow_step(even, P, j->a + s * j->rows * 64, mox_amx_lines_of(j, 0, s), mox_amx_lines_of(j, 1, s));
         for (int p = 0; p < P; p++)
-            mox_amx_decode_step(f, j, p, s + MOX_AMX_LEAD);
+            mox_amx_decode_step(v, j, p, s + MOX_AMX_DECODE_LEAD);
     }
     mox_amx_narrow_store(even, P, mox_amx_narrow_buffer(j, even));
     if (segment > 0)
-        mox_amx_narrow_drain(acts, !even, R, P, j, segment - 1, sum);
+        mox_amx_narrow_add_segment(acts, !even, R, P, j, segment - 1, sum);
 }
 
-/* R: rows of the sums kept, at least the rows there are. */
-MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, bool acts, int R, int P, const mox_amx_job *j)
+/* R: rows of sums in registers, a constant that is at least the number of rows. */
+MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_variant v, bool acts, int R, int P, const mox_amx_job *j)
 {
-    __m512 sum[2][MOX_AMX_NARROW];
+    __m512 sum[2][MOX_AMX_NARROW_ROWS];
     for (int p = 0; p < P; p++)
         for (int r = 0; r < R; r++)
             sum[p][r] = _mm512_setzero_ps();
-    for (int64_t s = 0; s < MOX_AMX_LEAD; s++)
+    for (int64_t s = 0; s < MOX_AMX_DECODE_LEAD; s++)
         for (int p = 0; p < P; p++)
-            mox_amx_decode_step(f, j, p, s);
+            mox_amx_decode_step(v, j, p, s);
     for (int64_t segment = 0; segment < j->segments; segment += 2) {
-        mox_amx_narrow_segment(f, acts, true, R, P, j, segment, sum);
+        mox_amx_narrow_segment(v, acts, true, R, P, j, segment, sum);
         if (segment + 1 < j->segments)
-            mox_amx_narrow_segment(f, acts, false, R, P, j, segment + 1, sum);
+            mox_amx_narrow_segment(v, acts, false, R, P, j, segment + 1, sum);
     }
-    mox_amx_narrow_drain(acts, j->segments % 2 == 1, R, P, j, j->segments - 1, sum);
+    mox_amx_narrow_add_segment(acts, j->segments % 2 == 1, R, P, j, j->segments - 1, sum);
     for (int r = 0; r < R; r++)
         for (int p = 0; p < P && r < j->rows; p++)
             _mm512_store_ps(j->c + r * 32 + p * 16, sum[p][r]);
@@ -164,14 +167,14 @@ MOX_KERNEL_INLINE void mox_amx_narrow(mox_amx_form f, bool acts, int R, int P, c
 
 /* ---- tall ---------------------------------------------------------------------------------------- */
 
-/* Segments of a chunk. */
+/* Segments in a chunk. */
 MOX_KERNEL_INLINE int64_t mox_amx_chunk(const mox_amx_job *j)
 {
-    return mox_max_i64(1, MOX_AMX_CHUNK / j->segment_steps);
+    return mox_max_i64(1, MOX_AMX_CHUNK_STEPS / j->segment_steps);
 }
 
-/* C tiles take turns; their numbers are constants. Of several tiles of rows all have 16: what lies behind the last row
- * of activations is multiplied, too (amx_square.h). */
+/* Segments take C tiles 0 to 3 in turn; tile numbers are constants in instructions. Where there are several tiles of
+ * rows, all have 16: the bytes behind the last row of activations are multiplied, too (amx_square.h). */
 
 MOX_KERNEL_INLINE void mox_amx_tall_step(int tile, const uint8_t *rows, const uint8_t *lines)
 {
@@ -201,29 +204,30 @@ MOX_KERNEL_INLINE void mox_amx_tall_store(int tile, float *to)
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_tall_multiply(mox_amx_form f, bool decode, int tile, const mox_amx_job *j, int p,
+MOX_KERNEL_INLINE void mox_amx_tall_multiply(mox_amx_variant v, bool decode, int tile, const mox_amx_job *j, int p,
                                              const uint8_t *a, int64_t tile_rows, int64_t segment)
 {
     const int64_t first = segment * j->segment_steps, last = mox_min_i64(first + j->segment_steps, j->steps);
     for (int64_t s = first; s < last; s++) {
-        mox_amx_tall_step(tile, a + s * tile_rows * MOX_AMX_LINE, mox_amx_lines_of(j, p, s));
+        mox_amx_tall_step(tile, a + s * tile_rows * MOX_AMX_LINE_BYTES, mox_amx_lines_of(j, p, s));
         if (decode)
-            mox_amx_decode_step(f, j, p, s + mox_amx_chunk(j) * j->segment_steps);
+            mox_amx_decode_step(v, j, p, s + mox_amx_chunk(j) * j->segment_steps);
     }
 }
 
 MOX_KERNEL_INLINE float *mox_amx_tall_buffer(const mox_amx_job *j, int64_t segment)
 {
-    return j->buffer + (segment & 3) * MOX_AMX_TILE;
+    return j->buffer + (segment & 3) * MOX_AMX_TILE_FLOATS;
 }
 
-/* A segment's tile is stored after the product of the next, and read back one later: so neither waits. */
-MOX_KERNEL_INLINE void mox_amx_tall_stage(mox_amx_form f, bool decode, int tile, const mox_amx_job *j, int p,
+/* A segment's C tile is stored after the product of the next segment, and added one segment later. So neither the store
+ * nor the load waits. */
+MOX_KERNEL_INLINE void mox_amx_tall_stage(mox_amx_variant v, bool decode, int tile, const mox_amx_job *j, int p,
                                           int64_t row, int64_t tile_rows, int64_t segment, int64_t first, int64_t last,
                                           __m512 sum[16])
 {
     if (segment < last)
-        mox_amx_tall_multiply(f, decode, tile, j, p, j->a + row * j->steps * MOX_AMX_LINE, tile_rows, segment);
+        mox_amx_tall_multiply(v, decode, tile, j, p, j->a + row * j->steps * MOX_AMX_LINE_BYTES, tile_rows, segment);
     if (segment > first && segment <= last)
         mox_amx_tall_store((tile + 3) % 4, mox_amx_tall_buffer(j, segment - 1));
     if (segment <= first + 1)
@@ -231,12 +235,12 @@ MOX_KERNEL_INLINE void mox_amx_tall_stage(mox_amx_form f, bool decode, int tile,
     const float *c = mox_amx_tall_buffer(j, segment - 2);
     const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment - 2);
     if (end.acts != NULL)
-        mox_amx_drain_rows(true, j, c, end, row, 16, sum);
+        mox_amx_add_segment_rows(true, j, c, end, row, 16, sum);
     else
-        mox_amx_drain_rows(false, j, c, end, row, 16, sum);
+        mox_amx_add_segment_rows(false, j, c, end, row, 16, sum);
 }
 
-MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_form f, bool decode, bool full, const mox_amx_job *j, int p,
+MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_variant v, bool decode, bool full, const mox_amx_job *j, int p,
                                          int64_t row, int64_t tile_rows, int64_t first, int64_t last)
 {
     float *c = j->c + row * 32 + p * 16;
@@ -248,7 +252,7 @@ MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_form f, bool decode, bool full,
         MOX_KERNEL_UNROLL
         for (int tile = 0; tile < 4; tile++)
             if (segment + tile < last + 2)
-                mox_amx_tall_stage(f, decode, tile, j, p, row, tile_rows, segment + tile, first, last, sum);
+                mox_amx_tall_stage(v, decode, tile, j, p, row, tile_rows, segment + tile, first, last, sum);
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < 16; r++)
@@ -256,19 +260,19 @@ MOX_KERNEL_INLINE void mox_amx_tall_tile(mox_amx_form f, bool decode, bool full,
             _mm512_store_ps(c + r * 32, sum[r]);
 }
 
-/* Segments [first, last) of panel p times a tile of rows, from decoded lines; the sums so far are in c. `decode`: the
- * chunk that follows, step by step. */
-MOX_KERNEL_INLINE void mox_amx_tall(mox_amx_form f, bool decode, const mox_amx_job *j, int p, int64_t row,
+/* Multiplies segments [first, last) of panel p by a tile of rows; lines are decoded, sums so far are in c. `decode`:
+ * also decode the next chunk, step by step. */
+MOX_KERNEL_INLINE void mox_amx_tall(mox_amx_variant v, bool decode, const mox_amx_job *j, int p, int64_t row,
                                     int64_t first, int64_t last)
 {
     const int64_t rows = mox_min_i64(16, j->rows - row);
     if (rows == 16)
-        mox_amx_tall_tile(f, decode, true, j, p, row, rows, first, last);
+        mox_amx_tall_tile(v, decode, true, j, p, row, rows, first, last);
     else
-        mox_amx_tall_tile(f, decode, false, j, p, row, rows, first, last);
+        mox_amx_tall_tile(v, decode, false, j, p, row, rows, first, last);
 }
 
-/* Of all tiles of rows from `row` on, both panels. */
-void mox_amx_tall_again(const mox_amx_job *from, int64_t row, int64_t first, int64_t last);
+/* The same for all tiles of rows from `row` on and both panels, without decoding. */
+void mox_amx_tall_rest(const mox_amx_job *from, int64_t row, int64_t first, int64_t last);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_shared_amx.c - parts of row amx_bf16 that are compiled once for all formats: decoding where the fast way of
- * folding scales would leave the range of bf16's exponents, and what follows the first tile of rows.
+ * amx_shared_amx.c - parts of kernel amx_bf16 that are compiled once for all formats: decoding with scales that the
+ * fast way (amx_lines.h) cannot apply, and products of lines that are already decoded.
+ *
+ *     the fast way adds exponents or multiplies in f16; here code times scale is a product of f32, cut to bf16
  */
 #if defined(__AMX_BF16__) && defined(__AVX512VBMI__) && defined(__AVX512FP16__)
 
@@ -10,7 +12,7 @@
 
 /* ---- decoding with any scale --------------------------------------------------------------------- */
 
-/* A panel's 16 scales of one group, as floats. */
+/* The 16 scales of one group of a panel. */
 MOX_KERNEL_INLINE __m512 mox_amx_e8m0_row(const uint8_t *codes)
 {
     float row[MOX_PANEL_ROWS];
@@ -25,8 +27,8 @@ MOX_KERNEL_INLINE __m512 mox_amx_e4m3_row(const uint8_t *codes)
     return _mm512_loadu_ps(row);
 }
 
-/* Any scale: NaN, and products that are infinite or subnormal. */
-static __m512i mox_amx_fold_wide(__m512i pairs, __m512 scale)
+/* Pairs of bf16 times any scale, also NaN; products may be infinite or subnormal. */
+static __m512i mox_amx_times_floats(__m512i pairs, __m512 scale)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     const __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)), scale);
@@ -35,50 +37,51 @@ static __m512i mox_amx_fold_wide(__m512i pairs, __m512 scale)
                            _mm512_and_si512(_mm512_castps_si512(odd), upper));
 }
 
-/* A whole step in the slow way. */
-MOX_KERNEL_INLINE void mox_amx_decode_wide(mox_amx_form f, const mox_amx_job *j, const mox_amx_stream *from, int64_t s,
-                                           uint8_t *to)
+/* Decodes a whole step. */
+MOX_KERNEL_INLINE void mox_amx_decode_any_scale_of(mox_amx_variant v, const mox_amx_job *j, const mox_amx_stream *from,
+                                                   int64_t s, uint8_t *to)
 {
     for (int q = 0; q < 4; q++) {
         __m512i pairs[4];
-        /* Half of the last step may have no group; what lies there may be NaN. */
+        /* The second half of the last step may have no group, and what lies there could be NaN. */
         const int64_t group =
-            f.fold == MOX_AMX_FOLD_E4M3 ? mox_min_i64(2 * s + q / 2, j->groups - 1) : mox_amx_group_of(j, s);
+            v.scaling == MOX_AMX_E4M3_IN_WEIGHT ? mox_min_i64(2 * s + q / 2, j->groups - 1) : mox_amx_group_of(j, s);
         __m512 scale;
-        if (f.fold == MOX_AMX_FOLD_E4M3)
-            scale = _mm512_mul_ps(mox_amx_e4m3_row(from->folded + group * MOX_PANEL_ROWS),
-                                  _mm512_set1_ps(1 / MOX_AMX_HALF_END));
+        if (v.scaling == MOX_AMX_E4M3_IN_WEIGHT)
+            scale = _mm512_mul_ps(mox_amx_e4m3_row(from->scale_codes + group * MOX_PANEL_ROWS),
+                                  _mm512_set1_ps(1 / MOX_AMX_E4M3_END));
         else
-            scale = _mm512_div_ps(mox_amx_e8m0_row(from->folded + group * MOX_PANEL_ROWS), _mm512_loadu_ps(from->end));
-        mox_pairs_quarter(f.like, false, &j->tables, from->codes + s * j->step_bytes, q, mox_pairs_no_zeros(f.like),
-                          pairs);
+            scale = _mm512_div_ps(mox_amx_e8m0_row(from->scale_codes + group * MOX_PANEL_ROWS),
+                                  _mm512_loadu_ps(from->end_factor));
+        mox_pairs_quarter(v.decode_class, false, &j->tables, from->codes + s * j->step_bytes, q,
+                          mox_pairs_no_zeros(v.decode_class), pairs);
         for (int i = 0; i < 4; i++)
-            _mm512_store_si512(to + (4 * q + i) * 64, mox_amx_fold_wide(pairs[i], scale));
+            _mm512_store_si512(to + (4 * q + i) * 64, mox_amx_times_floats(pairs[i], scale));
     }
 }
 
-/* One function a form, so that the fast way stays small. */
-void mox_amx_decode_any_wide(const mox_amx_job *j, int p, moxie_dtype like, mox_amx_folding fold, int64_t s,
-                             uint8_t *to)
+/* Not inlined, so that the fast way stays small. */
+void mox_amx_decode_any_scale(const mox_amx_job *j, int p, moxie_dtype decode_class, mox_amx_scaling scaling, int64_t s,
+                              uint8_t *to)
 {
     const mox_amx_stream *from = &j->panel[p];
-    if (fold == MOX_AMX_FOLD_E4M3)
-        mox_amx_decode_wide((mox_amx_form) { MOXIE_F4_E2M1, false, MOX_AMX_FOLD_E4M3 }, j, from, s, to);
-    else if (mox_pairs_order(like) == MOX_PANEL_NIBBLES)
-        mox_amx_decode_wide((mox_amx_form) { MOXIE_F4_E2M1, false, MOX_AMX_FOLD_E8M0 }, j, from, s, to);
-    else if (mox_pairs_order(like) == MOX_PANEL_PLANES)
-        mox_amx_decode_wide((mox_amx_form) { MOXIE_F6_E3M2, false, MOX_AMX_FOLD_E8M0 }, j, from, s, to);
+    if (scaling == MOX_AMX_E4M3_IN_WEIGHT)
+        mox_amx_decode_any_scale_of((mox_amx_variant) { MOXIE_F4_E2M1, false, MOX_AMX_E4M3_IN_WEIGHT }, j, from, s, to);
+    else if (mox_pairs_order(decode_class) == MOX_PANEL_NIBBLES)
+        mox_amx_decode_any_scale_of((mox_amx_variant) { MOXIE_F4_E2M1, false, MOX_AMX_E8M0_IN_WEIGHT }, j, from, s, to);
+    else if (mox_pairs_order(decode_class) == MOX_PANEL_PLANES)
+        mox_amx_decode_any_scale_of((mox_amx_variant) { MOXIE_F6_E3M2, false, MOX_AMX_E8M0_IN_WEIGHT }, j, from, s, to);
     else
-        mox_amx_decode_wide((mox_amx_form) { MOXIE_F8_E4M3, false, MOX_AMX_FOLD_E8M0 }, j, from, s, to);
+        mox_amx_decode_any_scale_of((mox_amx_variant) { MOXIE_F8_E4M3, false, MOX_AMX_E8M0_IN_WEIGHT }, j, from, s, to);
 }
 
 /* ---- tall ---------------------------------------------------------------------------------------- */
 
-/* The job is copied, so that the compiler keeps its fields in registers across fences. */
-void mox_amx_tall_again(const mox_amx_job *from, int64_t row, int64_t first, int64_t last)
+/* The job is copied: the compiler can then keep its fields in registers across fences. */
+void mox_amx_tall_rest(const mox_amx_job *from, int64_t row, int64_t first, int64_t last)
 {
     const mox_amx_job j = *from;
-    const mox_amx_form none = { MOXIE_BF16, false, MOX_AMX_DRAINED };
+    const mox_amx_variant none = { MOXIE_BF16, false, MOX_AMX_SCALE_PER_SEGMENT };
     for (; row < j.rows; row += 16)
         for (int p = 0; p < j.panels; p++)
             mox_amx_tall(none, false, &j, p, row, first, last);
@@ -86,9 +89,9 @@ void mox_amx_tall_again(const mox_amx_job *from, int64_t row, int64_t first, int
 
 /* ---- square -------------------------------------------------------------------------------------- */
 
-void mox_amx_square_kept(const mox_amx_job *j)
+void mox_amx_square_predecoded(const mox_amx_job *j)
 {
-    const mox_amx_form none = { MOXIE_BF16, false, MOX_AMX_DRAINED };
+    const mox_amx_variant none = { MOXIE_BF16, false, MOX_AMX_SCALE_PER_SEGMENT };
     mox_amx_all_square(none, false, j);
 }
 

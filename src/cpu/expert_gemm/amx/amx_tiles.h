@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_tiles.h - the tile unit's configuration and what the compiler has to be told about it.
+ * amx_tiles.h - how the tile unit is configured, and what the compiler must be told about it.
  *
- *     tiles 0, 1: [rows, 64 bytes]     C of the first tile of rows       4: its A
- *     tiles 2, 3: [low, 64 bytes]      C of the second                   7: its A
+ *     tiles 0, 1: [rows, 64 bytes]     C of the first tile of rows       4: A of the first tile of rows
+ *     tiles 2, 3: [low, 64 bytes]      C of the second                   7: A of the second
  *     tile 5:     [16, 64]             B, one line for every 4 bytes of a row of A
  *
- * A load or a product needs a free tile behind those that hold something, and there are few: on cores whose other
- * thread is busy a product takes 80 cycles when all eight hold something, 52 with seven, 33 with four. A tile that is
- * zeroed holds nothing. So one tile serves for all of B, an operand is zeroed as soon as it has served, and a C tile as
- * soon as it is stored.
+ * The hardware renames tiles, and has few spare ones: loads and products wait for a free one. Where a core's other
+ * thread is busy, a product takes 80 cycles when all eight names hold a value, 52 with seven, 33 with four. A zeroed
+ * tile holds no value. So one name serves for all of B; A and B tiles are zeroed after their last use, C tiles once
+ * stored.
  *
- * Permission for tile data is asked for when features are found (base/cpu_features.c). Every kernel ends with
- * _tile_release(): a configured tile unit makes each context switch of its thread dearer.
+ * base/cpu_features.c asks the system for permission to use tiles. Every kernel ends with _tile_release(), because a
+ * configured tile unit slows down each context switch of its thread.
  */
 #ifndef MOX_CPU_AMX_TILES_H
 #define MOX_CPU_AMX_TILES_H
@@ -20,15 +20,15 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Tile loads and stores are no memory operands to the compiler. */
+/* Keeps memory accesses in order around tile loads and stores, whose memory operands the compiler does not see. */
 #define MOX_FENCE() __asm__ volatile("" ::: "memory")
 
-/* Tests emulate tiles (tests/tile_emulator). */
+/* The tile emulator of the tests defines its own. */
 #ifndef MOX_TILE_CONFIGURE
 #define MOX_TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" ::"m"(config))
 #endif
 
-/* Stores a C tile, a constant, and zeroes it for the next sum, as the configuration left it. */
+/* Stores a C tile (its number is a constant), and zeroes it for the next sum. */
 #define MOX_TILE_STORE(tile, to)                                                                                       \
     do {                                                                                                               \
         _tile_stored(tile, to, 64);                                                                                    \

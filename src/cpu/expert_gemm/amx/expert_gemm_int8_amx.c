@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int8_amx.c - row amx_int8: i8 weights times int8 activations, exact in int32.
+ * expert_gemm_int8_amx.c - kernel amx_int8: i8 weights times int8 activations, exact in int32.
  *
- *     step      A tile [rows, 64 columns] x B tile [16 quad lines of a panel, two steps of 32] -> C tile [rows, 16] i32
+ *     step      A tile [rows, 64 columns] x B tile [16 quad lines of a panel: two steps of 32] -> C tile [rows, 16] i32
  *     segment   C from zero over its steps, stored, then  sum[r] = fma(f32(C[r]) * sa[r], sw, sum[r])
  *
- * Quad lines are what TDPBSSD takes, so nothing is decoded. An odd last step of 32 columns is completed with zeros in
- * scratch. Tiles of rows go by two, panels by two; sums lie in c (panel_kernel.h).
+ * A panel's quad lines are what TDPBSSD reads, so nothing is decoded. When the number of 32-column steps is odd, the
+ * last one is completed with zeros in scratch. Two tiles of rows by two panels are multiplied at once; sums lie in c
+ * (panel_kernel.h).
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -14,11 +15,11 @@
 
 #include <immintrin.h>
 
-#include "base/sizes.h"
+#include "base/carver.h"
 #include "cpu/expert_gemm/amx/amx_tiles.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
-enum { TILE = 256, STEP = 64, STEP_BYTES = 1024, AHEAD_BYTES = 8192, LONGEST = 131071 };
+enum { TILE = 256, STEP = 64, STEP_BYTES = 1024, PREFETCH_BYTES = 8192, MAX_COLS = 131071 };
 
 typedef struct job {
     const mox_panel_rows *a;
@@ -32,22 +33,19 @@ typedef struct job {
     float *c;
 } job;
 
-static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes)
-{
-    void *here = base != NULL ? base + *at : NULL;
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return here;
-}
+typedef struct scratch_view {
+    int32_t *buffer;  /* [4][16][16] */
+    float *scale[2];  /* [groups][16] */
+    uint8_t *last[2]; /* [STEP_BYTES] */
+} scratch_view;
 
-static uint64_t lay_out(int64_t groups, uint8_t *base, int32_t **buffer, float *scale[2], uint8_t *last[2])
+static void lay_out(mox_carver *carver, int64_t groups, scratch_view *out)
 {
-    uint64_t at = 0;
-    *buffer = carve(base, &at, 4 * TILE * sizeof(int32_t));
+    out->buffer = mox_carve(carver, 4 * TILE, sizeof *out->buffer);
     for (int p = 0; p < 2; p++) {
-        scale[p] = carve(base, &at, (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float));
-        last[p] = carve(base, &at, STEP_BYTES);
+        out->scale[p] = mox_carve(carver, (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->scale[p]);
+        out->last[p] = mox_carve(carver, STEP_BYTES, 1);
     }
-    return at;
 }
 
 static const uint8_t *lines_of(const job *j, int p, int64_t s)
@@ -82,7 +80,7 @@ static void prefetch(const job *j, int64_t s)
 {
     for (int p = 0; p < j->panels; p++)
         for (int i = 0; i < STEP_BYTES; i += 64)
-            _mm_prefetch((const char *)j->codes[p] + s * STEP_BYTES + AHEAD_BYTES + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)j->codes[p] + s * STEP_BYTES + PREFETCH_BYTES + i, _MM_HINT_T0);
 }
 
 /* sum = fma(f32(C) * sa, sw, sum) */
@@ -101,7 +99,7 @@ static void add(const job *j, int p, int64_t row, int64_t rows, const int32_t *t
     }
 }
 
-static void drain(const job *j, int64_t row, int64_t high, int64_t low, int64_t segment)
+static void end_segment(const job *j, int64_t row, int64_t high, int64_t low, int64_t segment)
 {
     int32_t *buffer = j->buffer;
     MOX_FENCE();
@@ -133,7 +131,7 @@ static void square(const job *j, int64_t row, int64_t high, int64_t low)
             step(above + s * high * STEP, low > 0 ? below + s * low * STEP : NULL, lines_of(j, 0, s),
                  j->panels == 2 ? lines_of(j, 1, s) : NULL);
         }
-        drain(j, row, high, low, segment);
+        end_segment(j, row, high, low, segment);
     }
 }
 
@@ -146,21 +144,26 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
                      const mox_panel_rows *a, float *c, void *scratch)
 {
     const int64_t steps = mox_ceil_div(m->cols, STEP), held = (int64_t)(m->steps * (int64_t)m->step_bytes);
-    float *scale[2];
-    uint8_t *last[2];
-    job j = { .a = a, .panels = panels, .steps = steps, .group_steps = steps_of(m->group_cols, steps), .c = c };
-    lay_out(m->groups, scratch, &j.buffer, scale, last);
+    mox_carver carver = mox_carver_of(scratch);
+    scratch_view sc;
+    lay_out(&carver, m->groups, &sc);
+    job j = { .a = a,
+              .panels = panels,
+              .steps = steps,
+              .group_steps = steps_of(m->group_cols, steps),
+              .buffer = sc.buffer,
+              .c = c };
     j.act_steps = a->scales != NULL ? steps_of(a->group_cols, steps) : steps;
     j.segment_steps = mox_min_i64(j.group_steps, j.act_steps);
     j.segments = mox_ceil_div(steps, j.segment_steps);
     for (int p = 0; p < panels; p++) {
         const int64_t before = (steps - 1) * STEP_BYTES;
         j.codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
-        mox_panel_scales(m, weight->scale, panel + p, scale[p]);
-        j.scale[p] = scale[p];
-        memset(last[p], 0, STEP_BYTES);
-        memcpy(last[p], j.codes[p] + before, (size_t)(held - before));
-        j.last[p] = last[p];
+        mox_panel_scales(m, weight->scale, panel + p, sc.scale[p]);
+        j.scale[p] = sc.scale[p];
+        memset(sc.last[p], 0, STEP_BYTES);
+        memcpy(sc.last[p], j.codes[p] + before, (size_t)(held - before));
+        j.last[p] = sc.last[p];
     }
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | MOX_FLUSH_SUBNORMALS);
@@ -173,11 +176,11 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+    const int64_t cols = mox_expert_gemm_cols(problem);
     const int64_t weight = mox_group_cols(problem->weight, cols);
     const int64_t act = mox_quant_is_none(problem->act) ? cols : mox_act_group_cols(problem->act, cols);
     if (problem->weight->element != MOXIE_I8 || problem->weight->has_zero || mox_quant_is_none(problem->act) ||
@@ -187,7 +190,7 @@ mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_proble
                    mox_quant_is_none(problem->act) ? "not quantized" : mox_quant_dtype_name(problem->act->element));
         return NULL;
     }
-    if ((weight < cols && weight % STEP != 0) || (act < cols && act % STEP != 0) || cols > LONGEST) {
+    if ((weight < cols && weight % STEP != 0) || (act < cols && act % STEP != 0) || cols > MAX_COLS) {
         mox_reject(why, "quantize in groups of a multiple of 64 columns",
                    "sums steps of 64 columns in int32, these are %lld in groups of %lld and %lld", (long long)cols,
                    (long long)weight, (long long)act);
@@ -198,11 +201,11 @@ mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_proble
 
 uint64_t mox_expert_gemm_amx_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    const int64_t cols = problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
-    int32_t *buffer;
-    float *scale[2];
-    uint8_t *last[2];
-    return lay_out(mox_scale_cols(problem->weight, cols), NULL, &buffer, scale, last);
+    const int64_t cols = mox_expert_gemm_cols(problem);
+    mox_carver carver = mox_carver_of(NULL);
+    scratch_view unused;
+    lay_out(&carver, mox_scale_cols(problem->weight, cols), &unused);
+    return carver.used;
 }
 
 #else

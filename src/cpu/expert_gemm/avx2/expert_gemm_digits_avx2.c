@@ -141,8 +141,8 @@ static bool put_step(const float *a, int64_t lines, const mox_digits_rule *rule,
     return true;
 }
 
-/* True when the step is one for bytes, as sum "bytes32" says; then they are in `out`, as two digits whose second is 0.
- * Magnitudes order as their bits do, NaN above infinity. */
+/* True when the step is one for bytes, as sum "BYTE_ACTIVATIONS" says; then they are in `out`, as two digits whose
+ * second is 0. Magnitudes order as their bits do, NaN above infinity. */
 static bool put_bytes(const float *a, int64_t lines, const mox_digits_rule *rule, int8_t *out)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

@@ -19,7 +19,7 @@
  * one row of activations, where decoding to floats is what costs, this one costs half.
  *
  * Row avx2_bytes, of class TOL, takes any activations as bytes: d0 alone, and a unit that is no power of two (sum
- * "bytes32", panel_kernel.h).
+ * "BYTE_ACTIVATIONS", panel_kernel.h).
  *
  *     digits    [step][row] lines of 8 columns, 32 bytes:
  *                   | d0 d1 d2 x of columns 0 4 1 5 | d0 d1 d2 x of columns 2 6 3 7 |      each d four bytes

@@ -8,7 +8,7 @@
  *     segment   C = 0 + step + step ..., then  c[r] = fma(C * sa[r], sw, c[r])
  *
  * Chains begin from zero at every step. A multiply-add takes 4 cycles and two can start in each, so 8 chains are wanted
- * at once, and more where other work disturbs them. Two ways, of the same arithmetic (fma32, panel_kernel.h):
+ * at once, and more where other work disturbs them. Two ways, of the same arithmetic (FMA_STEPS, panel_kernel.h):
  *
  *     narrow    1 or 2 rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
  *               halves of both panels at once

@@ -6,7 +6,7 @@
  *     chain     16 columns:  t[r] = 0, then for every pair line in order
  *               t[r] = fma(odd column, t[r]),  t[r] = fma(even column, t[r])        (so the operation is defined)
  *     segment   C[r] = 0 + step + step ..., a step two chains, or one when the weights' groups are 16 columns;
- *               then  c[r] = fma(C[r] * sa[r], sw, c[r])                            dot32, panel_kernel.h
+ *               then  c[r] = fma(C[r] * sa[r], sw, c[r])                            DOT_STEPS, panel_kernel.h
  *
  * A block is up to BLOCK rows of activations. It decodes a quarter of a step, and multiplies it from the registers:
  * decoding and products want different ports. Few rows take both panels at once: one panel has too few chains to hide

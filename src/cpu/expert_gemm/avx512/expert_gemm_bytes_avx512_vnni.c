@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_bytes_avx512_vnni.c - row avx512_bytes: 4-bit codes times activations that are rounded to bytes, step by
- * step (sum "bytes32", panel_kernel.h), for processors with AVX512-VNNI.
+ * step (sum "BYTE_ACTIVATIONS", panel_kernel.h), for processors with AVX512-VNNI.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 

@@ -20,7 +20,7 @@
  *
  * UNIT is u h as a float; START is -offset sum A, or with zero points -sum A as two words b, c:  b + 256 c.
  *
- * Rows of class TOL take any activations as bytes, d0 alone and a unit that is no power of two (sum "bytes32",
+ * Rows of class TOL take any activations as bytes, d0 alone and a unit that is no power of two (sum "BYTE_ACTIVATIONS",
  * panel_kernel.h): 64 bytes, START and UNIT where the first d1 would be.
  *
  * For files compiled with AVX-512 F, BW, DQ, VL and VNNI; with VBMI a look-up is one operation, not two.

@@ -8,7 +8,7 @@
  *               every row r of activations
  *     segment   C[r] = 0 + t + t ..., t = even[r] + odd[r]; then  c[r] = fma(C[r] * sa[r], sw, c[r])
  *
- * Two ways through a panel, of the same arithmetic (fma32, panel_kernel.h):
+ * Two ways through a panel, of the same arithmetic (FMA_STEPS, panel_kernel.h):
  *
  *     narrow    up to NARROW rows: columns are multiplied in the register that they are decoded into
  *     wide      more: SLAB steps of both panels are decoded to the first-level cache, then multiplied by blocks of up

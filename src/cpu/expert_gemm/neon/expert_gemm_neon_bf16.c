@@ -2,7 +2,7 @@
  *
  * expert_gemm_neon_bf16.c - row neon_bf16: pair lines as they are, times a bf16 operand. BFMLALB multiplies the even
  * columns of a line, BFMLALT the odd ones, each widened to fp32 and added without rounding in between, under FPCR: the
- * two chains of "fma32" (panel_kernel.h). BFDOT and BFMMLA would be faster, but round in a way of their own.
+ * two chains of "FMA_STEPS" (panel_kernel.h). BFDOT and BFMMLA would be faster, but round in a way of their own.
  */
 #include "cpu/expert_gemm/neon/neon_forms.h"
 

@@ -14,8 +14,8 @@
  * A step is 16 columns when the weights' groups are. Files differ in how 16 sums are made (mox_neon_sums_fn), and are
  * compiled for what their instruction needs; the walk is inlined into each.
  *
- * Sums of fp32 follow "fma32" (panel_kernel.h) with FPCR.FZ set. (Arm decides that a result is subnormal before it is
- * rounded, x86 after: a result that rounds up to the least normal number is 0 here and that number there.)
+ * Sums of fp32 follow "FMA_STEPS" (panel_kernel.h) with FPCR.FZ set. (Arm decides that a result is subnormal before it
+ * is rounded, x86 after: a result that rounds up to the least normal number is 0 here and that number there.)
  *
  * Sources: Arm Architecture Reference Manual for A-profile (FPCR; TBL, TRN1, SRI, BFMLALB, SDOT).
  */

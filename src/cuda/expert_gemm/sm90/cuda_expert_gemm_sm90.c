@@ -260,7 +260,7 @@ static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, 
 /* The kernel's element: tokens have 16 bits where the tensor cores add products of 16 bits, else 8. */
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
-    return mox_sm90_element_of(problem->weight, sum != MOX_SUM_MMA16);
+    return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 
 /* Can a kernel that accepts the product also fuse what follows? */

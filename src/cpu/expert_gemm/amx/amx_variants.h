@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_forms.h - the products of rows amx_bf16 and amx_folded, one for each form of decoding, spread over files that
- * compile side by side. All are what mox_panel_multiply_fn says (panel_kernel.h).
+ * amx_variants.h - the functions of kernel amx_bf16: one for each way to decode weights. amx_*_amx.c instantiate them,
+ * expert_gemm_amx.c chooses one for a format. All are of type mox_panel_multiply_fn (panel_kernel.h).
+ *
+ *     mox_amx_times_<order or element>[_<scale in the weight>][_zeros]
  */
 #ifndef MOX_CPU_AMX_FORMS_H
 #define MOX_CPU_AMX_FORMS_H
@@ -24,8 +26,6 @@ void mox_amx_times_nibbles_e8m0(const mox_panel_matrix *m, const moxie_quant *we
                                 const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_nibbles_e4m3(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                                 const mox_panel_rows *a, float *c, void *scratch);
-void mox_amx_times_ints_folded(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                               const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                       const mox_panel_rows *a, float *c, void *scratch);
 void mox_amx_times_i8_zeros(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
