@@ -3,7 +3,7 @@
  * amx_digits.h - row amx_bf16 for weights of 4 bits and up to MOX_AMX_DIGITS rows of activations, too few to pay for
  * decoding to bf16: in vector registers, step by step
  *
- *     in integers     where no sum can round (panel_digits_avx512.h), in two digits or three
+ *     in integers     where no sum can round (int_dot_avx512.h), in two digits or three
  *     in floats       else: multiply-adds in the order of the tile unit
  *
  * and so the bits are those of tiles. E8M0 scales multiply t, not the codes: powers of two that bring nothing out of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_avx2.c - row avx2_fma: panels of any format decoded to fp32 and multiplied by fused multiply-adds
- * (panel_fma_avx2.h); and row avx2_bytes, which rounds activations to bytes (panel_digits_avx2.h). Here are the forms
+ * (panel_fma_avx2.h); and row avx2_bytes, which rounds activations to bytes (int_dot_avx2.h). Here are the forms
  * that are made of it, and what a call begins with.
  *
  * With one row of activations decoding is what costs: 4-bit codes take 19 operations of the three vector ports for 8
@@ -12,7 +12,7 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/avx2/panel_digits_avx2.h"
+#include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- forms --------------------------------------------------------------------------------------- */
@@ -120,15 +120,15 @@ static void all_narrow(const mox_ymm_job *j, mox_half_way way)
 
 /* ---- 4-bit codes in integers --------------------------------------------------------------------- */
 
-static mox_digits_fn digits_products(void)
+static mox_ymm_int_dot_fn digits_products(void)
 {
-    return mox_cpu()->avx_vnni && mox_digits_avxvnni != NULL ? mox_digits_avxvnni : mox_digits_avx2;
+    return mox_cpu()->avx_vnni && mox_ymm_int_dot_avxvnni != NULL ? mox_ymm_int_dot_avxvnni : mox_ymm_int_dot_avx2;
 }
 
 /* Most rows that are faster so: of digits without AVX-VNNI those that would be multiplied while they are decoded. */
 static int64_t digits_rows(bool bytes)
 {
-    return digits_products() == mox_digits_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
+    return digits_products() == mox_ymm_int_dot_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
 }
 
 /* Most steps of a row; 0 for formats that are never multiplied so. */
@@ -138,18 +138,18 @@ static int64_t digits_steps(moxie_dtype element, int64_t cols)
 }
 
 /* False when the rows are better multiplied in floats: nearly all of their steps are. Never of bytes. */
-static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
+static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_dot_head *head)
 {
     const int64_t rows = j->a->rows;
     mox_panel_counts format;
     if (rows > digits_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
     j->counts = mox_half_both(format.counts);
-    const mox_digits_rule rule = { .h = format.h,
-                                   .most = (int32_t)format.most,
-                                   .offset = j->zeros ? 1 : format.offset };
+    const mox_ymm_int_dot_rule rule = { .h = format.h,
+                                        .most = (int32_t)format.most,
+                                        .offset = j->zeros ? 1 : format.offset };
     if (!j->a->again)
-        head->floats = mox_digits_prepare(j, &rule);
+        head->floats = mox_ymm_int_dot_prepare(j, &rule);
     if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
         return false;
     digits_products()(j);
@@ -159,7 +159,7 @@ static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head
 /* ---- one call ------------------------------------------------------------------------------------ */
 
 typedef struct scratch {
-    mox_digits_head *head;
+    mox_ymm_int_dot_head *head;
     float *scale, *zero;
 } scratch;
 
@@ -178,8 +178,8 @@ static uint64_t lay_out(bool bytes, moxie_dtype element, int64_t cols, int64_t g
     const int64_t steps = (digits_steps(element, cols) + 1) / 2 * 2; /* whole ones of 32 columns */
     uint64_t at = 0;
     carve(base, &at, sizeof *sc->head, &sc->head);
-    carve(base, &at, (uint64_t)(digits_rows(bytes) * steps * 2 * MOX_DIGITS_LINE), &j->digits);
-    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows(bytes))), &j->order);
+    carve(base, &at, (uint64_t)(digits_rows(bytes) * steps * 2 * MOX_YMM_INT_DOT_LINE), &j->digits);
+    carve(base, &at, (uint64_t)(steps * mox_ymm_int_dot_order_bytes(digits_rows(bytes))), &j->order);
     carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
     carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
     carve(base, &at, floats, &sc->scale);

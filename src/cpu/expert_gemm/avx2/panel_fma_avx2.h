@@ -53,7 +53,7 @@ typedef struct mox_ymm_job {
     float *part; /* [rows][32]: C of segments that are not finished */
     float *slab;
     mox_half_tables tables;
-    int8_t *digits; /* panel_digits_avx2.h */
+    int8_t *digits; /* int_dot_avx2.h */
     uint8_t *order; /* likewise */
     __m256i counts; /* likewise: by nibble */
     unsigned mxcsr; /* the caller's */

@@ -24,7 +24,7 @@ static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
 {
     uint64_t at = 0;
-    take(base, &at, mox_walk_scale_count(groups), scale);
+    take(base, &at, mox_segment_scale_count(groups), scale);
     take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
     return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
 }
@@ -63,7 +63,7 @@ MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t 
             for (int p = 0; p < P; p++)
                 even[r][p] = _mm512_add_ps(even[r][p], odd[r][p]);
         }
-        mox_walk_add(R, P, &j->walk, &j->places[i], row, 0, c, part, even);
+        mox_segment_add_step(R, P, &j->iter, &j->places[i], row, 0, c, part, even);
     }
 }
 
@@ -155,8 +155,8 @@ static bool is_by_16(const mox_expert_gemm_problem *problem)
 /* What the processor at hand has beyond the flags of this file. */
 static mox_panel_multiply_fn better_form(const moxie_quant *weight)
 {
-    const mox_panel_multiply_fn digits = mox_fma_digits_form(weight->element, weight->has_zero != 0);
-    return digits != NULL ? digits : mox_fma_vbmi_form(weight->element);
+    const mox_panel_multiply_fn digits = mox_fma_int_dot_variant(weight->element, weight->has_zero != 0);
+    return digits != NULL ? digits : mox_fma_vbmi_variant(weight->element);
 }
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -181,8 +181,8 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
     const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
     mox_fma_job unused;
     float *scale;
-    if (!is_by_16(problem) && mox_fma_digits_form(problem->weight->element, problem->weight->has_zero != 0) != NULL)
-        return mox_fma_digits_scratch_bytes(cols, groups);
+    if (!is_by_16(problem) && mox_fma_int_dot_variant(problem->weight->element, problem->weight->has_zero != 0) != NULL)
+        return mox_fma_int_dot_scratch_bytes(cols, groups);
     return mox_fma_lay_out(groups, NULL, &unused, &scale);
 }
 

@@ -23,18 +23,13 @@
 
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
-/* Zen's first-level cache has too few outstanding misses for the memory that a core can read: the second-level cache
- * brings 11 % more of it. */
-#define MOX_WALK_AHEAD 4096
-#define MOX_WALK_CACHE _MM_HINT_T1
-
 #include "base/sizes.h"
-#include "cpu/expert_gemm/avx512/panel_walk_avx512.h"
+#include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
 enum { BLOCK = 8, PAIRED = 3, SLAB = 8, TILE = 16, LINE = 64 };
 
 typedef struct job {
-    mox_walk walk;
+    mox_segment_iter iter;
     int64_t step_bytes; /* of codes */
     int64_t row_bytes;  /* of activations */
     float *c, *part;    /* [rows][2][16]: sums, and those of segments that are not finished */
@@ -49,7 +44,7 @@ typedef struct block {
     int64_t row;      /* the first one, of c */
     int p;
     int64_t step, last; /* [step, last) */
-    mox_walk_place at;  /* of `step` */
+    mox_segment_pos at; /* of `step` */
     uint8_t *keep;      /* lines are left here, or found; NULL: neither */
 } block;
 
@@ -93,18 +88,18 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
 {
     const int64_t step_bytes = j->step_bytes, stride = b->stride, to = (2 * b->row + b->p) * MOX_PANEL_ROWS;
     float *c = j->c + to, *part = j->part + to;
-    mox_walk_place at = b->at;
+    mox_segment_pos at = b->at;
     uint8_t *keep = b->keep;
-    for (int64_t s = b->step; s < b->last; s++, mox_walk_advance(&j->walk, &at)) {
+    for (int64_t s = b->step; s < b->last; s++, mox_segment_next(&j->iter, &at)) {
         const uint8_t *a = Q == 4 ? b->a + s * stride : b->a + s / 2 * stride + s % 2 * (LINE / 2);
         __m512i zero[2];
         __m512 t[2][BLOCK][2];
         MOX_KERNEL_UNROLL
         for (int i = 0; i < P; i++) {
-            zero[i] = zeros ? mox_pairs_zeros(element, j->walk.zero[b->p + i] + at.group * MOX_PANEL_ROWS)
+            zero[i] = zeros ? mox_pairs_zeros(element, j->iter.zero[b->p + i] + at.group * MOX_PANEL_ROWS)
                             : mox_pairs_no_zeros(element);
             if (decode)
-                mox_walk_prefetch(&j->walk, b->p + i, P, s, (int)step_bytes);
+                mox_segment_prefetch(&j->iter, b->p + i, P, s, (int)step_bytes);
         }
         MOX_KERNEL_UNROLL
         for (int h = 0; h < Q / 2; h++) {
@@ -116,7 +111,7 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
                 __m512i lines[2][4];
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
-                    quarter_lines(element, zeros, decode, j, j->walk.codes[b->p + i] + s * step_bytes, q, zero[i], keep,
+                    quarter_lines(element, zeros, decode, j, j->iter.codes[b->p + i] + s * step_bytes, q, zero[i], keep,
                                   lines[i]);
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
@@ -129,7 +124,7 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
             for (int i = 0; i < P; i++)
                 t[0][r][i] = Q == 4 ? _mm512_add_ps(t[0][r][i], t[1][r][i]) : t[0][r][i];
         }
-        mox_walk_add(R, P, &j->walk, &at, b->row, b->p, c, part, t[0]);
+        mox_segment_add_step(R, P, &j->iter, &at, b->row, b->p, c, part, t[0]);
         if (keep != NULL)
             keep += 4 * Q * LINE;
     }
@@ -208,7 +203,7 @@ static const block_fn *blocks_of(const moxie_quant *weight, bool by_16)
 /* Bytes of scratch; with `base` its parts go to `j`, `scale` becomes [2][groups][16]. */
 static uint64_t lay_out(int64_t groups, uint8_t *base, job *j, float **scale)
 {
-    const uint64_t scales = mox_walk_scale_count(groups) * sizeof **scale;
+    const uint64_t scales = mox_segment_scale_count(groups) * sizeof **scale;
     const uint64_t slab = SLAB * MOX_PANEL_STEP / 2 * LINE;
     if (base != NULL) {
         *scale = (float *)(void *)base;
@@ -222,11 +217,11 @@ static uint64_t lay_out(int64_t groups, uint8_t *base, job *j, float **scale)
  * size; the first of all decodes. */
 static void all_rows(const job *j, const block_fn *decoding, const block_fn *reading, block *b)
 {
-    const int64_t rows = j->walk.a->rows;
+    const int64_t rows = j->iter.a->rows;
     const block_fn *times = decoding;
     for (int64_t tile = 0; tile < rows; tile += TILE) {
         const int64_t held = mox_min_i64(TILE, rows - tile), blocks = mox_ceil_div(held, BLOCK);
-        const uint8_t *a = (const uint8_t *)j->walk.a->data + tile * j->row_bytes;
+        const uint8_t *a = (const uint8_t *)j->iter.a->data + tile * j->row_bytes;
         b->stride = held * LINE;
         for (int64_t i = 0; i < blocks; i++) {
             const int64_t first = i * held / blocks;
@@ -241,13 +236,13 @@ static void all_rows(const job *j, const block_fn *decoding, const block_fn *rea
 /* Panel p, or from it on as many as are multiplied at once. */
 static void multiply_panel(const job *j, const block_fn *decoding, const block_fn *reading, int p)
 {
-    const bool many = j->walk.a->rows > BLOCK;
-    block b = { .p = p, .at = mox_walk_start(&j->walk), .keep = many ? j->slab : NULL };
-    while (b.step < j->walk.steps) {
-        b.last = many ? mox_min_i64(b.step + SLAB, j->walk.steps) : j->walk.steps;
+    const bool many = j->iter.a->rows > BLOCK;
+    block b = { .p = p, .at = mox_segment_begin(&j->iter), .keep = many ? j->slab : NULL };
+    while (b.step < j->iter.steps) {
+        b.last = many ? mox_min_i64(b.step + SLAB, j->iter.steps) : j->iter.steps;
         all_rows(j, decoding, reading, &b);
         for (; b.step < b.last; b.step++)
-            mox_walk_advance(&j->walk, &b.at);
+            mox_segment_next(&j->iter, &b.at);
     }
 }
 
@@ -260,9 +255,9 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     job j = { .c = c, .step_bytes = (int64_t)m->step_bytes * step_cols / MOX_PANEL_STEP, .row_bytes = m->steps * LINE };
     float *scale = NULL;
     lay_out(m->groups, scratch, &j, &scale);
-    mox_walk_open(&j.walk, m, weight, panel, panels, a, step_cols, scale);
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, step_cols, scale);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j.tables);
-    const unsigned mxcsr = mox_walk_flush_subnormals();
+    const unsigned mxcsr = mox_segment_flush_subnormals();
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
     multiply_panel(&j, decoding, reading, 0);
     if (panels == 2 && a->rows > PAIRED)

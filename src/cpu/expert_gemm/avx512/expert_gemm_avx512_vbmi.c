@@ -15,7 +15,7 @@ static void times_zipped(const mox_panel_matrix *m, const moxie_quant *weight, i
     mox_fma_multiply(MOXIE_F8_E4M3, false, 4, m, weight, panel, panels, a, c, scratch);
 }
 
-mox_panel_multiply_fn mox_fma_vbmi_form(moxie_dtype element)
+mox_panel_multiply_fn mox_fma_vbmi_variant(moxie_dtype element)
 {
     return mox_cpu()->avx512_vbmi && mox_pairs_order(element) == MOX_PANEL_ZIPPED ? times_zipped : NULL;
 }

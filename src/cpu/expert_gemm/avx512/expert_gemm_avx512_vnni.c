@@ -22,12 +22,12 @@
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx512/panel_walk_avx512.h"
+#include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
 enum { BLOCK = 6, SLICE = 8, LONGEST_SEGMENT = 131071 };
 
 typedef struct job {
-    mox_walk walk; /* its steps are segments */
+    mox_segment_iter iter; /* its steps are segments */
     bool zeros;
     int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
     int64_t row_bytes;              /* of the operand and of the copy */
@@ -42,7 +42,7 @@ static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, flo
 {
     const uint64_t row_bytes = mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
     const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
-    const uint64_t counts[] = { mox_walk_scale_count(groups) * sizeof **scale,
+    const uint64_t counts[] = { mox_segment_scale_count(groups) * sizeof **scale,
                                 /* segments are at least 32 columns, or groups of 16 */
                                 2 * segments * MOX_PANEL_ROWS * sizeof(int32_t), BLOCK * row_bytes,
                                 BLOCK * segments * sizeof(int32_t) };
@@ -69,8 +69,8 @@ static void copy_rows(bool nibbles, const job *j, int64_t row, int64_t rows)
     int64_t stride[BLOCK];
     for (int64_t r = 0; r < rows; r++) {
         const int64_t tile = (row + r) / 16 * 16;
-        from[r] = (const uint8_t *)j->walk.a->data + tile * j->row_bytes + (row + r - tile) * 64;
-        stride[r] = mox_min_i64(16, j->walk.a->rows - tile);
+        from[r] = (const uint8_t *)j->iter.a->data + tile * j->row_bytes + (row + r - tile) * 64;
+        stride[r] = mox_min_i64(16, j->iter.a->rows - tile);
     }
     for (int64_t k = 0; k < j->row_bytes; k += 64)
         for (int64_t r = 0; r < rows; r++) {
@@ -90,15 +90,15 @@ static void sum_rows(const job *j, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *a = j->copy + r * j->row_bytes;
-        for (int64_t s = 0; s < j->walk.steps; s++) {
+        for (int64_t s = 0; s < j->iter.steps; s++) {
             const int64_t first = s * j->segment_slices * SLICE;
-            const int64_t last = s == j->walk.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
+            const int64_t last = s == j->iter.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
             __m128i total = _mm_setzero_si128();
             for (int64_t k = first; k < last; k += 16)
                 total = _mm_add_epi64(
                     total, _mm_sad_epu8(_mm_load_si128((const __m128i *)(const void *)(a + k)), _mm_setzero_si128()));
             total = _mm_add_epi64(total, _mm_unpackhi_epi64(total, total));
-            j->sums[r * j->walk.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
+            j->sums[r * j->iter.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
         }
     }
 }
@@ -108,7 +108,7 @@ static void sum_rows(const job *j, int64_t rows)
 /* Half i of slice t of panel p: 4 columns (NIBBLES: in the copy's order) as signed bytes. */
 MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, int i, __m512i zero)
 {
-    const uint8_t *codes = j->walk.codes[p];
+    const uint8_t *codes = j->iter.codes[p];
     if (!nibbles)
         return _mm512_xor_si512(_mm512_load_si512(codes + t * 128 + i * 64), j->flip);
     const __m512i line = _mm512_xor_si512(_mm512_load_si512(codes + t * 64), j->flip);
@@ -146,16 +146,16 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
  */
 MOX_KERNEL_INLINE __m512i zero_part(const job *j, int p, int64_t group, int r, int64_t segment)
 {
-    const __m128i *counts = (const __m128i *)(const void *)(j->walk.zero[p] + group * MOX_PANEL_ROWS);
+    const __m128i *counts = (const __m128i *)(const void *)(j->iter.zero[p] + group * MOX_PANEL_ROWS);
     const __m512i zero = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(counts)), _mm512_set1_epi32(128));
-    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->walk.steps + segment]));
+    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->iter.steps + segment]));
 }
 
 /* The sums of segment `segment` to c. */
-MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_walk_place *at, int64_t segment,
+MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_segment_pos *at, int64_t segment,
                                    int64_t row, __m512i acc[BLOCK][2], const __m512i offset[2])
 {
-    const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
+    const mox_segment_scales ending = mox_segment_scales_at(&j->iter, at, row);
     float *c = j->c + row * 2 * MOX_PANEL_ROWS;
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
@@ -166,7 +166,7 @@ MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, con
             if (wants_sums(nibbles, j))
                 total = _mm512_sub_epi32(total, zero_part(j, p, at->group, r, segment));
             const __m512 part = _mm512_cvtepi32_ps(total);
-            _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, part, _mm512_load_ps(sum)));
+            _mm512_store_ps(sum, mox_segment_finish(&ending, r, p, part, _mm512_load_ps(sum)));
         }
     }
 }
@@ -175,15 +175,15 @@ MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, con
 MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *j, int64_t row)
 {
     const int bytes = nibbles ? 64 : 128;
-    mox_walk_place at = mox_walk_start(&j->walk);
-    for (int64_t segment = 0, t = 0; segment < j->walk.steps; segment++, mox_walk_advance(&j->walk, &at)) {
+    mox_segment_pos at = mox_segment_begin(&j->iter);
+    for (int64_t segment = 0, t = 0; segment < j->iter.steps; segment++, mox_segment_next(&j->iter, &at)) {
         const int64_t end = mox_min_i64(t + j->segment_slices, j->slices);
         __m512i acc[BLOCK][2], offset[2], zero[2];
         MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
-            const int32_t *kept = j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS;
+            const int32_t *kept = j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS;
             offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
-            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
+            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->iter.zero[p] + at.group * MOX_PANEL_ROWS)
                                           : _mm512_set1_epi8(8);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
@@ -191,12 +191,12 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
         }
         for (; t < end; t++) {
             for (int p = 0; weigh && p < P; p++)
-                mox_walk_prefetch(&j->walk, p, P, t, bytes);
+                mox_segment_prefetch(&j->iter, p, P, t, bytes);
             add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
         }
         end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
         for (int p = 0; weigh && p < P; p++)
-            _mm512_store_si512(j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS, offset[p]);
+            _mm512_store_si512(j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS, offset[p]);
     }
 }
 
@@ -259,9 +259,9 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
               .flip = flip_of(weight->element) };
     float *scale = NULL;
     lay_out(m->cols, m->groups, scratch, &j, &scale);
-    mox_walk_open(&j.walk, m, weight, panel, panels, a, segment_cols, scale);
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, segment_cols, scale);
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
-    const unsigned mxcsr = mox_walk_flush_subnormals();
+    const unsigned mxcsr = mox_segment_flush_subnormals();
     const int64_t count = mox_ceil_div(a->rows, BLOCK);
     for (int64_t b = 0, row = 0, rows; b < count; b++, row += rows) {
         rows = mox_ceil_div(a->rows - row, count - b);

@@ -7,13 +7,14 @@
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx512/panel_counts_avx512.h"
+#include "cpu/expert_gemm/avx512/int_dot_panels_avx512.h"
 
 #define FORM(name, zeros, quarters)                                                                                    \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
-        mox_count_multiply((mox_count_form) { true, zeros, quarters }, m, weight, panel, panels, a, c, scratch);       \
+        mox_int_dot_multiply((mox_int_dot_variant) { true, zeros, quarters }, m, weight, panel, panels, a, c,          \
+                             scratch);                                                                                 \
     }
 FORM(times_bytes, false, 4)
 FORM(times_bytes_zeros, true, 4)
@@ -38,10 +39,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_pr
 uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
-    const mox_count_form f = { .bytes = true, .Q = (int)mox_panel_step_cols(problem->weight, cols) / 8 };
-    mox_count_job unused;
+    const mox_int_dot_variant f = { .bytes = true, .Q = (int)mox_panel_step_cols(problem->weight, cols) / 8 };
+    mox_int_dot_job unused;
     float *scale;
-    return mox_count_lay_out(f, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &scale);
+    return mox_int_dot_lay_out(f, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &scale);
 }
 
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_digits_avx512.h - one step (32 columns) of activations times 4-bit codes, in integers where no sum can round.
+ * int_dot_avx512.h - one step (32 columns) of activations times 4-bit codes, in integers where no sum can round.
  *
  * Let every activation of the step be an integer A[k] times a unit u, a power of two, and every weight an integer W[k]
  * times h (e2m1: 1/2; integers: 1), |W| <= most. The chain of multiply-adds over the even columns, or the odd ones,
@@ -25,45 +25,48 @@
  *
  * For files compiled with AVX-512 F, BW, DQ, VL and VNNI; with VBMI a look-up is one operation, not two.
  */
-#ifndef MOX_CPU_PANEL_DIGITS_AVX512_H
-#define MOX_CPU_PANEL_DIGITS_AVX512_H
+#ifndef MOX_CPU_INT_DOT_AVX512_H
+#define MOX_CPU_INT_DOT_AVX512_H
 
 #include <immintrin.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
 
-enum { MOX_ZMM_ROWS = 3, MOX_ZMM_STEP = 128, MOX_ZMM_START = 72, MOX_ZMM_UNIT = 76 };
-enum { MOX_ZMM_BYTES_STEP = 64, MOX_ZMM_BYTES_START = 8, MOX_ZMM_BYTES_UNIT = 12 };
+/* Rows that are multiplied at once, at most: of limbs, and of bytes. */
+enum { MOX_INT_DOT_LIMB_ROWS = 3, MOX_INT_DOT_BYTE_ROWS = 6 };
+/* Bytes of a row's step, and where INITIAL and UNIT lie in it. */
+enum { MOX_INT_DOT_LIMBS_STEP = 128, MOX_INT_DOT_LIMBS_INITIAL = 72, MOX_INT_DOT_LIMBS_UNIT = 76 };
+enum { MOX_INT_DOT_BYTES_STEP = 64, MOX_INT_DOT_BYTES_INITIAL = 8, MOX_INT_DOT_BYTES_UNIT = 12 };
 
 /* What a step, of however many rows, is multiplied as. */
-enum { MOX_ZMM_TWO = 0, MOX_ZMM_BYTES = 0, MOX_ZMM_THREE = 1, MOX_ZMM_FLOATS = 2 };
+enum { MOX_INT_DOT_TWO_LIMBS = 0, MOX_INT_DOT_BYTES = 0, MOX_INT_DOT_THREE_LIMBS = 1, MOX_INT_DOT_FLOATS = 2 };
 
 /* A 4-bit format in integers. */
-typedef struct mox_zmm_rule {
+typedef struct mox_int_dot_format {
     __m512i counts; /* W + offset by code, four times over */
     __m512 values;  /* W h by code; with zero points W */
     float h, most;
     int32_t offset; /* with zero points: 1 */
     bool zeros;
-} mox_zmm_rule;
+} mox_int_dot_format;
 
-MOX_KERNEL_INLINE mox_zmm_rule mox_zmm_rule_of(const mox_panel_counts *format, bool zeros)
+MOX_KERNEL_INLINE mox_int_dot_format mox_int_dot_format_of(const mox_panel_counts *format, bool zeros)
 {
     const __m128i counts = _mm_loadu_si128((const __m128i *)(const void *)format->counts);
     const __m512 from_offset =
         _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(counts), _mm512_set1_epi32(format->offset)));
-    return (mox_zmm_rule) { .counts = _mm512_broadcast_i32x4(counts),
-                            .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
-                            .h = format->h,
-                            .most = format->most,
-                            .offset = zeros ? 1 : format->offset,
-                            .zeros = zeros };
+    return (mox_int_dot_format) { .counts = _mm512_broadcast_i32x4(counts),
+                                  .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
+                                  .h = format->h,
+                                  .most = format->most,
+                                  .offset = zeros ? 1 : format->offset,
+                                  .zeros = zeros };
 }
 
 /* ---- digits -------------------------------------------------------------------------------------- */
 
 /* In all lanes: the larger of the sums over x and over y. */
-MOX_KERNEL_INLINE __m512 mox_zmm_longer(__m512 x, __m512 y)
+MOX_KERNEL_INLINE __m512 mox_int_dot_larger_sum(__m512 x, __m512 y)
 {
     __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
     sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0xb1));
@@ -72,7 +75,7 @@ MOX_KERNEL_INLINE __m512 mox_zmm_longer(__m512 x, __m512 y)
     return _mm512_max_ps(sums, _mm512_shuffle_f32x4(sums, sums, 0x4e));
 }
 
-MOX_KERNEL_INLINE __m512i mox_zmm_total(__m512i x)
+MOX_KERNEL_INLINE __m512i mox_int_dot_total(__m512i x)
 {
     x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0x4e));
     x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0xb1));
@@ -81,7 +84,7 @@ MOX_KERNEL_INLINE __m512i mox_zmm_total(__m512i x)
 }
 
 /* -sum A as START wants it. */
-MOX_KERNEL_INLINE __m512i mox_zmm_start(const mox_zmm_rule *rule, __m512i sum)
+MOX_KERNEL_INLINE __m512i mox_int_dot_initial(const mox_int_dot_format *rule, __m512i sum)
 {
     const __m512i start = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-rule->offset));
     if (!rule->zeros)
@@ -93,7 +96,7 @@ MOX_KERNEL_INLINE __m512i mox_zmm_start(const mox_zmm_rule *rule, __m512i sum)
 }
 
 /* True where both are -2^15 <= x < 2^15 - 2^8, so that two digits hold them. */
-MOX_KERNEL_INLINE bool mox_zmm_are_two(__m512i x, __m512i y)
+MOX_KERNEL_INLINE bool mox_int_dot_fit_two_limbs(__m512i x, __m512i y)
 {
     const __m512i half = _mm512_set1_epi32(0x8000), most = _mm512_set1_epi32(0xff00);
     return (_mm512_cmpge_epu32_mask(_mm512_add_epi32(x, half), most) |
@@ -101,7 +104,7 @@ MOX_KERNEL_INLINE bool mox_zmm_are_two(__m512i x, __m512i y)
 }
 
 /* Of 4 columns' A: d0 of the first and third, of the others; d1; d2. */
-MOX_KERNEL_INLINE __m512i mox_zmm_by_digit(__m512i a)
+MOX_KERNEL_INLINE __m512i mox_int_dot_split(__m512i a)
 {
     const __m512i by_digit =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15));
@@ -110,33 +113,36 @@ MOX_KERNEL_INLINE __m512i mox_zmm_by_digit(__m512i a)
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(a, carry), carry), by_digit);
 }
 
-MOX_KERNEL_INLINE __m512i mox_zmm_start_of(const mox_zmm_rule *rule, __m512i even, __m512i odd)
+MOX_KERNEL_INLINE __m512i mox_int_dot_initial_of(const mox_int_dot_format *rule, __m512i even, __m512i odd)
 {
-    return mox_zmm_start(rule, mox_zmm_total(_mm512_add_epi32(even, odd)));
+    return mox_int_dot_initial(rule, mox_int_dot_total(_mm512_add_epi32(even, odd)));
 }
 
 /* The digits of A, even and odd columns, beside what else the step needs. */
-MOX_KERNEL_INLINE void mox_zmm_put(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512i unit, uint8_t *out)
+MOX_KERNEL_INLINE void mox_int_dot_store_limbs(const mox_int_dot_format *rule, __m512i even, __m512i odd, __m512i unit,
+                                               uint8_t *out)
 {
-    const __m512i even_digits = mox_zmm_by_digit(even), odd_digits = mox_zmm_by_digit(odd);
+    const __m512i even_digits = mox_int_dot_split(even), odd_digits = mox_int_dot_split(odd);
     __m512i last = _mm512_unpackhi_epi16(even_digits, odd_digits);
-    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_START - 64) / 4, mox_zmm_start_of(rule, even, odd));
-    last = _mm512_mask_mov_epi32(last, 1 << (MOX_ZMM_UNIT - 64) / 4, unit);
+    last =
+        _mm512_mask_mov_epi32(last, 1 << (MOX_INT_DOT_LIMBS_INITIAL - 64) / 4, mox_int_dot_initial_of(rule, even, odd));
+    last = _mm512_mask_mov_epi32(last, 1 << (MOX_INT_DOT_LIMBS_UNIT - 64) / 4, unit);
     _mm512_store_si512(out, _mm512_unpacklo_epi16(even_digits, odd_digits));
     _mm512_store_si512(out + 64, last);
 }
 
 /* The same of bytes. */
-MOX_KERNEL_INLINE void mox_zmm_put_bytes(const mox_zmm_rule *rule, __m512i even, __m512i odd, __m512 unit, uint8_t *out)
+MOX_KERNEL_INLINE void mox_int_dot_store_bytes(const mox_int_dot_format *rule, __m512i even, __m512i odd, __m512 unit,
+                                               uint8_t *out)
 {
-    __m512i digits = _mm512_unpacklo_epi16(mox_zmm_by_digit(even), mox_zmm_by_digit(odd));
-    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_START / 4, mox_zmm_start_of(rule, even, odd));
-    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_ZMM_BYTES_UNIT / 4, _mm512_castps_si512(unit));
+    __m512i digits = _mm512_unpacklo_epi16(mox_int_dot_split(even), mox_int_dot_split(odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_INT_DOT_BYTES_INITIAL / 4, mox_int_dot_initial_of(rule, even, odd));
+    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_INT_DOT_BYTES_UNIT / 4, _mm512_castps_si512(unit));
     _mm512_store_si512(out, digits);
 }
 
 /* A step of bf16 activations: even columns in the lower halves of its lanes, odd ones in the upper. */
-MOX_KERNEL_INLINE void mox_zmm_floats_of_bf16(const uint8_t *line, __m512 *even, __m512 *odd)
+MOX_KERNEL_INLINE void mox_int_dot_load_bf16(const uint8_t *line, __m512 *even, __m512 *odd)
 {
     const __m512i bits = _mm512_load_si512(line);
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
@@ -144,7 +150,7 @@ MOX_KERNEL_INLINE void mox_zmm_floats_of_bf16(const uint8_t *line, __m512 *even,
 }
 
 /* A step of `cols` fp32 activations, 32 or 16; of 16 the rest is zero. */
-MOX_KERNEL_INLINE void mox_zmm_floats_of_f32(const float *a, int cols, __m512 *even, __m512 *odd)
+MOX_KERNEL_INLINE void mox_int_dot_load_f32(const float *a, int cols, __m512 *even, __m512 *odd)
 {
     const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512 low = _mm512_load_ps(a), high = cols == 32 ? _mm512_load_ps(a + 16) : _mm512_setzero_ps();
@@ -154,11 +160,11 @@ MOX_KERNEL_INLINE void mox_zmm_floats_of_f32(const float *a, int cols, __m512 *e
 
 /* Digits of a step's columns, subnormals being zero (MXCSR). The unit is the least that the sums allow; all activations
  * must be multiples of it. Where they are multiples of 8 units more, and small, two digits do. */
-MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+MOX_KERNEL_INLINE int mox_int_dot_to_limbs(const mox_int_dot_format *rule, __m512 even, __m512 odd, uint8_t *out)
 {
     const __m512i sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 longest = mox_zmm_longer(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
-                                          _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
+    const __m512 longest = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
+                                                  _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
     /* 2^23 <= most * longest / u < 2^24. A sum that could have been rounded on the way has terms which are no
      * multiples of u. */
     const __m512 limit = _mm512_max_ps(_mm512_mul_ps(longest, _mm512_set1_ps(rule->most)), _mm512_set1_ps(0x1p-37f));
@@ -172,20 +178,20 @@ MOX_KERNEL_INLINE int mox_zmm_of(const mox_zmm_rule *rule, __m512 even, __m512 o
                             _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(b), odd_units, _CMP_EQ_OQ) &
                             _mm512_cmp_ps_mask(limit, _mm512_set1_ps(0x1p53f), _CMP_LE_OQ);
     if (whole != 0xffff)
-        return MOX_ZMM_FLOATS;
+        return MOX_INT_DOT_FLOATS;
     const __m512i scaled = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(unit), _mm512_set1_ps(rule->h)));
     const __m512i a8 = _mm512_srai_epi32(a, 3), b8 = _mm512_srai_epi32(b, 3);
-    if (mox_zmm_are_two(a8, b8) && _mm512_test_epi32_mask(_mm512_or_si512(a, b), _mm512_set1_epi32(7)) == 0) {
-        mox_zmm_put(rule, a8, b8, _mm512_add_epi32(scaled, _mm512_set1_epi32(3 << 23)), out);
-        return MOX_ZMM_TWO;
+    if (mox_int_dot_fit_two_limbs(a8, b8) && _mm512_test_epi32_mask(_mm512_or_si512(a, b), _mm512_set1_epi32(7)) == 0) {
+        mox_int_dot_store_limbs(rule, a8, b8, _mm512_add_epi32(scaled, _mm512_set1_epi32(3 << 23)), out);
+        return MOX_INT_DOT_TWO_LIMBS;
     }
-    mox_zmm_put(rule, a, b, scaled, out);
-    return MOX_ZMM_THREE;
+    mox_int_dot_store_limbs(rule, a, b, scaled, out);
+    return MOX_INT_DOT_THREE_LIMBS;
 }
 
 /* Bytes of a step's columns. Where the greatest magnitude is not between 2^-60 and 2^60, and none of it is zero, they
  * are for floats. */
-MOX_KERNEL_INLINE int mox_zmm_bytes_of(const mox_zmm_rule *rule, __m512 even, __m512 odd, uint8_t *out)
+MOX_KERNEL_INLINE int mox_int_dot_to_bytes(const mox_int_dot_format *rule, __m512 even, __m512 odd, uint8_t *out)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     const __m512i a = _mm512_and_si512(_mm512_castps_si512(even), magnitude);
@@ -194,20 +200,20 @@ MOX_KERNEL_INLINE int mox_zmm_bytes_of(const mox_zmm_rule *rule, __m512 even, __
     const uint32_t most = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
     const __m512 largest = _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)most));
     if (most >= 1u << 23 && (most < (127u - 60) << 23 || most > (127u + 60) << 23))
-        return MOX_ZMM_FLOATS;
+        return MOX_INT_DOT_FLOATS;
     const __m512 per_unit = most < 1u << 23 ? _mm512_setzero_ps() : _mm512_div_ps(_mm512_set1_ps(127.0f), largest);
     const __m512 unit = _mm512_mul_ps(largest, _mm512_set1_ps(1.0f / 127.0f));
-    mox_zmm_put_bytes(rule, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
-                      _mm512_cvtps_epi32(_mm512_mul_ps(odd, per_unit)), _mm512_mul_ps(unit, _mm512_set1_ps(rule->h)),
-                      out);
-    return MOX_ZMM_BYTES;
+    mox_int_dot_store_bytes(rule, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
+                            _mm512_cvtps_epi32(_mm512_mul_ps(odd, per_unit)),
+                            _mm512_mul_ps(unit, _mm512_set1_ps(rule->h)), out);
+    return MOX_INT_DOT_BYTES;
 }
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
 /* Counts of the columns that digit group i belongs to: the low nibbles of line i / 2, or the high ones. VPERMB does not
  * see the bits above 5, and in bits 4 and 5 the table repeats. */
-MOX_KERNEL_INLINE __m512i mox_zmm_counts(__m512i table, const uint8_t *codes, int i)
+MOX_KERNEL_INLINE __m512i mox_int_dot_look_up(__m512i table, const uint8_t *codes, int i)
 {
     const __m512i line = _mm512_loadu_si512(codes + 64 * (i / 2));
     const __m512i moved = i % 2 == 0 ? line : _mm512_srli_epi16(line, 4);
@@ -219,7 +225,7 @@ MOX_KERNEL_INLINE __m512i mox_zmm_counts(__m512i table, const uint8_t *codes, in
 }
 
 /* z in the first word of each lane and 256 z in the second. */
-MOX_KERNEL_INLINE __m512i mox_zmm_zeros(const uint8_t *zero)
+MOX_KERNEL_INLINE __m512i mox_int_dot_zero_points(const uint8_t *zero)
 {
     const __m512i ends = _mm512_set_epi32(0x0fffff0f, 0x0effff0e, 0x0dffff0d, 0x0cffff0c, 0x0bffff0b, 0x0affff0a,
                                           0x09ffff09, 0x08ffff08, 0x07ffff07, 0x06ffff06, 0x05ffff05, 0x04ffff04,
@@ -227,44 +233,43 @@ MOX_KERNEL_INLINE __m512i mox_zmm_zeros(const uint8_t *zero)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)zero)), ends);
 }
 
-MOX_KERNEL_INLINE __m512i mox_zmm_spread(const uint8_t *four)
+MOX_KERNEL_INLINE __m512i mox_int_dot_broadcast(const uint8_t *four)
 {
     int32_t bits;
     memcpy(&bits, four, sizeof bits);
     return _mm512_set1_epi32(bits);
 }
 
-/* Counts of two panels' step: to be looked up, or found in registers. */
-typedef struct mox_zmm_source {
+/* Counts of two panels' step, to be looked up. */
+typedef struct mox_int_dot_codes {
     __m512i table;
     const uint8_t *codes[2];
-    __m512i found[8][2]; /* [digit group][panel] */
-} mox_zmm_source;
+} mox_int_dot_codes;
 
 /* Where a step's row of D digits has what it needs. */
-MOX_KERNEL_INLINE const uint8_t *mox_zmm_row(int D, const uint8_t *digits, int64_t row)
+MOX_KERNEL_INLINE const uint8_t *mox_int_dot_row(int D, const uint8_t *digits, int64_t row)
 {
-    return digits + row * (D == 1 ? MOX_ZMM_BYTES_STEP : MOX_ZMM_STEP);
+    return digits + row * (D == 1 ? MOX_INT_DOT_BYTES_STEP : MOX_INT_DOT_LIMBS_STEP);
 }
 
 /* The unit of a row's step, in all lanes. */
-MOX_KERNEL_INLINE __m512 mox_zmm_unit(int D, const uint8_t *row)
+MOX_KERNEL_INLINE __m512 mox_int_dot_unit(int D, const uint8_t *row)
 {
-    return _mm512_castsi512_ps(mox_zmm_spread(row + (D == 1 ? MOX_ZMM_BYTES_UNIT : MOX_ZMM_UNIT)));
+    return _mm512_castsi512_ps(mox_int_dot_broadcast(row + (D == 1 ? MOX_INT_DOT_BYTES_UNIT : MOX_INT_DOT_LIMBS_UNIT)));
 }
 
 /* The sums of a step by digit; those of one row, too few to hide how long a byte product takes, in two halves. */
-typedef struct mox_zmm_sums {
-    __m512i of[2][MOX_ZMM_ROWS][2][3]; /* [half][row][panel][digit] */
-} mox_zmm_sums;
+typedef struct mox_int_dot_sums {
+    __m512i of[2][MOX_INT_DOT_BYTE_ROWS][2][3]; /* [half][row][panel][limb] */
+} mox_int_dot_sums;
 
-MOX_KERNEL_INLINE void mox_zmm_clear(bool has_zeros, int R, int D, const __m512i zeros[2], const uint8_t *digits,
-                                     mox_zmm_sums *sums)
+MOX_KERNEL_INLINE void mox_int_dot_start_sums(bool has_zeros, int R, int D, const __m512i zeros[2],
+                                              const uint8_t *digits, mox_int_dot_sums *sums)
 {
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const int at = D == 1 ? MOX_ZMM_BYTES_START : MOX_ZMM_START;
-        const __m512i start = mox_zmm_spread(mox_zmm_row(D, digits, r) + at);
+        const int at = D == 1 ? MOX_INT_DOT_BYTES_INITIAL : MOX_INT_DOT_LIMBS_INITIAL;
+        const __m512i start = mox_int_dot_broadcast(mox_int_dot_row(D, digits, r) + at);
         MOX_KERNEL_UNROLL
         for (int p = 0; p < 2; p++) {
             MOX_KERNEL_UNROLL
@@ -275,26 +280,29 @@ MOX_KERNEL_INLINE void mox_zmm_clear(bool has_zeros, int R, int D, const __m512i
     }
 }
 
-/* t / (u h) of two panels' codes, Q quarters (8 columns) of a step, times R rows of D digits. `zeros`:
- * mox_zmm_zeros(), where the format has zero points. */
-MOX_KERNEL_INLINE void mox_zmm_multiply(bool look_up, bool has_zeros, int Q, int R, int D, const mox_zmm_source *from,
-                                        const __m512i zeros[2], const uint8_t *digits, __m512 t[][2])
+/* t / (u h) of two panels' codes, Q quarters (8 columns) of a step, times R rows of D digits. `found`: counts
+ * [digit group][panel] that were looked up before, or NULL. `zeros`: mox_int_dot_zero_points(), where the format has
+ * zero points. */
+MOX_KERNEL_INLINE void mox_int_dot_multiply_step(bool has_zeros, int Q, int R, int D, const mox_int_dot_codes *from,
+                                                 const __m512i (*found)[2], const __m512i zeros[2],
+                                                 const uint8_t *digits, __m512 t[][2])
 {
+    const bool look_up = found == NULL;
     const int halves = look_up && R == 1 ? 2 : 1;
-    mox_zmm_sums sums;
-    mox_zmm_clear(has_zeros, R, D, zeros, digits, &sums);
+    mox_int_dot_sums sums;
+    mox_int_dot_start_sums(has_zeros, R, D, zeros, digits, &sums);
     MOX_KERNEL_UNROLL
     for (int i = 0; i < 2 * Q; i++) {
         __m512i counts[2];
         MOX_KERNEL_UNROLL
         for (int p = 0; p < 2; p++)
-            counts[p] = look_up ? mox_zmm_counts(from->table, from->codes[p], i) : from->found[i][p];
+            counts[p] = look_up ? mox_int_dot_look_up(from->table, from->codes[p], i) : found[i][p];
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            const uint8_t *group = mox_zmm_row(D, digits, r) + i / 2 * 16 + i % 2 * 4;
+            const uint8_t *group = mox_int_dot_row(D, digits, r) + i / 2 * 16 + i % 2 * 4;
             MOX_KERNEL_UNROLL
             for (int d = 0; d < D; d++) {
-                const __m512i four = mox_zmm_spread(group + d / 2 * 64 + d % 2 * 8);
+                const __m512i four = mox_int_dot_broadcast(group + d / 2 * 64 + d % 2 * 8);
                 MOX_KERNEL_UNROLL
                 for (int p = 0; p < 2; p++) {
                     __m512i *sum = &sums.of[i % halves][r][p][d];
@@ -324,7 +332,7 @@ MOX_KERNEL_INLINE void mox_zmm_multiply(bool look_up, bool has_zeros, int Q, int
 /* ---- floats -------------------------------------------------------------------------------------- */
 
 /* Activations of a step as floats in the place of digits: even columns, then odd ones. */
-MOX_KERNEL_INLINE void mox_zmm_put_floats(__m512 even, __m512 odd, uint8_t *out)
+MOX_KERNEL_INLINE void mox_int_dot_store_floats(__m512 even, __m512 odd, uint8_t *out)
 {
     _mm512_store_ps(out, even);
     _mm512_store_ps(out + 64, odd);
@@ -333,7 +341,7 @@ MOX_KERNEL_INLINE void mox_zmm_put_floats(__m512 even, __m512 odd, uint8_t *out)
 /* True when the step's activations are so far from infinite and from subnormal that a power of two between 2^-63 and
  * 2^61 may multiply the weights before the chains or t after them: what is added is a multiple of 2^-61 and below 2^40,
  * or zero. (And no NaN has to be that of another unit.) */
-MOX_KERNEL_INLINE bool mox_zmm_in_range(const uint8_t *line)
+MOX_KERNEL_INLINE bool mox_int_dot_in_range(const uint8_t *line)
 {
     const __m512i magnitude = _mm512_and_si512(_mm512_load_si512(line), _mm512_set1_epi16(0x7fff));
     const __m512i least = _mm512_set1_epi16((127 - 53) << 7), most = _mm512_set1_epi16((127 + 30) << 7);
@@ -342,7 +350,7 @@ MOX_KERNEL_INLINE bool mox_zmm_in_range(const uint8_t *line)
 }
 
 /* The weights whose codes begin at bit `bit` of each lane. VPERMPS sees 4 bits. */
-MOX_KERNEL_INLINE __m512 mox_zmm_weights(bool has_zeros, __m512 values, __m512 zeros, const uint8_t *line, int bit)
+MOX_KERNEL_INLINE __m512 mox_int_dot_weights(bool has_zeros, __m512 values, __m512 zeros, const uint8_t *line, int bit)
 {
     const __m512i codes = _mm512_loadu_si512(line);
     const __m512 weights = _mm512_permutexvar_ps(bit == 0 ? codes : _mm512_srli_epi32(codes, (unsigned)bit), values);
@@ -350,16 +358,17 @@ MOX_KERNEL_INLINE __m512 mox_zmm_weights(bool has_zeros, __m512 values, __m512 z
 }
 
 /* Zero points, or other counts, as floats. */
-MOX_KERNEL_INLINE __m512 mox_zmm_floats_of_counts(const uint8_t *counts)
+MOX_KERNEL_INLINE __m512 mox_int_dot_counts_to_floats(const uint8_t *counts)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)counts)));
 }
 
 /* t of two panels and R rows by multiply-adds. `values`: weights by code; `zeros`: as floats, subtracted. */
-MOX_KERNEL_INLINE void mox_zmm_floats(bool has_zeros, int R, __m512 values, const __m512 zeros[2],
-                                      const uint8_t *const codes[2], const uint8_t *floats, __m512 t[][2])
+MOX_KERNEL_INLINE void mox_int_dot_multiply_step_floats(bool has_zeros, int R, __m512 values, const __m512 zeros[2],
+                                                        const uint8_t *const codes[2], const uint8_t *floats,
+                                                        __m512 t[][2])
 {
-    __m512 sum[MOX_ZMM_ROWS][2][2]; /* [row][panel][even, odd] */
+    __m512 sum[MOX_INT_DOT_LIMB_ROWS][2][2]; /* [row][panel][even, odd] */
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++)
         sum[r][0][0] = sum[r][0][1] = sum[r][1][0] = sum[r][1][1] = _mm512_setzero_ps();
@@ -371,13 +380,14 @@ MOX_KERNEL_INLINE void mox_zmm_floats(bool has_zeros, int R, __m512 values, cons
             __m512 w[2];
             MOX_KERNEL_UNROLL
             for (int p = 0; p < 2; p++)
-                w[p] = mox_zmm_weights(has_zeros, values, zeros[p], codes[p] + 64 * q, 4 * nibble + 16 * word);
+                w[p] = mox_int_dot_weights(has_zeros, values, zeros[p], codes[p] + 64 * q, 4 * nibble + 16 * word);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++) {
-                const uint8_t *a = floats + r * MOX_ZMM_STEP + 64 * word + 16 * q + 4 * nibble;
+                const uint8_t *a = floats + r * MOX_INT_DOT_LIMBS_STEP + 64 * word + 16 * q + 4 * nibble;
                 MOX_KERNEL_UNROLL
                 for (int p = 0; p < 2; p++)
-                    sum[r][p][word] = _mm512_fmadd_ps(_mm512_castsi512_ps(mox_zmm_spread(a)), w[p], sum[r][p][word]);
+                    sum[r][p][word] =
+                        _mm512_fmadd_ps(_mm512_castsi512_ps(mox_int_dot_broadcast(a)), w[p], sum[r][p][word]);
             }
         }
     }

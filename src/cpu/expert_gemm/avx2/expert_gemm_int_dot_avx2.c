@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_digits_avx2.c - row avx2_fma over 4-bit codes in integers (panel_digits_avx2.h): the digits of
+ * expert_gemm_int_dot_avx2.c - row avx2_fma over 4-bit codes in integers (int_dot_avx2.h): the digits of
  * activations, and the products without AVX-VNNI.
  *
  *     activation   2^(e - 150) * (2^23 + fraction)       u = the smallest of their lowest set bits
@@ -14,7 +14,7 @@
 #include <immintrin.h>
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/avx2/panel_digits_avx2.h"
+#include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 
 /* Exponents of units are counted from 2^-277: e + trailing zeros + 127. Those that keep u h and sums in range: */
 enum { BIAS = 277, LEAST = BIAS - 124, MOST = BIAS + 90, ABSENT = 0x7fff, TWO_DIGITS = 0x7f7f };
@@ -110,7 +110,7 @@ static inline void put_ends(float unit, int32_t start, int8_t digits, int8_t *ou
 {
     memcpy(out + 12, &unit, sizeof unit);
     memcpy(out + 28, &start, sizeof start);
-    out[MOX_DIGITS_LINE + 12] = digits;
+    out[MOX_YMM_INT_DOT_LINE + 12] = digits;
 }
 
 /* True when both sums, times `factor`, are at most 2^24. Rounding cannot hide that one is not: up to 2^24 units the sum
@@ -123,10 +123,10 @@ static inline bool fits(__m128 sums, float factor)
 }
 
 /* True when the step is exact in integers; then its digits are in `out`. */
-static bool put_step(const float *a, int64_t lines, const mox_digits_rule *rule, int8_t *out)
+static bool put_step(const float *a, int64_t lines, const mox_ymm_int_dot_rule *rule, int8_t *out)
 {
     extent x = measure(a, lines);
-    out[MOX_DIGITS_LINE + 12] = 0;
+    out[MOX_YMM_INT_DOT_LINE + 12] = 0;
     if (x.unit == ABSENT)
         x.unit = BIAS;
     if (x.unit < LEAST || x.unit > MOST)
@@ -136,14 +136,14 @@ static bool put_step(const float *a, int64_t lines, const mox_digits_rule *rule,
         return false;
     __m256i sum = _mm256_setzero_si256();
     for (int64_t l = 0; l < lines; l++)
-        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, _mm256_set1_ps(per_unit), out + l * MOX_DIGITS_LINE));
+        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, _mm256_set1_ps(per_unit), out + l * MOX_YMM_INT_DOT_LINE));
     put_ends(unit, -rule->offset * sum_of(sum), x.largest * per_unit <= (float)TWO_DIGITS ? 2 : 3, out);
     return true;
 }
 
 /* True when the step is one for bytes, as sum "bytes32" says; then they are in `out`, as two digits whose second is 0.
  * Magnitudes order as their bits do, NaN above infinity. */
-static bool put_bytes(const float *a, int64_t lines, const mox_digits_rule *rule, int8_t *out)
+static bool put_bytes(const float *a, int64_t lines, const mox_ymm_int_dot_rule *rule, int8_t *out)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256i largest = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
@@ -154,12 +154,12 @@ static bool put_bytes(const float *a, int64_t lines, const mox_digits_rule *rule
     const bool none = bits < 1 << 23;
     float most;
     memcpy(&most, &bits, sizeof most);
-    out[MOX_DIGITS_LINE + 12] = 0;
+    out[MOX_YMM_INT_DOT_LINE + 12] = 0;
     if (!none && (bits < (127 - 60) << 23 || bits > (127 + 60) << 23))
         return false;
     const __m256 per_unit = _mm256_set1_ps(none ? 0.0f : 127.0f / most);
     for (int64_t l = 0; l < lines; l++)
-        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, per_unit, out + l * MOX_DIGITS_LINE));
+        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, per_unit, out + l * MOX_YMM_INT_DOT_LINE));
     put_ends(none ? 0.0f : most * (1.0f / 127.0f) * rule->h, -rule->offset * sum_of(sum), 2, out);
     return true;
 }
@@ -171,16 +171,16 @@ static void put_order(int64_t rows, int64_t step_bytes, const int8_t *digits, ui
     int64_t count = 0;
     for (int c = 0; c < 3; c++) {
         for (int64_t row = 0; row < rows; row++)
-            if (digits[row * step_bytes + MOX_DIGITS_LINE + 12] == classes[c])
+            if (digits[row * step_bytes + MOX_YMM_INT_DOT_LINE + 12] == classes[c])
                 order[2 + count++] = (uint8_t)row;
         if (c < 2)
             order[c] = (uint8_t)count;
     }
 }
 
-int64_t mox_digits_prepare(const mox_ymm_job *job, const mox_digits_rule *rule)
+int64_t mox_ymm_int_dot_prepare(const mox_ymm_job *job, const mox_ymm_int_dot_rule *rule)
 {
-    const int64_t rows = job->a->rows, step_bytes = job->quarters * MOX_DIGITS_LINE;
+    const int64_t rows = job->a->rows, step_bytes = job->quarters * MOX_YMM_INT_DOT_LINE;
     int64_t floats = 0;
     for (int64_t s = 0; s < job->steps; s++) {
         const float *a = (const float *)job->a->data + s * job->quarters * 8;
@@ -188,14 +188,14 @@ int64_t mox_digits_prepare(const mox_ymm_job *job, const mox_digits_rule *rule)
         for (int64_t row = 0; row < rows; row++)
             floats += !(job->bytes ? put_bytes : put_step)(a + row * job->stride, job->quarters, rule,
                                                            out + row * step_bytes);
-        put_order(rows, step_bytes, out, job->order + s * mox_digits_order_bytes(rows));
+        put_order(rows, step_bytes, out, job->order + s * mox_ymm_int_dot_order_bytes(rows));
     }
     return floats;
 }
 
-void mox_digits_avx2(const mox_ymm_job *job)
+void mox_ymm_int_dot_avx2(const mox_ymm_job *job)
 {
-    mox_digits_all(job);
+    mox_ymm_int_dot_all(job);
 }
 
 #endif

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_digits_avx512_vnni.c - row avx512_fma: the form of 4-bit codes that multiplies up to three rows in
- * integers wherever no sum can round (panel_counts_avx512.h), for processors with AVX512-VNNI. The bits are those of
+ * expert_gemm_int_dot_avx512_vnni.c - row avx512_fma: the form of 4-bit codes that multiplies up to three rows in
+ * integers wherever no sum can round (int_dot_panels_avx512.h), for processors with AVX512-VNNI. The bits are those of
  * multiply-adds.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx512/panel_counts_avx512.h"
+#include "cpu/expert_gemm/avx512/int_dot_panels_avx512.h"
 
 #define FORM(name, like, zeros)                                                                                        \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
-        if (a->rows > MOX_ZMM_ROWS)                                                                                    \
+        if (a->rows > MOX_INT_DOT_LIMB_ROWS)                                                                           \
             mox_fma_multiply(like, zeros, 4, m, weight, panel, panels, a, c, scratch);                                 \
         else                                                                                                           \
-            mox_count_multiply((mox_count_form) { false, zeros, 4 }, m, weight, panel, panels, a, c, scratch);         \
+            mox_int_dot_multiply((mox_int_dot_variant) { false, zeros, 4 }, m, weight, panel, panels, a, c, scratch);  \
     }
 FORM(times_counts, MOXIE_F4_E2M1, false)
 FORM(times_counts_zeros, MOXIE_I4, true)
 #undef FORM
 
-mox_panel_multiply_fn mox_fma_digits_form(moxie_dtype element, bool zeros)
+mox_panel_multiply_fn mox_fma_int_dot_variant(moxie_dtype element, bool zeros)
 {
     mox_panel_counts format;
     if (!mox_cpu()->avx512_vnni || !mox_panel_count(element, zeros, &format))
@@ -31,11 +31,11 @@ mox_panel_multiply_fn mox_fma_digits_form(moxie_dtype element, bool zeros)
     return zeros ? times_counts_zeros : times_counts;
 }
 
-uint64_t mox_fma_digits_scratch_bytes(int64_t cols, int64_t groups)
+uint64_t mox_fma_int_dot_scratch_bytes(int64_t cols, int64_t groups)
 {
-    mox_count_job unused;
+    mox_int_dot_job unused;
     float *scale;
-    return mox_count_lay_out((mox_count_form) { .Q = 4 }, cols, groups, NULL, &unused, &scale);
+    return mox_int_dot_lay_out((mox_int_dot_variant) { .Q = 4 }, cols, groups, NULL, &unused, &scale);
 }
 
 #endif
