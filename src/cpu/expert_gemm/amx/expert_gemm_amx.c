@@ -44,11 +44,8 @@ static const amx_format formats[] = {
     { MOXIE_F8_E4M3, false, MOX_AMX_DRAINED, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
     { MOXIE_F8_E5M2, false, MOX_AMX_DRAINED, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
     { MOXIE_F6_E3M2, false, MOX_AMX_DRAINED, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
-    { MOXIE_F6_E2M3, false, MOX_AMX_DRAINED, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
     { MOXIE_F4_E2M1, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0,
       mox_amx_times_nibbles_e4m3 },
-    { MOXIE_I4, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
-    { MOXIE_U4B8, false, MOX_AMX_DRAINED, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
     { MOXIE_I4, true, MOX_AMX_DRAINED, mox_amx_times_i4_zeros, NULL, NULL },
     { MOXIE_U4B8, true, MOX_AMX_DRAINED, mox_amx_times_u4b8_zeros, NULL, NULL },
     { MOXIE_I8, false, MOX_AMX_DRAINED_HALF, mox_amx_times_i8, NULL, NULL },
@@ -60,7 +57,8 @@ static const amx_format formats[] = {
 static const amx_format *format_of(const moxie_quant *weight)
 {
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (formats[i].element == weight->element && formats[i].zeros == (weight->has_zero != 0))
+        if (formats[i].zeros == (weight->has_zero != 0) &&
+            mox_element_decodes_as(weight->element, formats[i].zeros, formats[i].element))
             return &formats[i];
     return NULL;
 }
@@ -77,7 +75,7 @@ static mox_panel_multiply_fn form_of(const amx_format *format, const moxie_quant
     if (weight->scale == MOXIE_F8_E8M0 && format->e8m0 != NULL)
         return by_16 ? NULL : format->e8m0;
     if (weight->scale == MOXIE_F8_E4M3 && by_16)
-        return format->e4m3;
+        return weight->element == format->element ? format->e4m3 : NULL;
     return by_16 ? NULL : format->drained;
 }
 
@@ -103,7 +101,7 @@ mox_panel_multiply_fn mox_expert_gemm_amx_bf16_bind(const mox_expert_gemm_proble
 mox_panel_multiply_fn mox_expert_gemm_amx_folded_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
-    const bool ints = weight->element == MOXIE_I4 || weight->element == MOXIE_U4B8;
+    const bool ints = mox_element_traits_of(weight->element).unit == 1.0f;
     if (mox_expert_gemm_amx_bf16_bind(problem, why) == NULL)
         return NULL;
     if (!ints || weight->has_zero || weight->scale == MOXIE_F8_E8M0 ||

@@ -10,6 +10,7 @@
 #if defined(__AVX2__) && defined(__FMA__)
 
 #include "cpu/expert_gemm/panel_scales.h"
+#include "pack/panel/element_traits.h"
 
 /* Of a segment: columns * 255 * 128 must stay below 2^31. */
 enum { LONGEST = 65536 };
@@ -78,7 +79,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     scratch sc;
     mox_int8_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .scaled = m->scale_lanes > 0 };
     j.codes = m->panels + (uint64_t)panel * m->panel_bytes;
-    j.flip = weight->element == MOXIE_I8 ? 0x80 : 0;
+    j.flip = mox_element_sign_bits(weight->element);
     j.panel_values = m->groups * MOX_PANEL_ROWS;
     j.quads = mox_ceil_div(m->cols, 16) * 4;
     j.row_bytes = mox_ceil_div(m->cols, 64) * 64;

@@ -32,6 +32,7 @@
 #include <immintrin.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
+#include "pack/panel/element_traits.h"
 
 /* Ways to decode; formats of one way differ in their tables only. */
 typedef enum mox_half_way {
@@ -117,7 +118,7 @@ static inline void mox_half_tables_init(moxie_dtype element, bool zeros, mox_hal
     tables->nibble = _mm256_set1_epi8(0x0f);
     tables->upper = _mm256_set1_epi32((int)0xffff0000u);
     if (way == MOX_HALF_QUADS)
-        tables->t[0] = _mm256_set1_epi8(element == MOXIE_I8 ? (char)0x80 : 0);
+        tables->t[0] = _mm256_set1_epi8((char)mox_element_sign_bits(element));
     if (way == MOX_HALF_E4M3 || way == MOX_HALF_E5M2)
         mox_half_tables_f8(element, tables);
     if (way != MOX_HALF_NIBBLES && way != MOX_HALF_NIBBLES_ZEROS && way != MOX_HALF_PLANES)

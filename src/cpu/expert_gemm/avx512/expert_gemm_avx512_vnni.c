@@ -191,7 +191,7 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
         }
         for (; t < end; t++) {
             for (int p = 0; weigh && p < P; p++)
-                mox_segment_prefetch(&j->iter, p, P, t, bytes);
+                mox_segment_prefetch(j->iter.prefetch_to_l2, &j->iter, p, P, t, bytes);
             add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
         }
         end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
@@ -237,13 +237,11 @@ static void (*const blocks[2][2][2][BLOCK])(const job *j, int64_t row) = {
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
+/* 4-bit codes become counts from the least value, 8-bit ones two's complement. */
 static __m512i flip_of(moxie_dtype element)
 {
-    switch (element) {
-    case MOXIE_I4: return _mm512_set1_epi8((char)0x88);
-    case MOXIE_U8B128: return _mm512_set1_epi8((char)0x80);
-    default: return _mm512_setzero_si512();
-    }
+    const int sign_bits = mox_element_sign_bits(element);
+    return _mm512_set1_epi8((char)(mox_pairs_order(element) == MOX_PANEL_QUADS ? sign_bits ^ 0x80 : sign_bits));
 }
 
 static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * int_dot_avx512.h - one step (32 columns) of activations times 4-bit codes, in integers where no sum can round.
+ * int_dot_avx512.h - one step (32 columns) of activations times 4-bit weights by integer dot products (VPDPBUSD).
  *
- * Let every activation of the step be an integer A[k] times a unit u, a power of two, and every weight an integer W[k]
- * times h (e2m1: 1/2; integers: 1), |W| <= most. The chain of multiply-adds over the even columns, or the odd ones,
- * holds multiples of u h only. While  most * sum |A[k]| <= 2^24  over the chain these are floats, and nothing is
- * rounded: t = even + odd is the float nearest to u h sum A W, and so is that integer converted, times u h. (A unit is
- * within 2^-60 .. 2^30, so that nothing is subnormal or infinite. A chain begins at +0, and no exact sum is -0.)
- * So a byte product takes the place of multiply-adds, and one look-up decodes 64 weights:
+ *     t[n] = sum over the step's columns k of  a[k] w[n, k]          n < 16, the rows of a panel
  *
- *     W + offset  0 .. 24, a look-up of the nibble      sum A W = sum A (W + offset) - offset sum A
- *     A           d0 + 2^8 d1 + 2^16 d2, each -128 .. 127; the last is left out where it is zero
+ * Let u be a power of two with a[k] = A[k] u, and h the unit of the number format with w = W h: A and W are integers.
+ * The floating-point kernel sums the even columns in one chain of multiply-adds and the odd ones in another. All sums
+ * on the way are multiples of u h. While  max |W| * sum |A[k]| <= 2^24  over each chain, they are floats and nothing
+ * is rounded. Then t is the float nearest to u h sum A W, and the integer sum, converted, times u h is the same float.
+ * (u is within 2^-60 .. 2^30, so nothing is subnormal or infinite. Chains begin at +0, so no sum is -0.)
  *
- * What the digits of a step look like, 128 bytes; columns lie as codes in NIBBLES do (pack/panel/panel.h), each d four
- * bytes:
+ *     W + offset  is 0 .. 24, looked up by code        sum A W = sum A (W + offset) - offset sum A
+ *     A           is l0 + 2^8 l1 + 2^16 l2, each limb -128 .. 127; l2 is left out where it is zero
  *
- *     16 q       | d0 of columns 8q + 0 4 1 5 | d0 of 8q + 2 6 3 7 | d1 of 0 4 1 5 | d1 of 2 6 3 7 |     q = 0 .. 3
- *     64 + 16 q  | d2 of columns 8q + 0 4 1 5 | d2 of 8q + 2 6 3 7 | q = 0: START, UNIT            |
+ * A step of limbs has 128 bytes. Its columns lie as codes in NIBBLES do (pack/panel/panel.h); each limb below stands
+ * for four bytes, those of four columns:
  *
- * UNIT is u h as a float; START is -offset sum A, or with zero points -sum A as two words b, c:  b + 256 c.
+ *     16 q       | l0 of columns 8q + 0 4 1 5 | l0 of 8q + 2 6 3 7 | l1 of 0 4 1 5 | l1 of 2 6 3 7 |     q = 0 .. 3
+ *     64 + 16 q  | l2 of columns 8q + 0 4 1 5 | l2 of 8q + 2 6 3 7 | q = 0: INITIAL, UNIT          |
  *
- * Rows of class TOL take any activations as bytes, d0 alone and a unit that is no power of two (sum "bytes32",
- * panel_kernel.h): 64 bytes, START and UNIT where the first d1 would be.
+ *     UNIT       u h as a float
+ *     INITIAL    what the sum starts from: -offset sum A; with zero points -sum A, as words b and c: b + 256 c
  *
- * For files compiled with AVX-512 F, BW, DQ, VL and VNNI; with VBMI a look-up is one operation, not two.
+ * Kernels of class TOL round any activations to bytes (sum "bytes32", panel_kernel.h): l0 alone, and a unit that is no
+ * power of two. A step has 64 bytes then, with INITIAL and UNIT in the place of the first l1.
+ *
+ * For files compiled with AVX-512 F, BW, DQ, VL and VNNI. With VBMI a look-up is one instruction instead of two.
  */
 #ifndef MOX_CPU_INT_DOT_AVX512_H
 #define MOX_CPU_INT_DOT_AVX512_H
@@ -38,14 +40,14 @@ enum { MOX_INT_DOT_LIMB_ROWS = 3, MOX_INT_DOT_BYTE_ROWS = 6 };
 enum { MOX_INT_DOT_LIMBS_STEP = 128, MOX_INT_DOT_LIMBS_INITIAL = 72, MOX_INT_DOT_LIMBS_UNIT = 76 };
 enum { MOX_INT_DOT_BYTES_STEP = 64, MOX_INT_DOT_BYTES_INITIAL = 8, MOX_INT_DOT_BYTES_UNIT = 12 };
 
-/* What a step, of however many rows, is multiplied as. */
+/* Kinds of a step: how it is multiplied. */
 enum { MOX_INT_DOT_TWO_LIMBS = 0, MOX_INT_DOT_BYTES = 0, MOX_INT_DOT_THREE_LIMBS = 1, MOX_INT_DOT_FLOATS = 2 };
 
-/* A 4-bit format in integers. */
+/* A 4-bit number format in integers. */
 typedef struct mox_int_dot_format {
-    __m512i counts; /* W + offset by code, four times over */
+    __m512i counts; /* W + offset by code, four copies */
     __m512 values;  /* W h by code; with zero points W */
-    float h, most;
+    float h, max;   /* max: of |W| */
     int32_t offset; /* with zero points: 1 */
     bool zeros;
 } mox_int_dot_format;
@@ -58,14 +60,14 @@ MOX_KERNEL_INLINE mox_int_dot_format mox_int_dot_format_of(const mox_panel_count
     return (mox_int_dot_format) { .counts = _mm512_broadcast_i32x4(counts),
                                   .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
                                   .h = format->h,
-                                  .most = format->most,
+                                  .max = format->most,
                                   .offset = zeros ? 1 : format->offset,
                                   .zeros = zeros };
 }
 
-/* ---- digits -------------------------------------------------------------------------------------- */
+/* ---- activations to limbs -------------------------------------------------------------------------------------- */
 
-/* In all lanes: the larger of the sums over x and over y. */
+/* The larger of the sum over x and the sum over y, in all lanes. */
 MOX_KERNEL_INLINE __m512 mox_int_dot_larger_sum(__m512 x, __m512 y)
 {
     __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
@@ -83,65 +85,64 @@ MOX_KERNEL_INLINE __m512i mox_int_dot_total(__m512i x)
     return _mm512_add_epi32(x, _mm512_shuffle_epi32(x, 0xb1));
 }
 
-/* -sum A as START wants it. */
-MOX_KERNEL_INLINE __m512i mox_int_dot_initial(const mox_int_dot_format *rule, __m512i sum)
+/* INITIAL of a step, from `sum` = sum A. */
+MOX_KERNEL_INLINE __m512i mox_int_dot_initial(const mox_int_dot_format *format, __m512i sum)
 {
-    const __m512i start = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-rule->offset));
-    if (!rule->zeros)
+    const __m512i start = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-format->offset));
+    if (!format->zeros)
         return start;
-    /* b takes what c, rounded, leaves of it. */
+    /* c is start / 256, rounded; b is the rest. */
     const __m512i c = _mm512_srai_epi32(_mm512_add_epi32(start, _mm512_set1_epi32(128)), 8);
     const __m512i b = _mm512_sub_epi32(start, _mm512_slli_epi32(c, 8));
     return _mm512_mask_blend_epi16(0xaaaaaaaa, b, _mm512_slli_epi32(c, 16));
 }
 
-/* True where both are -2^15 <= x < 2^15 - 2^8, so that two digits hold them. */
+/* True when every x and y is from -2^15 to below 2^15 - 2^8: two limbs hold it. */
 MOX_KERNEL_INLINE bool mox_int_dot_fit_two_limbs(__m512i x, __m512i y)
 {
-    const __m512i half = _mm512_set1_epi32(0x8000), most = _mm512_set1_epi32(0xff00);
-    return (_mm512_cmpge_epu32_mask(_mm512_add_epi32(x, half), most) |
-            _mm512_cmpge_epu32_mask(_mm512_add_epi32(y, half), most)) == 0;
+    const __m512i half = _mm512_set1_epi32(0x8000), range = _mm512_set1_epi32(0xff00);
+    return (_mm512_cmpge_epu32_mask(_mm512_add_epi32(x, half), range) |
+            _mm512_cmpge_epu32_mask(_mm512_add_epi32(y, half), range)) == 0;
 }
 
-/* Of 4 columns' A: d0 of the first and third, of the others; d1; d2. */
+/* Sorts the limbs of each 4 columns: l0 of the first and third, l0 of the others; l1 likewise; l2 likewise. */
 MOX_KERNEL_INLINE __m512i mox_int_dot_split(__m512i a)
 {
-    const __m512i by_digit =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15));
-    /* A + 0x808080 has the bytes d + 128. */
+    const __m512i by_limb = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15));
+    /* The bytes of A + 0x808080 are the limbs + 128. */
     const __m512i carry = _mm512_set1_epi32(0x00808080);
-    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(a, carry), carry), by_digit);
+    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(a, carry), carry), by_limb);
 }
 
-MOX_KERNEL_INLINE __m512i mox_int_dot_initial_of(const mox_int_dot_format *rule, __m512i even, __m512i odd)
+MOX_KERNEL_INLINE __m512i mox_int_dot_initial_of(const mox_int_dot_format *format, __m512i even, __m512i odd)
 {
-    return mox_int_dot_initial(rule, mox_int_dot_total(_mm512_add_epi32(even, odd)));
+    return mox_int_dot_initial(format, mox_int_dot_total(_mm512_add_epi32(even, odd)));
 }
 
-/* The digits of A, even and odd columns, beside what else the step needs. */
-MOX_KERNEL_INLINE void mox_int_dot_store_limbs(const mox_int_dot_format *rule, __m512i even, __m512i odd, __m512i unit,
-                                               uint8_t *out)
+/* Stores a step: the limbs of A, INITIAL and UNIT. */
+MOX_KERNEL_INLINE void mox_int_dot_store_limbs(const mox_int_dot_format *format, __m512i even, __m512i odd,
+                                               __m512i unit, uint8_t *out)
 {
-    const __m512i even_digits = mox_int_dot_split(even), odd_digits = mox_int_dot_split(odd);
-    __m512i last = _mm512_unpackhi_epi16(even_digits, odd_digits);
-    last =
-        _mm512_mask_mov_epi32(last, 1 << (MOX_INT_DOT_LIMBS_INITIAL - 64) / 4, mox_int_dot_initial_of(rule, even, odd));
+    const __m512i even_limbs = mox_int_dot_split(even), odd_limbs = mox_int_dot_split(odd);
+    __m512i last = _mm512_unpackhi_epi16(even_limbs, odd_limbs);
+    last = _mm512_mask_mov_epi32(last, 1 << (MOX_INT_DOT_LIMBS_INITIAL - 64) / 4,
+                                 mox_int_dot_initial_of(format, even, odd));
     last = _mm512_mask_mov_epi32(last, 1 << (MOX_INT_DOT_LIMBS_UNIT - 64) / 4, unit);
-    _mm512_store_si512(out, _mm512_unpacklo_epi16(even_digits, odd_digits));
+    _mm512_store_si512(out, _mm512_unpacklo_epi16(even_limbs, odd_limbs));
     _mm512_store_si512(out + 64, last);
 }
 
-/* The same of bytes. */
-MOX_KERNEL_INLINE void mox_int_dot_store_bytes(const mox_int_dot_format *rule, __m512i even, __m512i odd, __m512 unit,
+/* Stores a step of bytes. */
+MOX_KERNEL_INLINE void mox_int_dot_store_bytes(const mox_int_dot_format *format, __m512i even, __m512i odd, __m512 unit,
                                                uint8_t *out)
 {
-    __m512i digits = _mm512_unpacklo_epi16(mox_int_dot_split(even), mox_int_dot_split(odd));
-    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_INT_DOT_BYTES_INITIAL / 4, mox_int_dot_initial_of(rule, even, odd));
-    digits = _mm512_mask_mov_epi32(digits, 1 << MOX_INT_DOT_BYTES_UNIT / 4, _mm512_castps_si512(unit));
-    _mm512_store_si512(out, digits);
+    __m512i limbs = _mm512_unpacklo_epi16(mox_int_dot_split(even), mox_int_dot_split(odd));
+    limbs = _mm512_mask_mov_epi32(limbs, 1 << MOX_INT_DOT_BYTES_INITIAL / 4, mox_int_dot_initial_of(format, even, odd));
+    limbs = _mm512_mask_mov_epi32(limbs, 1 << MOX_INT_DOT_BYTES_UNIT / 4, _mm512_castps_si512(unit));
+    _mm512_store_si512(out, limbs);
 }
 
-/* A step of bf16 activations: even columns in the lower halves of its lanes, odd ones in the upper. */
+/* Loads a step of bf16 activations as floats. */
 MOX_KERNEL_INLINE void mox_int_dot_load_bf16(const uint8_t *line, __m512 *even, __m512 *odd)
 {
     const __m512i bits = _mm512_load_si512(line);
@@ -149,7 +150,7 @@ MOX_KERNEL_INLINE void mox_int_dot_load_bf16(const uint8_t *line, __m512 *even, 
     *odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* A step of `cols` fp32 activations, 32 or 16; of 16 the rest is zero. */
+/* Loads a step of `cols` fp32 activations, 32 or 16; after 16 columns come zeros. */
 MOX_KERNEL_INLINE void mox_int_dot_load_f32(const float *a, int cols, __m512 *even, __m512 *odd)
 {
     const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -158,61 +159,60 @@ MOX_KERNEL_INLINE void mox_int_dot_load_f32(const float *a, int cols, __m512 *ev
     *odd = _mm512_permutex2var_ps(low, _mm512_or_si512(evens, _mm512_set1_epi32(1)), high);
 }
 
-/* Digits of a step's columns, subnormals being zero (MXCSR). The unit is the least that the sums allow; all activations
- * must be multiples of it. Where they are multiples of 8 units more, and small, two digits do. */
-MOX_KERNEL_INLINE int mox_int_dot_to_limbs(const mox_int_dot_format *rule, __m512 even, __m512 odd, uint8_t *out)
+/* Stores a step as limbs
+ * must be multiples of it. Where they are multiples of 8 units more, and small, two limbs do. */
+MOX_KERNEL_INLINE int mox_int_dot_to_limbs(const mox_int_dot_format *format, __m512 even, __m512 odd, uint8_t *out)
 {
     const __m512i sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 longest = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
-                                                  _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
-    /* 2^23 <= most * longest / u < 2^24. A sum that could have been rounded on the way has terms which are no
-     * multiples of u. */
-    const __m512 limit = _mm512_max_ps(_mm512_mul_ps(longest, _mm512_set1_ps(rule->most)), _mm512_set1_ps(0x1p-37f));
+    const __m512 sum = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
+                                              _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
+    /* 2^23 <= max |W| * sum / u < 2^24. If `sum` itself was rounded, some activation is no multiple of u. */
+    const __m512 limit = _mm512_max_ps(_mm512_mul_ps(sum, _mm512_set1_ps(format->max)), _mm512_set1_ps(0x1p-37f));
     const __m512i unit = _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(limit), _mm512_set1_epi32(0x7f800000)),
                                           _mm512_set1_epi32(23 << 23));
     const __m512 per_unit = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(254 << 23), unit));
     const __m512 even_units = _mm512_mul_ps(even, per_unit), odd_units = _mm512_mul_ps(odd, per_unit);
     const __m512i a = _mm512_cvtps_epi32(even_units), b = _mm512_cvtps_epi32(odd_units);
-    /* NaN is no multiple of anything. */
+    /* False for NaN. */
     const __mmask16 whole = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(a), even_units, _CMP_EQ_OQ) &
                             _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(b), odd_units, _CMP_EQ_OQ) &
                             _mm512_cmp_ps_mask(limit, _mm512_set1_ps(0x1p53f), _CMP_LE_OQ);
     if (whole != 0xffff)
         return MOX_INT_DOT_FLOATS;
-    const __m512i scaled = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(unit), _mm512_set1_ps(rule->h)));
+    const __m512i scaled = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(unit), _mm512_set1_ps(format->h)));
     const __m512i a8 = _mm512_srai_epi32(a, 3), b8 = _mm512_srai_epi32(b, 3);
     if (mox_int_dot_fit_two_limbs(a8, b8) && _mm512_test_epi32_mask(_mm512_or_si512(a, b), _mm512_set1_epi32(7)) == 0) {
-        mox_int_dot_store_limbs(rule, a8, b8, _mm512_add_epi32(scaled, _mm512_set1_epi32(3 << 23)), out);
+        mox_int_dot_store_limbs(format, a8, b8, _mm512_add_epi32(scaled, _mm512_set1_epi32(3 << 23)), out);
         return MOX_INT_DOT_TWO_LIMBS;
     }
-    mox_int_dot_store_limbs(rule, a, b, scaled, out);
+    mox_int_dot_store_limbs(format, a, b, scaled, out);
     return MOX_INT_DOT_THREE_LIMBS;
 }
 
-/* Bytes of a step's columns. Where the greatest magnitude is not between 2^-60 and 2^60, and none of it is zero, they
- * are for floats. */
-MOX_KERNEL_INLINE int mox_int_dot_to_bytes(const mox_int_dot_format *rule, __m512 even, __m512 odd, uint8_t *out)
+/* Stores a step as bytes and returns its kind. Steps whose largest magnitude is neither zero nor within 2^-60 .. 2^60,
+ * or that hold NaN, are FLOATS. */
+MOX_KERNEL_INLINE int mox_int_dot_to_bytes(const mox_int_dot_format *format, __m512 even, __m512 odd, uint8_t *out)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     const __m512i a = _mm512_and_si512(_mm512_castps_si512(even), magnitude);
     const __m512i b = _mm512_and_si512(_mm512_castps_si512(odd), magnitude);
-    /* Magnitudes order as their bits do, NaN above infinity. */
-    const uint32_t most = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
-    const __m512 largest = _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)most));
-    if (most >= 1u << 23 && (most < (127u - 60) << 23 || most > (127u + 60) << 23))
+    /* Magnitudes compare as their bits do, with NaN above infinity. */
+    const uint32_t max = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+    const __m512 largest = _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)max));
+    if (max >= 1u << 23 && (max < (127u - 60) << 23 || max > (127u + 60) << 23))
         return MOX_INT_DOT_FLOATS;
-    const __m512 per_unit = most < 1u << 23 ? _mm512_setzero_ps() : _mm512_div_ps(_mm512_set1_ps(127.0f), largest);
+    const __m512 per_unit = max < 1u << 23 ? _mm512_setzero_ps() : _mm512_div_ps(_mm512_set1_ps(127.0f), largest);
     const __m512 unit = _mm512_mul_ps(largest, _mm512_set1_ps(1.0f / 127.0f));
-    mox_int_dot_store_bytes(rule, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
+    mox_int_dot_store_bytes(format, _mm512_cvtps_epi32(_mm512_mul_ps(even, per_unit)),
                             _mm512_cvtps_epi32(_mm512_mul_ps(odd, per_unit)),
-                            _mm512_mul_ps(unit, _mm512_set1_ps(rule->h)), out);
+                            _mm512_mul_ps(unit, _mm512_set1_ps(format->h)), out);
     return MOX_INT_DOT_BYTES;
 }
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-/* Counts of the columns that digit group i belongs to: the low nibbles of line i / 2, or the high ones. VPERMB does not
- * see the bits above 5, and in bits 4 and 5 the table repeats. */
+/* W + offset for limb group i, four columns of all 16 rows: the low nibbles of line i / 2, or the high ones. VPERMB
+ * ignores bits 6 and 7 of an index, and the table's four copies make bits 4 and 5 irrelevant. */
 MOX_KERNEL_INLINE __m512i mox_int_dot_look_up(__m512i table, const uint8_t *codes, int i)
 {
     const __m512i line = _mm512_loadu_si512(codes + 64 * (i / 2));
@@ -224,7 +224,7 @@ MOX_KERNEL_INLINE __m512i mox_int_dot_look_up(__m512i table, const uint8_t *code
 #endif
 }
 
-/* z in the first word of each lane and 256 z in the second. */
+/* The zero point z of each row: z in the first word of its lane, 256 z in the second (INITIAL: b, c). */
 MOX_KERNEL_INLINE __m512i mox_int_dot_zero_points(const uint8_t *zero)
 {
     const __m512i ends = _mm512_set_epi32(0x0fffff0f, 0x0effff0e, 0x0dffff0d, 0x0cffff0c, 0x0bffff0b, 0x0affff0a,
@@ -240,57 +240,57 @@ MOX_KERNEL_INLINE __m512i mox_int_dot_broadcast(const uint8_t *four)
     return _mm512_set1_epi32(bits);
 }
 
-/* Counts of two panels' step, to be looked up. */
+/* The codes of a step of two panels, and the table that turns them into W + offset. */
 typedef struct mox_int_dot_codes {
     __m512i table;
     const uint8_t *codes[2];
 } mox_int_dot_codes;
 
-/* Where a step's row of D digits has what it needs. */
-MOX_KERNEL_INLINE const uint8_t *mox_int_dot_row(int D, const uint8_t *digits, int64_t row)
+/* A row of L limbs in the step `limbs`. */
+MOX_KERNEL_INLINE const uint8_t *mox_int_dot_row(int L, const uint8_t *limbs, int64_t row)
 {
-    return digits + row * (D == 1 ? MOX_INT_DOT_BYTES_STEP : MOX_INT_DOT_LIMBS_STEP);
+    return limbs + row * (L == 1 ? MOX_INT_DOT_BYTES_STEP : MOX_INT_DOT_LIMBS_STEP);
 }
 
-/* The unit of a row's step, in all lanes. */
-MOX_KERNEL_INLINE __m512 mox_int_dot_unit(int D, const uint8_t *row)
+/* UNIT of a row, in all lanes. */
+MOX_KERNEL_INLINE __m512 mox_int_dot_unit(int L, const uint8_t *row)
 {
-    return _mm512_castsi512_ps(mox_int_dot_broadcast(row + (D == 1 ? MOX_INT_DOT_BYTES_UNIT : MOX_INT_DOT_LIMBS_UNIT)));
+    return _mm512_castsi512_ps(mox_int_dot_broadcast(row + (L == 1 ? MOX_INT_DOT_BYTES_UNIT : MOX_INT_DOT_LIMBS_UNIT)));
 }
 
-/* The sums of a step by digit; those of one row, too few to hide how long a byte product takes, in two halves. */
+/* The sums of a step by limb. One row has too few sums to hide the latency of VPDPBUSD, so each is kept in two halves.
+ */
 typedef struct mox_int_dot_sums {
     __m512i of[2][MOX_INT_DOT_BYTE_ROWS][2][3]; /* [half][row][panel][limb] */
 } mox_int_dot_sums;
 
-MOX_KERNEL_INLINE void mox_int_dot_start_sums(bool has_zeros, int R, int D, const __m512i zeros[2],
-                                              const uint8_t *digits, mox_int_dot_sums *sums)
+MOX_KERNEL_INLINE void mox_int_dot_start_sums(bool has_zeros, int R, int L, const __m512i zeros[2],
+                                              const uint8_t *limbs, mox_int_dot_sums *sums)
 {
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const int at = D == 1 ? MOX_INT_DOT_BYTES_INITIAL : MOX_INT_DOT_LIMBS_INITIAL;
-        const __m512i start = mox_int_dot_broadcast(mox_int_dot_row(D, digits, r) + at);
+        const int at = L == 1 ? MOX_INT_DOT_BYTES_INITIAL : MOX_INT_DOT_LIMBS_INITIAL;
+        const __m512i start = mox_int_dot_broadcast(mox_int_dot_row(L, limbs, r) + at);
         MOX_KERNEL_UNROLL
         for (int p = 0; p < 2; p++) {
             MOX_KERNEL_UNROLL
-            for (int d = 0; d < D; d++)
+            for (int d = 0; d < L; d++)
                 sums->of[0][r][p][d] = sums->of[1][r][p][d] = _mm512_setzero_si512();
             sums->of[0][r][p][0] = has_zeros ? _mm512_dpwssd_epi32(_mm512_setzero_si512(), zeros[p], start) : start;
         }
     }
 }
 
-/* t / (u h) of two panels' codes, Q quarters (8 columns) of a step, times R rows of D digits. `found`: counts
- * [digit group][panel] that were looked up before, or NULL. `zeros`: mox_int_dot_zero_points(), where the format has
- * zero points. */
-MOX_KERNEL_INLINE void mox_int_dot_multiply_step(bool has_zeros, int Q, int R, int D, const mox_int_dot_codes *from,
+/* t / (u h) of two panels for R rows of L limbs over Q quarters (8 columns) of a step. `found`: W + offset [limb
+ * group][panel] if they were looked up before, or NULL. `zeros`: mox_int_dot_zero_points() of both panels. */
+MOX_KERNEL_INLINE void mox_int_dot_multiply_step(bool has_zeros, int Q, int R, int L, const mox_int_dot_codes *from,
                                                  const __m512i (*found)[2], const __m512i zeros[2],
-                                                 const uint8_t *digits, __m512 t[][2])
+                                                 const uint8_t *limbs, __m512 t[][2])
 {
     const bool look_up = found == NULL;
     const int halves = look_up && R == 1 ? 2 : 1;
     mox_int_dot_sums sums;
-    mox_int_dot_start_sums(has_zeros, R, D, zeros, digits, &sums);
+    mox_int_dot_start_sums(has_zeros, R, L, zeros, limbs, &sums);
     MOX_KERNEL_UNROLL
     for (int i = 0; i < 2 * Q; i++) {
         __m512i counts[2];
@@ -299,9 +299,9 @@ MOX_KERNEL_INLINE void mox_int_dot_multiply_step(bool has_zeros, int Q, int R, i
             counts[p] = look_up ? mox_int_dot_look_up(from->table, from->codes[p], i) : found[i][p];
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            const uint8_t *group = mox_int_dot_row(D, digits, r) + i / 2 * 16 + i % 2 * 4;
+            const uint8_t *group = mox_int_dot_row(L, limbs, r) + i / 2 * 16 + i % 2 * 4;
             MOX_KERNEL_UNROLL
-            for (int d = 0; d < D; d++) {
+            for (int d = 0; d < L; d++) {
                 const __m512i four = mox_int_dot_broadcast(group + d / 2 * 64 + d % 2 * 8);
                 MOX_KERNEL_UNROLL
                 for (int p = 0; p < 2; p++) {
@@ -317,39 +317,39 @@ MOX_KERNEL_INLINE void mox_int_dot_multiply_step(bool has_zeros, int Q, int R, i
         for (int p = 0; p < 2; p++) {
             __m512i *low = sums.of[0][r][p], *high = sums.of[1][r][p];
             MOX_KERNEL_UNROLL
-            for (int d = 0; d < D; d++)
+            for (int d = 0; d < L; d++)
                 low[d] = halves == 2 ? _mm512_add_epi32(low[d], high[d]) : low[d];
             __m512i sum = low[0];
-            if (D > 1)
+            if (L > 1)
                 sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[1], 8));
-            if (D > 2)
+            if (L > 2)
                 sum = _mm512_add_epi32(sum, _mm512_slli_epi32(low[2], 16));
             t[r][p] = _mm512_cvtepi32_ps(sum);
         }
     }
 }
 
-/* ---- floats -------------------------------------------------------------------------------------- */
+/* ---- steps in floats -------------------------------------------------------------------------------------- */
 
-/* Activations of a step as floats in the place of digits: even columns, then odd ones. */
+/* Stores a step of activations as floats in the place of limbs: even columns, then odd ones. */
 MOX_KERNEL_INLINE void mox_int_dot_store_floats(__m512 even, __m512 odd, uint8_t *out)
 {
     _mm512_store_ps(out, even);
     _mm512_store_ps(out + 64, odd);
 }
 
-/* True when the step's activations are so far from infinite and from subnormal that a power of two between 2^-63 and
- * 2^61 may multiply the weights before the chains or t after them: what is added is a multiple of 2^-61 and below 2^40,
- * or zero. (And no NaN has to be that of another unit.) */
+/* True when no activation of the step is near infinity or the subnormal range, and none is NaN. Then a power of two
+ * from 2^-63 to 2^61 gives the same bits whether it multiplies the weights or t: all terms are zero or multiples of
+ * 2^-61 below 2^40. */
 MOX_KERNEL_INLINE bool mox_int_dot_in_range(const uint8_t *line)
 {
     const __m512i magnitude = _mm512_and_si512(_mm512_load_si512(line), _mm512_set1_epi16(0x7fff));
-    const __m512i least = _mm512_set1_epi16((127 - 53) << 7), most = _mm512_set1_epi16((127 + 30) << 7);
+    const __m512i min = _mm512_set1_epi16((127 - 53) << 7), max = _mm512_set1_epi16((127 + 30) << 7);
     return (_mm512_test_epi16_mask(magnitude, magnitude) &
-            (_mm512_cmplt_epu16_mask(magnitude, least) | _mm512_cmpgt_epu16_mask(magnitude, most))) == 0;
+            (_mm512_cmplt_epu16_mask(magnitude, min) | _mm512_cmpgt_epu16_mask(magnitude, max))) == 0;
 }
 
-/* The weights whose codes begin at bit `bit` of each lane. VPERMPS sees 4 bits. */
+/* The weights whose codes begin at bit `bit` of each lane. VPERMPS uses 4 bits of an index. */
 MOX_KERNEL_INLINE __m512 mox_int_dot_weights(bool has_zeros, __m512 values, __m512 zeros, const uint8_t *line, int bit)
 {
     const __m512i codes = _mm512_loadu_si512(line);
@@ -357,13 +357,13 @@ MOX_KERNEL_INLINE __m512 mox_int_dot_weights(bool has_zeros, __m512 values, __m5
     return has_zeros ? _mm512_sub_ps(weights, zeros) : weights;
 }
 
-/* Zero points, or other counts, as floats. */
+/* 16 zero points as floats. */
 MOX_KERNEL_INLINE __m512 mox_int_dot_counts_to_floats(const uint8_t *counts)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)counts)));
 }
 
-/* t of two panels and R rows by multiply-adds. `values`: weights by code; `zeros`: as floats, subtracted. */
+/* t of two panels and R rows by multiply-adds. `values`: weights by code; `zeros`: zero points as floats. */
 MOX_KERNEL_INLINE void mox_int_dot_multiply_step_floats(bool has_zeros, int R, __m512 values, const __m512 zeros[2],
                                                         const uint8_t *const codes[2], const uint8_t *floats,
                                                         __m512 t[][2])

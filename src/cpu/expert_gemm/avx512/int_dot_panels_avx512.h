@@ -141,7 +141,7 @@ MOX_KERNEL_INLINE mox_int_dot_step mox_int_dot_enter_step(mox_int_dot_variant f,
             step.zero_points[p] = mox_int_dot_zero_points(iter->zero[p] + at->group * MOX_PANEL_ROWS);
     }
     for (int p = 0; p < iter->panels; p++)
-        mox_segment_prefetch(iter, p, iter->panels, s, f.Q * 64);
+        mox_segment_prefetch(iter->prefetch_to_l2, iter, p, iter->panels, s, f.Q * 64);
     return step;
 }
 
@@ -161,11 +161,11 @@ MOX_KERNEL_INLINE void mox_int_dot_add(const mox_fma_job *j, const mox_int_dot_s
     }
 }
 
-/* Adds t times the unit of the row, which has D limbs. */
-MOX_KERNEL_INLINE void mox_int_dot_add_scaled(int D, const mox_fma_job *j, const mox_int_dot_step *step, int64_t row,
+/* Adds t times the unit of the row, which has L limbs. */
+MOX_KERNEL_INLINE void mox_int_dot_add_scaled(int L, const mox_fma_job *j, const mox_int_dot_step *step, int64_t row,
                                               const uint8_t *limbs, __m512 t[2])
 {
-    const __m512 unit = mox_int_dot_unit(D, limbs);
+    const __m512 unit = mox_int_dot_unit(L, limbs);
     t[0] = _mm512_mul_ps(t[0], unit);
     t[1] = _mm512_mul_ps(t[1], unit);
     mox_int_dot_add(j, step, row, t);
@@ -221,14 +221,14 @@ MOX_KERNEL_INLINE void mox_int_dot_many_rows(mox_int_dot_variant f, mox_int_dot_
 
 /* ---- few rows ------------------------------------------------------------------------------------- */
 
-MOX_KERNEL_INLINE void mox_int_dot_few_rows_step(mox_int_dot_variant f, int R, int D, const mox_int_dot_job *j,
+MOX_KERNEL_INLINE void mox_int_dot_few_rows_step(mox_int_dot_variant f, int R, int L, const mox_int_dot_job *j,
                                                  const mox_int_dot_step *step)
 {
     __m512 t[MOX_INT_DOT_BYTE_ROWS][2];
-    mox_int_dot_multiply_step(f.zeros, f.Q, R, D, &step->codes, NULL, step->zero_points, step->limbs, t);
+    mox_int_dot_multiply_step(f.zeros, f.Q, R, L, &step->codes, NULL, step->zero_points, step->limbs, t);
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++)
-        mox_int_dot_add_scaled(D, &j->fma, step, r, mox_int_dot_row(D, step->limbs, r), t[r]);
+        mox_int_dot_add_scaled(L, &j->fma, step, r, mox_int_dot_row(L, step->limbs, r), t[r]);
 }
 
 /* All rows in floats, which lie in the place of limbs. */
@@ -267,7 +267,7 @@ MOX_KERNEL_INLINE void mox_int_dot_few_rows(mox_int_dot_variant f, int R, const 
 
 /* ---- one call ------------------------------------------------------------------------------------- */
 
-/* Limbs: up to LIMB_ROWS rows. Bytes: any number; more than BYTE_ROWS are many. */
+/* Limbs: up to LIMB_ROWS rows. Bytes: any number of rows, but more than BYTE_ROWS are "many". */
 MOX_KERNEL_INLINE void mox_int_dot_all_rows(mox_int_dot_variant f, mox_int_dot_job *j)
 {
     const int64_t rows = j->fma.iter.a->rows;

@@ -28,6 +28,7 @@
 #include <immintrin.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
+#include "pack/panel/element_traits.h"
 
 /* What decoding one element needs in registers. NIBBLES, PLANES: t[0]. ZIPPED: lower bytes of magnitudes 0 .. 127 in
  * t[0], t[1], upper bytes in t[2], t[3]; without VBMI subnormals in t[0]. */
@@ -35,20 +36,10 @@ typedef struct mox_pair_tables {
     __m512i t[4];
 } mox_pair_tables;
 
-/* The order of codes, as a constant; mox_panel_order_of() is the same for any dtype at run time. */
+/* A constant where `element` is one. */
 MOX_KERNEL_INLINE mox_panel_order mox_pairs_order(moxie_dtype element)
 {
-    switch (element) {
-    case MOXIE_BF16: return MOX_PANEL_PAIRS;
-    case MOXIE_F16: return MOX_PANEL_HALVES;
-    case MOXIE_I8:
-    case MOXIE_U8B128: return MOX_PANEL_QUADS;
-    case MOXIE_F8_E4M3:
-    case MOXIE_F8_E5M2: return MOX_PANEL_ZIPPED;
-    case MOXIE_F6_E2M3:
-    case MOXIE_F6_E3M2: return MOX_PANEL_PLANES;
-    default: return MOX_PANEL_NIBBLES;
-    }
+    return mox_element_traits_of(element).order;
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -140,7 +131,8 @@ MOX_KERNEL_INLINE void mox_pairs_nibbles(moxie_dtype element, bool zeros, const 
     }
     /* Two's complement becomes a count from the least value. Bytes, so that a borrow meets nothing. */
     const __m512i mask = _mm512_set1_epi8(0x0f);
-    const __m512i counted = element == MOXIE_I4 ? _mm512_xor_si512(codes, _mm512_set1_epi8((char)0x88)) : codes;
+    const uint8_t flip = mox_element_sign_bits(element);
+    const __m512i counted = flip != 0 ? _mm512_xor_si512(codes, _mm512_set1_epi8((char)flip)) : codes;
     const __m512i even = _mm512_sub_epi8(_mm512_and_si512(counted, mask), zero);
     const __m512i odd = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(counted, 4), mask), zero);
     pairs[0] = _mm512_permutexvar_epi16(even, tables->t[0]);
@@ -214,7 +206,7 @@ MOX_KERNEL_INLINE void mox_pairs_zipped(moxie_dtype element, const mox_pair_tabl
  * two's complement), the rest of it as it is. */
 MOX_KERNEL_INLINE __m512i mox_pairs_byte(moxie_dtype element, __m512i codes, __m512i zero, int i)
 {
-    const __m512i base = _mm512_set1_epi32(element == MOXIE_I8 ? 0x4b000080 : 0x4b000000);
+    const __m512i base = _mm512_set1_epi32(0x4b000000 | mox_element_sign_bits(element));
     const __m512i moved = i == 0 ? codes : _mm512_srli_epi32(codes, (unsigned)(8 * i));
     const __m512i counted = _mm512_ternarylogic_epi32(moved, _mm512_set1_epi32(0xff), base, 0x6a);
     return _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(counted), _mm512_castsi512_ps(zero)));

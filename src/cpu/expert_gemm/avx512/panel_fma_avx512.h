@@ -118,7 +118,7 @@ MOX_KERNEL_INLINE void mox_fma_narrow(moxie_dtype element, bool zeros, int Q, in
     for (int64_t s = 0; s < j->iter.steps; s++, mox_segment_next(&j->iter, &at)) {
         __m512 zero[2];
         for (int i = 0; i < P; i++) {
-            mox_segment_prefetch(&j->iter, p + i, P, s, bytes);
+            mox_segment_prefetch(j->iter.prefetch_to_l2, &j->iter, p + i, P, s, bytes);
             mox_fma_clear(R, &even[i]), mox_fma_clear(R, &odd[i]);
             zero[i] = mox_fma_zero(element, zeros, j, &at, p + i);
         }
@@ -198,7 +198,7 @@ MOX_KERNEL_INLINE void mox_fma_wide(moxie_dtype element, bool zeros, int Q, mox_
         for (int64_t i = 0; i < steps; i++) {
             j->places[i] = at;
             for (int p = 0; p < j->iter.panels; p++) {
-                mox_segment_prefetch(&j->iter, p, j->iter.panels, s + i, bytes);
+                mox_segment_prefetch(j->iter.prefetch_to_l2, &j->iter, p, j->iter.panels, s + i, bytes);
                 mox_fma_decode(element, zeros, Q, j, p, s + i, mox_fma_zero(element, zeros, j, &at, p),
                                j->slab + i * 8 * Q * 2 * MOX_PANEL_ROWS);
             }

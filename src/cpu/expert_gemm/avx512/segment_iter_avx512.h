@@ -31,6 +31,8 @@ typedef struct mox_segment_iter {
     int64_t steps;
     int64_t group_steps, act_steps, segment_steps; /* of a weight group, an activation group, the shorter of both */
     int64_t prefetch_bytes;                        /* from the codes in use to those that are prefetched */
+    /* A Zen core has too few outstanding L1 misses to read memory at its full rate: prefetching to L2 reads 11 % more.
+     * True where the processor has full_rate_bf16, which only Zen has. */
     bool prefetch_to_l2;
 } mox_segment_iter;
 
@@ -133,26 +135,28 @@ MOX_KERNEL_INLINE void mox_segment_add_step(int R, int P, const mox_segment_iter
 
 /* ---- prefetching --------------------------------------------------------------------------------- */
 
-/* Before step `step` of panel p, one of P panels that are multiplied at once; `bytes` are those of a step. Prefetches
- * the codes prefetch_bytes further on, or, past the end of the panel, those of the panel that follows. Also prefetches,
- * a line at a time, the scales of the panel that the next call begins with. */
-MOX_KERNEL_INLINE void mox_segment_prefetch(const mox_segment_iter *w, int p, int P, int64_t step, int bytes)
+/* _mm_prefetch() wants a constant. */
+MOX_KERNEL_INLINE void mox_segment_prefetch_line(bool to_l2, const uint8_t *line)
 {
-    const int64_t ahead = step * bytes + w->prefetch_bytes, past = P * w->panel_bytes - w->codes_bytes;
+    if (to_l2)
+        _mm_prefetch((const char *)line, _MM_HINT_T1);
+    else
+        _mm_prefetch((const char *)line, _MM_HINT_T0);
+}
+
+/* Before step `step` of panel p, one of P panels that are multiplied at once; `bytes` are those of a step. Prefetches
+ * the codes 2 KB further on, or 4 KB for L2; past the end of the panel, those of the panel that follows. Also
+ * prefetches, a line at a time, the scales of the panel that the next call begins with. */
+MOX_KERNEL_INLINE void mox_segment_prefetch(bool to_l2, const mox_segment_iter *w, int p, int P, int64_t step,
+                                            int bytes)
+{
+    const int64_t ahead = step * bytes + (to_l2 ? 4096 : 2048), past = P * w->panel_bytes - w->codes_bytes;
     const uint8_t *codes = w->codes[p] + ahead + (ahead < w->codes_bytes ? 0 : past);
+    for (int i = 0; i < bytes; i += 64)
+        mox_segment_prefetch_line(to_l2, codes + i);
     const int64_t scales = w->codes_bytes + step * 64;
-    const uint8_t *next = w->codes[p] + w->panels * w->panel_bytes + scales;
-    if (w->prefetch_to_l2) {
-        for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)codes + i, _MM_HINT_T1);
-        if (scales < w->panel_bytes)
-            _mm_prefetch((const char *)next, _MM_HINT_T1);
-    } else {
-        for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)codes + i, _MM_HINT_T0);
-        if (scales < w->panel_bytes)
-            _mm_prefetch((const char *)next, _MM_HINT_T0);
-    }
+    if (scales < w->panel_bytes)
+        mox_segment_prefetch_line(to_l2, w->codes[p] + w->panels * w->panel_bytes + scales);
 }
 
 /* ---- scales -------------------------------------------------------------------------------------- */
@@ -224,17 +228,13 @@ static inline void mox_segment_iter_init(mox_segment_iter *w, const mox_panel_ma
                                          float *scale)
 {
     const int64_t steps = mox_ceil_div(m->cols, step_cols);
-    /* A Zen core has too few outstanding L1 misses to read memory at its full rate; prefetching to L2 reads 11 % more,
-     * and takes up to 0.73 of the time. Only AMD processors have this feature. */
-    const bool to_l2 = mox_cpu()->full_rate_bf16;
     *w = (mox_segment_iter) { .a = a,
                               .panels = panels,
                               .scaled = m->scale_lanes > 0,
                               .codes_bytes = m->steps * (int64_t)m->step_bytes,
                               .panel_bytes = (int64_t)m->panel_bytes,
                               .steps = steps,
-                              .prefetch_bytes = to_l2 ? 4096 : 2048,
-                              .prefetch_to_l2 = to_l2,
+                              .prefetch_to_l2 = mox_cpu()->full_rate_bf16,
                               .group_steps = mox_segment_steps_of(m->group_cols, step_cols, steps),
                               .act_steps =
                                   a->scales != NULL ? mox_segment_steps_of(a->group_cols, step_cols, steps) : steps };

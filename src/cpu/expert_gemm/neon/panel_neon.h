@@ -27,6 +27,7 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/expert_gemm/panel_scales.h"
+#include "pack/panel/element_traits.h"
 
 #define MOX_NEON_LINES 16 /* of a step at most */
 
@@ -52,7 +53,7 @@ static inline mox_neon_decoder mox_neon_decoder_of(moxie_dtype element)
 {
     mox_neon_decoder d = { .order = mox_panel_order_of(element) };
     d.low = d.high = vdupq_n_u8(0);
-    d.flip = vdupq_n_u8(element == MOXIE_U8B128 ? 0x80 : 0);
+    d.flip = vdupq_n_u8(mox_element_sign_bits(element) ^ 0x80);
     if (d.order == MOX_PANEL_NIBBLES) {
         const float *values = mox_format_table(element);
         uint8_t bytes[2][16];
