@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int8_avx2.c - row avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
- * (panel_int8_avx2.h), by VPDPBUSD where the processor has AVX-VNNI.
+ * expert_gemm_int8_avx2.c - kernel avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
+ * (panel_int8_avx2.h; by VPDPBUSD where the processor has AVX-VNNI).
  *
- * Sums of activations, which zero points multiply, are made for each segment when a call begins.
+ *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] *
+ * sw[n]
+ *
+ * Here are the scratch, the sums of the activations over each segment, which zero points multiply, and the choice.
  */
 #include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
 
@@ -12,8 +15,8 @@
 #include "cpu/expert_gemm/panel_scales.h"
 #include "pack/panel/element_traits.h"
 
-/* Of a segment: columns * 255 * 128 must stay below 2^31. */
-enum { LONGEST = 65536 };
+/* Columns of a segment: columns * 255 * 128 must stay below 2^31. */
+enum { MAX_COLS = 65536 };
 
 void mox_int8_panels_avx2(const mox_int8_job *j)
 {
@@ -129,9 +132,9 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_probl
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
         return NULL;
     }
-    if (segment_cols(problem) > LONGEST) {
+    if (segment_cols(problem) > MAX_COLS) {
         mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %d columns exactly in int32, these have %lld", LONGEST,
+                   "sums groups of at most %d columns exactly in int32, these have %lld", MAX_COLS,
                    (long long)segment_cols(problem));
         return NULL;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int_dot_avxvnni.c - row avx2_fma over 4-bit codes in integers, on processors with AVX-VNNI
- * (int_dot_avx2.h).
+ * expert_gemm_int_dot_avxvnni.c - the integer products of kernels avx2_fma and avx2_bytes (int_dot_avx2.h), compiled
+ * for processors with AVX-VNNI: VPDPBUSD multiplies and adds four bytes in one instruction.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_avx512_vnni.c - row avx512_vnni: integer weights times int8 activations, summed in int32 by VPDPBUSD.
+ * expert_gemm_avx512_vnni.c - kernel avx512_vnni: integer weights times int8 activations, summed in int32 by VPDPBUSD.
  *
  *     C = sum over a segment of (code - zero) a,     VPDPBUSD:  lane n += sum_{i<4} unsigned byte * signed byte
  *
- * One of its operands is unsigned: activations become a + 128, and 128 times the sum of the weights is subtracted when
- * a segment ends. That sum does not depend on the activations: the first block of rows makes it, others read it. All
- * in int32 modulo 2^32, which is exact when C itself fits: |C| <= 128 * 128 * columns, so for segments of up to 131071;
- * with zero points half of that.
+ * VPDPBUSD wants one unsigned operand. So activations become a + 128, and 128 times the sum of the weights is
+ * subtracted when a segment ends. That sum does not depend on the activations: the first block of rows makes it, the
+ * others read it. Sums are modulo 2^32, which is exact when C itself fits int32: |C| <= 128 * 128 * columns, so
+ * segments may have up to 131071 columns, or half of that with zero points.
  *
- *     segment   8 columns at a time: two lines of QUADS, or one of NIBBLES
- *     block     up to BLOCK rows of activations by the panels there are: 2 x BLOCK sums in registers
- *     operand   rows of a block one after another, a + 128 as bytes; for NIBBLES every 8 bytes in the order in which a
- *               mask and a shift deliver columns: 0 4 1 5 2 6 3 7
+ *     segment   8 columns (a slice) at a time: two lines of QUADS, or one of NIBBLES
+ *     block     up to BLOCK rows of activations by one or two panels: 2 x BLOCK sums in registers
+ *     copy      the rows of a block, a + 128 as bytes. For NIBBLES every 8 bytes are in the order in which a mask and a
+ *               shift deliver the columns: 0 4 1 5 2 6 3 7
  *
- * Weights are signed bytes: i8 as it is, u8b128 with its upper bit turned over, 4 bits minus their zero point (8 when
- * there is none, for both formats count from -8). Eight bits minus a zero point are nine: C is then what it is without,
- * less zero times the sum of the activations.
+ * Weights become signed bytes: i8 as it is, u8b128 with its upper bit flipped, 4 bits minus their zero point (8 when
+ * there is none, because both formats count from -8). Eight bits minus a zero point would need nine; there, zero times
+ * the sum of the activations is subtracted from C.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -24,7 +24,7 @@
 
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
-enum { BLOCK = 6, SLICE = 8, LONGEST_SEGMENT = 131071 };
+enum { BLOCK = 6, SLICE = 8, MAX_SEGMENT = 131071 };
 
 typedef struct job {
     mox_segment_iter iter; /* its steps are segments */
@@ -32,10 +32,10 @@ typedef struct job {
     int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
     int64_t row_bytes;              /* of the operand and of the copy */
     uint8_t *copy;                  /* [BLOCK][row_bytes] */
-    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations; where zero points want them */
+    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations, if wants_sums() */
     int32_t *offsets;               /* [panel][segment][16]: 128 times the sum of the weights */
     float *c;                       /* [rows][2][16] */
-    __m512i flip; /* what of codes is turned over: NIBBLES then count from the least value, QUADS are signed */
+    __m512i flip; /* flipped bits of codes: NIBBLES then count from the least value, QUADS are signed */
 } job;
 
 static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
@@ -85,7 +85,7 @@ static bool wants_sums(bool nibbles, const job *j)
     return j->zeros && !nibbles;
 }
 
-/* Sums of the copy's rows over segments. What fills up a row is zero. */
+/* Sums the rows of the copy over each segment. The padding of a row is zero. */
 static void sum_rows(const job *j, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -116,9 +116,9 @@ MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, 
     return _mm512_sub_epi8(_mm512_and_si512(moved, _mm512_set1_epi8(0x0f)), zero);
 }
 
-/* Adds slice t to acc, and with `weigh` its weights to `offset`. */
-MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const job *j, int64_t t, const __m512i zero[2],
-                                 __m512i acc[BLOCK][2], __m512i offset[2])
+/* Adds slice t to acc; with `sum_weights` also 128 times its weights to `offset`. */
+MOX_KERNEL_INLINE void add_slice(bool nibbles, bool sum_weights, int R, int P, const job *j, int64_t t,
+                                 const __m512i zero[2], __m512i acc[BLOCK][2], __m512i offset[2])
 {
     MOX_KERNEL_UNROLL
     for (int i = 0; i < 2; i++) {
@@ -126,7 +126,7 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
         MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
             w[p] = weights(nibbles, j, p, t, i, zero[p]);
-            if (weigh)
+            if (sum_weights)
                 offset[p] = _mm512_dpbusd_epi32(offset[p], _mm512_set1_epi8((char)0x80), w[p]);
         }
         MOX_KERNEL_UNROLL
@@ -136,7 +136,7 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
             MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++) {
                 acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), w[p]);
-                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise moves every sum to and fro */
+                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise copies every sum twice */
             }
         }
     }
@@ -151,7 +151,7 @@ MOX_KERNEL_INLINE __m512i zero_part(const job *j, int p, int64_t group, int r, i
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->iter.steps + segment]));
 }
 
-/* The sums of segment `segment` to c. */
+/* Adds the sums of segment `segment` to c. */
 MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_segment_pos *at, int64_t segment,
                                    int64_t row, __m512i acc[BLOCK][2], const __m512i offset[2])
 {
@@ -171,8 +171,8 @@ MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, con
     }
 }
 
-/* Rows [row, row + R), which the copy holds, by the panels. */
-MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *j, int64_t row)
+/* Multiplies the rows of the copy, [row, row + R), by P panels. */
+MOX_KERNEL_INLINE void block(bool nibbles, bool sum_weights, int R, int P, const job *j, int64_t row)
 {
     const int bytes = nibbles ? 64 : 128;
     mox_segment_pos at = mox_segment_begin(&j->iter);
@@ -181,8 +181,8 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
         __m512i acc[BLOCK][2], offset[2], zero[2];
         MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
-            const int32_t *kept = j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS;
-            offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
+            const int32_t *known = j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS;
+            offset[p] = sum_weights ? _mm512_setzero_si512() : _mm512_load_si512(known);
             zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->iter.zero[p] + at.group * MOX_PANEL_ROWS)
                                           : _mm512_set1_epi8(8);
             MOX_KERNEL_UNROLL
@@ -190,50 +190,50 @@ MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *
                 acc[r][p] = _mm512_setzero_si512();
         }
         for (; t < end; t++) {
-            for (int p = 0; weigh && p < P; p++)
+            for (int p = 0; sum_weights && p < P; p++)
                 mox_segment_prefetch(j->iter.prefetch_to_l2, &j->iter, p, P, t, bytes);
-            add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
+            add_slice(nibbles, sum_weights, R, P, j, t, zero, acc, offset);
         }
         end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
-        for (int p = 0; weigh && p < P; p++)
+        for (int p = 0; sum_weights && p < P; p++)
             _mm512_store_si512(j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS, offset[p]);
     }
 }
 
-#define BLOCK_FORM(nibbles, weigh, R, P)                                                                               \
-    static void block_##nibbles##weigh##R##P(const job *j, int64_t row)                                                \
+#define BLOCK_OF(nibbles, sum_weights, R, P)                                                                           \
+    static void block_##nibbles##sum_weights##R##P(const job *j, int64_t row)                                          \
     {                                                                                                                  \
-        block(nibbles, weigh, R, P, j, row);                                                                           \
+        block(nibbles, sum_weights, R, P, j, row);                                                                     \
     }
-#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
-    BLOCK_FORM(nibbles, weigh, 1, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 2, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 3, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 4, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 5, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 6, P)
-BLOCK_FORMS(0, 0, 1)
-BLOCK_FORMS(0, 0, 2)
-BLOCK_FORMS(0, 1, 1)
-BLOCK_FORMS(0, 1, 2)
-BLOCK_FORMS(1, 0, 1)
-BLOCK_FORMS(1, 0, 2)
-BLOCK_FORMS(1, 1, 1)
-BLOCK_FORMS(1, 1, 2)
-#undef BLOCK_FORM
-#undef BLOCK_FORMS
+#define BLOCKS_OF(nibbles, sum_weights, P)                                                                             \
+    BLOCK_OF(nibbles, sum_weights, 1, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 2, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 3, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 4, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 5, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 6, P)
+BLOCKS_OF(0, 0, 1)
+BLOCKS_OF(0, 0, 2)
+BLOCKS_OF(0, 1, 1)
+BLOCKS_OF(0, 1, 2)
+BLOCKS_OF(1, 0, 1)
+BLOCKS_OF(1, 0, 2)
+BLOCKS_OF(1, 1, 1)
+BLOCKS_OF(1, 1, 2)
+#undef BLOCK_OF
+#undef BLOCKS_OF
 
-#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
+#define BLOCKS_OF(nibbles, sum_weights, P)                                                                             \
     {                                                                                                                  \
-        block_##nibbles##weigh##1##P, block_##nibbles##weigh##2##P, block_##nibbles##weigh##3##P,                      \
-            block_##nibbles##weigh##4##P, block_##nibbles##weigh##5##P, block_##nibbles##weigh##6##P                   \
+        block_##nibbles##sum_weights##1##P, block_##nibbles##sum_weights##2##P, block_##nibbles##sum_weights##3##P,    \
+            block_##nibbles##sum_weights##4##P, block_##nibbles##sum_weights##5##P, block_##nibbles##sum_weights##6##P \
     }
-/* [nibbles][weigh][panels - 1][rows - 1] */
+/* [nibbles][sum_weights][panels - 1][rows - 1] */
 static void (*const blocks[2][2][2][BLOCK])(const job *j, int64_t row) = {
-    { { BLOCK_FORMS(0, 0, 1), BLOCK_FORMS(0, 0, 2) }, { BLOCK_FORMS(0, 1, 1), BLOCK_FORMS(0, 1, 2) } },
-    { { BLOCK_FORMS(1, 0, 1), BLOCK_FORMS(1, 0, 2) }, { BLOCK_FORMS(1, 1, 1), BLOCK_FORMS(1, 1, 2) } },
+    { { BLOCKS_OF(0, 0, 1), BLOCKS_OF(0, 0, 2) }, { BLOCKS_OF(0, 1, 1), BLOCKS_OF(0, 1, 2) } },
+    { { BLOCKS_OF(1, 0, 1), BLOCKS_OF(1, 0, 2) }, { BLOCKS_OF(1, 1, 1), BLOCKS_OF(1, 1, 2) } },
 };
-#undef BLOCK_FORMS
+#undef BLOCKS_OF
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
@@ -271,7 +271,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
@@ -292,7 +292,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
         return NULL;
     }
     const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
-    const int64_t longest = weight->has_zero ? LONGEST_SEGMENT / 2 : LONGEST_SEGMENT;
+    const int64_t longest = weight->has_zero ? MAX_SEGMENT / 2 : MAX_SEGMENT;
     if (segment > longest) {
         mox_reject(why, "quantize weights or activations in shorter groups",
                    "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_decode_avx512.h - codes of layout panel16 (pack/panel/panel.h) to pair lines, in AVX-512 registers.
+ * panel_decode_avx512.h - decodes codes of layout panel16 (pack/panel/panel.h) to pair lines of bf16, in AVX-512
+ * registers.
  *
  *     pair line j of a step:  32-bit lane n = bf16 of (row n, column 2j) in the low half, (row n, column 2j+1) above
  *
- * That is row j of TDPBF16PS's second operand, and an and or a shift away from fp32. A step has 16 lines; they are made
- * by quarters: quarter q (8 columns) is lines 4q .. 4q+3.
+ * That is row j of the second operand of TDPBF16PS; a shift or a mask makes it fp32. A step has 16 lines. They are
+ * decoded by quarters: quarter q (8 columns) is lines 4q .. 4q+3.
  *
- *     NIBBLES  VPERMW looks up the low 5 bits of a word and never sees the others, so a table of 32 whose halves are
- *              equal needs no mask, and one shift a line. With zero points the index is nibble - zero, -16 .. 15.
+ *     NIBBLES  VPERMW looks up the low 5 bits of a word and ignores the others. The table's two halves are equal, so no
+ *              mask is needed, only one shift per line. With zero points the index is nibble - zero, -16 .. 15.
  *     PLANES   4 bits of the low plane and 1 of the high plane index the 32 magnitudes; the last bit is the sign.
- *     ZIPPED   with VBMI two VPERMI2B give the lower and the upper byte, and two unpacks make lines of them; without,
- *              the fields are moved by arithmetic, and subnormals looked up.
+ *     ZIPPED   with VBMI two VPERMI2B look up the lower and the upper byte, and two unpacks join them; without VBMI the
+ *              fields are shifted to their places, and subnormals are looked up.
  *     QUADS    a byte in the low bits of 2^23 is a float; subtracting 2^23 + zero leaves the number, exact in bf16.
- *     PAIRS    are lines already. HALVES are not for bf16.
+ *     PAIRS    are lines already. HALVES cannot become bf16.
  *
  * A zero point in the record counts from the element's least value (-8 or -128), as codes of unsigned formats do.
  *
@@ -77,7 +78,7 @@ MOX_KERNEL_INLINE void mox_pairs_tables(moxie_dtype element, bool zeros, mox_pai
     const mox_panel_order order = mox_pairs_order(element);
     if (order == MOX_PANEL_PAIRS || order == MOX_PANEL_HALVES || order == MOX_PANEL_QUADS)
         return;
-    /* Entries repeat past the format's width: nibbles are doubled by that. */
+    /* The table repeats past the width of the format, so 32 entries are two copies of 16. */
     const float *values = mox_format_table(element);
     tables->t[0] = zeros ? mox_pairs_differences() : mox_pairs_narrow(values);
 #ifdef __AVX512VBMI__
@@ -102,7 +103,7 @@ MOX_KERNEL_INLINE __m512i mox_pairs_zeros(moxie_dtype element, const uint8_t *ze
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), fourfold);
 }
 
-/* The same for an element without zero points, which mox_pairs_quarter() needs for QUADS. */
+/* The same for weights without zero points; mox_pairs_quarter() needs it for QUADS. */
 MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 {
     return _mm512_set1_epi32(mox_pairs_order(element) == MOX_PANEL_QUADS ? 0x4b000080 : 0);
@@ -110,8 +111,8 @@ MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 
 /* ---- one order after the other ------------------------------------------------------------------- */
 
-/* Words shifted down. On processors with tiles a multiplication is faster, 8 % of a run with few rows, though beside
- * tile products it has no more ports than a shift; on others shifts are cheaper. */
+/* Shifts words down. On processors with tiles a multiplication is faster: 8 % of a run with few rows. On others shifts
+ * are. */
 MOX_KERNEL_INLINE __m512i mox_pairs_down(__m512i words, int bits)
 {
 #ifdef __AMX_TILE__

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * segment_iter_avx512.h - along the columns of one or two panels: where segments end, and what their end multiplies by.
- * What the AVX-512 rows share (panel_fma_avx512.h, expert_gemm_avx512_vnni.c).
+ * segment_iter_avx512.h - iterates over the columns of one or two panels, step by step; scales and adds the sums at the
+ * end of each segment. Shared by all AVX-512 kernels.
  *
- *     segment   a run of steps inside one weight group and one activation group. A step is what the kernel makes it:
- *               16 or 32 columns, or the whole segment
- *     end       sum = fma(C * sa, sw, sum), a missing factor left out
+ *     segment   a run of steps inside one weight group and one activation group. The kernel chooses what a step is: 16
+ *               columns, 32, or the whole segment
+ *     end       c[r, n] = fma(C[r, n] * sa[r], sw[n], c[r, n]);  C: the sum over the segment; a missing factor is left
+ * out
  *
- * Scales become floats before the product begins, [panel][group][16]; before subnormals are switched off, because the
- * subnormals of f16 are read as they are.
+ * mox_segment_iter_init() converts the weights' scales to floats, [panel][group][16], before the product begins. It
+ * must run before mox_segment_flush_subnormals(), because subnormal f16 scales count.
  */
 #ifndef MOX_CPU_SEGMENT_ITER_AVX512_H
 #define MOX_CPU_SEGMENT_ITER_AVX512_H
@@ -36,10 +37,10 @@ typedef struct mox_segment_iter {
     bool prefetch_to_l2;
 } mox_segment_iter;
 
-/* Where a step is. Counted, not divided: a division costs as much as a step's products. */
+/* The position of a step. It counts down instead of dividing: a division takes as long as the products of a step. */
 typedef struct mox_segment_pos {
     int64_t group, act_group;
-    int64_t group_left, act_left, segment_left, left; /* steps, this one included; `left` of the matrix */
+    int64_t group_left, act_left, segment_left, left; /* steps left, this one included; `left`: in the matrix */
 } mox_segment_pos;
 
 MOX_KERNEL_INLINE mox_segment_pos mox_segment_begin(const mox_segment_iter *w)
@@ -49,7 +50,7 @@ MOX_KERNEL_INLINE mox_segment_pos mox_segment_begin(const mox_segment_iter *w)
     };
 }
 
-/* Of its segment. */
+/* True for the first step of a segment. */
 MOX_KERNEL_INLINE bool mox_segment_is_first(const mox_segment_iter *w, const mox_segment_pos *at)
 {
     return at->segment_left == w->segment_steps;
@@ -80,7 +81,7 @@ typedef struct mox_segment_scales {
     bool scaled;
 } mox_segment_scales;
 
-/* Of the segment at `at`, for rows of activations from `row` on. */
+/* The scales of the segment at `at`, for rows of activations from `row` on. */
 MOX_KERNEL_INLINE mox_segment_scales mox_segment_scales_at(const mox_segment_iter *w, const mox_segment_pos *at,
                                                            int64_t row)
 {
@@ -94,22 +95,22 @@ MOX_KERNEL_INLINE mox_segment_scales mox_segment_scales_at(const mox_segment_ite
     };
 }
 
-/* The sum of row r in panel p after a segment whose total is `part`. */
+/* Adds `part`, the sum over a segment, to `sum`, for row r and panel p. */
 MOX_KERNEL_INLINE __m512 mox_segment_finish(const mox_segment_scales *ending, int r, int p, __m512 part, __m512 sum)
 {
     if (ending->act != NULL)
         part = _mm512_mul_ps(part, _mm512_set1_ps(ending->act[r * ending->act_stride]));
     else if (!ending->scaled)
-        return part; /* of the only segment */
+        return part; /* without scales there is only one segment */
     return _mm512_fmadd_ps(part, ending->weight[p], sum);
 }
 
-/* Adds t, the sums of the step at `at`, for R rows from `row` on and P panels from p on, to c [R][2][16], or while the
- * segment is not finished to `part`, likewise. Both point to the first of them. */
+/* Adds t, the sums of the step at `at`, for R rows from `row` on and P panels from p on. They go to `part` [R][2][16]
+ * while the segment has more steps, and scaled to c [R][2][16] when it ends. Both point to row `row` and panel p. */
 MOX_KERNEL_INLINE void mox_segment_add_step(int R, int P, const mox_segment_iter *w, const mox_segment_pos *at,
                                             int64_t row, int p, float *c, float *part, __m512 t[][2])
 {
-    /* Read before anything is stored: to the compiler a store may change the walk. */
+    /* Read before anything is stored: for the compiler a store might change *w. */
     const mox_segment_scales ending = mox_segment_scales_at(w, at, row);
     const bool last = mox_segment_is_last(at), first = mox_segment_is_first(w, at);
     MOX_KERNEL_UNROLL
@@ -161,13 +162,13 @@ MOX_KERNEL_INLINE void mox_segment_prefetch(bool to_l2, const mox_segment_iter *
 
 /* ---- scales -------------------------------------------------------------------------------------- */
 
-/* Codes are exponents. Code 0, 2^-127, becomes zero, as what multiplies by scales takes subnormals. */
+/* Codes are exponents. Code 0, which is 2^-127, becomes zero: subnormal factors count as zero anyway. */
 MOX_KERNEL_INLINE __m512 mox_segment_scale_powers(__m128i codes)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23));
 }
 
-/* `count` of them, a multiple of 16; code 255 is NaN. */
+/* `count` scales, a multiple of 16; code 255 is NaN. */
 MOX_KERNEL_INLINE void mox_segment_scales_e8m0(const uint8_t *codes, int64_t count, float *out)
 {
     const __m128i highest = _mm_set1_epi8(-1);
@@ -180,7 +181,7 @@ MOX_KERNEL_INLINE void mox_segment_scales_e8m0(const uint8_t *codes, int64_t cou
     }
 }
 
-/* The fields moved to those of f16, whose bias is 8 more. */
+/* Moves the fields to those of f16, whose bias is larger by 8. */
 MOX_KERNEL_INLINE __m512 mox_segment_scales_e4m3(__m128i codes)
 {
     const __m256i words = _mm256_cvtepu8_epi16(codes), magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f));
@@ -191,7 +192,7 @@ MOX_KERNEL_INLINE __m512 mox_segment_scales_e4m3(__m128i codes)
     return _mm512_mask_mov_ps(value, nan, _mm512_set1_ps(__builtin_nanf("")));
 }
 
-/* mox_panel_scales(), with the two common 8-bit dtypes by hand: the loops cost 7 and 20 cycles a group of 16. */
+/* mox_panel_scales(), written by hand for the two common 8-bit types: 7 and 20 cycles for a group of 16. */
 static inline void mox_segment_load_scales(const mox_panel_matrix *matrix, moxie_dtype dtype, int64_t panel, float *out)
 {
     const uint8_t *codes = matrix->panels + (uint64_t)panel * matrix->panel_bytes + matrix->scale_at;
@@ -210,7 +211,7 @@ static inline void mox_segment_load_scales(const mox_panel_matrix *matrix, moxie
 
 /* ---- preparation --------------------------------------------------------------------------------- */
 
-/* Floats of `scale` below. */
+/* Number of floats in `scale` below. */
 static inline uint64_t mox_segment_scale_count(int64_t groups)
 {
     return 2 * (uint64_t)groups * MOX_PANEL_ROWS;
@@ -221,8 +222,8 @@ static inline int64_t mox_segment_steps_of(int64_t cols, int64_t step_cols, int6
     return mox_min_i64(mox_ceil_div(cols, step_cols), steps);
 }
 
-/* Steps of `step_cols` columns along panels [panel, panel + panels); `scale` [2][groups][16] is filled. A panel that is
- * alone stands in both places. */
+/* Iterates over panels [panel, panel + panels) in steps of `step_cols` columns, and fills `scale` [2][groups][16]. A
+ * single panel is entered as both panels. */
 static inline void mox_segment_iter_init(mox_segment_iter *w, const mox_panel_matrix *m, const moxie_quant *weight,
                                          int64_t panel, int panels, const mox_panel_rows *a, int64_t step_cols,
                                          float *scale)
@@ -253,7 +254,7 @@ static inline void mox_segment_iter_init(mox_segment_iter *w, const mox_panel_ma
     }
 }
 
-/* Flush to zero and denormals are zero; returns MXCSR as it was, to be set again. */
+/* Sets "flush to zero" and "denormals are zero"; returns the old MXCSR, which the caller must restore. */
 static inline unsigned mox_segment_flush_subnormals(void)
 {
     const unsigned mxcsr = _mm_getcsr();
