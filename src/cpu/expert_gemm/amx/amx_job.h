@@ -96,7 +96,7 @@ typedef struct mox_amx_stream {
 /* What is known of the rows' steps. */
 typedef struct mox_amx_found {
     int64_t kinds[3]; /* how many are multiplied in two digits, in three, in floats */
-    bool in_range;    /* mox_digits_in_range() of those in floats */
+    bool in_range;    /* mox_int_dot_in_range() of those in floats */
 } mox_amx_found;
 
 /* In scratch: digits [steps][rows][128], and by step how it is multiplied. */
