@@ -28,13 +28,12 @@ typedef struct mox_segment_iter {
     const uint8_t *zero[2]; /* [groups][16] */
     const float *scale[2];  /* [groups][16] */
     bool scaled;            /* weights have scales */
-    int64_t codes_bytes, panel_bytes;
-    int64_t steps;
-    int64_t group_steps, act_steps, segment_steps; /* of a weight group, an activation group, the shorter of both */
-    int64_t prefetch_bytes;                        /* from the codes in use to those that are prefetched */
     /* A Zen core has too few outstanding L1 misses to read memory at its full rate: prefetching to L2 reads 11 % more.
      * True where the processor has full_rate_bf16, which only Zen has. */
     bool prefetch_to_l2;
+    int64_t codes_bytes, panel_bytes;
+    int64_t steps;
+    int64_t group_steps, act_steps, segment_steps; /* of a weight group, an activation group, the shorter of both */
 } mox_segment_iter;
 
 /* The position of a step. It counts down instead of dividing: a division takes as long as the products of a step. */
@@ -43,17 +42,18 @@ typedef struct mox_segment_pos {
     int64_t group_left, act_left, segment_left, left; /* steps left, this one included; `left`: in the matrix */
 } mox_segment_pos;
 
-MOX_KERNEL_INLINE mox_segment_pos mox_segment_begin(const mox_segment_iter *w)
+MOX_KERNEL_INLINE mox_segment_pos mox_segment_begin(const mox_segment_iter *iter)
 {
-    return (mox_segment_pos) {
-        .group_left = w->group_steps, .act_left = w->act_steps, .segment_left = w->segment_steps, .left = w->steps
-    };
+    return (mox_segment_pos) { .group_left = iter->group_steps,
+                               .act_left = iter->act_steps,
+                               .segment_left = iter->segment_steps,
+                               .left = iter->steps };
 }
 
 /* True for the first step of a segment. */
-MOX_KERNEL_INLINE bool mox_segment_is_first(const mox_segment_iter *w, const mox_segment_pos *at)
+MOX_KERNEL_INLINE bool mox_segment_is_first(const mox_segment_iter *iter, const mox_segment_pos *at)
 {
-    return at->segment_left == w->segment_steps;
+    return at->segment_left == iter->segment_steps;
 }
 
 MOX_KERNEL_INLINE bool mox_segment_is_last(const mox_segment_pos *at)
@@ -61,15 +61,15 @@ MOX_KERNEL_INLINE bool mox_segment_is_last(const mox_segment_pos *at)
     return at->segment_left == 1 || at->left == 1;
 }
 
-MOX_KERNEL_INLINE void mox_segment_next(const mox_segment_iter *w, mox_segment_pos *at)
+MOX_KERNEL_INLINE void mox_segment_next(const mox_segment_iter *iter, mox_segment_pos *at)
 {
     at->left--;
     if (--at->segment_left == 0)
-        at->segment_left = w->segment_steps;
+        at->segment_left = iter->segment_steps;
     if (--at->group_left == 0)
-        at->group++, at->group_left = w->group_steps;
+        at->group++, at->group_left = iter->group_steps;
     if (--at->act_left == 0)
-        at->act_group++, at->act_left = w->act_steps;
+        at->act_group++, at->act_left = iter->act_steps;
 }
 
 /* ---- ends of segments ---------------------------------------------------------------------------- */
@@ -82,16 +82,16 @@ typedef struct mox_segment_scales {
 } mox_segment_scales;
 
 /* The scales of the segment at `at`, for rows of activations from `row` on. */
-MOX_KERNEL_INLINE mox_segment_scales mox_segment_scales_at(const mox_segment_iter *w, const mox_segment_pos *at,
+MOX_KERNEL_INLINE mox_segment_scales mox_segment_scales_at(const mox_segment_iter *iter, const mox_segment_pos *at,
                                                            int64_t row)
 {
-    const float *act = w->a->scales;
+    const float *act = iter->a->scales;
     return (mox_segment_scales) {
-        .act = act != NULL ? act + row * w->a->scale_stride + at->act_group : NULL,
-        .act_stride = w->a->scale_stride,
-        .weight = { _mm512_load_ps(w->scale[0] + at->group * MOX_PANEL_ROWS),
-                    _mm512_load_ps(w->scale[1] + at->group * MOX_PANEL_ROWS) },
-        .scaled = w->scaled,
+        .act = act != NULL ? act + row * iter->a->scale_stride + at->act_group : NULL,
+        .act_stride = iter->a->scale_stride,
+        .weight = { _mm512_load_ps(iter->scale[0] + at->group * MOX_PANEL_ROWS),
+                    _mm512_load_ps(iter->scale[1] + at->group * MOX_PANEL_ROWS) },
+        .scaled = iter->scaled,
     };
 }
 
@@ -107,12 +107,12 @@ MOX_KERNEL_INLINE __m512 mox_segment_finish(const mox_segment_scales *ending, in
 
 /* Adds t, the sums of the step at `at`, for R rows from `row` on and P panels from p on. They go to `part` [R][2][16]
  * while the segment has more steps, and scaled to c [R][2][16] when it ends. Both point to row `row` and panel p. */
-MOX_KERNEL_INLINE void mox_segment_add_step(int R, int P, const mox_segment_iter *w, const mox_segment_pos *at,
+MOX_KERNEL_INLINE void mox_segment_add_step(int R, int P, const mox_segment_iter *iter, const mox_segment_pos *at,
                                             int64_t row, int p, float *c, float *part, __m512 t[][2])
 {
-    /* Read before anything is stored: for the compiler a store might change *w. */
-    const mox_segment_scales ending = mox_segment_scales_at(w, at, row);
-    const bool last = mox_segment_is_last(at), first = mox_segment_is_first(w, at);
+    /* Read before anything is stored: for the compiler a store might change *iter. */
+    const mox_segment_scales ending = mox_segment_scales_at(iter, at, row);
+    const bool last = mox_segment_is_last(at), first = mox_segment_is_first(iter, at);
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
         MOX_KERNEL_UNROLL
@@ -148,16 +148,16 @@ MOX_KERNEL_INLINE void mox_segment_prefetch_line(bool to_l2, const uint8_t *line
 /* Before step `step` of panel p, one of P panels that are multiplied at once; `bytes` are those of a step. Prefetches
  * the codes 2 KB further on, or 4 KB for L2; past the end of the panel, those of the panel that follows. Also
  * prefetches, a line at a time, the scales of the panel that the next call begins with. */
-MOX_KERNEL_INLINE void mox_segment_prefetch(bool to_l2, const mox_segment_iter *w, int p, int P, int64_t step,
+MOX_KERNEL_INLINE void mox_segment_prefetch(bool to_l2, const mox_segment_iter *iter, int p, int P, int64_t step,
                                             int bytes)
 {
-    const int64_t ahead = step * bytes + (to_l2 ? 4096 : 2048), past = P * w->panel_bytes - w->codes_bytes;
-    const uint8_t *codes = w->codes[p] + ahead + (ahead < w->codes_bytes ? 0 : past);
+    const int64_t ahead = step * bytes + (to_l2 ? 4096 : 2048), past = P * iter->panel_bytes - iter->codes_bytes;
+    const uint8_t *codes = iter->codes[p] + ahead + (ahead < iter->codes_bytes ? 0 : past);
     for (int i = 0; i < bytes; i += 64)
         mox_segment_prefetch_line(to_l2, codes + i);
-    const int64_t scales = w->codes_bytes + step * 64;
-    if (scales < w->panel_bytes)
-        mox_segment_prefetch_line(to_l2, w->codes[p] + w->panels * w->panel_bytes + scales);
+    const int64_t scales = iter->codes_bytes + step * 64;
+    if (scales < iter->panel_bytes)
+        mox_segment_prefetch_line(to_l2, iter->codes[p] + iter->panels * iter->panel_bytes + scales);
 }
 
 /* ---- scales -------------------------------------------------------------------------------------- */
@@ -224,33 +224,33 @@ static inline int64_t mox_segment_steps_of(int64_t cols, int64_t step_cols, int6
 
 /* Iterates over panels [panel, panel + panels) in steps of `step_cols` columns, and fills `scale` [2][groups][16]. A
  * single panel is entered as both panels. */
-static inline void mox_segment_iter_init(mox_segment_iter *w, const mox_panel_matrix *m, const moxie_quant *weight,
+static inline void mox_segment_iter_init(mox_segment_iter *iter, const mox_panel_matrix *m, const moxie_quant *weight,
                                          int64_t panel, int panels, const mox_panel_rows *a, int64_t step_cols,
                                          float *scale)
 {
     const int64_t steps = mox_ceil_div(m->cols, step_cols);
-    *w = (mox_segment_iter) { .a = a,
-                              .panels = panels,
-                              .scaled = m->scale_lanes > 0,
-                              .codes_bytes = m->steps * (int64_t)m->step_bytes,
-                              .panel_bytes = (int64_t)m->panel_bytes,
-                              .steps = steps,
-                              .prefetch_to_l2 = mox_cpu()->full_rate_bf16,
-                              .group_steps = mox_segment_steps_of(m->group_cols, step_cols, steps),
-                              .act_steps =
-                                  a->scales != NULL ? mox_segment_steps_of(a->group_cols, step_cols, steps) : steps };
-    w->segment_steps = mox_min_i64(w->group_steps, w->act_steps);
+    *iter = (mox_segment_iter) { .a = a,
+                                 .panels = panels,
+                                 .scaled = m->scale_lanes > 0,
+                                 .codes_bytes = m->steps * (int64_t)m->step_bytes,
+                                 .panel_bytes = (int64_t)m->panel_bytes,
+                                 .steps = steps,
+                                 .prefetch_to_l2 = mox_cpu()->full_rate_bf16,
+                                 .group_steps = mox_segment_steps_of(m->group_cols, step_cols, steps),
+                                 .act_steps = a->scales != NULL ? mox_segment_steps_of(a->group_cols, step_cols, steps)
+                                                                : steps };
+    iter->segment_steps = mox_min_i64(iter->group_steps, iter->act_steps);
     for (int p = 0; p < panels; p++) {
         float *to = scale + p * m->groups * MOX_PANEL_ROWS;
         mox_segment_load_scales(m, weight->scale, panel + p, to);
-        w->scale[p] = to;
-        w->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
-        w->zero[p] = w->codes[p] + m->zero_at;
+        iter->scale[p] = to;
+        iter->codes[p] = m->panels + (uint64_t)(panel + p) * m->panel_bytes;
+        iter->zero[p] = iter->codes[p] + m->zero_at;
     }
     if (panels == 1) {
-        w->scale[1] = w->scale[0];
-        w->codes[1] = w->codes[0];
-        w->zero[1] = w->zero[0];
+        iter->scale[1] = iter->scale[0];
+        iter->codes[1] = iter->codes[0];
+        iter->zero[1] = iter->zero[0];
     }
 }
 
