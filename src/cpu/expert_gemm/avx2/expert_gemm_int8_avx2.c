@@ -109,7 +109,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 /* Columns of a segment. */
 static int64_t segment_cols(const mox_expert_gemm_problem *problem)

@@ -18,7 +18,7 @@
 
 /* ---- scratch ------------------------------------------------------------------------------------- */
 
-static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
+static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 {
     *out = base != NULL ? (float *)(void *)(base + *at) : NULL;
     *at = (*at + count * sizeof **out + 63) & ~UINT64_C(63);
@@ -28,9 +28,9 @@ static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
 {
     uint64_t at = 0;
-    take(base, &at, mox_segment_scale_count(groups), scale);
-    take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
-    return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
+    carve(base, &at, mox_segment_scale_count(groups), scale);
+    carve(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
+    return carve(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
 }
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
@@ -105,11 +105,11 @@ mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters)
 
 /* ---- variants ------------------------------------------------------------------------------------ */
 
-#define VARIANT(name, like, zeros, quarters)                                                                           \
+#define VARIANT(name, decode_class, zeros, quarters)                                                                   \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
-        mox_fma_multiply(like, zeros, quarters, m, weight, panel, panels, a, c, scratch);                              \
+        mox_fma_multiply(decode_class, zeros, quarters, m, weight, panel, panels, a, c, scratch);                      \
     }
 VARIANT(times_pairs, MOXIE_BF16, false, 4)
 VARIANT(times_halves, MOXIE_F16, false, 4)

@@ -30,7 +30,7 @@ typedef struct job {
     mox_segment_iter iter; /* its steps are segments */
     bool zeros;
     int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
-    int64_t row_bytes;              /* of the operand and of the copy */
+    int64_t row_bytes;              /* of the activations and of the copy */
     uint8_t *copy;                  /* [BLOCK][row_bytes] */
     int32_t *sums;                  /* [BLOCK][segments] of the copy's activations, if wants_sums() */
     int32_t *offsets;               /* [panel][segment][16]: 128 times the sum of the weights */
@@ -292,10 +292,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
         return NULL;
     }
     const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
-    const int64_t longest = weight->has_zero ? MAX_SEGMENT / 2 : MAX_SEGMENT;
-    if (segment > longest) {
+    const int64_t max_segment = weight->has_zero ? MAX_SEGMENT / 2 : MAX_SEGMENT;
+    if (segment > max_segment) {
         mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
+                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_segment,
                    (long long)segment);
         return NULL;
     }

@@ -10,12 +10,12 @@
 
 #include "cpu/expert_gemm/avx512/int_dot_panels_avx512.h"
 
-#define VARIANT(name, like, zeros)                                                                                     \
+#define VARIANT(name, decode_class, zeros)                                                                             \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
         if (a->rows > MOX_INT_DOT_LIMB_ROWS)                                                                           \
-            mox_fma_multiply(like, zeros, 4, m, weight, panel, panels, a, c, scratch);                                 \
+            mox_fma_multiply(decode_class, zeros, 4, m, weight, panel, panels, a, c, scratch);                         \
         else                                                                                                           \
             mox_int_dot_multiply((mox_int_dot_variant) { false, zeros, 4 }, m, weight, panel, panels, a, c, scratch);  \
     }

@@ -178,16 +178,16 @@ MOX_KERNEL_INLINE void mox_pairs_zipped(moxie_dtype element, const mox_pair_tabl
 /* bf16 of words that hold a code in their upper byte. */
 MOX_KERNEL_INLINE __m512i mox_pairs_of_f8(const mox_minifloat *f, __m512i subnormals, __m512i words)
 {
-    const int least = 127 - f->bias, most = least + (1 << f->exponent_bits) - 1;
+    const int min_exponent = 127 - f->bias, max_exponent = min_exponent + (1 << f->exponent_bits) - 1;
     const __m512i sign = _mm512_set1_epi16((short)0x8000);
     const __m512i magnitude = _mm512_andnot_si512(sign, words);
     const __mmask32 special = _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16((short)(f->max_code << 8)));
     const __mmask32 subnormal =
         _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16((short)(1 << f->mantissa_bits << 8)));
     const __m512i moved = _mm512_srli_epi16(magnitude, (unsigned)(1 + f->mantissa_bits));
-    __m512i value = _mm512_add_epi16(moved, _mm512_set1_epi16((short)(least << 7)));
+    __m512i value = _mm512_add_epi16(moved, _mm512_set1_epi16((short)(min_exponent << 7)));
     /* Infinities and NaN keep their mantissa under the largest exponent. */
-    value = _mm512_mask_add_epi16(value, special, value, _mm512_set1_epi16((short)((255 - most) << 7)));
+    value = _mm512_mask_add_epi16(value, special, value, _mm512_set1_epi16((short)((255 - max_exponent) << 7)));
     value = _mm512_mask_permutexvar_epi16(value, subnormal, _mm512_srli_epi16(words, 8), subnormals);
     return _mm512_ternarylogic_epi32(sign, words, value, 0xca);
 }

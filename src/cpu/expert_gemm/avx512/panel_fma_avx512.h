@@ -210,8 +210,9 @@ MOX_KERNEL_INLINE void mox_fma_wide(moxie_dtype element, bool zeros, int Q, mox_
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-/* `like` is the decode class (element_traits.def), weight->element the format itself. */
-MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype like, bool zeros, int Q, const mox_panel_matrix *matrix,
+/* `decode_class`: the format whose decoder is used (`like` in element_traits.def), weight->element the format itself.
+ */
+MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype decode_class, bool zeros, int Q, const mox_panel_matrix *matrix,
                                         const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a,
                                         float *c, void *scratch)
 {
@@ -223,9 +224,9 @@ MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype like, bool zeros, int Q, con
     const unsigned mxcsr = mox_segment_flush_subnormals();
     /* A single panel at the end of an odd number: one or two rows have no narrow code for it. */
     if (a->rows > MOX_FMA_NARROW || (a->rows <= 2 && panels == 1))
-        mox_fma_wide(like, zeros, Q, &j);
+        mox_fma_wide(decode_class, zeros, Q, &j);
     else
-        mox_fma_all_narrow(like, zeros, Q, &j);
+        mox_fma_all_narrow(decode_class, zeros, Q, &j);
     _mm_setcsr(mxcsr);
 }
 

@@ -162,20 +162,20 @@ static void multiply_block(const mox_gemm_job *st, const scratch *sc, int64_t ro
     tile t = { .segments = sc->segments + first, .count = count };
     for (int64_t j = 0; j < tokens; j += 2)
         for (int64_t r = 0; r < rows; r += 2) {
-            const int together = j + 1 < tokens ? 2 : 1;
+            const int tile_tokens = j + 1 < tokens ? 2 : 1;
             for (int i = 0; i < 2; i++) {
                 const int64_t row = mox_min_i64(r + i, rows - 1);
                 t.weight[i] = sc->panel + row * stride;
                 t.weight_scale[i] = sc->weight_scale + row * max_segments + first;
             }
-            for (int i = 0; i < together; i++) {
+            for (int i = 0; i < tile_tokens; i++) {
                 float *lanes = sc->lanes + ((j + i) * PANEL + r) * LANES;
                 t.act[i] = acts[j + i];
                 t.act_scale[i] = sc->act_scale + (j + i) * max_segments + first;
                 t.lanes[i][0] = lanes;
                 t.lanes[i][1] = r + 1 < rows ? lanes + LANES : unused;
             }
-            multiply_tile(&t, together, scaled);
+            multiply_tile(&t, tile_tokens, scaled);
         }
 }
 
