@@ -130,8 +130,8 @@ bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out)
     if (traits.unit == 0 || (zeros && traits.unit != 1.0f))
         return false;
     const float *values = mox_format_table(element);
-    const float most = zeros ? 16.0f : (float)(traits.max > -traits.min ? traits.max : -traits.min);
-    *out = (mox_panel_counts) { .offset = zeros ? 0 : -traits.min, .h = traits.unit, .most = most };
+    const float max = zeros ? 16.0f : (float)(traits.max > -traits.min ? traits.max : -traits.min);
+    *out = (mox_panel_counts) { .offset = zeros ? 0 : -traits.min, .h = traits.unit, .max = max };
     for (int code = 0; code < 16; code++)
         out->counts[code] = (uint8_t)((int32_t)(values[code] / traits.unit) - traits.min);
     return true;

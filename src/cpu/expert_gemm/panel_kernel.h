@@ -88,14 +88,14 @@ bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_rejection 
 /* Columns of a step: 16 or 32. */
 int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols);
 
-/* A 4-bit format in integers: value = (counts[code] - offset) * h, where every count is below 25 and every
- * |count - offset| at most `most`. With zero points value = counts[code] - zero, zeros up to 16. */
+/* A 4-bit format in integers (element_traits.def): value = (counts[code] - offset) * h. Every count is below 25, and
+ * max is the largest |count - offset|. With zero points value = counts[code] - zero, where a zero is at most 16. */
 typedef struct mox_panel_counts {
     uint8_t counts[16];
     int32_t offset; /* 0 with zero points */
-    float h, most;
+    float h, max;
 } mox_panel_counts;
-/* False for formats whose values are no such multiples. */
+/* False for formats whose values are not such multiples. */
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
 
 /* For sum "bytes32": weights are such a format, activations are not quantized, or to 8-bit floats. */

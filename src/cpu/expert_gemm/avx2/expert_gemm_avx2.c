@@ -151,7 +151,7 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
         return false;
     j->counts = mox_half_both(format.counts);
     const mox_ymm_int_dot_format int_format = { .h = format.h,
-                                                .max = (int32_t)format.most,
+                                                .max = (int32_t)format.max,
                                                 .offset = j->zeros ? 1 : format.offset };
     if (!j->a->again)
         head->floats = mox_ymm_int_dot_prepare(j, &int_format);

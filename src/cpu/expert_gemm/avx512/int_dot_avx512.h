@@ -60,7 +60,7 @@ MOX_KERNEL_INLINE mox_int_dot_format mox_int_dot_format_of(const mox_panel_count
     return (mox_int_dot_format) { .counts = _mm512_broadcast_i32x4(counts),
                                   .values = _mm512_mul_ps(from_offset, _mm512_set1_ps(format->h)),
                                   .h = format->h,
-                                  .max = format->most,
+                                  .max = format->max,
                                   .offset = zeros ? 1 : format->offset,
                                   .zeros = zeros };
 }
