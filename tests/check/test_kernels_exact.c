@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_kernels_exact.c - kernels that multiply 4-bit codes in integers where no sum of floats would round
- * (panel_digits_avx2.h), on activations at the edges of that: every step of 32 columns, or of 16, is one of
+ * (int_dot_avx2.h), on activations at the edges of that: every step of 32 columns, or of 16, is one of
  *
  *     edge      magnitudes of its even columns, and of its odd ones, are integers of a fixed sum: what 24 bits just
  *               hold under the largest weight (6 = 12 halves, 8, 16), one more, and up to 32 times as much

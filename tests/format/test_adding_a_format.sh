@@ -19,7 +19,8 @@ block() {
         found && inside' "$root/docs/adding-a-format.md"
 }
 block src/format/f4_e3m0.h >"$tmp/src/format/f4_e3m0.h"
-for list in src/format/formats.def src/quant/schemes.def src/ckpt/formats/hf_quant.def; do
+# Header, number, scheme, checkpoint format, fast kernels: five places.
+for list in src/format/formats.def src/quant/schemes.def src/ckpt/formats/hf_quant.def src/pack/panel/element_traits.def; do
     block "$list" >"$tmp/block"
     [ -s "$tmp/block" ] || { echo "no block for $list in the document"; exit 1; }
     cat "$tmp/block" >>"$tmp/$list"
@@ -31,6 +32,9 @@ cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE
 
 moxie=$tmp/build/moxie
 "$moxie" explain --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64
+if "$moxie" info | grep -qw avx512; then
+    "$moxie" explain --isa avx512 --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64 | grep -q 'w13  *avx512_'
+fi
 "$moxie" synth olmoe-1b-7b --format e3m0 -o "$tmp/model" --layers 1 --experts 16 --hidden 128 --intermediate 96
 "$moxie" inspect "$tmp/model" | grep -q e3m0
 "$moxie" run "$tmp/model" --tokens 8

@@ -5,9 +5,8 @@
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
-#include <math.h>
-
 #include "base/sizes.h"
+#include "pack/panel/element_traits.h"
 
 uint64_t mox_act_order_row_bytes(mox_act_order order, int64_t cols)
 {
@@ -125,32 +124,15 @@ void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *col
     *count = mox_min_i64(MOX_PANEL_ROWS, matrix->rows - first);
 }
 
-/* True when all values are multiples of h, none of more than 12. */
-static bool are_multiples(const float *values, float h)
-{
-    for (int code = 0; code < 16; code++) {
-        const float count = values[code] / h;
-        if (!(count >= -12 && count <= 12) || count != (float)(int32_t)count)
-            return false;
-    }
-    return true;
-}
-
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out)
 {
+    const mox_element_traits traits = mox_element_traits_of(element);
+    if (traits.unit == 0 || (zeros && traits.unit != 1.0f))
+        return false;
     const float *values = mox_format_table(element);
-    if (mox_panel_order_of(element) != MOX_PANEL_NIBBLES || values == NULL)
-        return false;
-    const float h = are_multiples(values, 1.0f) ? 1.0f : 0.5f;
-    if (!are_multiples(values, h) || (zeros && h != 1.0f))
-        return false;
-    float least = 0, most = 0;
-    for (int code = 0; code < 16; code++) {
-        least = fminf(least, values[code] / h);
-        most = fmaxf(most, fabsf(values[code] / h));
-    }
-    *out = (mox_panel_counts) { .offset = zeros ? 0 : (int32_t)-least, .h = h, .most = zeros ? 16.0f : most };
+    const float max = zeros ? 16.0f : (float)(traits.max > -traits.min ? traits.max : -traits.min);
+    *out = (mox_panel_counts) { .offset = zeros ? 0 : -traits.min, .h = traits.unit, .max = max };
     for (int code = 0; code < 16; code++)
-        out->counts[code] = (uint8_t)(values[code] / h - least);
+        out->counts[code] = (uint8_t)((int32_t)(values[code] / traits.unit) - traits.min);
     return true;
 }

@@ -87,14 +87,14 @@ bool mox_panel_admit_bf16(const mox_expert_gemm_problem *problem, mox_rejection 
 /* Columns in a step: 16 or 32. */
 int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols);
 
-/* A 4-bit format in integers: value = (counts[code] - offset) * h. Every count is below 25, every |count - offset| at
- * most `most`. With zero points value = counts[code] - zero, where zeros are up to 16. */
+/* A 4-bit format in integers (element_traits.def): value = (counts[code] - offset) * h. Every count is below 25, and
+ * max is the largest |count - offset|. With zero points value = counts[code] - zero, where a zero is at most 16. */
 typedef struct mox_panel_counts {
     uint8_t counts[16];
     int32_t offset; /* 0 with zero points */
-    float h, most;
+    float h, max;
 } mox_panel_counts;
-/* False when the values of the format are not such multiples. */
+/* False for formats whose values are not such multiples. */
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
 
 /* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8. */

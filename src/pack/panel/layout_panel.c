@@ -18,6 +18,7 @@
 
 #include "base/sizes.h"
 #include "pack/grid_move.h"
+#include "pack/panel/element_traits.h"
 #include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_move.h"
 
@@ -128,14 +129,16 @@ static bool record_bytes(const mox_record_shape *shape, uint64_t *out)
 
 mox_panel_order mox_panel_order_of(moxie_dtype element)
 {
+    const mox_panel_order listed = mox_element_traits_of(element).order;
     const mox_format *format = mox_format_of(element);
+    if (listed != MOX_PANEL_NONE)
+        return listed;
     if (format == NULL || format->kind == MOX_KIND_EXPONENT)
         return MOX_PANEL_NONE;
     switch (format->bits) {
     case 4: return MOX_PANEL_NIBBLES;
     case 6: return MOX_PANEL_PLANES;
     case 8: return format->kind == MOX_KIND_INTEGER ? MOX_PANEL_QUADS : MOX_PANEL_ZIPPED;
-    case 16: return element == MOXIE_BF16 ? MOX_PANEL_PAIRS : MOX_PANEL_HALVES;
     default: return MOX_PANEL_NONE;
     }
 }

@@ -4,7 +4,7 @@
  * do not pay for decoding weights to bf16 tiles. They are multiplied in vector registers instead, step by step:
  *
  *     in integers   where no sum can round: activations become two or three limbs, bytes of an integer
- *                   (panel_digits_avx512.h)
+ *                   (int_dot_avx512.h)
  *     in floats     elsewhere: multiply-adds in the order of the tile unit
  *
  * Either way the bits are those of tiles. E8M0 scales multiply a step's sum, not the codes: a power of two that keeps

@@ -100,7 +100,7 @@ typedef struct mox_amx_stream {
 /* How the steps of the activations can be multiplied without tiles (amx_int_dot.h). */
 typedef struct mox_amx_limb_stats {
     int64_t kinds[3]; /* number of steps with two limbs, with three, in floats */
-    bool in_range;    /* every step in floats is in the range of mox_zmm_in_range() */
+    bool in_range;    /* every step in floats is in the range of mox_int_dot_in_range() */
 } mox_amx_limb_stats;
 
 /* In scratch: the activations as limbs (bytes of an integer), [steps][rows][LIMB_BYTES], and each step's kind. */

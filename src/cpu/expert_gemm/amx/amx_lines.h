@@ -95,7 +95,7 @@ MOX_KERNEL_INLINE void mox_amx_decode_quarter_i8(moxie_dtype decode_class, const
 {
     for (int i = 0; i < 2; i++) {
         __m512i bytes = _mm512_loadu_si512(codes + 64 * i);
-        if (decode_class == MOXIE_U8B128)
+        if (mox_element_sign_bits(decode_class) == 0)
             bytes = _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
         for (int pair = 0; pair < 2; pair++) {
             const __m512i words = _mm512_shuffle_epi8(bytes, mox_amx_upper_bytes(pair));

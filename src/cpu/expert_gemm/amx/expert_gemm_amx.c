@@ -40,11 +40,8 @@ static const amx_format formats[] = {
     { MOXIE_F8_E4M3, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
     { MOXIE_F8_E5M2, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_zipped, mox_amx_times_zipped_e8m0, NULL },
     { MOXIE_F6_E3M2, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
-    { MOXIE_F6_E2M3, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_planes, mox_amx_times_planes_e8m0, NULL },
     { MOXIE_F4_E2M1, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0,
       mox_amx_times_nibbles_e4m3 },
-    { MOXIE_I4, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
-    { MOXIE_U4B8, false, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_nibbles, mox_amx_times_nibbles_e8m0, NULL },
     { MOXIE_I4, true, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_i4_zeros, NULL, NULL },
     { MOXIE_U4B8, true, MOX_AMX_SCALE_PER_SEGMENT, mox_amx_times_u4b8_zeros, NULL, NULL },
     { MOXIE_I8, false, MOX_AMX_SCALE_PER_SEGMENT_F16, mox_amx_times_i8, NULL, NULL },
@@ -56,7 +53,8 @@ static const amx_format formats[] = {
 static const amx_format *format_of(const moxie_quant *weight)
 {
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (formats[i].element == weight->element && formats[i].zeros == (weight->has_zero != 0))
+        if (formats[i].zeros == (weight->has_zero != 0) &&
+            mox_element_decodes_as(weight->element, formats[i].zeros, formats[i].element))
             return &formats[i];
     return NULL;
 }
@@ -73,7 +71,7 @@ static mox_panel_multiply_fn variant_of(const amx_format *format, const moxie_qu
     if (weight->scale == MOXIE_F8_E8M0 && format->e8m0_in_weight != NULL)
         return by_16 ? NULL : format->e8m0_in_weight;
     if (weight->scale == MOXIE_F8_E4M3 && by_16)
-        return format->e4m3_in_weight;
+        return weight->element == format->element ? format->e4m3_in_weight : NULL;
     return by_16 ? NULL : format->per_segment;
 }
 

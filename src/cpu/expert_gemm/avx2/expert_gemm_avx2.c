@@ -1,165 +1,170 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_avx2.c - row avx2_fma: panels of any format decoded to fp32 and multiplied by fused multiply-adds
- * (panel_fma_avx2.h); and row avx2_bytes, which rounds activations to bytes (panel_digits_avx2.h). Here are the forms
- * that are made of it, and what a call begins with.
+ * expert_gemm_avx2.c - kernels avx2_fma and avx2_bytes over layout panel16.
  *
- * With one row of activations decoding is what costs: 4-bit codes take 19 operations of the three vector ports for 8
- * multiply-adds. With many rows it is the multiply-adds.
+ *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] w[n, k]) [* sa[r]] * sw[n]
+ *
+ *     avx2_fma    decodes any format to fp32 and multiplies by fused multiply-adds (panel_fma_avx2.h); 4-bit weights as
+ *                 integers where that is exact (int_dot_avx2.h)
+ *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
+ *
+ * Here are one variant per decode class, the scratch, and what a call does first. With one row of activations decoding
+ * dominates: 4-bit codes take 19 instructions on the three vector ports for 8 multiply-adds. With many rows the
+ * multiply-adds dominate.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/avx2/panel_digits_avx2.h"
+#include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
-/* ---- forms --------------------------------------------------------------------------------------- */
+/* ---- variants ------------------------------------------------------------------------------------ */
 
 typedef void (*narrow_fn)(const mox_ymm_job *j);
-typedef void (*expand_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count);
-typedef void (*wide_fn)(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row);
+typedef void (*expand_fn)(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count);
+typedef void (*wide_fn)(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count, int64_t row);
 
-typedef struct form {
-    narrow_fn one, one_pair, two; /* rows; one row with a pair of panels. NULL: always wide */
+typedef struct variant {
+    narrow_fn one, one_pair, two; /* one row, one row by two panels, two rows; NULL: always wide */
     expand_fn expand;
-} form;
+} variant;
 
-#define MOX_NARROW(name, way, R, H)                                                                                    \
+#define NARROW(name, decode, R, H)                                                                                     \
     static void name(const mox_ymm_job *j)                                                                             \
     {                                                                                                                  \
-        mox_ymm_narrow(way, R, H, j);                                                                                  \
+        mox_ymm_narrow(decode, R, H, j);                                                                               \
     }
-#define MOX_EXPAND(name, way)                                                                                          \
-    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count)                           \
+#define EXPAND(name, decode)                                                                                           \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count)                             \
     {                                                                                                                  \
-        mox_ymm_expand(way, j, p, start, count);                                                                       \
+        mox_ymm_expand(decode, j, p, start, count);                                                                    \
     }
-#define MOX_FORM(name, way)                                                                                            \
-    MOX_NARROW(one_##name, way, 1, 2)                                                                                  \
-    MOX_NARROW(pair_##name, way, 1, 4)                                                                                 \
-    MOX_NARROW(two_##name, way, 2, 2)                                                                                  \
-    MOX_EXPAND(expand_##name, way)                                                                                     \
-    static const form form_##name = { one_##name, pair_##name, two_##name, expand_##name };
-MOX_FORM(pairs, MOX_HALF_PAIRS)
-MOX_FORM(quads, MOX_HALF_QUADS)
-MOX_FORM(e4m3, MOX_HALF_E4M3)
-MOX_FORM(e5m2, MOX_HALF_E5M2)
-MOX_FORM(nibbles, MOX_HALF_NIBBLES)
-MOX_FORM(nibbles_zeros, MOX_HALF_NIBBLES_ZEROS)
-MOX_FORM(planes, MOX_HALF_PLANES)
-MOX_EXPAND(expand_halves, MOX_HALF_HALVES)
-static const form form_halves = { .expand = expand_halves };
+#define VARIANT(name, decode)                                                                                          \
+    NARROW(one_##name, decode, 1, 2)                                                                                   \
+    NARROW(pair_##name, decode, 1, 4)                                                                                  \
+    NARROW(two_##name, decode, 2, 2)                                                                                   \
+    EXPAND(expand_##name, decode)                                                                                      \
+    static const variant variant_##name = { one_##name, pair_##name, two_##name, expand_##name };
+VARIANT(pairs, MOX_DECODE_PAIRS)
+VARIANT(quads, MOX_DECODE_QUADS)
+VARIANT(e4m3, MOX_DECODE_E4M3)
+VARIANT(e5m2, MOX_DECODE_E5M2)
+VARIANT(nibbles, MOX_DECODE_NIBBLES)
+VARIANT(nibbles_zeros, MOX_DECODE_NIBBLES_ZEROS)
+VARIANT(planes, MOX_DECODE_PLANES)
+EXPAND(expand_halves, MOX_DECODE_HALVES)
+static const variant variant_halves = { .expand = expand_halves };
 
-static const form *const forms[] = {
-    [MOX_HALF_PAIRS] = &form_pairs,   [MOX_HALF_HALVES] = &form_halves,
-    [MOX_HALF_QUADS] = &form_quads,   [MOX_HALF_E4M3] = &form_e4m3,
-    [MOX_HALF_E5M2] = &form_e5m2,     [MOX_HALF_NIBBLES] = &form_nibbles,
-    [MOX_HALF_PLANES] = &form_planes, [MOX_HALF_NIBBLES_ZEROS] = &form_nibbles_zeros,
+static const variant *const variants[] = {
+    [MOX_DECODE_PAIRS] = &variant_pairs,   [MOX_DECODE_HALVES] = &variant_halves,
+    [MOX_DECODE_QUADS] = &variant_quads,   [MOX_DECODE_E4M3] = &variant_e4m3,
+    [MOX_DECODE_E5M2] = &variant_e5m2,     [MOX_DECODE_NIBBLES] = &variant_nibbles,
+    [MOX_DECODE_PLANES] = &variant_planes, [MOX_DECODE_NIBBLES_ZEROS] = &variant_nibbles_zeros,
 };
 
-/* A slab does not remember its format, only its lanes: PAIRS stand for all by row, NIBBLES for all by pair. */
-#define MOX_WIDE(name, way, R)                                                                                         \
-    static void name(const mox_ymm_job *j, int p, const mox_ymm_place *start, int64_t count, int64_t row)              \
+/* In the slab only the order of the lanes matters: PAIRS stands for all classes by row, NIBBLES for all by pair. */
+#define WIDE(name, decode, R)                                                                                          \
+    static void name(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count, int64_t row)                \
     {                                                                                                                  \
-        mox_ymm_wide(way, R, j, p, start, count, row);                                                                 \
+        mox_ymm_wide(decode, R, j, p, start, count, row);                                                              \
     }
-MOX_WIDE(by_row_1, MOX_HALF_PAIRS, 1)
-MOX_WIDE(by_row_2, MOX_HALF_PAIRS, 2)
-MOX_WIDE(by_row_3, MOX_HALF_PAIRS, 3)
-MOX_WIDE(by_row_4, MOX_HALF_PAIRS, 4)
-MOX_WIDE(by_row_5, MOX_HALF_PAIRS, 5)
-MOX_WIDE(by_row_6, MOX_HALF_PAIRS, 6)
-MOX_WIDE(by_pair_3, MOX_HALF_NIBBLES, 3)
-MOX_WIDE(by_pair_4, MOX_HALF_NIBBLES, 4)
-MOX_WIDE(by_pair_5, MOX_HALF_NIBBLES, 5)
-MOX_WIDE(by_pair_6, MOX_HALF_NIBBLES, 6)
+WIDE(by_row_1, MOX_DECODE_PAIRS, 1)
+WIDE(by_row_2, MOX_DECODE_PAIRS, 2)
+WIDE(by_row_3, MOX_DECODE_PAIRS, 3)
+WIDE(by_row_4, MOX_DECODE_PAIRS, 4)
+WIDE(by_row_5, MOX_DECODE_PAIRS, 5)
+WIDE(by_row_6, MOX_DECODE_PAIRS, 6)
+WIDE(by_pair_3, MOX_DECODE_NIBBLES, 3)
+WIDE(by_pair_4, MOX_DECODE_NIBBLES, 4)
+WIDE(by_pair_5, MOX_DECODE_NIBBLES, 5)
+WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
 static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
-/* From 3 rows on no block is shorter than 3. */
+/* By pair, wide starts at 3 rows; then every block has at least 3. */
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3, by_pair_4, by_pair_5, by_pair_6 };
 
-/* Conversion from f16 takes subnormals as they are, whatever MXCSR says, but emulators have flushed them: codes are
- * expanded under the caller's. */
-static void expand_slab(const mox_ymm_job *j, mox_half_way way, int p, const mox_ymm_place *start, int64_t count)
+/* VCVTPH2PS keeps subnormals whatever MXCSR says, but some emulators flush them. So f16 is decoded under the caller's
+ * MXCSR. */
+static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, const mox_ymm_pos *start, int64_t count)
 {
-    if (way == MOX_HALF_HALVES)
+    if (decode == MOX_DECODE_HALVES)
         _mm_setcsr(j->mxcsr);
-    forms[way]->expand(j, p, start, count);
-    if (way == MOX_HALF_HALVES)
+    variants[decode]->expand(j, p, start, count);
+    if (decode == MOX_DECODE_HALVES)
         _mm_setcsr(j->mxcsr | MOX_FLUSH_SUBNORMALS);
 }
 
-static void all_wide(const mox_ymm_job *j, mox_half_way way)
+static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
 {
-    const wide_fn *const times = mox_half_by_pair(way) ? by_pair : by_row;
+    const wide_fn *const times = mox_half_by_pair(decode) ? by_pair : by_row;
     const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
     for (int p = 0; p < j->panels; p++) {
-        mox_ymm_place at = { 0 };
+        mox_ymm_pos at = { 0 };
         while (at.step < j->steps) {
             const int64_t count = mox_min_i64(MOX_YMM_SLAB, j->steps - at.step);
-            expand_slab(j, way, p, &at, count);
-            /* Blocks of nearly the same size: no short one at the end. */
+            expand_slab(j, decode, p, &at, count);
+            /* Blocks of nearly the same size, so that none is short at the end. */
             for (int64_t b = 0; b < blocks; b++) {
                 const int64_t row = b * rows / blocks;
                 times[(b + 1) * rows / blocks - row](j, p, &at, count, row);
             }
             for (int64_t s = 0; s < count; s++)
-                mox_ymm_advance(j, &at);
+                mox_ymm_next(j, &at);
         }
     }
 }
 
-static void all_narrow(const mox_ymm_job *j, mox_half_way way)
+static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
 {
     if (j->a->rows == 2)
-        forms[way]->two(j);
+        variants[decode]->two(j);
     else
-        (j->panels == 2 ? forms[way]->one_pair : forms[way]->one)(j);
+        (j->panels == 2 ? variants[decode]->one_pair : variants[decode]->one)(j);
 }
 
-/* ---- 4-bit codes in integers --------------------------------------------------------------------- */
+/* ---- 4-bit weights as integers --------------------------------------------------------------------- */
 
-static mox_digits_fn digits_products(void)
+static mox_ymm_int_dot_fn int_dot_products(void)
 {
-    return mox_cpu()->avx_vnni && mox_digits_avxvnni != NULL ? mox_digits_avxvnni : mox_digits_avx2;
+    return mox_cpu()->avx_vnni && mox_ymm_int_dot_avxvnni != NULL ? mox_ymm_int_dot_avxvnni : mox_ymm_int_dot_avx2;
 }
 
-/* Most rows that are faster so: of digits without AVX-VNNI those that would be multiplied while they are decoded. */
-static int64_t digits_rows(bool bytes)
+/* Up to how many rows integers are faster. Limbs without AVX-VNNI: only as many as are multiplied while decoding. */
+static int64_t int_dot_max_rows(bool bytes)
 {
-    return digits_products() == mox_digits_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
+    return int_dot_products() == mox_ymm_int_dot_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
 }
 
-/* Most steps of a row; 0 for formats that are never multiplied so. */
-static int64_t digits_steps(moxie_dtype element, int64_t cols)
+/* Upper limit of the steps in a row; 0 for formats that are never multiplied as integers. */
+static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
 {
     return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
-/* False when the rows are better multiplied in floats: nearly all of their steps are. Never of bytes. */
-static bool multiply_digits(mox_ymm_job *j, moxie_dtype element, mox_digits_head *head)
+/* False when floats are faster: when integers are exact in hardly any step. Never for bytes. */
+static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_dot_head *head)
 {
     const int64_t rows = j->a->rows;
     mox_panel_counts format;
-    if (rows > digits_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
+    if (rows > int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
     j->counts = mox_half_both(format.counts);
-    const mox_digits_rule rule = { .h = format.h,
-                                   .most = (int32_t)format.most,
-                                   .offset = j->zeros ? 1 : format.offset };
+    const mox_ymm_int_dot_format int_format = { .h = format.h,
+                                                .max = (int32_t)format.max,
+                                                .offset = j->zeros ? 1 : format.offset };
     if (!j->a->again)
-        head->floats = mox_digits_prepare(j, &rule);
+        head->floats = mox_ymm_int_dot_prepare(j, &int_format);
     if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
         return false;
-    digits_products()(j);
+    int_dot_products()(j);
     return true;
 }
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
 typedef struct scratch {
-    mox_digits_head *head;
+    mox_ymm_int_dot_head *head;
     float *scale, *zero;
 } scratch;
 
@@ -175,11 +180,11 @@ static uint64_t lay_out(bool bytes, moxie_dtype element, int64_t cols, int64_t g
                         scratch *sc)
 {
     const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
-    const int64_t steps = (digits_steps(element, cols) + 1) / 2 * 2; /* whole ones of 32 columns */
+    const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
     uint64_t at = 0;
     carve(base, &at, sizeof *sc->head, &sc->head);
-    carve(base, &at, (uint64_t)(digits_rows(bytes) * steps * 2 * MOX_DIGITS_LINE), &j->digits);
-    carve(base, &at, (uint64_t)(steps * mox_digits_order_bytes(digits_rows(bytes))), &j->order);
+    carve(base, &at, (uint64_t)(int_dot_max_rows(bytes) * steps * 2 * MOX_YMM_INT_DOT_LINE), &j->limbs);
+    carve(base, &at, (uint64_t)(steps * mox_ymm_int_dot_order_bytes(int_dot_max_rows(bytes))), &j->order);
     carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
     carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
     carve(base, &at, floats, &sc->scale);
@@ -226,13 +231,13 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
     scratch sc;
     lay_out(bytes, weight->element, m->cols, m->groups, base, &j, &sc);
     prepare(&j, m, weight, panel, &sc);
-    const mox_half_way way = (mox_half_way)mox_half_way_of(weight->element, j.zeros);
+    const mox_decode_class decode = (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
-    if (!multiply_digits(&j, weight->element, sc.head)) {
-        if (a->rows <= MOX_YMM_NARROW && forms[way]->one != NULL)
-            all_narrow(&j, way);
+    if (!multiply_int_dot(&j, weight->element, sc.head)) {
+        if (a->rows <= MOX_YMM_NARROW && variants[decode]->one != NULL)
+            all_narrow(&j, decode);
         else
-            all_wide(&j, way);
+            all_wide(&j, decode);
     }
     _mm_setcsr(j.mxcsr);
 }
@@ -249,13 +254,13 @@ static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight,
     multiply_any(true, m, weight, panel, panels, a, c, base);
 }
 
-/* ---- the rows ------------------------------------------------------------------------------------ */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
-    if (mox_half_way_of(weight->element, weight->has_zero != 0) < 0) {
-        mox_reject(why, "quantize the weights, or store them in 16 bits", "has no way to decode %s",
+    if (mox_decode_class_of(weight->element, weight->has_zero != 0) < 0) {
+        mox_reject(why, "quantize the weights, or store them in 16 bits", "cannot decode %s",
                    mox_quant_dtype_name(weight->element));
         return NULL;
     }

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int8_avx2.c - row avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
- * (panel_int8_avx2.h), by VPDPBUSD where the processor has AVX-VNNI.
+ * expert_gemm_int8_avx2.c - kernel avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
+ * (panel_int8_avx2.h; by VPDPBUSD where the processor has AVX-VNNI).
  *
- * Sums of activations, which zero points multiply, are made for each segment when a call begins.
+ *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] *
+ * sw[n]
+ *
+ * Here are the scratch, the sums of the activations over each segment, which zero points multiply, and the choice.
  */
 #include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 
 #include "cpu/expert_gemm/panel_scales.h"
+#include "pack/panel/element_traits.h"
 
-/* Of a segment: columns * 255 * 128 must stay below 2^31. */
-enum { LONGEST = 65536 };
+/* Columns of a segment: columns * 255 * 128 must stay below 2^31. */
+enum { MAX_COLS = 65536 };
 
 void mox_int8_panels_avx2(const mox_int8_job *j)
 {
@@ -78,7 +82,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     scratch sc;
     mox_int8_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .scaled = m->scale_lanes > 0 };
     j.codes = m->panels + (uint64_t)panel * m->panel_bytes;
-    j.flip = weight->element == MOXIE_I8 ? 0x80 : 0;
+    j.flip = mox_element_sign_bits(weight->element);
     j.panel_values = m->groups * MOX_PANEL_ROWS;
     j.quads = mox_ceil_div(m->cols, 16) * 4;
     j.row_bytes = mox_ceil_div(m->cols, 64) * 64;
@@ -105,7 +109,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 /* Columns of a segment. */
 static int64_t segment_cols(const mox_expert_gemm_problem *problem)
@@ -128,9 +132,9 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_probl
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
         return NULL;
     }
-    if (segment_cols(problem) > LONGEST) {
+    if (segment_cols(problem) > MAX_COLS) {
         mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %d columns exactly in int32, these have %lld", LONGEST,
+                   "sums groups of at most %d columns exactly in int32, these have %lld", MAX_COLS,
                    (long long)segment_cols(problem));
         return NULL;
     }

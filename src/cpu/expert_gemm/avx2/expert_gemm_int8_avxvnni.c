@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int8_avxvnni.c - the products of row avx2_int8 on processors with AVX-VNNI (panel_int8_avx2.h).
+ * expert_gemm_int8_avxvnni.c - the products of kernel avx2_int8 on processors with AVX-VNNI (panel_int8_avx2.h).
  */
 #include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
 

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_decode_avx2.h - codes of layout panel16 (pack/panel/panel.h) to floats, in AVX2 registers.
+ * panel_decode_avx2.h - decodes codes of layout panel16 (pack/panel/panel.h) to floats in AVX2 registers.
  *
- * The unit is a quarter of a step for half a panel: 8 columns, 8 rows. mox_half_load() reads its codes and does what
- * its columns share; mox_half_take() then gives column pair i (0 .. 3) in two vectors, in one of two ways:
+ * The unit is a quarter of a step for half a panel: 8 columns of 8 rows. mox_half_load() reads the codes and does the
+ * work that the columns share. mox_half_column() then gives column pair i (0 .. 3) in two vectors, in one of two lane
+ * orders:
  *
- *     lanes by row    vector 0 = column 2i of rows 0..7         vector 1 = column 2i + 1 of rows 0..7
- *     lanes by pair   vector 0 = rows 0, 1, 4, 5, each row (column 2i, column 2i + 1)      vector 1 = rows 2, 3, 6, 7
+ *     by row    vector 0 = column 2i of rows 0..7         vector 1 = column 2i + 1 of rows 0..7
+ *     by pair   vector 0 = rows 0, 1, 4, 5, each row (column 2i, column 2i + 1)      vector 1 = rows 2, 3, 6, 7
  *
- * By pair costs a horizontal add for each sum, and saves shuffling the codes. Activations are broadcast from where
- * they lie, one at a time or as a pair. How the orders become bf16, two bytes from two tables of 16:
+ * By pair costs one horizontal add per sum and saves shuffling the codes. Activations are broadcast, one at a time or
+ * as a pair. Codes become bf16 like this, where a table has 16 bytes:
  *
- *     NIBBLES  a table look-up for each byte of the bf16; unpacking joins them (lanes by pair)
- *     PLANES   two tables for each byte, the fifth bit sends one of the two indices out of range
- *     ZIPPED   e4m3: exponent's upper bits and sign look up the upper byte, the rest of the code is the lower one;
- * codes below 16 and NaN, where that is wrong, are corrected.   e5m2: a byte in front of a zero byte is f16 QUADS    a
- * byte in the low bits of 2^23 is a float; subtracting 2^23 + zero leaves the number PAIRS    bf16 already      HALVES
- * f16, converted by load
+ *     NIBBLES  one look-up for each byte of the bf16; unpacking joins them (by pair)
+ *     PLANES   two look-ups for each byte; the fifth bit makes the index of one of them invalid, which gives 0
+ *     e4m3     sign and upper exponent bits look up the upper byte, the other bits are the lower byte; codes below 16
+ * and NaN, where that is wrong, are corrected e5m2     likewise, with the sign apart QUADS    a byte in the low bits of
+ * 2^23 is a float; subtracting 2^23 + zero point leaves the number PAIRS    are bf16 already HALVES   f16, converted by
+ * VCVTPH2PS
  *
- * Then a shift or a mask makes bf16 a float. Everything is exact, whatever MXCSR says.
+ * A shift or a mask then makes the bf16 a float. Everything is exact, whatever MXCSR says. Zero points count from the
+ * element's least value; so codes are decoded to counts from there, and the zero point is subtracted as a float.
  *
- * Zero points count from the element's least value; codes are looked up as counted from there too, and the zero is
- * subtracted as a float.
- *
- * Cost, in operations of the three vector ports for 8 rows x 8 columns, which then take 8 multiply-adds for a row of
- * activations: PAIRS 8, NIBBLES 19, with zeros 27, QUADS 26, e5m2 28, e4m3 38, PLANES 46 (rates: uops.info).
+ * Cost in instructions on the three vector ports, for 8 rows x 8 columns: PAIRS 8, NIBBLES 19, with zero points 27,
+ * QUADS 26, e5m2 28, e4m3 38, PLANES 46 (rates: uops.info). Multiplying them takes 8 multiply-adds per row of
+ * activations.
  */
 #ifndef MOX_CPU_PANEL_DECODE_AVX2_H
 #define MOX_CPU_PANEL_DECODE_AVX2_H
@@ -32,18 +32,19 @@
 #include <immintrin.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
+#include "pack/panel/element_traits.h"
 
-/* Ways to decode; formats of one way differ in their tables only. */
-typedef enum mox_half_way {
-    MOX_HALF_PAIRS = 0,
-    MOX_HALF_HALVES,
-    MOX_HALF_QUADS, /* with zero points or without */
-    MOX_HALF_E4M3,
-    MOX_HALF_E5M2,
-    MOX_HALF_NIBBLES,
-    MOX_HALF_NIBBLES_ZEROS,
-    MOX_HALF_PLANES
-} mox_half_way;
+/* Classes of formats that are decoded by the same code: within a class only the tables differ. */
+typedef enum mox_decode_class {
+    MOX_DECODE_PAIRS = 0,
+    MOX_DECODE_HALVES,
+    MOX_DECODE_QUADS, /* with zero points or without */
+    MOX_DECODE_E4M3,
+    MOX_DECODE_E5M2,
+    MOX_DECODE_NIBBLES,
+    MOX_DECODE_NIBBLES_ZEROS,
+    MOX_DECODE_PLANES
+} mox_decode_class;
 
 /* NIBBLES: lower and upper bytes by code. PLANES: lower, upper of magnitudes 0..15, lower, upper of 16..31. E4M3: upper
  * bytes by the code's upper nibble; lower, upper corrections of magnitudes 0..15. QUADS: what makes codes counts. */
@@ -53,22 +54,22 @@ typedef struct mox_half_tables {
 } mox_half_tables;
 
 /* -1 when there is none. */
-static inline int mox_half_way_of(moxie_dtype element, bool zeros)
+static inline int mox_decode_class_of(moxie_dtype element, bool zeros)
 {
     switch (mox_panel_order_of(element)) {
-    case MOX_PANEL_PAIRS: return MOX_HALF_PAIRS;
-    case MOX_PANEL_HALVES: return MOX_HALF_HALVES;
-    case MOX_PANEL_QUADS: return MOX_HALF_QUADS;
-    case MOX_PANEL_ZIPPED: return element == MOXIE_F8_E4M3 ? MOX_HALF_E4M3 : MOX_HALF_E5M2;
-    case MOX_PANEL_NIBBLES: return zeros ? MOX_HALF_NIBBLES_ZEROS : MOX_HALF_NIBBLES;
-    case MOX_PANEL_PLANES: return MOX_HALF_PLANES;
+    case MOX_PANEL_PAIRS: return MOX_DECODE_PAIRS;
+    case MOX_PANEL_HALVES: return MOX_DECODE_HALVES;
+    case MOX_PANEL_QUADS: return MOX_DECODE_QUADS;
+    case MOX_PANEL_ZIPPED: return element == MOXIE_F8_E4M3 ? MOX_DECODE_E4M3 : MOX_DECODE_E5M2;
+    case MOX_PANEL_NIBBLES: return zeros ? MOX_DECODE_NIBBLES_ZEROS : MOX_DECODE_NIBBLES;
+    case MOX_PANEL_PLANES: return MOX_DECODE_PLANES;
     default: return -1;
     }
 }
 
-MOX_KERNEL_INLINE bool mox_half_by_pair(mox_half_way way)
+MOX_KERNEL_INLINE bool mox_half_by_pair(mox_decode_class decode)
 {
-    return way == MOX_HALF_NIBBLES || way == MOX_HALF_NIBBLES_ZEROS || way == MOX_HALF_PLANES;
+    return decode == MOX_DECODE_NIBBLES || decode == MOX_DECODE_NIBBLES_ZEROS || decode == MOX_DECODE_PLANES;
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -112,29 +113,29 @@ static inline void mox_half_tables_f8(moxie_dtype element, mox_half_tables *tabl
 
 static inline void mox_half_tables_init(moxie_dtype element, bool zeros, mox_half_tables *tables)
 {
-    const int way = mox_half_way_of(element, zeros);
+    const int decode = mox_decode_class_of(element, zeros);
     float values[32];
     tables->nibble = _mm256_set1_epi8(0x0f);
     tables->upper = _mm256_set1_epi32((int)0xffff0000u);
-    if (way == MOX_HALF_QUADS)
-        tables->t[0] = _mm256_set1_epi8(element == MOXIE_I8 ? (char)0x80 : 0);
-    if (way == MOX_HALF_E4M3 || way == MOX_HALF_E5M2)
+    if (decode == MOX_DECODE_QUADS)
+        tables->t[0] = _mm256_set1_epi8((char)mox_element_sign_bits(element));
+    if (decode == MOX_DECODE_E4M3 || decode == MOX_DECODE_E5M2)
         mox_half_tables_f8(element, tables);
-    if (way != MOX_HALF_NIBBLES && way != MOX_HALF_NIBBLES_ZEROS && way != MOX_HALF_PLANES)
+    if (decode != MOX_DECODE_NIBBLES && decode != MOX_DECODE_NIBBLES_ZEROS && decode != MOX_DECODE_PLANES)
         return;
     for (int i = 0; i < 32; i++)
-        values[i] = mox_format_table(element)[i] + (way == MOX_HALF_NIBBLES_ZEROS ? 8.0f : 0.0f);
+        values[i] = mox_format_table(element)[i] + (decode == MOX_DECODE_NIBBLES_ZEROS ? 8.0f : 0.0f);
     for (int i = 0; i < 4; i++)
         tables->t[i] = mox_half_bytes(values + 16 * (i / 2), i % 2);
 }
 
-/* The 8 zero points of a group, or what stands for them, as mox_half_take() subtracts them: out[v] from vector v.
- * `zero`: counts as floats; not read where the way has none. */
-MOX_KERNEL_INLINE void mox_half_zeros(mox_half_way way, bool zeros, const float *zero, __m256 out[2])
+/* What mox_half_column() subtracts from its vectors: out[v] from vector v. `zero`: the 8 zero points of a group as
+ * floats; read only by classes that have zero points. */
+MOX_KERNEL_INLINE void mox_half_zeros(mox_decode_class decode, bool zeros, const float *zero, __m256 out[2])
 {
-    if (way == MOX_HALF_QUADS)
+    if (decode == MOX_DECODE_QUADS)
         out[0] = out[1] = _mm256_add_ps(_mm256_set1_ps(0x1p23f), zeros ? _mm256_load_ps(zero) : _mm256_set1_ps(128.0f));
-    if (way == MOX_HALF_NIBBLES_ZEROS) {
+    if (decode == MOX_DECODE_NIBBLES_ZEROS) {
         out[0] = _mm256_unpacklo_ps(_mm256_load_ps(zero), _mm256_load_ps(zero));
         out[1] = _mm256_unpackhi_ps(_mm256_load_ps(zero), _mm256_load_ps(zero));
     }
@@ -202,7 +203,8 @@ MOX_KERNEL_INLINE void mox_half_load_planes(const mox_half_tables *tables, __m25
     mox_half_join(low, high, out);
 }
 
-/* A magnitude of 16 or more, plus 0x70, is at least 0x80: no correction. NaN gets an exponent of ones. */
+/* A magnitude of 16 or more, plus 0x70, is at least 0x80, an invalid index: no correction. NaN gets an exponent of
+ * ones. */
 MOX_KERNEL_INLINE void mox_half_load_e4m3(const mox_half_tables *tables, __m256i codes, __m256i out[2])
 {
     const __m256i nibble = _mm256_set1_epi8(0x0f), nan = _mm256_set1_epi8(0x7f);
@@ -218,7 +220,8 @@ MOX_KERNEL_INLINE void mox_half_load_e4m3(const mox_half_tables *tables, __m256i
     out[1] = _mm256_unpackhi_epi8(low, high);
 }
 
-/* The same for e5m2, whose exponent has one more bit: the sign goes its own way. From 0x7c the exponent is all ones. */
+/* The same for e5m2, whose exponent has one more bit, so the sign is handled apart. From 0x7c the exponent is all ones.
+ */
 MOX_KERNEL_INLINE void mox_half_load_e5m2(const mox_half_tables *tables, __m256i codes, __m256i out[2])
 {
     const __m256i mask = _mm256_set1_epi8(0x7f);
@@ -236,27 +239,27 @@ MOX_KERNEL_INLINE void mox_half_load_e5m2(const mox_half_tables *tables, __m256i
 }
 
 /* Cache lines of a quarter, both halves; of PLANES without the upper plane. */
-MOX_KERNEL_INLINE int mox_half_lines(mox_half_way way)
+MOX_KERNEL_INLINE int mox_half_lines(mox_decode_class decode)
 {
-    switch (way) {
-    case MOX_HALF_PAIRS:
-    case MOX_HALF_HALVES: return 4;
-    case MOX_HALF_NIBBLES:
-    case MOX_HALF_NIBBLES_ZEROS:
-    case MOX_HALF_PLANES: return 1;
+    switch (decode) {
+    case MOX_DECODE_PAIRS:
+    case MOX_DECODE_HALVES: return 4;
+    case MOX_DECODE_NIBBLES:
+    case MOX_DECODE_NIBBLES_ZEROS:
+    case MOX_DECODE_PLANES: return 1;
     default: return 2;
     }
 }
 
 /* Rows 8 half .. 8 half + 7, columns 8 quarter .. 8 quarter + 7 of the panel whose codes begin at `codes`. */
-MOX_KERNEL_INLINE void mox_half_load(mox_half_way way, const mox_half_tables *tables, const uint8_t *codes, int half,
-                                     int64_t quarter, __m256i out[4])
+MOX_KERNEL_INLINE void mox_half_load(mox_decode_class decode, const mox_half_tables *tables, const uint8_t *codes,
+                                     int half, int64_t quarter, __m256i out[4])
 {
-    const uint8_t *line = codes + quarter * 64 * mox_half_lines(way), *at = line + 32 * half;
-    switch (way) {
-    case MOX_HALF_NIBBLES:
-    case MOX_HALF_NIBBLES_ZEROS: mox_half_load_nibbles(tables, mox_half_line(at), out); break;
-    case MOX_HALF_PLANES: {
+    const uint8_t *line = codes + quarter * 64 * mox_half_lines(decode), *at = line + 32 * half;
+    switch (decode) {
+    case MOX_DECODE_NIBBLES:
+    case MOX_DECODE_NIBBLES_ZEROS: mox_half_load_nibbles(tables, mox_half_line(at), out); break;
+    case MOX_DECODE_PLANES: {
         /* 4 lines of the lower plane, 2 of the upper, each for two quarters */
         at += quarter / 4 * 128;
         mox_half_load_planes(tables, mox_half_line(at),
@@ -264,27 +267,27 @@ MOX_KERNEL_INLINE void mox_half_load(mox_half_way way, const mox_half_tables *ta
                              out);
         break;
     }
-    case MOX_HALF_E4M3:
+    case MOX_DECODE_E4M3:
         MOX_KERNEL_UNROLL
         for (int l = 0; l < 2; l++)
             mox_half_load_e4m3(tables, mox_half_line(at + 64 * l), out + 2 * l);
         break;
-    case MOX_HALF_E5M2:
+    case MOX_DECODE_E5M2:
         MOX_KERNEL_UNROLL
         for (int l = 0; l < 2; l++)
             mox_half_load_e5m2(tables, mox_half_line(at + 64 * l), out + 2 * l);
         break;
-    case MOX_HALF_QUADS:
+    case MOX_DECODE_QUADS:
         MOX_KERNEL_UNROLL
         for (int l = 0; l < 2; l++)
             out[l] = _mm256_xor_si256(mox_half_line(at + 64 * l), tables->t[0]);
         break;
-    case MOX_HALF_PAIRS:
+    case MOX_DECODE_PAIRS:
         MOX_KERNEL_UNROLL
         for (int i = 0; i < 4; i++)
             out[i] = mox_half_line(at + 64 * i);
         break;
-    case MOX_HALF_HALVES:
+    case MOX_DECODE_HALVES:
         MOX_KERNEL_UNROLL
         for (int i = 0; i < 4; i++) {
             const __m128i *rows = (const __m128i *)(const void *)(line + 64 * i + 16 * half);
@@ -294,7 +297,7 @@ MOX_KERNEL_INLINE void mox_half_load(mox_half_way way, const mox_half_tables *ta
     }
 }
 
-/* ---- taking columns ------------------------------------------------------------------------------ */
+/* ---- columns ------------------------------------------------------------------------------ */
 
 /* The bf16 in the lower or upper half of each lane. */
 MOX_KERNEL_INLINE __m256 mox_half_widen(const mox_half_tables *tables, __m256i words, int upper)
@@ -318,15 +321,16 @@ MOX_KERNEL_INLINE __m256 mox_half_f16(__m256i words, int upper)
 }
 
 /* Vector v of column pair i from what mox_half_load() left; `zero` from mox_half_zeros(). */
-MOX_KERNEL_INLINE __m256 mox_half_take(mox_half_way way, const mox_half_tables *tables, const __m256i loaded[4],
-                                       const __m256 zero[2], int i, int v)
+MOX_KERNEL_INLINE __m256 mox_half_column(mox_decode_class decode, const mox_half_tables *tables,
+                                         const __m256i loaded[4], const __m256 zero[2], int i, int v)
 {
-    switch (way) {
-    case MOX_HALF_NIBBLES:
-    case MOX_HALF_PLANES: return mox_half_widen(tables, loaded[2 * (i % 2) + v], i / 2);
-    case MOX_HALF_NIBBLES_ZEROS: return _mm256_sub_ps(mox_half_widen(tables, loaded[2 * (i % 2) + v], i / 2), zero[v]);
-    case MOX_HALF_QUADS: return mox_half_count(loaded[i / 2], 2 * (i % 2) + v, zero[v]);
-    case MOX_HALF_HALVES: return mox_half_f16(loaded[i], v);
+    switch (decode) {
+    case MOX_DECODE_NIBBLES:
+    case MOX_DECODE_PLANES: return mox_half_widen(tables, loaded[2 * (i % 2) + v], i / 2);
+    case MOX_DECODE_NIBBLES_ZEROS:
+        return _mm256_sub_ps(mox_half_widen(tables, loaded[2 * (i % 2) + v], i / 2), zero[v]);
+    case MOX_DECODE_QUADS: return mox_half_count(loaded[i / 2], 2 * (i % 2) + v, zero[v]);
+    case MOX_DECODE_HALVES: return mox_half_f16(loaded[i], v);
     default: return mox_half_widen(tables, loaded[i], v);
     }
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_fma_avx2.h - fp32 multiply-adds over layout panel16, 8 rows of a panel in a register: the ways through a panel
- * of row avx2_fma, written once for all formats and numbers of rows (expert_gemm_avx2.c lists what is made of them).
+ * panel_fma_avx2.h - kernel avx2_fma: fp32 multiply-adds over layout panel16, 8 rows of a panel in a register. Written
+ * once for all decode classes and numbers of rows; expert_gemm_avx2.c has the instances.
  *
- *     step      even and odd columns of half a panel (8 rows) are two chains of multiply-adds for every row of
- *               activations, in a register each or in halves of two (panel_decode_avx2.h)
+ *     step      each row of activations has two chains of multiply-adds per half panel (8 rows): one over the even
+ *               columns, one over the odd ones. By pair (panel_decode_avx2.h) they share two registers
  *     segment   C = 0 + step + step ..., then  c[r] = fma(C * sa[r], sw, c[r])
  *
- * Chains begin from zero at every step. A multiply-add takes 4 cycles and two can start in each, so 8 chains are wanted
- * at once, and more where other work disturbs them. Two ways, of the same arithmetic (FMA_STEPS, panel_kernel.h):
+ * Chains begin from zero at every step. A multiply-add has a latency of 4 cycles and two start per cycle, so at least 8
+ * chains are needed. Two ways through a panel give the same bits (FMA_STEPS, panel_kernel.h):
  *
  *     narrow    1 or 2 rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
  *               halves of both panels at once
- *     wide      more rows: SLAB steps of a panel are decoded to floats in the first-level cache, then multiplied by up
- *               to BLOCK rows at a time. Rows x 2 chains
+ *     wide      more rows: SLAB steps of a panel are decoded to floats in the L1 cache, then multiplied by up to BLOCK
+ *               rows at a time. Rows x 2 chains
  *
  *     slab      [step][half][column pair][2 vectors][8] f32
  *
  * Parameters of the always-inline functions are constants where they are called:
- *     way of decoding      R rows of activations      H halves at once: 2, or 4 of two panels
+ *     decode    the decode class      R   rows of activations      H   half panels at once: 2, or 4 of two panels
  */
 #ifndef MOX_CPU_PANEL_FMA_AVX2_H
 #define MOX_CPU_PANEL_FMA_AVX2_H
@@ -31,12 +31,13 @@ enum {
     MOX_YMM_SLAB = 4,
     MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */
     MOX_YMM_WIDTH = 2 * MOX_PANEL_ROWS, /* of c */
-    MOX_YMM_AHEAD = 2048                /* bytes from the codes in use to those that are prefetched */
+    MOX_YMM_PREFETCH_BYTES = 2048       /* bytes from the codes in use to those that are prefetched */
 };
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-/* A step here is 16 columns when the weights' groups are. Arrays of floats hold both panels, one after the other. */
+/* A step has 16 columns when the weights' groups have 16, else 32. Float arrays hold both panels, one after the other.
+ */
 typedef struct mox_ymm_job {
     const mox_panel_matrix *matrix;
     const mox_panel_rows *a;
@@ -46,14 +47,14 @@ typedef struct mox_ymm_job {
     const float *scale, *zero; /* [panels][groups][16] */
     int64_t panel_floats;      /* groups * 16 */
     bool scaled, zeros;        /* weights have scales, zero points */
-    bool bytes;                /* activations are rounded: row avx2_bytes */
+    bool bytes;                /* activations are rounded to bytes: kernel avx2_bytes */
     int64_t steps, quarters;   /* steps of 4 quarters, or of 2 */
     int64_t group_steps, act_steps, segment_steps;
     float *c;    /* [rows][32] */
-    float *part; /* [rows][32]: C of segments that are not finished */
+    float *part; /* [rows][32]: C of unfinished segments */
     float *slab;
     mox_half_tables tables;
-    int8_t *digits; /* panel_digits_avx2.h */
+    int8_t *limbs;  /* int_dot_avx2.h */
     uint8_t *order; /* likewise */
     __m256i counts; /* likewise: by nibble */
     unsigned mxcsr; /* the caller's */
@@ -61,13 +62,13 @@ typedef struct mox_ymm_job {
 
 /* ---- segments ------------------------------------------------------------------------------------ */
 
-/* Where a step is: its groups, and steps before it in them. */
-typedef struct mox_ymm_place {
+/* The position of a step: its groups, and how many steps of them come before it. */
+typedef struct mox_ymm_pos {
     int64_t step, group, act_group;
     int64_t in_group, in_act, in_segment;
-} mox_ymm_place;
+} mox_ymm_pos;
 
-MOX_KERNEL_INLINE void mox_ymm_advance(const mox_ymm_job *j, mox_ymm_place *at)
+MOX_KERNEL_INLINE void mox_ymm_next(const mox_ymm_job *j, mox_ymm_pos *at)
 {
     at->step++;
     if (++at->in_segment == j->segment_steps)
@@ -82,17 +83,17 @@ MOX_KERNEL_INLINE void mox_ymm_advance(const mox_ymm_job *j, mox_ymm_place *at)
     }
 }
 
-/* One step's sums of 8 panel rows, for one row of activations, from its two chains. */
-MOX_KERNEL_INLINE __m256 mox_ymm_step_sum(mox_half_way way, const __m256 chain[2])
+/* The step sums of 8 panel rows and one row of activations, from the two chains. */
+MOX_KERNEL_INLINE __m256 mox_ymm_step_sum(mox_decode_class decode, const __m256 chain[2])
 {
-    return mox_half_by_pair(way) ? _mm256_hadd_ps(chain[0], chain[1]) : _mm256_add_ps(chain[0], chain[1]);
+    return mox_half_by_pair(decode) ? _mm256_hadd_ps(chain[0], chain[1]) : _mm256_add_ps(chain[0], chain[1]);
 }
 
-/* Where step sums go: to C of a segment that has more steps, or to c, scaled. From there `row` and `h` (half of the
- * call's panels, 2 panel + half) are 32 and 8 floats apart. */
+/* Where step sums are added: to C while the segment has more steps, or scaled to c. In both, rows are 32 floats apart
+ * and half panels 8. */
 typedef struct mox_ymm_sink {
     const float
-        *before; /* C so far, its rows and halves `row_step` and `half_step` apart: 0 for a segment's first step */
+        *before; /* C so far; rows are `row_step` apart, halves `half_step`. Both are 0 in a segment's first step */
     int64_t row_step, half_step;
     float *to;
     bool scaled;
@@ -101,7 +102,7 @@ typedef struct mox_ymm_sink {
     int64_t act_step, scale_step; /* of rows, of panels */
 } mox_ymm_sink;
 
-MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_ymm_place *at, int64_t row)
+MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_ymm_pos *at, int64_t row)
 {
     static const float none[8] __attribute__((aligned(32)));
     const bool first = at->in_segment == 0;
@@ -118,8 +119,8 @@ MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_sink_of(const mox_ymm_job *j, const mox_y
                             .scale_step = j->panel_floats };
 }
 
-/* Adds a step's sums sum[r][h] of R rows and of H halves, from half `half` of panel p on. `unsigned_zero`: none is -0,
- * and adding a first one to zero would change nothing. */
+/* Adds the step sums sum[r][h] of R rows and H halves, from half `half` of panel p on. `unsigned_zero`: no sum is -0,
+ * so the first of a segment need not be added to zero. */
 MOX_KERNEL_INLINE void mox_ymm_add_step(int R, int H, bool unsigned_zero, const mox_ymm_sink *sink, int p, int half,
                                         __m256 sum[][4])
 {
@@ -160,21 +161,21 @@ MOX_KERNEL_INLINE void mox_ymm_add_step(int R, int H, bool unsigned_zero, const 
     }
 }
 
-/* c + a b where c is. Left to itself gcc puts the sum over a or b where it can, and then moves and spills. */
+/* c + a b, in the register of c. gcc otherwise overwrites a or b where it can, and then copies and spills. */
 MOX_KERNEL_INLINE __m256 mox_ymm_multiply_add(__m256 a, __m256 b, __m256 c)
 {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
 }
 
-/* Adds a column pair of a step, in the two vectors w, to the chains of R rows; a: the first row's pair. */
-MOX_KERNEL_INLINE void mox_ymm_add_pair(mox_half_way way, int R, const float *a, int64_t stride, const __m256 w[2],
-                                        __m256 chains[][2])
+/* Adds a column pair of weights, the two vectors w, to the chains of R rows. `a`: the activations of the first row. */
+MOX_KERNEL_INLINE void mox_ymm_add_pair(mox_decode_class decode, int R, const float *a, int64_t stride,
+                                        const __m256 w[2], __m256 chains[][2])
 {
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
         const float *x = a + r * stride;
-        if (mox_half_by_pair(way)) {
+        if (mox_half_by_pair(decode)) {
             const __m256 pair = _mm256_castpd_ps(_mm256_broadcast_sd((const double *)(const void *)x));
             chains[r][0] = mox_ymm_multiply_add(w[0], pair, chains[r][0]);
             chains[r][1] = mox_ymm_multiply_add(w[1], pair, chains[r][1]);
@@ -187,13 +188,13 @@ MOX_KERNEL_INLINE void mox_ymm_add_pair(mox_half_way way, int R, const float *a,
 
 /* ---- prefetching --------------------------------------------------------------------------------- */
 
-/* Brings in the codes MOX_YMM_AHEAD bytes after step `step` of panel p, past the panel's end those of the panel that
- * the next call will begin with; and by and by that panel's scales. */
-MOX_KERNEL_INLINE void mox_ymm_prefetch(mox_half_way way, const mox_ymm_job *j, int p, int64_t step)
+/* Prefetches the codes MOX_YMM_PREFETCH_BYTES after step `step` of panel p; past the end, those of the panel that the
+ * next call begins with. Also prefetches the scales of that panel, a line per step. */
+MOX_KERNEL_INLINE void mox_ymm_prefetch(mox_decode_class decode, const mox_ymm_job *j, int p, int64_t step)
 {
     const mox_panel_matrix *m = j->matrix;
     const int64_t bytes = (int64_t)m->step_bytes * j->quarters / 4, all = bytes * j->steps;
-    const int64_t at = step * bytes + MOX_YMM_AHEAD, past = j->panels * (int64_t)m->panel_bytes;
+    const int64_t at = step * bytes + MOX_YMM_PREFETCH_BYTES, past = j->panels * (int64_t)m->panel_bytes;
     const uint8_t *panel = j->codes + p * (int64_t)m->panel_bytes;
     const uint8_t *from = panel + at + (at < all ? 0 : past - all);
     for (int64_t b = 0; b < bytes; b += 64)
@@ -201,22 +202,22 @@ MOX_KERNEL_INLINE void mox_ymm_prefetch(mox_half_way way, const mox_ymm_job *j, 
     const int64_t scales = (int64_t)m->scale_at + step * 64;
     if (scales < (int64_t)m->panel_bytes)
         _mm_prefetch((const char *)panel + past + scales, _MM_HINT_T0);
-    (void)way;
+    (void)decode;
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
 
-/* What is loaded through this the compiler loads each time. Kept for all halves it would take the registers that the
- * chains need, and loads are free here. */
-MOX_KERNEL_INLINE const void *mox_ymm_again(const void *p)
+/* Makes the compiler load again what is read through the result. Loads are free here, and values kept for all halves
+ * would take the registers that the chains need. */
+MOX_KERNEL_INLINE const void *mox_ymm_reload(const void *p)
 {
     __asm__ volatile("" : "+r"(p));
     return p;
 }
 
-/* One step of H halves, from panel p on, times rows row .. row + R - 1. */
-MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const mox_ymm_job *j,
-                                           const mox_ymm_place *at, int p, int64_t row)
+/* One step of H halves, from panel p on, times R rows from `row` on. */
+MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_decode_class decode, int R, int H, const mox_ymm_job *j,
+                                           const mox_ymm_pos *at, int p, int64_t row)
 {
     const uint8_t *first = j->codes + p * (int64_t)j->matrix->panel_bytes;
     const uint8_t *second = first + j->matrix->panel_bytes;
@@ -227,7 +228,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
     __m256 chains[4][MOX_YMM_NARROW][2], zero[4][2], sum[MOX_YMM_NARROW][4];
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
-        mox_half_zeros(way, j->zeros, points + h / 2 * j->panel_floats + h % 2 * 8, zero[h]);
+        mox_half_zeros(decode, j->zeros, points + h / 2 * j->panel_floats + h % 2 * 8, zero[h]);
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
             chains[h][r][0] = chains[h][r][1] = _mm256_setzero_ps();
@@ -235,15 +236,15 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
     for (int64_t quarter = at->step * j->quarters; quarter < end; quarter++, a += 8) {
         MOX_KERNEL_UNROLL
         for (int h = 0; h < H; h++) {
-            const float *x = mox_ymm_again(a);
-            const mox_half_tables *tables = mox_ymm_again(&j->tables);
+            const float *x = mox_ymm_reload(a);
+            const mox_half_tables *tables = mox_ymm_reload(&j->tables);
             __m256i loaded[4];
-            mox_half_load(way, tables, h < 2 ? first : second, h % 2, quarter, loaded);
+            mox_half_load(decode, tables, h < 2 ? first : second, h % 2, quarter, loaded);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const __m256 w[2] = { mox_half_take(way, tables, loaded, zero[h], i, 0),
-                                      mox_half_take(way, tables, loaded, zero[h], i, 1) };
-                mox_ymm_add_pair(way, R, x + 2 * i, stride, w, chains[h]);
+                const __m256 w[2] = { mox_half_column(decode, tables, loaded, zero[h], i, 0),
+                                      mox_half_column(decode, tables, loaded, zero[h], i, 1) };
+                mox_ymm_add_pair(decode, R, x + 2 * i, stride, w, chains[h]);
             }
         }
     }
@@ -251,58 +252,59 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_half_way way, int R, int H, const
     for (int r = 0; r < R; r++) {
         MOX_KERNEL_UNROLL
         for (int h = 0; h < H; h++)
-            sum[r][h] = mox_ymm_step_sum(way, chains[h][r]);
+            sum[r][h] = mox_ymm_step_sum(decode, chains[h][r]);
     }
     mox_ymm_add_step(R, H, false, &sink, p, 0, sum);
 }
 
-/* One panel, or two, at a time. */
-MOX_KERNEL_INLINE void mox_ymm_narrow(mox_half_way way, int R, int H, const mox_ymm_job *j)
+/* All steps: H = 2 one panel after the other, H = 4 both at once. */
+MOX_KERNEL_INLINE void mox_ymm_narrow(mox_decode_class decode, int R, int H, const mox_ymm_job *j)
 {
-    mox_ymm_place at = { 0 };
-    for (; at.step < j->steps; mox_ymm_advance(j, &at)) {
+    mox_ymm_pos at = { 0 };
+    for (; at.step < j->steps; mox_ymm_next(j, &at)) {
         for (int p = 0; p < j->panels; p++)
-            mox_ymm_prefetch(way, j, p, at.step);
+            mox_ymm_prefetch(decode, j, p, at.step);
         for (int p = 0; p < j->panels; p += H / 2)
-            mox_ymm_narrow_step(way, R, H, j, &at, p, 0);
+            mox_ymm_narrow_step(decode, R, H, j, &at, p, 0);
     }
 }
 
 /* ---- wide ---------------------------------------------------------------------------------------- */
 
-/* `count` steps of panel p to the slab. */
-MOX_KERNEL_INLINE void mox_ymm_expand(mox_half_way way, const mox_ymm_job *j, int p, const mox_ymm_place *start,
+/* Decodes `count` steps of panel p to the slab. */
+MOX_KERNEL_INLINE void mox_ymm_expand(mox_decode_class decode, const mox_ymm_job *j, int p, const mox_ymm_pos *start,
                                       int64_t count)
 {
     const uint8_t *codes = j->codes + p * (int64_t)j->matrix->panel_bytes;
-    mox_ymm_place at = *start;
-    for (int64_t s = 0; s < count; s++, mox_ymm_advance(j, &at)) {
+    mox_ymm_pos at = *start;
+    for (int64_t s = 0; s < count; s++, mox_ymm_next(j, &at)) {
         const int64_t first = at.step * j->quarters;
-        mox_ymm_prefetch(way, j, p, at.step);
+        mox_ymm_prefetch(decode, j, p, at.step);
         for (int half = 0; half < 2; half++) {
             const mox_half_tables *tables = &j->tables;
             float *to = j->slab + (2 * s + half) * MOX_YMM_HALF;
             __m256 zero[2];
-            mox_half_zeros(way, j->zeros, j->zero + at.group * MOX_PANEL_ROWS + p * j->panel_floats + half * 8, zero);
+            mox_half_zeros(decode, j->zeros, j->zero + at.group * MOX_PANEL_ROWS + p * j->panel_floats + half * 8,
+                           zero);
             for (int64_t quarter = first; quarter < first + j->quarters; quarter++, to += 64) {
                 __m256i loaded[4];
-                mox_half_load(way, tables, codes, half, quarter, loaded);
+                mox_half_load(decode, tables, codes, half, quarter, loaded);
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    _mm256_store_ps(to + 16 * i, mox_half_take(way, tables, loaded, zero, i, 0));
-                    _mm256_store_ps(to + 16 * i + 8, mox_half_take(way, tables, loaded, zero, i, 1));
+                    _mm256_store_ps(to + 16 * i, mox_half_column(decode, tables, loaded, zero, i, 0));
+                    _mm256_store_ps(to + 16 * i + 8, mox_half_column(decode, tables, loaded, zero, i, 1));
                 }
             }
         }
     }
 }
 
-/* The slab's steps times rows row .. row + R - 1. */
-MOX_KERNEL_INLINE void mox_ymm_wide(mox_half_way way, int R, const mox_ymm_job *j, int p, const mox_ymm_place *start,
-                                    int64_t count, int64_t row)
+/* Multiplies the steps in the slab by R rows from `row` on. */
+MOX_KERNEL_INLINE void mox_ymm_wide(mox_decode_class decode, int R, const mox_ymm_job *j, int p,
+                                    const mox_ymm_pos *start, int64_t count, int64_t row)
 {
-    mox_ymm_place at = *start;
-    for (int64_t s = 0; s < count; s++, mox_ymm_advance(j, &at)) {
+    mox_ymm_pos at = *start;
+    for (int64_t s = 0; s < count; s++, mox_ymm_next(j, &at)) {
         const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, row);
         for (int half = 0; half < 2; half++) {
             const float *w = j->slab + (2 * s + half) * MOX_YMM_HALF, *end = w + j->quarters * 64;
@@ -315,12 +317,12 @@ MOX_KERNEL_INLINE void mox_ymm_wide(mox_half_way way, int R, const mox_ymm_job *
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < 4; i++) {
                     const __m256 pair[2] = { _mm256_load_ps(w + 16 * i), _mm256_load_ps(w + 16 * i + 8) };
-                    mox_ymm_add_pair(way, R, a + 2 * i, j->stride, pair, chains);
+                    mox_ymm_add_pair(decode, R, a + 2 * i, j->stride, pair, chains);
                 }
             }
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
-                sum[r][0] = mox_ymm_step_sum(way, chains[r]);
+                sum[r][0] = mox_ymm_step_sum(decode, chains[r]);
             mox_ymm_add_step(R, 1, false, &sink, p, half, sum);
         }
     }

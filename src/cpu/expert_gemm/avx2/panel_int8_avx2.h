@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_int8_avx2.h - int8 panels times int8 activations in 256-bit registers, for two files that differ in their
- * flags:
+ * panel_int8_avx2.h - kernel avx2_int8: int8 weights times int8 activations, in 256-bit registers. Two files compile it
+ * with different flags:
  *
- *     with AVX-VNNI       VPDPBUSD adds four products of a lane, unsigned by signed
- *     without             bytes are widened to 16 bits and VPMADDWD adds two; VPMADDUBSW, which adds two products of
- *                         bytes, saturates at 16 bits, and two products of 255 and -128 are more than that
+ *     with AVX-VNNI    VPDPBUSD adds four products of unsigned by signed bytes
+ *     without          bytes are widened to 16 bits and VPMADDWD adds two products. (VPMADDUBSW adds two products of
+ *                      bytes, but saturates at 16 bits: 2 * 255 * -128 does not fit.)
  *
  *     segment   D[r, n] = sum of count[n, k] a[r, k],   counts 0 .. 255 from the element's least value
- *               C = D - zero[n] sum of a[r, k]          exact in int32: a sum starts from the second term
+ *               C = D - zero[n] * sum of a[r, k]        exact in int32; the sum starts from the second term
  *               c[r] = fma(C * sa[r], sw, c[r])         as in panel_kernel.h
  *
- * Lane n is a row of the panel, so a line of QUADS is four columns of 16 rows; activations are broadcast four at a
- * time. Rows x halves sums are kept in registers over a segment: up to BLOCK rows by a panel, or one row by two panels.
+ * Lane n is a row of the panel, so a line of QUADS is four columns of 16 rows. Activations are broadcast four at a
+ * time. The sums stay in registers over a segment: up to BLOCK rows by one panel, or one row by two panels.
  */
 #ifndef MOX_CPU_PANEL_INT8_AVX2_H
 #define MOX_CPU_PANEL_INT8_AVX2_H
@@ -20,7 +20,7 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 
-enum { MOX_INT8_BLOCK = 6, MOX_INT8_WIDTH = 2 * MOX_PANEL_ROWS, MOX_INT8_AHEAD = 2048 };
+enum { MOX_INT8_BLOCK = 6, MOX_INT8_WIDTH = 2 * MOX_PANEL_ROWS, MOX_INT8_PREFETCH_BYTES = 2048 };
 
 /* One call. Arrays by group hold both panels, one after the other. */
 typedef struct mox_int8_job {
@@ -40,8 +40,8 @@ typedef struct mox_int8_job {
     float *c; /* [rows][32], zero */
 } mox_int8_job;
 
-/* One call's products; MXCSR flushes subnormals. The same code with different flags; the second is NULL where the
- * compiler has no AVX-VNNI. */
+/* The products of a call; MXCSR flushes subnormals. The same code, compiled with different flags. The second is NULL if
+ * the compiler has no AVX-VNNI. */
 typedef void (*mox_int8_panels_fn)(const mox_int8_job *j);
 void mox_int8_panels_avx2(const mox_int8_job *j);
 extern const mox_int8_panels_fn mox_int8_panels_avxvnni;
@@ -63,21 +63,21 @@ MOX_KERNEL_INLINE __m256i mox_int8_counts(const uint8_t *line, __m256i flip)
 }
 
 /* Four bytes in every lane. */
-MOX_KERNEL_INLINE __m256i mox_int8_spread(const void *four)
+MOX_KERNEL_INLINE __m256i mox_int8_broadcast(const void *four)
 {
     return _mm256_castps_si256(_mm256_broadcast_ss((const float *)four));
 }
 
-/* Later blocks of rows find the codes in the cache. */
+/* Only the first block of rows prefetches: the others find the codes in the cache. */
 MOX_KERNEL_INLINE int64_t mox_int8_ahead(const mox_int8_rows *rows)
 {
-    return rows->row == 0 ? MOX_INT8_AHEAD : 0;
+    return rows->row == 0 ? MOX_INT8_PREFETCH_BYTES : 0;
 }
 
-/* Adds quads first .. last - 1 to the sums of R rows by H halves. codes: of the first panel. */
+/* Adds quads first .. last - 1 to the sums of R rows by H half panels. `codes`: of the first panel. */
 #ifdef __AVXVNNI__
 
-/* sum + counts . four, where sum is: left to itself gcc moves sums from register to register, and then spills. */
+/* sum + counts . four, in the register of `sum`: gcc otherwise copies sums around, and then spills. */
 MOX_KERNEL_INLINE __m256i mox_int8_dot(__m256i counts, __m256i four, __m256i sum)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(counts), "x"(four));
@@ -101,7 +101,7 @@ MOX_KERNEL_INLINE void mox_int8_quads(int R, int H, const mox_int8_job *j, const
             counts[h] = mox_int8_counts(line + (h < 2 ? 0 : second) + h % 2 * 32, flip);
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
-            const __m256i four = mox_int8_spread(a + 64 * r);
+            const __m256i four = mox_int8_broadcast(a + 64 * r);
             MOX_KERNEL_UNROLL
             for (int h = 0; h < H; h++)
                 sum[r][h] = mox_int8_dot(counts[h], four, sum[r][h]);
@@ -125,7 +125,7 @@ MOX_KERNEL_INLINE void mox_int8_widen(const int8_t *a, int32_t even[16], int32_t
     }
 }
 
-/* Those of one step of 64 columns. */
+/* Adds `count` quads, from quad `from` on, of one step of 64 columns. */
 MOX_KERNEL_INLINE void mox_int8_step(int R, int H, const mox_int8_job *j, const int8_t *a, int64_t ahead,
                                      const uint8_t *line, int64_t from, int64_t count, __m256i sum[][4])
 {
@@ -145,8 +145,8 @@ MOX_KERNEL_INLINE void mox_int8_step(int R, int H, const mox_int8_job *j, const 
             const __m256i even = _mm256_and_si256(counts, lower), odd = _mm256_srli_epi16(counts, 8);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++) {
-                sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(even, mox_int8_spread(&words[r][0][i])));
-                sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(odd, mox_int8_spread(&words[r][1][i])));
+                sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(even, mox_int8_broadcast(&words[r][0][i])));
+                sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(odd, mox_int8_broadcast(&words[r][1][i])));
             }
         }
     }
@@ -165,7 +165,7 @@ MOX_KERNEL_INLINE void mox_int8_quads(int R, int H, const mox_int8_job *j, const
 
 #endif
 
-/* Where a sum starts: less the zero points times the activations' sum. */
+/* What a sum starts from: minus the zero point times the sum of the activations. */
 MOX_KERNEL_INLINE __m256i mox_int8_start(const mox_int8_job *j, const int32_t *zero, int32_t total)
 {
     const __m256i sum = _mm256_set1_epi32(-total);
@@ -174,7 +174,7 @@ MOX_KERNEL_INLINE __m256i mox_int8_start(const mox_int8_job *j, const int32_t *z
     return _mm256_mullo_epi32(sum, _mm256_load_si256((const __m256i *)(const void *)zero));
 }
 
-/* A finished segment to c. */
+/* Adds a finished segment to c. */
 MOX_KERNEL_INLINE void mox_int8_finish(const mox_int8_job *j, const float *scale, const float *act, __m256i sum,
                                        float *c)
 {
@@ -186,7 +186,7 @@ MOX_KERNEL_INLINE void mox_int8_finish(const mox_int8_job *j, const float *scale
     _mm256_store_ps(c, total);
 }
 
-/* Segment s of R rows by H halves, from panel p on. */
+/* Segment s of R rows by H half panels, from panel p on. */
 MOX_KERNEL_INLINE void mox_int8_segment(int R, int H, const mox_int8_job *j, const mox_int8_rows *rows, int p,
                                         int64_t s)
 {
@@ -224,23 +224,25 @@ MOX_KERNEL_INLINE void mox_int8_block(int R, int H, const mox_int8_job *j, const
 
 typedef void (*mox_int8_block_fn)(const mox_int8_job *j, const mox_int8_rows *rows);
 
-#define MOX_INT8_FORM(name, R, H)                                                                                      \
+#define MOX_INT8_VARIANT(name, R, H)                                                                                   \
     static void name(const mox_int8_job *j, const mox_int8_rows *rows)                                                 \
     {                                                                                                                  \
         mox_int8_block(R, H, j, rows);                                                                                 \
     }
-MOX_INT8_FORM(int8_one_pair, 1, 4)
-MOX_INT8_FORM(int8_1, 1, 2)
-MOX_INT8_FORM(int8_2, 2, 2)
-MOX_INT8_FORM(int8_3, 3, 2)
-MOX_INT8_FORM(int8_4, 4, 2)
-MOX_INT8_FORM(int8_5, 5, 2)
-MOX_INT8_FORM(int8_6, 6, 2)
+MOX_INT8_VARIANT(int8_one_pair, 1, 4)
+MOX_INT8_VARIANT(int8_1, 1, 2)
+MOX_INT8_VARIANT(int8_2, 2, 2)
+MOX_INT8_VARIANT(int8_3, 3, 2)
+MOX_INT8_VARIANT(int8_4, 4, 2)
+MOX_INT8_VARIANT(int8_5, 5, 2)
+MOX_INT8_VARIANT(int8_6, 6, 2)
 
-/* Tiles of rows in blocks of nearly the same size. */
+/* All rows: each tile of 16 is cut into blocks of nearly the same size. */
 static inline void mox_int8_all(const mox_int8_job *j)
 {
-    static const mox_int8_block_fn forms[MOX_INT8_BLOCK + 1] = { NULL, int8_1, int8_2, int8_3, int8_4, int8_5, int8_6 };
+    static const mox_int8_block_fn variants[MOX_INT8_BLOCK + 1] = {
+        NULL, int8_1, int8_2, int8_3, int8_4, int8_5, int8_6
+    };
     for (int64_t tile = 0; tile < j->a->rows; tile += 16) {
         const int64_t held = mox_min_i64(16, j->a->rows - tile), blocks = mox_ceil_div(held, MOX_INT8_BLOCK);
         const int8_t *data = (const int8_t *)j->a->data + tile * j->row_bytes;
@@ -250,7 +252,7 @@ static inline void mox_int8_all(const mox_int8_job *j)
             if (count == 1 && j->panels == 2)
                 int8_one_pair(j, &rows);
             else
-                forms[count](j, &rows);
+                variants[count](j, &rows);
         }
     }
 }

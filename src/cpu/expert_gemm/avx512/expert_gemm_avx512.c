@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_avx512.c - row avx512_fma: panels times fp32 activations with AVX-512 F, BW, DQ and VL
- * (panel_fma_avx512.h). Here are what all formats share, and the formats that need no more than that; f8 has a second
- * form in expert_gemm_avx512_vbmi.c.
+ * expert_gemm_avx512.c - kernel avx512_fma: panels times fp32 activations with AVX-512 F, BW, DQ and VL.
+ *
+ *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] w[n, k]) [* sa[r]] * sw[n]
+ *
+ * panel_fma_avx512.h has the code. Here are its scratch, the blocks for many rows, one variant per decode class, and
+ * the choice of a variant. Two files add variants for processors that have more: expert_gemm_avx512_vbmi.c (f8) and
+ * expert_gemm_int_dot_avx512_vnni.c (4 bits, few rows).
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
@@ -14,7 +18,7 @@
 
 /* ---- scratch ------------------------------------------------------------------------------------- */
 
-static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
+static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 {
     *out = base != NULL ? (float *)(void *)(base + *at) : NULL;
     *at = (*at + count * sizeof **out + 63) & ~UINT64_C(63);
@@ -24,9 +28,9 @@ static uint64_t take(uint8_t *base, uint64_t *at, uint64_t count, float **out)
 uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
 {
     uint64_t at = 0;
-    take(base, &at, mox_walk_scale_count(groups), scale);
-    take(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
-    return take(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
+    carve(base, &at, mox_segment_scale_count(groups), scale);
+    carve(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
+    return carve(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
 }
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
@@ -63,7 +67,7 @@ MOX_KERNEL_INLINE void block(int R, int P, int Q, const mox_fma_job *j, int64_t 
             for (int p = 0; p < P; p++)
                 even[r][p] = _mm512_add_ps(even[r][p], odd[r][p]);
         }
-        mox_walk_add(R, P, &j->walk, &j->places[i], row, 0, c, part, even);
+        mox_segment_add_step(R, P, &j->iter, &j->places[i], row, 0, c, part, even);
     }
 }
 
@@ -99,44 +103,41 @@ mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters)
 }
 #undef BLOCKS
 
-/* ---- forms --------------------------------------------------------------------------------------- */
+/* ---- variants ------------------------------------------------------------------------------------ */
 
-#define FORM(name, like, zeros, quarters)                                                                              \
+#define VARIANT(name, decode_class, zeros, quarters)                                                                   \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
-        mox_fma_multiply(like, zeros, quarters, m, weight, panel, panels, a, c, scratch);                              \
+        mox_fma_multiply(decode_class, zeros, quarters, m, weight, panel, panels, a, c, scratch);                      \
     }
-FORM(times_pairs, MOXIE_BF16, false, 4)
-FORM(times_halves, MOXIE_F16, false, 4)
-FORM(times_e4m3, MOXIE_F8_E4M3, false, 4)
-FORM(times_e5m2, MOXIE_F8_E5M2, false, 4)
-FORM(times_planes, MOXIE_F6_E3M2, false, 4)
-FORM(times_nibbles, MOXIE_F4_E2M1, false, 4)
-FORM(times_nibbles_by_16, MOXIE_F4_E2M1, false, 2)
-FORM(times_nibbles_zeros, MOXIE_I4, true, 4)
-FORM(times_nibbles_zeros_by_16, MOXIE_I4, true, 2)
-FORM(times_i8, MOXIE_I8, false, 4)
-FORM(times_i8_zeros, MOXIE_I8, true, 4)
-FORM(times_u8b128, MOXIE_U8B128, false, 4)
-FORM(times_u8b128_zeros, MOXIE_U8B128, true, 4)
-#undef FORM
+VARIANT(times_pairs, MOXIE_BF16, false, 4)
+VARIANT(times_halves, MOXIE_F16, false, 4)
+VARIANT(times_e4m3, MOXIE_F8_E4M3, false, 4)
+VARIANT(times_e5m2, MOXIE_F8_E5M2, false, 4)
+VARIANT(times_planes, MOXIE_F6_E3M2, false, 4)
+VARIANT(times_nibbles, MOXIE_F4_E2M1, false, 4)
+VARIANT(times_nibbles_by_16, MOXIE_F4_E2M1, false, 2)
+VARIANT(times_nibbles_zeros, MOXIE_I4, true, 4)
+VARIANT(times_nibbles_zeros_by_16, MOXIE_I4, true, 2)
+VARIANT(times_i8, MOXIE_I8, false, 4)
+VARIANT(times_i8_zeros, MOXIE_I8, true, 4)
+VARIANT(times_u8b128, MOXIE_U8B128, false, 4)
+VARIANT(times_u8b128_zeros, MOXIE_U8B128, true, 4)
+#undef VARIANT
 
-/* by_16: for groups of 16 columns, NULL where there are none. */
+/* One row serves all formats that decode alike (mox_element_decodes_as). by_16: for groups of 16 columns, or NULL. */
 static const struct {
     moxie_dtype element;
     bool zeros;
     mox_panel_multiply_fn multiply, by_16;
-} forms[] = {
+} variants[] = {
     { MOXIE_BF16, false, times_pairs, NULL },
     { MOXIE_F16, false, times_halves, NULL },
     { MOXIE_F8_E4M3, false, times_e4m3, NULL },
     { MOXIE_F8_E5M2, false, times_e5m2, NULL },
     { MOXIE_F6_E3M2, false, times_planes, NULL },
-    { MOXIE_F6_E2M3, false, times_planes, NULL },
     { MOXIE_F4_E2M1, false, times_nibbles, times_nibbles_by_16 },
-    { MOXIE_I4, false, times_nibbles, times_nibbles_by_16 },
-    { MOXIE_U4B8, false, times_nibbles, times_nibbles_by_16 },
     { MOXIE_I4, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
     { MOXIE_U4B8, true, times_nibbles_zeros, times_nibbles_zeros_by_16 },
     { MOXIE_I8, false, times_i8, NULL },
@@ -145,18 +146,18 @@ static const struct {
     { MOXIE_U8B128, true, times_u8b128_zeros, NULL },
 };
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 static bool is_by_16(const mox_expert_gemm_problem *problem)
 {
     return mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem)) < MOX_PANEL_STEP;
 }
 
-/* What the processor at hand has beyond the flags of this file. */
-static mox_panel_multiply_fn better_form(const moxie_quant *weight)
+/* A variant that uses more instructions than this file is compiled for, if the processor has them; or NULL. */
+static mox_panel_multiply_fn better_variant(const moxie_quant *weight)
 {
-    const mox_panel_multiply_fn digits = mox_fma_digits_form(weight->element, weight->has_zero != 0);
-    return digits != NULL ? digits : mox_fma_vbmi_form(weight->element);
+    const mox_panel_multiply_fn int_dot = mox_fma_int_dot_variant(weight->element, weight->has_zero != 0);
+    return int_dot != NULL ? int_dot : mox_fma_vbmi_variant(weight->element);
 }
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -165,13 +166,14 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_prob
     const bool by_16 = is_by_16(problem);
     if (!mox_panel_admit_floats(problem, why))
         return NULL;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0) &&
-            (!by_16 || forms[i].by_16 != NULL)) {
-            const mox_panel_multiply_fn better = by_16 ? NULL : better_form(weight);
-            return better != NULL ? better : by_16 ? forms[i].by_16 : forms[i].multiply;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        if (variants[i].zeros == (weight->has_zero != 0) &&
+            mox_element_decodes_as(weight->element, variants[i].zeros, variants[i].element) &&
+            (!by_16 || variants[i].by_16 != NULL)) {
+            const mox_panel_multiply_fn better = by_16 ? NULL : better_variant(weight);
+            return better != NULL ? better : by_16 ? variants[i].by_16 : variants[i].multiply;
         }
-    mox_reject(why, "quantize the weights to a format of panels", "has no form for %s%s in these groups",
+    mox_reject(why, "quantize the weights to a format of panels", "has no variant for %s%s in these groups",
                mox_quant_dtype_name(weight->element), weight->has_zero ? " with zero points" : "");
     return NULL;
 }
@@ -181,8 +183,8 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
     const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
     mox_fma_job unused;
     float *scale;
-    if (!is_by_16(problem) && mox_fma_digits_form(problem->weight->element, problem->weight->has_zero != 0) != NULL)
-        return mox_fma_digits_scratch_bytes(cols, groups);
+    if (!is_by_16(problem) && mox_fma_int_dot_variant(problem->weight->element, problem->weight->has_zero != 0) != NULL)
+        return mox_fma_int_dot_scratch_bytes(cols, groups);
     return mox_fma_lay_out(groups, NULL, &unused, &scale);
 }
 

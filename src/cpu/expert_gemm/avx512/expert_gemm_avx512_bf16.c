@@ -1,40 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_avx512_bf16.c - row avx512_bf16: panels decoded to pair lines of bf16, and VDPBF16PS, which multiplies
- * two columns in one operation.
+ * expert_gemm_avx512_bf16.c - kernel avx512_bf16: weights are decoded to bf16 and multiplied by VDPBF16PS, two columns
+ * in one instruction.
  *
- *     chain     16 columns:  t[r] = 0, then for every pair line in order
- *               t[r] = fma(odd column, t[r]),  t[r] = fma(even column, t[r])        (so the operation is defined)
- *     segment   C[r] = 0 + step + step ..., a step two chains, or one when the weights' groups are 16 columns;
+ *     chain     16 columns:  t[r] = 0, then for every pair line (panel_decode_avx512.h) in order
+ *               t[r] = fma(odd column, t[r]),  t[r] = fma(even column, t[r])        as the instruction is defined
+ *     segment   C[r] = 0 + step + step ..., where a step is two chains, or one when weight groups have 16 columns;
  *               then  c[r] = fma(C[r] * sa[r], sw, c[r])                            DOT_STEPS, panel_kernel.h
  *
- * A block is up to BLOCK rows of activations. It decodes a quarter of a step, and multiplies it from the registers:
- * decoding and products want different ports. Few rows take both panels at once: one panel has too few chains to hide
- * the 6 cycles of a product. When there are more rows than a block has, the first block leaves SLAB steps of lines in
- * the first-level cache for the others.
+ * A block is up to BLOCK rows of activations. It decodes a quarter of a step and multiplies it from registers, because
+ * decoding and products use different ports. Up to PAIRED rows are multiplied by two panels at once: one panel has too
+ * few chains to hide the latency of a product, 6 cycles. If there are more rows than one block has, the first block
+ * stores SLAB steps of decoded lines, which stay in the L1 cache for the other blocks.
  *
  *     slab      [step][pair line 16][row of the panel 16] two bf16
  *
- * For processors where VDPBF16PS takes no longer than a multiply-add (cpu_features.h): it does twice the work of row
- * avx512_fma's. All of them have VBMI.
+ * For processors where VDPBF16PS takes no longer than a multiply-add (cpu_features.h), so that it is twice as fast as
+ * avx512_fma. All of them have VBMI.
  * Source: Intel SDM vol. 2, VDPBF16PS; a Zen 4 was seen to do the same.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
-/* Zen's first-level cache has too few outstanding misses for the memory that a core can read: the second-level cache
- * brings 11 % more of it. */
-#define MOX_WALK_AHEAD 4096
-#define MOX_WALK_CACHE _MM_HINT_T1
-
 #include "base/sizes.h"
-#include "cpu/expert_gemm/avx512/panel_walk_avx512.h"
+#include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
 enum { BLOCK = 8, PAIRED = 3, SLAB = 8, TILE = 16, LINE = 64 };
 
 typedef struct job {
-    mox_walk walk;
+    mox_segment_iter iter;
     int64_t step_bytes; /* of codes */
     int64_t row_bytes;  /* of activations */
     float *c, *part;    /* [rows][2][16]: sums, and those of segments that are not finished */
@@ -42,15 +37,15 @@ typedef struct job {
     mox_pair_tables tables;
 } job;
 
-/* Rows of activations times steps of panel p, or of both panels (panels_at_once()). */
+/* Some rows of activations times some steps of panel p, or of both panels (panels_at_once()). */
 typedef struct block {
     const uint8_t *a; /* of the first row at step 0; rows are a line apart */
     int64_t stride;   /* bytes from a step of 32 columns to the next */
     int64_t row;      /* the first one, of c */
     int p;
     int64_t step, last; /* [step, last) */
-    mox_walk_place at;  /* of `step` */
-    uint8_t *keep;      /* lines are left here, or found; NULL: neither */
+    mox_segment_pos at; /* of `step` */
+    uint8_t *slab;      /* decoded lines are stored here, or read; NULL: neither */
 } block;
 
 typedef void (*block_fn)(const job *j, const block *b);
@@ -64,7 +59,7 @@ MOX_KERNEL_INLINE __m512bh pair(const uint8_t *a)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Adds four lines of panel i by R rows whose pairs begin at `a`. */
+/* Adds to t the products of four lines of panel i and R rows, whose pairs begin at `a`. */
 MOX_KERNEL_INLINE void add_lines(int R, const __m512i lines[4], const uint8_t *a, int i, __m512 t[BLOCK][2])
 {
     MOX_KERNEL_UNROLL
@@ -75,17 +70,17 @@ MOX_KERNEL_INLINE void add_lines(int R, const __m512i lines[4], const uint8_t *a
     }
 }
 
-/* Quarter q of a step: its lines decoded, and kept when there is where to; or else read. */
+/* The lines of quarter q of a step: decoded, and stored if there is a slab; or else read from the slab. */
 MOX_KERNEL_INLINE void quarter_lines(moxie_dtype element, bool zeros, bool decode, const job *j, const uint8_t *codes,
-                                     int q, __m512i zero, uint8_t *keep, __m512i lines[4])
+                                     int q, __m512i zero, uint8_t *slab, __m512i lines[4])
 {
     if (decode)
         mox_pairs_quarter(element, zeros, &j->tables, codes, q, zero, lines);
     else
         for (int l = 0; l < 4; l++)
-            lines[l] = _mm512_load_si512(keep + (4 * q + l) * LINE);
-    for (int l = 0; l < 4 && decode && keep != NULL; l++)
-        _mm512_store_si512(keep + (4 * q + l) * LINE, lines[l]);
+            lines[l] = _mm512_load_si512(slab + (4 * q + l) * LINE);
+    for (int l = 0; l < 4 && decode && slab != NULL; l++)
+        _mm512_store_si512(slab + (4 * q + l) * LINE, lines[l]);
 }
 
 MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool decode, int Q, int R, int P, const job *j,
@@ -93,18 +88,18 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
 {
     const int64_t step_bytes = j->step_bytes, stride = b->stride, to = (2 * b->row + b->p) * MOX_PANEL_ROWS;
     float *c = j->c + to, *part = j->part + to;
-    mox_walk_place at = b->at;
-    uint8_t *keep = b->keep;
-    for (int64_t s = b->step; s < b->last; s++, mox_walk_advance(&j->walk, &at)) {
+    mox_segment_pos at = b->at;
+    uint8_t *slab = b->slab;
+    for (int64_t s = b->step; s < b->last; s++, mox_segment_next(&j->iter, &at)) {
         const uint8_t *a = Q == 4 ? b->a + s * stride : b->a + s / 2 * stride + s % 2 * (LINE / 2);
         __m512i zero[2];
         __m512 t[2][BLOCK][2];
         MOX_KERNEL_UNROLL
         for (int i = 0; i < P; i++) {
-            zero[i] = zeros ? mox_pairs_zeros(element, j->walk.zero[b->p + i] + at.group * MOX_PANEL_ROWS)
+            zero[i] = zeros ? mox_pairs_zeros(element, j->iter.zero[b->p + i] + at.group * MOX_PANEL_ROWS)
                             : mox_pairs_no_zeros(element);
             if (decode)
-                mox_walk_prefetch(&j->walk, b->p + i, P, s, (int)step_bytes);
+                mox_segment_prefetch(true, &j->iter, b->p + i, P, s, (int)step_bytes);
         }
         MOX_KERNEL_UNROLL
         for (int h = 0; h < Q / 2; h++) {
@@ -116,7 +111,7 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
                 __m512i lines[2][4];
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
-                    quarter_lines(element, zeros, decode, j, j->walk.codes[b->p + i] + s * step_bytes, q, zero[i], keep,
+                    quarter_lines(element, zeros, decode, j, j->iter.codes[b->p + i] + s * step_bytes, q, zero[i], slab,
                                   lines[i]);
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < P; i++)
@@ -129,9 +124,9 @@ MOX_KERNEL_INLINE void multiply_block(moxie_dtype element, bool zeros, bool deco
             for (int i = 0; i < P; i++)
                 t[0][r][i] = Q == 4 ? _mm512_add_ps(t[0][r][i], t[1][r][i]) : t[0][r][i];
         }
-        mox_walk_add(R, P, &j->walk, &at, b->row, b->p, c, part, t[0]);
-        if (keep != NULL)
-            keep += 4 * Q * LINE;
+        mox_segment_add_step(R, P, &j->iter, &at, b->row, b->p, c, part, t[0]);
+        if (slab != NULL)
+            slab += 4 * Q * LINE;
     }
 }
 
@@ -156,9 +151,9 @@ MOX_KERNEL_INLINE int panels_at_once(bool decode, int R)
     MULTIPLY(name, element, zeros, decode, Q, 8)                                                                       \
     static const block_fn name[BLOCK + 1] = { NULL,     name##_1, name##_2, name##_3, name##_4,                        \
                                               name##_5, name##_6, name##_7, name##_8 };
-BLOCKS(kept, MOXIE_BF16, false, false, 4)
-BLOCKS(kept_by_16, MOXIE_BF16, false, false, 2)
-/* Of formats that differ in their tables alone, one stands for all. */
+BLOCKS(predecoded, MOXIE_BF16, false, false, 4)
+BLOCKS(predecoded_by_16, MOXIE_BF16, false, false, 2)
+/* One per decode class: its other formats differ only in their tables. */
 BLOCKS(pairs, MOXIE_BF16, false, true, 4)
 BLOCKS(zipped, MOXIE_F8_E4M3, false, true, 4)
 BLOCKS(planes, MOXIE_F6_E3M2, false, true, 4)
@@ -173,20 +168,17 @@ BLOCKS(i8_zeros, MOXIE_I8, true, true, 4)
 BLOCKS(u8b128, MOXIE_U8B128, false, true, 4)
 BLOCKS(u8b128_zeros, MOXIE_U8B128, true, true, 4)
 
-/* by_16: for groups of 16 columns, NULL where there are none. */
+/* One row serves all formats that decode alike (mox_element_decodes_as). by_16: for groups of 16 columns, or NULL. */
 static const struct {
     moxie_dtype element;
     bool zeros;
     const block_fn *blocks, *by_16;
-} forms[] = {
+} variants[] = {
     { MOXIE_BF16, false, pairs, NULL },
     { MOXIE_F8_E4M3, false, zipped, NULL },
     { MOXIE_F8_E5M2, false, zipped, NULL },
     { MOXIE_F6_E3M2, false, planes, NULL },
-    { MOXIE_F6_E2M3, false, planes, NULL },
     { MOXIE_F4_E2M1, false, nibbles, nibbles_by_16 },
-    { MOXIE_I4, false, nibbles, nibbles_by_16 },
-    { MOXIE_U4B8, false, nibbles, nibbles_by_16 },
     { MOXIE_I4, true, i4_zeros, i4_zeros_by_16 },
     { MOXIE_U4B8, true, u4b8_zeros, u4b8_zeros_by_16 },
     { MOXIE_I8, false, i8, NULL },
@@ -197,18 +189,19 @@ static const struct {
 
 static const block_fn *blocks_of(const moxie_quant *weight, bool by_16)
 {
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (forms[i].element == weight->element && forms[i].zeros == (weight->has_zero != 0))
-            return by_16 ? forms[i].by_16 : forms[i].blocks;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        if (variants[i].zeros == (weight->has_zero != 0) &&
+            mox_element_decodes_as(weight->element, variants[i].zeros, variants[i].element))
+            return by_16 ? variants[i].by_16 : variants[i].blocks;
     return NULL;
 }
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-/* Bytes of scratch; with `base` its parts go to `j`, `scale` becomes [2][groups][16]. */
+/* Returns the bytes of scratch. If `base` is not NULL its parts go to `j`, and `scale` becomes [2][groups][16]. */
 static uint64_t lay_out(int64_t groups, uint8_t *base, job *j, float **scale)
 {
-    const uint64_t scales = mox_walk_scale_count(groups) * sizeof **scale;
+    const uint64_t scales = mox_segment_scale_count(groups) * sizeof **scale;
     const uint64_t slab = SLAB * MOX_PANEL_STEP / 2 * LINE;
     if (base != NULL) {
         *scale = (float *)(void *)base;
@@ -218,15 +211,15 @@ static uint64_t lay_out(int64_t groups, uint8_t *base, job *j, float **scale)
     return scales + slab + MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float);
 }
 
-/* All rows times steps [b->step, b->last). Rows of one tile lie together, and are cut into blocks of nearly the same
- * size; the first of all decodes. */
+/* All rows times steps [b->step, b->last). The rows of a tile lie together and are cut into blocks of nearly the same
+ * size. The very first block decodes, the others read. */
 static void all_rows(const job *j, const block_fn *decoding, const block_fn *reading, block *b)
 {
-    const int64_t rows = j->walk.a->rows;
+    const int64_t rows = j->iter.a->rows;
     const block_fn *times = decoding;
     for (int64_t tile = 0; tile < rows; tile += TILE) {
         const int64_t held = mox_min_i64(TILE, rows - tile), blocks = mox_ceil_div(held, BLOCK);
-        const uint8_t *a = (const uint8_t *)j->walk.a->data + tile * j->row_bytes;
+        const uint8_t *a = (const uint8_t *)j->iter.a->data + tile * j->row_bytes;
         b->stride = held * LINE;
         for (int64_t i = 0; i < blocks; i++) {
             const int64_t first = i * held / blocks;
@@ -238,16 +231,16 @@ static void all_rows(const job *j, const block_fn *decoding, const block_fn *rea
     }
 }
 
-/* Panel p, or from it on as many as are multiplied at once. */
+/* All rows times panel p, or times as many panels from p on as are multiplied at once. */
 static void multiply_panel(const job *j, const block_fn *decoding, const block_fn *reading, int p)
 {
-    const bool many = j->walk.a->rows > BLOCK;
-    block b = { .p = p, .at = mox_walk_start(&j->walk), .keep = many ? j->slab : NULL };
-    while (b.step < j->walk.steps) {
-        b.last = many ? mox_min_i64(b.step + SLAB, j->walk.steps) : j->walk.steps;
+    const bool many = j->iter.a->rows > BLOCK;
+    block b = { .p = p, .at = mox_segment_begin(&j->iter), .slab = many ? j->slab : NULL };
+    while (b.step < j->iter.steps) {
+        b.last = many ? mox_min_i64(b.step + SLAB, j->iter.steps) : j->iter.steps;
         all_rows(j, decoding, reading, &b);
         for (; b.step < b.last; b.step++)
-            mox_walk_advance(&j->walk, &b.at);
+            mox_segment_next(&j->iter, &b.at);
     }
 }
 
@@ -256,13 +249,13 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     const int64_t step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
-    const block_fn *decoding = blocks_of(weight, by_16), *reading = by_16 ? kept_by_16 : kept;
+    const block_fn *decoding = blocks_of(weight, by_16), *reading = by_16 ? predecoded_by_16 : predecoded;
     job j = { .c = c, .step_bytes = (int64_t)m->step_bytes * step_cols / MOX_PANEL_STEP, .row_bytes = m->steps * LINE };
     float *scale = NULL;
     lay_out(m->groups, scratch, &j, &scale);
-    mox_walk_open(&j.walk, m, weight, panel, panels, a, step_cols, scale);
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, step_cols, scale);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j.tables);
-    const unsigned mxcsr = mox_walk_flush_subnormals();
+    const unsigned mxcsr = mox_segment_flush_subnormals();
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
     multiply_panel(&j, decoding, reading, 0);
     if (panels == 2 && a->rows > PAIRED)
@@ -270,7 +263,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
@@ -278,7 +271,8 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_pro
     const int64_t cols = mox_expert_gemm_cols(problem);
     const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
     if (!mox_cpu()->full_rate_bf16 || !mox_cpu()->avx512_vbmi) {
-        mox_reject(why, "use row avx512_fma", "is for processors whose VDPBF16PS takes no longer than a multiply-add");
+        mox_reject(why, "use kernel avx512_fma",
+                   "is for processors whose VDPBF16PS takes no longer than a multiply-add");
         return NULL;
     }
     if (!mox_panel_admit_bf16(problem, why))
@@ -286,7 +280,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_pro
     if (blocks_of(weight, by_16) != NULL)
         return multiply;
     mox_reject(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
-               "decodes to bf16, and has no form for %s%s in these groups", mox_quant_dtype_name(weight->element),
+               "decodes to bf16, and has no variant for %s%s in these groups", mox_quant_dtype_name(weight->element),
                weight->has_zero ? " with zero points" : "");
     return NULL;
 }

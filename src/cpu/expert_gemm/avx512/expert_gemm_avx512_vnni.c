@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_avx512_vnni.c - row avx512_vnni: integer weights times int8 activations, summed in int32 by VPDPBUSD.
+ * expert_gemm_avx512_vnni.c - kernel avx512_vnni: integer weights times int8 activations, summed in int32 by VPDPBUSD.
  *
  *     C = sum over a segment of (code - zero) a,     VPDPBUSD:  lane n += sum_{i<4} unsigned byte * signed byte
  *
- * One of its operands is unsigned: activations become a + 128, and 128 times the sum of the weights is subtracted when
- * a segment ends. That sum does not depend on the activations: the first block of rows makes it, others read it. All
- * in int32 modulo 2^32, which is exact when C itself fits: |C| <= 128 * 128 * columns, so for segments of up to 131071;
- * with zero points half of that.
+ * VPDPBUSD wants one unsigned operand. So activations become a + 128, and 128 times the sum of the weights is
+ * subtracted when a segment ends. That sum does not depend on the activations: the first block of rows makes it, the
+ * others read it. Sums are modulo 2^32, which is exact when C itself fits int32: |C| <= 128 * 128 * columns, so
+ * segments may have up to 131071 columns, or half of that with zero points.
  *
- *     segment   8 columns at a time: two lines of QUADS, or one of NIBBLES
- *     block     up to BLOCK rows of activations by the panels there are: 2 x BLOCK sums in registers
- *     operand   rows of a block one after another, a + 128 as bytes; for NIBBLES every 8 bytes in the order in which a
- *               mask and a shift deliver columns: 0 4 1 5 2 6 3 7
+ *     segment   8 columns (a slice) at a time: two lines of QUADS, or one of NIBBLES
+ *     block     up to BLOCK rows of activations by one or two panels: 2 x BLOCK sums in registers
+ *     copy      the rows of a block, a + 128 as bytes. For NIBBLES every 8 bytes are in the order in which a mask and a
+ *               shift deliver the columns: 0 4 1 5 2 6 3 7
  *
- * Weights are signed bytes: i8 as it is, u8b128 with its upper bit turned over, 4 bits minus their zero point (8 when
- * there is none, for both formats count from -8). Eight bits minus a zero point are nine: C is then what it is without,
- * less zero times the sum of the activations.
+ * Weights become signed bytes: i8 as it is, u8b128 with its upper bit flipped, 4 bits minus their zero point (8 when
+ * there is none, because both formats count from -8). Eight bits minus a zero point would need nine; there, zero times
+ * the sum of the activations is subtracted from C.
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx512/panel_walk_avx512.h"
+#include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
-enum { BLOCK = 6, SLICE = 8, LONGEST_SEGMENT = 131071 };
+enum { BLOCK = 6, SLICE = 8, MAX_SEGMENT = 131071 };
 
 typedef struct job {
-    mox_walk walk; /* its steps are segments */
+    mox_segment_iter iter; /* its steps are segments */
     bool zeros;
     int64_t slices, segment_slices; /* of 8 columns, in a row and in a segment */
-    int64_t row_bytes;              /* of the operand and of the copy */
+    int64_t row_bytes;              /* of the activations and of the copy */
     uint8_t *copy;                  /* [BLOCK][row_bytes] */
-    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations; where zero points want them */
+    int32_t *sums;                  /* [BLOCK][segments] of the copy's activations, if wants_sums() */
     int32_t *offsets;               /* [panel][segment][16]: 128 times the sum of the weights */
     float *c;                       /* [rows][2][16] */
-    __m512i flip; /* what of codes is turned over: NIBBLES then count from the least value, QUADS are signed */
+    __m512i flip; /* flipped bits of codes: NIBBLES then count from the least value, QUADS are signed */
 } job;
 
 static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
 {
     const uint64_t row_bytes = mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
     const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
-    const uint64_t counts[] = { mox_walk_scale_count(groups) * sizeof **scale,
+    const uint64_t counts[] = { mox_segment_scale_count(groups) * sizeof **scale,
                                 /* segments are at least 32 columns, or groups of 16 */
                                 2 * segments * MOX_PANEL_ROWS * sizeof(int32_t), BLOCK * row_bytes,
                                 BLOCK * segments * sizeof(int32_t) };
@@ -69,8 +69,8 @@ static void copy_rows(bool nibbles, const job *j, int64_t row, int64_t rows)
     int64_t stride[BLOCK];
     for (int64_t r = 0; r < rows; r++) {
         const int64_t tile = (row + r) / 16 * 16;
-        from[r] = (const uint8_t *)j->walk.a->data + tile * j->row_bytes + (row + r - tile) * 64;
-        stride[r] = mox_min_i64(16, j->walk.a->rows - tile);
+        from[r] = (const uint8_t *)j->iter.a->data + tile * j->row_bytes + (row + r - tile) * 64;
+        stride[r] = mox_min_i64(16, j->iter.a->rows - tile);
     }
     for (int64_t k = 0; k < j->row_bytes; k += 64)
         for (int64_t r = 0; r < rows; r++) {
@@ -85,20 +85,20 @@ static bool wants_sums(bool nibbles, const job *j)
     return j->zeros && !nibbles;
 }
 
-/* Sums of the copy's rows over segments. What fills up a row is zero. */
+/* Sums the rows of the copy over each segment. The padding of a row is zero. */
 static void sum_rows(const job *j, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *a = j->copy + r * j->row_bytes;
-        for (int64_t s = 0; s < j->walk.steps; s++) {
+        for (int64_t s = 0; s < j->iter.steps; s++) {
             const int64_t first = s * j->segment_slices * SLICE;
-            const int64_t last = s == j->walk.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
+            const int64_t last = s == j->iter.steps - 1 ? j->row_bytes : first + j->segment_slices * SLICE;
             __m128i total = _mm_setzero_si128();
             for (int64_t k = first; k < last; k += 16)
                 total = _mm_add_epi64(
                     total, _mm_sad_epu8(_mm_load_si128((const __m128i *)(const void *)(a + k)), _mm_setzero_si128()));
             total = _mm_add_epi64(total, _mm_unpackhi_epi64(total, total));
-            j->sums[r * j->walk.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
+            j->sums[r * j->iter.steps + s] = _mm_cvtsi128_si32(total) - (int32_t)(last - first) * 128;
         }
     }
 }
@@ -108,7 +108,7 @@ static void sum_rows(const job *j, int64_t rows)
 /* Half i of slice t of panel p: 4 columns (NIBBLES: in the copy's order) as signed bytes. */
 MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, int i, __m512i zero)
 {
-    const uint8_t *codes = j->walk.codes[p];
+    const uint8_t *codes = j->iter.codes[p];
     if (!nibbles)
         return _mm512_xor_si512(_mm512_load_si512(codes + t * 128 + i * 64), j->flip);
     const __m512i line = _mm512_xor_si512(_mm512_load_si512(codes + t * 64), j->flip);
@@ -116,9 +116,9 @@ MOX_KERNEL_INLINE __m512i weights(bool nibbles, const job *j, int p, int64_t t, 
     return _mm512_sub_epi8(_mm512_and_si512(moved, _mm512_set1_epi8(0x0f)), zero);
 }
 
-/* Adds slice t to acc, and with `weigh` its weights to `offset`. */
-MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const job *j, int64_t t, const __m512i zero[2],
-                                 __m512i acc[BLOCK][2], __m512i offset[2])
+/* Adds slice t to acc; with `sum_weights` also 128 times its weights to `offset`. */
+MOX_KERNEL_INLINE void add_slice(bool nibbles, bool sum_weights, int R, int P, const job *j, int64_t t,
+                                 const __m512i zero[2], __m512i acc[BLOCK][2], __m512i offset[2])
 {
     MOX_KERNEL_UNROLL
     for (int i = 0; i < 2; i++) {
@@ -126,7 +126,7 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
         MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
             w[p] = weights(nibbles, j, p, t, i, zero[p]);
-            if (weigh)
+            if (sum_weights)
                 offset[p] = _mm512_dpbusd_epi32(offset[p], _mm512_set1_epi8((char)0x80), w[p]);
         }
         MOX_KERNEL_UNROLL
@@ -136,7 +136,7 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
             MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++) {
                 acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), w[p]);
-                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise moves every sum to and fro */
+                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise copies every sum twice */
             }
         }
     }
@@ -146,16 +146,16 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool weigh, int R, int P, const j
  */
 MOX_KERNEL_INLINE __m512i zero_part(const job *j, int p, int64_t group, int r, int64_t segment)
 {
-    const __m128i *counts = (const __m128i *)(const void *)(j->walk.zero[p] + group * MOX_PANEL_ROWS);
+    const __m128i *counts = (const __m128i *)(const void *)(j->iter.zero[p] + group * MOX_PANEL_ROWS);
     const __m512i zero = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(counts)), _mm512_set1_epi32(128));
-    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->walk.steps + segment]));
+    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(j->sums[r * j->iter.steps + segment]));
 }
 
-/* The sums of segment `segment` to c. */
-MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_walk_place *at, int64_t segment,
+/* Adds the sums of segment `segment` to c. */
+MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, const mox_segment_pos *at, int64_t segment,
                                    int64_t row, __m512i acc[BLOCK][2], const __m512i offset[2])
 {
-    const mox_walk_ending ending = mox_walk_ending_of(&j->walk, at, row);
+    const mox_segment_scales ending = mox_segment_scales_at(&j->iter, at, row);
     float *c = j->c + row * 2 * MOX_PANEL_ROWS;
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
@@ -166,84 +166,82 @@ MOX_KERNEL_INLINE void end_segment(bool nibbles, int R, int P, const job *j, con
             if (wants_sums(nibbles, j))
                 total = _mm512_sub_epi32(total, zero_part(j, p, at->group, r, segment));
             const __m512 part = _mm512_cvtepi32_ps(total);
-            _mm512_store_ps(sum, mox_walk_ended(&ending, r, p, part, _mm512_load_ps(sum)));
+            _mm512_store_ps(sum, mox_segment_finish(&ending, r, p, part, _mm512_load_ps(sum)));
         }
     }
 }
 
-/* Rows [row, row + R), which the copy holds, by the panels. */
-MOX_KERNEL_INLINE void block(bool nibbles, bool weigh, int R, int P, const job *j, int64_t row)
+/* Multiplies the rows of the copy, [row, row + R), by P panels. */
+MOX_KERNEL_INLINE void block(bool nibbles, bool sum_weights, int R, int P, const job *j, int64_t row)
 {
     const int bytes = nibbles ? 64 : 128;
-    mox_walk_place at = mox_walk_start(&j->walk);
-    for (int64_t segment = 0, t = 0; segment < j->walk.steps; segment++, mox_walk_advance(&j->walk, &at)) {
+    mox_segment_pos at = mox_segment_begin(&j->iter);
+    for (int64_t segment = 0, t = 0; segment < j->iter.steps; segment++, mox_segment_next(&j->iter, &at)) {
         const int64_t end = mox_min_i64(t + j->segment_slices, j->slices);
         __m512i acc[BLOCK][2], offset[2], zero[2];
         MOX_KERNEL_UNROLL
         for (int p = 0; p < P; p++) {
-            const int32_t *kept = j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS;
-            offset[p] = weigh ? _mm512_setzero_si512() : _mm512_load_si512(kept);
-            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->walk.zero[p] + at.group * MOX_PANEL_ROWS)
+            const int32_t *known = j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS;
+            offset[p] = sum_weights ? _mm512_setzero_si512() : _mm512_load_si512(known);
+            zero[p] = nibbles && j->zeros ? mox_pairs_zeros(MOXIE_U4B8, j->iter.zero[p] + at.group * MOX_PANEL_ROWS)
                                           : _mm512_set1_epi8(8);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
                 acc[r][p] = _mm512_setzero_si512();
         }
         for (; t < end; t++) {
-            for (int p = 0; weigh && p < P; p++)
-                mox_walk_prefetch(&j->walk, p, P, t, bytes);
-            add_slice(nibbles, weigh, R, P, j, t, zero, acc, offset);
+            for (int p = 0; sum_weights && p < P; p++)
+                mox_segment_prefetch(j->iter.prefetch_to_l2, &j->iter, p, P, t, bytes);
+            add_slice(nibbles, sum_weights, R, P, j, t, zero, acc, offset);
         }
         end_segment(nibbles, R, P, j, &at, segment, row, acc, offset);
-        for (int p = 0; weigh && p < P; p++)
-            _mm512_store_si512(j->offsets + (p * j->walk.steps + segment) * MOX_PANEL_ROWS, offset[p]);
+        for (int p = 0; sum_weights && p < P; p++)
+            _mm512_store_si512(j->offsets + (p * j->iter.steps + segment) * MOX_PANEL_ROWS, offset[p]);
     }
 }
 
-#define BLOCK_FORM(nibbles, weigh, R, P)                                                                               \
-    static void block_##nibbles##weigh##R##P(const job *j, int64_t row)                                                \
+#define BLOCK_OF(nibbles, sum_weights, R, P)                                                                           \
+    static void block_##nibbles##sum_weights##R##P(const job *j, int64_t row)                                          \
     {                                                                                                                  \
-        block(nibbles, weigh, R, P, j, row);                                                                           \
+        block(nibbles, sum_weights, R, P, j, row);                                                                     \
     }
-#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
-    BLOCK_FORM(nibbles, weigh, 1, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 2, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 3, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 4, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 5, P)                                                                                   \
-    BLOCK_FORM(nibbles, weigh, 6, P)
-BLOCK_FORMS(0, 0, 1)
-BLOCK_FORMS(0, 0, 2)
-BLOCK_FORMS(0, 1, 1)
-BLOCK_FORMS(0, 1, 2)
-BLOCK_FORMS(1, 0, 1)
-BLOCK_FORMS(1, 0, 2)
-BLOCK_FORMS(1, 1, 1)
-BLOCK_FORMS(1, 1, 2)
-#undef BLOCK_FORM
-#undef BLOCK_FORMS
+#define BLOCKS_OF(nibbles, sum_weights, P)                                                                             \
+    BLOCK_OF(nibbles, sum_weights, 1, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 2, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 3, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 4, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 5, P)                                                                               \
+    BLOCK_OF(nibbles, sum_weights, 6, P)
+BLOCKS_OF(0, 0, 1)
+BLOCKS_OF(0, 0, 2)
+BLOCKS_OF(0, 1, 1)
+BLOCKS_OF(0, 1, 2)
+BLOCKS_OF(1, 0, 1)
+BLOCKS_OF(1, 0, 2)
+BLOCKS_OF(1, 1, 1)
+BLOCKS_OF(1, 1, 2)
+#undef BLOCK_OF
+#undef BLOCKS_OF
 
-#define BLOCK_FORMS(nibbles, weigh, P)                                                                                 \
+#define BLOCKS_OF(nibbles, sum_weights, P)                                                                             \
     {                                                                                                                  \
-        block_##nibbles##weigh##1##P, block_##nibbles##weigh##2##P, block_##nibbles##weigh##3##P,                      \
-            block_##nibbles##weigh##4##P, block_##nibbles##weigh##5##P, block_##nibbles##weigh##6##P                   \
+        block_##nibbles##sum_weights##1##P, block_##nibbles##sum_weights##2##P, block_##nibbles##sum_weights##3##P,    \
+            block_##nibbles##sum_weights##4##P, block_##nibbles##sum_weights##5##P, block_##nibbles##sum_weights##6##P \
     }
-/* [nibbles][weigh][panels - 1][rows - 1] */
+/* [nibbles][sum_weights][panels - 1][rows - 1] */
 static void (*const blocks[2][2][2][BLOCK])(const job *j, int64_t row) = {
-    { { BLOCK_FORMS(0, 0, 1), BLOCK_FORMS(0, 0, 2) }, { BLOCK_FORMS(0, 1, 1), BLOCK_FORMS(0, 1, 2) } },
-    { { BLOCK_FORMS(1, 0, 1), BLOCK_FORMS(1, 0, 2) }, { BLOCK_FORMS(1, 1, 1), BLOCK_FORMS(1, 1, 2) } },
+    { { BLOCKS_OF(0, 0, 1), BLOCKS_OF(0, 0, 2) }, { BLOCKS_OF(0, 1, 1), BLOCKS_OF(0, 1, 2) } },
+    { { BLOCKS_OF(1, 0, 1), BLOCKS_OF(1, 0, 2) }, { BLOCKS_OF(1, 1, 1), BLOCKS_OF(1, 1, 2) } },
 };
-#undef BLOCK_FORMS
+#undef BLOCKS_OF
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
+/* 4-bit codes become counts from the least value, 8-bit ones two's complement. */
 static __m512i flip_of(moxie_dtype element)
 {
-    switch (element) {
-    case MOXIE_I4: return _mm512_set1_epi8((char)0x88);
-    case MOXIE_U8B128: return _mm512_set1_epi8((char)0x80);
-    default: return _mm512_setzero_si512();
-    }
+    const int sign_bits = mox_element_sign_bits(element);
+    return _mm512_set1_epi8((char)(mox_pairs_order(element) == MOX_PANEL_QUADS ? sign_bits ^ 0x80 : sign_bits));
 }
 
 static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
@@ -259,9 +257,9 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
               .flip = flip_of(weight->element) };
     float *scale = NULL;
     lay_out(m->cols, m->groups, scratch, &j, &scale);
-    mox_walk_open(&j.walk, m, weight, panel, panels, a, segment_cols, scale);
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, segment_cols, scale);
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
-    const unsigned mxcsr = mox_walk_flush_subnormals();
+    const unsigned mxcsr = mox_segment_flush_subnormals();
     const int64_t count = mox_ceil_div(a->rows, BLOCK);
     for (int64_t b = 0, row = 0, rows; b < count; b++, row += rows) {
         rows = mox_ceil_div(a->rows - row, count - b);
@@ -273,7 +271,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
@@ -294,10 +292,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
         return NULL;
     }
     const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
-    const int64_t longest = weight->has_zero ? LONGEST_SEGMENT / 2 : LONGEST_SEGMENT;
-    if (segment > longest) {
+    const int64_t max_segment = weight->has_zero ? MAX_SEGMENT / 2 : MAX_SEGMENT;
+    if (segment > max_segment) {
         mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
+                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_segment,
                    (long long)segment);
         return NULL;
     }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_decode_avx512.h - codes of layout panel16 (pack/panel/panel.h) to pair lines, in AVX-512 registers.
+ * panel_decode_avx512.h - decodes codes of layout panel16 (pack/panel/panel.h) to pair lines of bf16, in AVX-512
+ * registers.
  *
  *     pair line j of a step:  32-bit lane n = bf16 of (row n, column 2j) in the low half, (row n, column 2j+1) above
  *
- * That is row j of TDPBF16PS's second operand, and an and or a shift away from fp32. A step has 16 lines; they are made
- * by quarters: quarter q (8 columns) is lines 4q .. 4q+3.
+ * That is row j of the second operand of TDPBF16PS; a shift or a mask makes it fp32. A step has 16 lines. They are
+ * decoded by quarters: quarter q (8 columns) is lines 4q .. 4q+3.
  *
- *     NIBBLES  VPERMW looks up the low 5 bits of a word and never sees the others, so a table of 32 whose halves are
- *              equal needs no mask, and one shift a line. With zero points the index is nibble - zero, -16 .. 15.
+ *     NIBBLES  VPERMW looks up the low 5 bits of a word and ignores the others. The table's two halves are equal, so no
+ *              mask is needed, only one shift per line. With zero points the index is nibble - zero, -16 .. 15.
  *     PLANES   4 bits of the low plane and 1 of the high plane index the 32 magnitudes; the last bit is the sign.
- *     ZIPPED   with VBMI two VPERMI2B give the lower and the upper byte, and two unpacks make lines of them; without,
- *              the fields are moved by arithmetic, and subnormals looked up.
+ *     ZIPPED   with VBMI two VPERMI2B look up the lower and the upper byte, and two unpacks join them; without VBMI the
+ *              fields are shifted to their places, and subnormals are looked up.
  *     QUADS    a byte in the low bits of 2^23 is a float; subtracting 2^23 + zero leaves the number, exact in bf16.
- *     PAIRS    are lines already. HALVES are not for bf16.
+ *     PAIRS    are lines already. HALVES cannot become bf16.
  *
  * A zero point in the record counts from the element's least value (-8 or -128), as codes of unsigned formats do.
  *
@@ -28,6 +29,7 @@
 #include <immintrin.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
+#include "pack/panel/element_traits.h"
 
 /* What decoding one element needs in registers. NIBBLES, PLANES: t[0]. ZIPPED: lower bytes of magnitudes 0 .. 127 in
  * t[0], t[1], upper bytes in t[2], t[3]; without VBMI subnormals in t[0]. */
@@ -35,20 +37,10 @@ typedef struct mox_pair_tables {
     __m512i t[4];
 } mox_pair_tables;
 
-/* The order of codes, as a constant; mox_panel_order_of() is the same for any dtype at run time. */
+/* A constant where `element` is one. */
 MOX_KERNEL_INLINE mox_panel_order mox_pairs_order(moxie_dtype element)
 {
-    switch (element) {
-    case MOXIE_BF16: return MOX_PANEL_PAIRS;
-    case MOXIE_F16: return MOX_PANEL_HALVES;
-    case MOXIE_I8:
-    case MOXIE_U8B128: return MOX_PANEL_QUADS;
-    case MOXIE_F8_E4M3:
-    case MOXIE_F8_E5M2: return MOX_PANEL_ZIPPED;
-    case MOXIE_F6_E2M3:
-    case MOXIE_F6_E3M2: return MOX_PANEL_PLANES;
-    default: return MOX_PANEL_NIBBLES;
-    }
+    return mox_element_traits_of(element).order;
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -86,7 +78,7 @@ MOX_KERNEL_INLINE void mox_pairs_tables(moxie_dtype element, bool zeros, mox_pai
     const mox_panel_order order = mox_pairs_order(element);
     if (order == MOX_PANEL_PAIRS || order == MOX_PANEL_HALVES || order == MOX_PANEL_QUADS)
         return;
-    /* Entries repeat past the format's width: nibbles are doubled by that. */
+    /* The table repeats past the width of the format, so 32 entries are two copies of 16. */
     const float *values = mox_format_table(element);
     tables->t[0] = zeros ? mox_pairs_differences() : mox_pairs_narrow(values);
 #ifdef __AVX512VBMI__
@@ -111,7 +103,7 @@ MOX_KERNEL_INLINE __m512i mox_pairs_zeros(moxie_dtype element, const uint8_t *ze
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), fourfold);
 }
 
-/* The same for an element without zero points, which mox_pairs_quarter() needs for QUADS. */
+/* The same for weights without zero points; mox_pairs_quarter() needs it for QUADS. */
 MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 {
     return _mm512_set1_epi32(mox_pairs_order(element) == MOX_PANEL_QUADS ? 0x4b000080 : 0);
@@ -119,8 +111,8 @@ MOX_KERNEL_INLINE __m512i mox_pairs_no_zeros(moxie_dtype element)
 
 /* ---- one order after the other ------------------------------------------------------------------- */
 
-/* Words shifted down. On processors with tiles a multiplication is faster, 8 % of a run with few rows, though beside
- * tile products it has no more ports than a shift; on others shifts are cheaper. */
+/* Shifts words down. On processors with tiles a multiplication is faster: 8 % of a run with few rows. On others shifts
+ * are. */
 MOX_KERNEL_INLINE __m512i mox_pairs_down(__m512i words, int bits)
 {
 #ifdef __AMX_TILE__
@@ -140,7 +132,8 @@ MOX_KERNEL_INLINE void mox_pairs_nibbles(moxie_dtype element, bool zeros, const 
     }
     /* Two's complement becomes a count from the least value. Bytes, so that a borrow meets nothing. */
     const __m512i mask = _mm512_set1_epi8(0x0f);
-    const __m512i counted = element == MOXIE_I4 ? _mm512_xor_si512(codes, _mm512_set1_epi8((char)0x88)) : codes;
+    const uint8_t flip = mox_element_sign_bits(element);
+    const __m512i counted = flip != 0 ? _mm512_xor_si512(codes, _mm512_set1_epi8((char)flip)) : codes;
     const __m512i even = _mm512_sub_epi8(_mm512_and_si512(counted, mask), zero);
     const __m512i odd = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(counted, 4), mask), zero);
     pairs[0] = _mm512_permutexvar_epi16(even, tables->t[0]);
@@ -185,16 +178,16 @@ MOX_KERNEL_INLINE void mox_pairs_zipped(moxie_dtype element, const mox_pair_tabl
 /* bf16 of words that hold a code in their upper byte. */
 MOX_KERNEL_INLINE __m512i mox_pairs_of_f8(const mox_minifloat *f, __m512i subnormals, __m512i words)
 {
-    const int least = 127 - f->bias, most = least + (1 << f->exponent_bits) - 1;
+    const int min_exponent = 127 - f->bias, max_exponent = min_exponent + (1 << f->exponent_bits) - 1;
     const __m512i sign = _mm512_set1_epi16((short)0x8000);
     const __m512i magnitude = _mm512_andnot_si512(sign, words);
     const __mmask32 special = _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16((short)(f->max_code << 8)));
     const __mmask32 subnormal =
         _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16((short)(1 << f->mantissa_bits << 8)));
     const __m512i moved = _mm512_srli_epi16(magnitude, (unsigned)(1 + f->mantissa_bits));
-    __m512i value = _mm512_add_epi16(moved, _mm512_set1_epi16((short)(least << 7)));
+    __m512i value = _mm512_add_epi16(moved, _mm512_set1_epi16((short)(min_exponent << 7)));
     /* Infinities and NaN keep their mantissa under the largest exponent. */
-    value = _mm512_mask_add_epi16(value, special, value, _mm512_set1_epi16((short)((255 - most) << 7)));
+    value = _mm512_mask_add_epi16(value, special, value, _mm512_set1_epi16((short)((255 - max_exponent) << 7)));
     value = _mm512_mask_permutexvar_epi16(value, subnormal, _mm512_srli_epi16(words, 8), subnormals);
     return _mm512_ternarylogic_epi32(sign, words, value, 0xca);
 }
@@ -214,7 +207,7 @@ MOX_KERNEL_INLINE void mox_pairs_zipped(moxie_dtype element, const mox_pair_tabl
  * two's complement), the rest of it as it is. */
 MOX_KERNEL_INLINE __m512i mox_pairs_byte(moxie_dtype element, __m512i codes, __m512i zero, int i)
 {
-    const __m512i base = _mm512_set1_epi32(element == MOXIE_I8 ? 0x4b000080 : 0x4b000000);
+    const __m512i base = _mm512_set1_epi32(0x4b000000 | mox_element_sign_bits(element));
     const __m512i moved = i == 0 ? codes : _mm512_srli_epi32(codes, (unsigned)(8 * i));
     const __m512i counted = _mm512_ternarylogic_epi32(moved, _mm512_set1_epi32(0xff), base, 0x6a);
     return _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(counted), _mm512_castsi512_ps(zero)));

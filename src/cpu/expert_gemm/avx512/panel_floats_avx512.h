@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_floats_avx512.h - codes of layout panel16 (pack/panel/panel.h) to fp32 columns of 16 rows, in AVX-512
+ * panel_floats_avx512.h - decodes codes of layout panel16 (pack/panel/panel.h) to fp32 columns of 16 rows, in AVX-512
  * registers.
  *
  *     column k of a step:  lane n = f32 of (row n, column k)
  *
- * Columns come in pairs, as their codes lie: even[i] and odd[i] of quarter q are columns 8q + 2i and 8q + 2i + 1.
+ * Columns come in pairs, as their codes do: even[i] and odd[i] of quarter q are columns 8q + 2i and 8q + 2i + 1.
  *
  *     NIBBLES  VPERMPS looks up the low 4 bits of a lane: the even column. VPERMW with every other word zeroed looks up
- *              those of the lane's upper word: the odd column. So one shift serves two columns, and a load one byte on
- *              serves as the shift by 8. Zero points are subtracted as floats.
- *     QUADS    panel_decode_avx512.h's bytes, with loads one, two and three bytes on instead of shifts
- *     HALVES   VCVTPH2PS, which takes subnormals as they are whatever MXCSR says
- *     others   pair lines of panel_decode_avx512.h; a shift makes the even column, a mask the odd one
+ *              the low 4 bits of the lane's upper word: the odd column. So one shift serves two columns, and a load one
+ *              byte further on replaces the shift by 8. Zero points are subtracted as floats
+ *     QUADS    the bytes of panel_decode_avx512.h, with loads one, two and three bytes further on instead of shifts
+ *     HALVES   VCVTPH2PS, which keeps subnormals whatever MXCSR says
+ *     others   pair lines of panel_decode_avx512.h: a shift makes the even column, a mask the odd one
  *
- * Reads up to 3 bytes behind the codes of a step: scales follow those of a panel's last step. Everything is exact.
+ * Reads up to 3 bytes past the codes of a step. That is inside the record: scales follow the last step. All exact.
  */
 #ifndef MOX_CPU_PANEL_FLOATS_AVX512_H
 #define MOX_CPU_PANEL_FLOATS_AVX512_H
@@ -42,7 +42,7 @@ MOX_KERNEL_INLINE __m512 mox_floats_zeros(moxie_dtype element, const uint8_t *ze
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(counted, _mm512_set1_epi32(8)));
 }
 
-/* Loaded once: a compiler that repeats the load at every use pays for two cache lines each time. */
+/* Loads once. The compiler would repeat the load at every use, and each crosses two cache lines. */
 MOX_KERNEL_INLINE __m512i mox_floats_load(const uint8_t *line)
 {
     __m512i codes = _mm512_loadu_si512(line);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_neon.c - the NEON rows, and what they compute without instructions beyond the first of aarch64:
+ * expert_gemm_neon.c - the NEON kernels over layout panel16, and those variants that run on every aarch64 processor.
  *
- *     neon_fma    f32 operand   pair lines to fp32 by a shift or a mask, even and odd columns in two chains of FMLA
- *     neon_bf16   bf16 operand  the same numbers by BFMLALB and BFMLALT, where there are (expert_gemm_neon_bf16.c)
- *     neon_i8     i8 operand    quad lines by SMULL and pairwise sums, or by SDOT (expert_gemm_neon_dotprod.c)
+ *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] w[n, k]) [* sa[r]] * sw[n]
  *
- * Weights: MXFP4, NVFP4 and 4-bit integers without zero points, 8-bit integers, bf16; neon_i8 takes 8-bit integers. It
- * is right before it is fast: each step is decoded once for all rows, and no more was tuned, for want of a machine.
+ *     neon_fma    f32 activations   a shift or a mask makes pair lines (panel_neon.h) fp32; two chains of FMLA
+ *     neon_bf16   bf16 activations  the same sums by BFMLALB and BFMLALT (expert_gemm_neon_bf16.c)
+ *     neon_i8     i8 activations    quad lines by SMULL and pairwise sums, or by SDOT (expert_gemm_neon_dotprod.c)
+ *
+ * Weights: 4-bit formats and 8-bit integers without zero points, bf16; neon_i8 only 8-bit integers. Each step is
+ * decoded once for all rows. Nothing else is tuned yet.
  */
 #include "base/sizes.h"
 #include "cpu/expert_gemm/expert_gemm_panel.h"
-#include "cpu/expert_gemm/neon/neon_forms.h"
+#include "cpu/expert_gemm/neon/neon_variants.h"
 
 #ifdef __aarch64__
 
@@ -69,13 +71,13 @@ static inline void sums_i8(const uint32_t *restrict lines, int64_t count, const 
 static void times_f32(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                       const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_F32, sums_f32 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_F32, sums_f32 }, m, weight, panel, panels, a, c, scratch);
 }
 
 static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
@@ -86,7 +88,8 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 
 #else
 
-static const mox_panel_multiply_fn times_f32, times_i8; /* NULL: mox_kernel_admit() refuses before they are wanted */
+static const mox_panel_multiply_fn times_f32,
+    times_i8; /* NULL: mox_kernel_admit() rejects the kernels before it asks */
 
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 {
@@ -96,9 +99,9 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 
 #endif
 
-/* ---- the rows ------------------------------------------------------------------------------------ */
+/* ---- choice ------------------------------------------------------------------------------------- */
 
-static bool takes_weights(const moxie_quant *weight, mox_rejection *why)
+static bool accepts_weights(const moxie_quant *weight, mox_rejection *why)
 {
     const mox_panel_order order = mox_panel_order_of(weight->element);
     if (order != MOX_PANEL_NIBBLES && order != MOX_PANEL_QUADS && order != MOX_PANEL_PAIRS)
@@ -106,14 +109,14 @@ static bool takes_weights(const moxie_quant *weight, mox_rejection *why)
                           "decodes elements of 4 bits, integers of 8 bits and bf16, the weights are %s",
                           mox_quant_dtype_name(weight->element));
     if (weight->has_zero)
-        return mox_reject(why, "quantize the weights symmetrically", "has no form for %s with zero points",
+        return mox_reject(why, "quantize the weights symmetrically", "has no variant for %s with zero points",
                           mox_quant_dtype_name(weight->element));
     return true;
 }
 
 mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    return takes_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
+    return accepts_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
 }
 
 uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
@@ -123,11 +126,11 @@ uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *p
 
 mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const mox_panel_multiply_fn form = mox_neon_bf16_form();
-    if (form == NULL)
+    const mox_panel_multiply_fn variant = mox_neon_bf16_variant();
+    if (variant == NULL)
         mox_reject(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
-    else if (mox_panel_admit_bf16(problem, why) && takes_weights(problem->weight, why))
-        return form;
+    else if (mox_panel_admit_bf16(problem, why) && accepts_weights(problem->weight, why))
+        return variant;
     return NULL;
 }
 
@@ -139,12 +142,12 @@ uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *
 /* A segment's sum of products, each at most 2^14, must fit int32. */
 static bool fits_int32(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const int64_t cols = mox_expert_gemm_cols(problem), longest = INT32_MAX >> 14;
+    const int64_t cols = mox_expert_gemm_cols(problem), max_cols = INT32_MAX >> 14;
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
-    if (group <= longest)
+    if (group <= max_cols)
         return true;
     return mox_reject(why, "quantize weights or activations in shorter groups",
-                      "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)longest,
+                      "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_cols,
                       (long long)group);
 }
 
@@ -156,8 +159,8 @@ mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem
                    "multiplies 8-bit integers by 8-bit integers, these are %s and %s",
                    mox_quant_dtype_name(weight->element),
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-    else if (takes_weights(weight, why) && fits_int32(problem, why))
-        return mox_neon_dotprod_form() != NULL ? mox_neon_dotprod_form() : times_i8;
+    else if (accepts_weights(weight, why) && fits_int32(problem, why))
+        return mox_neon_dotprod_variant() != NULL ? mox_neon_dotprod_variant() : times_i8;
     return NULL;
 }
 

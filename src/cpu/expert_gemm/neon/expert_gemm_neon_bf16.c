@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_neon_bf16.c - row neon_bf16: pair lines as they are, times a bf16 operand. BFMLALB multiplies the even
- * columns of a line, BFMLALT the odd ones, each widened to fp32 and added without rounding in between, under FPCR: the
- * two chains of "FMA_STEPS" (panel_kernel.h). BFDOT and BFMMLA would be faster, but round in a way of their own.
+ * expert_gemm_neon_bf16.c - kernel neon_bf16: pair lines (panel_neon.h) times bf16 activations. BFMLALB multiplies the
+ * even columns of a line and BFMLALT the odd ones, as fused multiply-adds in fp32 that obey FPCR. These are the two
+ * chains of "FMA_STEPS" (panel_kernel.h). BFDOT and BFMMLA would be faster, but they round differently.
  */
-#include "cpu/expert_gemm/neon/neon_forms.h"
+#include "cpu/expert_gemm/neon/neon_variants.h"
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 
@@ -39,17 +39,17 @@ static inline void sums_bf16(const uint32_t *restrict lines, int64_t count, cons
 static void times_bf16(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                        const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_BF16, sums_bf16 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_BF16, sums_bf16 }, m, weight, panel, panels, a, c, scratch);
 }
 
-mox_panel_multiply_fn mox_neon_bf16_form(void)
+mox_panel_multiply_fn mox_neon_bf16_variant(void)
 {
     return mox_cpu()->neon_bf16 ? times_bf16 : NULL;
 }
 
 #else
 
-mox_panel_multiply_fn mox_neon_bf16_form(void)
+mox_panel_multiply_fn mox_neon_bf16_variant(void)
 {
     return NULL;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_neon_dotprod.c - row neon_i8 where there is SDOT: a lane of a quad line times four activations, added to
- * its sum, in one instruction. Exact, so the sums are those of the form without it (expert_gemm_neon.c).
+ * expert_gemm_neon_dotprod.c - kernel neon_i8 on processors with SDOT, which multiplies a lane of a quad line
+ * (panel_neon.h) by four activations and adds them to its sum. Sums are exact, so the bits are those of the variant
+ * without SDOT (expert_gemm_neon.c).
  */
-#include "cpu/expert_gemm/neon/neon_forms.h"
+#include "cpu/expert_gemm/neon/neon_variants.h"
 
 #ifdef __ARM_FEATURE_DOTPROD
 
@@ -35,17 +36,17 @@ static inline void sums_i8(const uint32_t *restrict lines, int64_t count, const 
 static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_neon_multiply((mox_neon_way) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
+    mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
-mox_panel_multiply_fn mox_neon_dotprod_form(void)
+mox_panel_multiply_fn mox_neon_dotprod_variant(void)
 {
     return mox_cpu()->dotprod ? times_i8 : NULL;
 }
 
 #else
 
-mox_panel_multiply_fn mox_neon_dotprod_form(void)
+mox_panel_multiply_fn mox_neon_dotprod_variant(void)
 {
     return NULL;
 }

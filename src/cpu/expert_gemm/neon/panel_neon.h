@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_neon.h - what the NEON rows of expert_gemm share: codes of a step to lines, and the walk over a panel.
+ * panel_neon.h - what the NEON kernels of expert_gemm share: decoding the codes of a step, and the loop over the steps
+ * and segments of a panel.
  *
- *     panel  ->  for each step:  codes -> lines (once)
- *                                for each row of activations:  lines x operand -> 16 sums -> part
- *                segment         part -> [* sa] -> fma(part, sw, c)
+ *     for each step:   codes -> lines (once)
+ *                      for each row of activations:  lines x activations -> 16 sums -> added to part
+ *     segment end:     part -> [* sa] -> fma(part, sw, c)
  *
  *     lines  [line][16] of 32 bits, lane n for row n of the panel:
- *            pair lines   bf16 of (column 2j, column 2j+1), 16 a step: shifted or masked they are fp32, and BFMLALB and
+ *            pair lines   bf16 of (column 2j, column 2j+1), 16 a step. A shift or a mask makes them fp32; BFMLALB and
  *                         BFMLALT multiply them as they are
  *            quad lines   int8 of columns 4q .. 4q+3, 8 a step: what SDOT multiplies
  *
- * A step is 16 columns when the weights' groups are. Files differ in how 16 sums are made (mox_neon_sums_fn), and are
- * compiled for what their instruction needs; the walk is inlined into each.
+ * A step has 16 columns when the weights' groups have 16, else 32. The files differ in how they make 16 sums
+ * (mox_neon_sums_fn) and are compiled for the instructions this needs; the loop is inlined into each.
  *
- * Sums of fp32 follow "FMA_STEPS" (panel_kernel.h) with FPCR.FZ set. (Arm decides that a result is subnormal before it
- * is rounded, x86 after: a result that rounds up to the least normal number is 0 here and that number there.)
+ * fp32 sums follow "FMA_STEPS" (panel_kernel.h) with FPCR.FZ set. (Arm flushes a result that is subnormal before
+ * rounding, x86 one that is subnormal after it. So a result that rounds up to the least normal number is 0 here.)
  *
  * Sources: Arm Architecture Reference Manual for A-profile (FPCR; TBL, TRN1, SRI, BFMLALB, SDOT).
  */
@@ -27,32 +28,33 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/expert_gemm/panel_scales.h"
+#include "pack/panel/element_traits.h"
 
-#define MOX_NEON_LINES 16 /* of a step at most */
+#define MOX_NEON_LINES 16 /* upper limit for a step */
 
-/* Sums of one row of activations x over `count` lines, from zero: bits of f32, or i32, to t. */
+/* Multiplies one row of activations x by `count` lines and stores the 16 sums to t, as the bits of f32 or i32. */
 typedef void (*mox_neon_sums_fn)(const uint32_t *restrict lines, int64_t count, const void *restrict x,
                                  uint32x4_t t[4]);
 
-/* How an instance of the walk differs from others; all constants. */
-typedef struct mox_neon_way {
-    mox_act_order kind; /* I8: quad lines and sums in i32; else pair lines and sums in f32 */
+/* What an instance of the loop is made for; all constants. */
+typedef struct mox_neon_variant {
+    mox_act_order order; /* I8: quad lines and sums in i32; else pair lines and sums in f32 */
     mox_neon_sums_fn sums;
-} mox_neon_way;
+} mox_neon_variant;
 
 /* ---- codes to lines ------------------------------------------------------------------------------ */
 
 typedef struct mox_neon_decoder {
     mox_panel_order order;
-    uint8x16_t low, high; /* NIBBLES: the bytes of bf16 */
-    uint8x16_t flip;      /* QUADS: what makes the code two's complement */
+    uint8x16_t low, high; /* NIBBLES: lower and upper byte of the bf16, by code */
+    uint8x16_t flip;      /* QUADS: bits to flip, so that the code is two's complement */
 } mox_neon_decoder;
 
 static inline mox_neon_decoder mox_neon_decoder_of(moxie_dtype element)
 {
     mox_neon_decoder d = { .order = mox_panel_order_of(element) };
     d.low = d.high = vdupq_n_u8(0);
-    d.flip = vdupq_n_u8(element == MOXIE_U8B128 ? 0x80 : 0);
+    d.flip = vdupq_n_u8(mox_element_sign_bits(element) ^ 0x80);
     if (d.order == MOX_PANEL_NIBBLES) {
         const float *values = mox_format_table(element);
         uint8_t bytes[2][16];
@@ -68,8 +70,8 @@ static inline mox_neon_decoder mox_neon_decoder_of(moxie_dtype element)
     return d;
 }
 
-/* Four rows of four pair lines from one register of nibbles. The bytes of a lane hold columns (0, 2) (4, 6) (1, 3)
- * (5, 7) of its quarter, low nibble first: bytes 0 and 2 of the looked up make a pair, as do 1 and 3. */
+/* Decodes one register of nibbles to four rows of four pair lines. The bytes of a lane hold columns (0, 2) (4, 6) (1,
+ * 3) (5, 7) of its quarter, low nibble first. So the results for bytes 0 and 2 make a pair, and those for 1 and 3. */
 static inline void mox_neon_nibbles(const mox_neon_decoder *d, uint8x16_t codes, uint32_t *lines)
 {
     const uint8x16_t even = vandq_u8(codes, vdupq_n_u8(0x0f)), odd = vshrq_n_u8(codes, 4);
@@ -88,14 +90,14 @@ static inline uint32x4_t mox_neon_byte(int8x16_t codes, int b)
     return vreinterpretq_u32_f32(vcvtq_f32_s32(vshrq_n_s32(top, 24)));
 }
 
-/* Four rows of two pair lines from one register of bytes; numbers of 8 bits are exact in bf16. */
+/* Decodes one register of bytes to four rows of two pair lines. 8-bit integers are exact in bf16. */
 static inline void mox_neon_bytes(int8x16_t codes, uint32_t *lines)
 {
     for (int i = 0; i < 2; i++)
         vst1q_u32(lines + 16 * i, vsriq_n_u32(mox_neon_byte(codes, 2 * i + 1), mox_neon_byte(codes, 2 * i), 16));
 }
 
-/* Pair lines of `quarters` quarters of the step at `step`, from quarter `first` on. */
+/* Decodes `quarters` quarters of the step at `step`, from quarter `first` on, to pair lines. */
 static inline void mox_neon_pairs(const mox_neon_decoder *d, const uint8_t *step, int64_t first, int64_t quarters,
                                   uint32_t *lines)
 {
@@ -112,7 +114,7 @@ static inline void mox_neon_pairs(const mox_neon_decoder *d, const uint8_t *step
         }
 }
 
-/* Quad lines, likewise. */
+/* The same to quad lines. */
 static inline void mox_neon_quads(const mox_neon_decoder *d, const uint8_t *step, int64_t first, int64_t quarters,
                                   uint32_t *lines)
 {
@@ -120,7 +122,7 @@ static inline void mox_neon_quads(const mox_neon_decoder *d, const uint8_t *step
         vst1q_u32(lines, vreinterpretq_u32_u8(veorq_u8(vld1q_u8(step + 16 * i), d->flip)));
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------ */
+/* ---- steps and segments ------------------------------------------------------------------------------------ */
 
 typedef struct mox_neon_job {
     const mox_panel_matrix *matrix;
@@ -129,10 +131,10 @@ typedef struct mox_neon_job {
     bool scaled; /* weights have scales */
     int64_t step_cols, steps, group_steps, act_steps, segment_steps;
     float *scale;   /* [2][groups][16] */
-    uint32_t *part; /* [rows][16]: the segment so far */
+    uint32_t *part; /* [rows][16]: sums of the current segment */
 } mox_neon_job;
 
-/* What the walk needs of a worker; `base` NULL only measures. */
+/* Returns the bytes of scratch. If `base` is not NULL its parts go to `j`. */
 static inline uint64_t mox_neon_lay_out(int64_t groups, uint8_t *base, mox_neon_job *j)
 {
     const uint64_t part = MOX_PANEL_BLOCK * MOX_PANEL_ROWS * sizeof *j->part;
@@ -162,7 +164,7 @@ static inline void mox_neon_prepare(mox_neon_job *j, const mox_panel_matrix *m, 
         mox_panel_scales(m, weight->scale, panel + p, j->scale + p * m->groups * MOX_PANEL_ROWS);
 }
 
-/* The segment that ends with step s: part [16] of one row to c [16]. */
+/* Ends the segment whose last step is s: adds part [16] of one row to c [16]. */
 static inline void mox_neon_add_segment(const mox_neon_job *j, bool integers, int64_t s, int64_t row,
                                         const float *scale, float *c)
 {
@@ -190,11 +192,11 @@ static inline void mox_neon_add_sums(bool integers, bool first, const uint32x4_t
     }
 }
 
-/* One panel: its codes, its scales, its columns of c [rows][32]. */
-static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_way way, const mox_neon_job *j,
+/* One panel. `codes`, `scale` and `c` [rows][32] point to its own. */
+static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_variant variant, const mox_neon_job *j,
                                                                  const uint8_t *codes, const float *scale, float *c)
 {
-    const bool integers = way.kind == MOX_ACT_ORDER_I8;
+    const bool integers = variant.order == MOX_ACT_ORDER_I8;
     const int64_t quarters = j->step_cols / 8, count = integers ? 2 * quarters : 4 * quarters;
     uint32_t lines[MOX_NEON_LINES * MOX_PANEL_ROWS];
     for (int64_t s = 0; s < j->steps; s++) {
@@ -208,8 +210,9 @@ static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_way wa
             mox_neon_pairs(&j->decoder, step, begin, quarters, lines);
         for (int64_t r = 0; r < j->a->rows; r++) {
             uint32x4_t t[4];
-            way.sums(lines, count,
-                     mox_act_order_at(way.kind, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, r, col), t);
+            variant.sums(
+                lines, count,
+                mox_act_order_at(variant.order, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, r, col), t);
             mox_neon_add_sums(integers, first, t, j->part + r * MOX_PANEL_ROWS);
             if (last)
                 mox_neon_add_segment(j, integers, s, r, scale, c + r * 2 * MOX_PANEL_ROWS);
@@ -229,8 +232,8 @@ static inline void mox_neon_set_control(uint64_t fpcr)
     __asm__ volatile("msr fpcr, %0" ::"r"(fpcr) : "memory");
 }
 
-/* A mox_panel_multiply_fn but for `way`. */
-static inline __attribute__((always_inline)) void mox_neon_multiply(mox_neon_way way, const mox_panel_matrix *m,
+/* The body of a mox_panel_multiply_fn. */
+static inline __attribute__((always_inline)) void mox_neon_multiply(mox_neon_variant variant, const mox_panel_matrix *m,
                                                                     const moxie_quant *weight, int64_t panel,
                                                                     int panels, const mox_panel_rows *a, float *c,
                                                                     void *scratch)
@@ -240,7 +243,7 @@ static inline __attribute__((always_inline)) void mox_neon_multiply(mox_neon_way
     mox_neon_prepare(&j, m, weight, panel, panels, a, scratch);
     mox_neon_set_control(before | flush_to_zero);
     for (int p = 0; p < panels; p++)
-        mox_neon_panel(way, &j, m->panels + (uint64_t)(panel + p) * m->panel_bytes,
+        mox_neon_panel(variant, &j, m->panels + (uint64_t)(panel + p) * m->panel_bytes,
                        j.scale + p * m->groups * MOX_PANEL_ROWS, c + p * MOX_PANEL_ROWS);
     mox_neon_set_control(before);
 }

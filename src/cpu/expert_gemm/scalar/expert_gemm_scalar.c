@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_scalar.c - row scalar_any: every weight format times every operand, in portable C.
+ * expert_gemm_scalar.c - kernel scalar_any: weights of every format times activations of every format, in portable C.
  *
- *     decode   8 weight rows x all K to f32, zero points subtracted, once per task  -> panel
- *     multiply blocks of columns (about 512) x 2 rows x 2 tokens, the panel's block staying in cache
- *     finish   lanes -> one number by a fixed tree -> scales, globals, bias -> out
+ *     decode     8 weight rows x all K to f32 minus zero points, once per task -> panel
+ *     multiply   blocks of about 512 columns x 2 weight rows x 2 tokens; a block of the panel stays in cache
+ *     finish     lanes -> one number by a fixed tree -> scales, globals, bias -> out
  *
- * A dot product, whoever its neighbours are, is
+ * A dot product depends on nothing but its two vectors:
  *     lane[l] = 0;  for each segment in order:
  *         part[l] = sum from zero, ascending, of (code - zero)[k] a[k],  k = l, l + 16, ... of the segment
  *         lane[l] = lane[l] + (part[l] * sa) * sw
  *     sum = tree(lane):  l + (l + 8), then + 4, + 2, + 1
- * with product and sum rounded apart. Products of codes of 8 and 16 bits are exact in f32, so a kernel with
- * fused multiply-add makes the same bytes. part * sa comes first: it is of the size of an activation, while
- * sa * sw alone could leave the range of f32.
+ * Product and sum are rounded separately. Products of 8-bit and 16-bit codes are exact in f32, so a kernel with fused
+ * multiply-add gives the same bytes. part * sa comes first because sa * sw alone could leave the range of f32.
  *
- * Four f32 a vector is what baseline x86-64 and aarch64 have; elsewhere the compiler splits it.
+ * Vectors hold four f32, as baseline x86-64 and aarch64 have them; elsewhere the compiler splits them.
  */
 #include "cpu/expert_gemm/expert_gemm_panel.h"
 
@@ -29,14 +28,14 @@ typedef float quad __attribute__((vector_size(16)));
 typedef struct scratch {
     mox_gemm_segment *segments; /* [segments] */
     float *panel;               /* [PANEL, stride] */
-    float *row;                 /* [cols] codes of one row, when they have to be arranged */
-    float *acts;                /* [TOKENS, stride] arranged operands */
+    float *row;                 /* [cols] decoded row, when its columns have to be rearranged */
+    float *acts;                /* [TOKENS, stride] rearranged activations */
     float *weight_scale;        /* [PANEL, segments] */
     float *act_scale;           /* [TOKENS, segments] */
     float *lanes;               /* [TOKENS, PANEL, LANES] */
 } scratch;
 
-/* `base` NULL only measures. The extent of a record that fits in memory cannot overflow 64 bits here. */
+/* Returns the bytes of scratch. If `base` is not NULL its parts go to `out`. No overflow: the record fits in memory. */
 static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
 {
     const uint64_t segments = (uint64_t)extent->segments, stride = (uint64_t)extent->stride;
@@ -88,7 +87,7 @@ static void decode_panel(const mox_gemm_job *st, const mox_gemm_panel *panel, co
 
 /* ---- multiply ---------------------------------------------------------------------------------------- */
 
-/* Two weight rows times one or two tokens over a run of segments. */
+/* Two weight rows times one or two tokens over some segments. */
 typedef struct tile {
     const mox_gemm_segment *segments;
     int64_t count;
@@ -153,34 +152,34 @@ static void multiply_tile(const tile *t, int tokens, bool scaled)
     }
 }
 
-/* One block of segments, all rows of the panel, `tokens` operands. An odd last row pairs with itself. */
+/* One block of segments, all rows of the panel, `tokens` rows of activations. An odd last row is paired with itself. */
 static void multiply_block(const mox_gemm_job *st, const scratch *sc, int64_t rows, const float *const *acts,
                            int64_t tokens, int64_t first, int64_t count)
 {
-    const int64_t stride = st->extent.stride, most = st->extent.segments;
+    const int64_t stride = st->extent.stride, max_segments = st->extent.segments;
     const bool scaled = mox_gemm_act_grouped(st->args->a);
     float unused[LANES] = { 0 };
     tile t = { .segments = sc->segments + first, .count = count };
     for (int64_t j = 0; j < tokens; j += 2)
         for (int64_t r = 0; r < rows; r += 2) {
-            const int together = j + 1 < tokens ? 2 : 1;
+            const int tile_tokens = j + 1 < tokens ? 2 : 1;
             for (int i = 0; i < 2; i++) {
                 const int64_t row = mox_min_i64(r + i, rows - 1);
                 t.weight[i] = sc->panel + row * stride;
-                t.weight_scale[i] = sc->weight_scale + row * most + first;
+                t.weight_scale[i] = sc->weight_scale + row * max_segments + first;
             }
-            for (int i = 0; i < together; i++) {
+            for (int i = 0; i < tile_tokens; i++) {
                 float *lanes = sc->lanes + ((j + i) * PANEL + r) * LANES;
                 t.act[i] = acts[j + i];
-                t.act_scale[i] = sc->act_scale + (j + i) * most + first;
+                t.act_scale[i] = sc->act_scale + (j + i) * max_segments + first;
                 t.lanes[i][0] = lanes;
                 t.lanes[i][1] = r + 1 < rows ? lanes + LANES : unused;
             }
-            multiply_tile(&t, together, scaled);
+            multiply_tile(&t, tile_tokens, scaled);
         }
 }
 
-/* Segments from `first` on that make up a block. */
+/* Number of segments, from `first` on, in a block. */
 static int64_t block_of(const mox_gemm_segment *segments, int64_t first, int64_t count)
 {
     int64_t n = 1;
@@ -200,7 +199,8 @@ static float add_lanes(const float *lanes)
     return sum[0];
 }
 
-/* Operands of `tokens` pairs from the panel's pair `first` on, where they lie or arranged; and their scales. */
+/* Collects activations and scales of `tokens` pairs, from the panel's pair `first` on. Activations are rearranged, or
+ * read in place. */
 static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                    bool in_place, int64_t first, int64_t tokens, const float **acts)
 {
@@ -244,7 +244,7 @@ static void one_panel(void *context, int64_t task, int32_t worker)
     }
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------ */
+/* ---- the kernel --------------------------------------------------------------------------------------- */
 
 void mox_expert_gemm_scalar_any_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {

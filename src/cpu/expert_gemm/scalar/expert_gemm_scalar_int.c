@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_scalar_int.c - row scalar_int: integer weights times int8 activations, summed in int32.
+ * expert_gemm_scalar_int.c - kernel scalar_int: integer weights times int8 activations, summed in int32.
  *
  *     sum = 0;  for each common group s in order:
  *         dot = sum_{k in s} code[k] a[k]  (int32, exact),   part = dot - zero * sum_{k in s} a[k]
  *         sum = sum + (f32(part) * sa) * sw
  *
- * A group is a segment that is not cut at MOX_SEGMENT: integers do not care. dot is exact in double and so
- * is its difference to zero * sum for whole zero points; a fractional zero point costs one rounding of double.
- * Codes and activations lie as int16 in scratch, which is what multiply-add instructions (pmaddwd) take.
+ * A common group is not cut at MOX_SEGMENT, because integer sums are exact. `part` is computed in double: exact for
+ * integer zero points, rounded once for fractional ones. Codes and activations are int16 in scratch, so that the
+ * compiler can use multiply-add instructions (pmaddwd).
  */
 #include "cpu/expert_gemm/expert_gemm_panel.h"
 
@@ -16,8 +16,8 @@
 
 enum { PANEL = MOX_GEMM_PANEL, TOKENS = 16 };
 
-/* Columns of a group at most: 2^17 - 1 products of magnitude 2^14 fit in int32. */
-#define LONGEST_GROUP INT64_C(131071)
+/* Columns of a group: 2^17 - 1 products of magnitude 2^14 fit in int32. */
+#define MAX_GROUP INT64_C(131071)
 
 typedef struct scratch {
     mox_gemm_segment *segments; /* [segments] */
@@ -78,7 +78,7 @@ static void gather(const mox_gemm_job *st, const mox_gemm_panel *panel, const sc
     }
 }
 
-/* Panel row r times gathered operand j. */
+/* Panel row r times row j of the gathered activations. */
 static float multiply(const mox_gemm_job *st, const mox_gemm_panel *panel, const scratch *sc, int64_t segments,
                       int64_t r, int64_t j, int64_t act_row)
 {
@@ -128,7 +128,7 @@ static void one_panel(void *context, int64_t task, int32_t worker)
     }
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------ */
+/* ---- the kernel --------------------------------------------------------------------------------------- */
 
 void mox_expert_gemm_scalar_int_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
@@ -164,10 +164,10 @@ bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mo
                                                           : mox_quant_dtype_name(problem->act->element));
     const int64_t cols = mox_expert_gemm_cols(problem);
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
-    if (group > LONGEST_GROUP)
+    if (group > MAX_GROUP)
         return mox_reject(why, "quantize weights or activations in shorter groups",
-                          "sums groups of at most %lld columns exactly in int32, these have %lld",
-                          (long long)LONGEST_GROUP, (long long)group);
+                          "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)MAX_GROUP,
+                          (long long)group);
     return true;
 }
 

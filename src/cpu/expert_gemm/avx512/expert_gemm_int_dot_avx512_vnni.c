@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_int_dot_avx512_vnni.c - kernel avx512_fma for 4-bit weights on processors with AVX512-VNNI. Up to three
+ * rows of activations are multiplied as integers wherever no sum can round (int_dot_panels_avx512.h). More rows are
+ * multiplied as floats (panel_fma_avx512.h). The bits are the same.
+ */
+#include "cpu/expert_gemm/panel_kernel.h"
+
+#ifdef __AVX512VNNI__
+
+#include "cpu/expert_gemm/avx512/int_dot_panels_avx512.h"
+
+#define VARIANT(name, decode_class, zeros)                                                                             \
+    static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
+                     const mox_panel_rows *a, float *c, void *scratch)                                                 \
+    {                                                                                                                  \
+        if (a->rows > MOX_INT_DOT_LIMB_ROWS)                                                                           \
+            mox_fma_multiply(decode_class, zeros, 4, m, weight, panel, panels, a, c, scratch);                         \
+        else                                                                                                           \
+            mox_int_dot_multiply((mox_int_dot_variant) { false, zeros, 4 }, m, weight, panel, panels, a, c, scratch);  \
+    }
+VARIANT(int_dot, MOXIE_F4_E2M1, false)
+VARIANT(int_dot_zeros, MOXIE_I4, true)
+#undef VARIANT
+
+mox_panel_multiply_fn mox_fma_int_dot_variant(moxie_dtype element, bool zeros)
+{
+    mox_panel_counts format;
+    if (!mox_cpu()->avx512_vnni || !mox_panel_count(element, zeros, &format))
+        return NULL;
+    return zeros ? int_dot_zeros : int_dot;
+}
+
+uint64_t mox_fma_int_dot_scratch_bytes(int64_t cols, int64_t groups)
+{
+    mox_int_dot_job unused;
+    float *scale;
+    return mox_int_dot_lay_out((mox_int_dot_variant) { .Q = 4 }, cols, groups, NULL, &unused, &scale);
+}
+
+#endif
