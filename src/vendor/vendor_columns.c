@@ -13,7 +13,7 @@
  */
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 /* ---- orders --------------------------------------------------------------------------------------- */
 

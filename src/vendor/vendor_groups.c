@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "base/sizes.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 /* ---- whole groups --------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "pack/grid_move.h"
+#include "vendor/vendor_internal.h"
 #include "vendor/vendor_parts.h"
 
 enum { RANGE = 11, GROUP = 32, NAN_SCALE = 255 };

@@ -7,7 +7,7 @@
  * In the flow: checkpoint views -> [moxie.kept] -> file, and back (vendor.h).
  */
 #include "pack/grid_move.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 /* The one number of a grid; 0: it has none or many. */
 static float one_of(const moxie_grid *grid)

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 enum { ROWS_A_TASK = 32 };
 
@@ -252,57 +252,6 @@ static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_
     return MOXIE_OK;
 }
 
-/* What no part and no constant of any layout could hold, or not in the way that was planned. */
-static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix *matrix, int which, const char *what,
-                                 moxie_error *error)
-{
-    const char *layout = plan->layout->name;
-    MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
-    const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
-    MOX_FAIL_IF(!plan->act_order && !mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in an order of their own (act order), and %s",
-                layout, what,
-                plan->layout->act_order.order[0] != NULL ? "the expert that the layer was planned by has them in theirs"
-                                                         : "the target takes them in theirs");
-    MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
-                    (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
-                layout, what);
-    return MOXIE_OK;
-}
-
-moxie_status mox_vendor_check_views(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
-{
-    if (s->gated)
-        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
-    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
-    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
-}
-
-static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
-{
-    MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
-    if (plan->shape.gated)
-        MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
-    MOX_FAIL_IF(plan->shape.gated && expert->gate.zero_add != expert->up.zero_add, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: zero_add is %g of gate and %g of up, and the target has one tensor for both",
-                plan->layout->name, (double)expert->gate.zero_add, (double)expert->up.zero_add);
-    if (plan->shape.gated && plan->act_order)
-        MOX_TRY(mox_columns_check_halves(plan, expert, error));
-    MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
-    return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
-}
-
-moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
-{
-    MOX_TRY(check_views(plan, expert, error));
-    char reason[160] = "";
-    MOX_FAIL_IF(plan->layout->holds != NULL && !plan->layout->holds(plan, expert, reason, sizeof reason),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s", plan->layout->name, reason);
-    return MOXIE_OK;
-}
-
 /* ---- one passage ---------------------------------------------------------------------------------- */
 
 static bool is_walked(const mox_vendor_part *part, passage pass)
@@ -391,7 +340,7 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
     moxie_expert views = *out;
     mox_columns columns;
     views.gate.group_index = views.up.group_index = views.down.group_index = NULL;
-    MOX_TRY(check_views(plan, &views, error));
+    MOX_TRY(mox_vendor_check_planned(plan, &views, error));
     MOX_TRY(mox_columns_of_tensors(plan, tensors, &columns, error));
     moxie_status status = run(plan, out, tensors, UNPACK, &columns, executor, error);
     if (status == MOXIE_OK)

@@ -6,7 +6,7 @@
  *     limits    multiples of hidden and intermediate; padding only where the target pads, and only when asked
  *     tensors   parts in the table's order, then constants, then what is kept for undoing
  */
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 #include <stdio.h>
 

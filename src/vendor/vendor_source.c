@@ -11,7 +11,7 @@
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 /* Rows of a grid and their place in scratch. */
 typedef struct turning {

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "pack/grid_move.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 static void note(float value, int which, mox_vendor_facts *facts)
 {

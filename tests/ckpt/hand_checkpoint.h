@@ -10,7 +10,7 @@
 #include "test_support.h"
 
 #include "ckpt/model/model.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "quant/quant.h"
 
 #define HAND_MAX_TENSORS 96

@@ -9,7 +9,7 @@
 #include "test_support.h"
 
 #include "ckpt/families/tables.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 typedef struct listing {
     const char *family, *format, *shared;

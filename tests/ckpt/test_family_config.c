@@ -266,63 +266,65 @@ static void configs_are_written(void **state)
     }
 }
 
+/* Configurations that are rejected, with the code and a part of the text. */
+static const struct {
+    const char *text;
+    moxie_status code;
+    const char *says;
+} bad[] = {
+    { "{\"model_type\":\"llama\"}", MOXIE_ERR_UNSUPPORTED, "known are gpt_oss" },
+    { "{}", MOXIE_ERR_UNSUPPORTED, "(none)" },
+    { "{\"model_type\":7}", MOXIE_ERR_FORMAT, "model_type" },
+    { "{\"model_type\":\"olmoe\"}", MOXIE_ERR_FORMAT, "num_experts is missing" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":1000000000,\"num_experts_per_tok\":2}", MOXIE_ERR_UNSUPPORTED,
+      "num_experts is 1000000000; the limit is 1024" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":-4}", MOXIE_ERR_FORMAT, "num_experts is -4" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":\"8\"}", MOXIE_ERR_FORMAT, "num_experts is a string" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":[]}", MOXIE_ERR_FORMAT, "num_experts is an empty" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":5,\"intermediate_size\":8,"
+      "\"hidden_size\":8}",
+      MOXIE_ERR_FORMAT, "num_experts_per_tok is 5, but there are only 4 experts" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":64,\"num_experts_per_tok\":40}", MOXIE_ERR_UNSUPPORTED,
+      "num_experts_per_tok is 40; the limit is 32" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":99999999999}",
+      MOXIE_ERR_UNSUPPORTED, "hidden_size is 99999999999" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":8,\"hidden_act\":\"tanhshrink\"}",
+      MOXIE_ERR_UNSUPPORTED, "tanhshrink" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":8,\"norm_topk_prob\":1}",
+      MOXIE_ERR_FORMAT, "norm_topk_prob" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":8,\"scoring_func\":\"cosine\"}",
+      MOXIE_ERR_UNSUPPORTED, "cosine" },
+    { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":10,\"num_experts_per_tok\":2,"
+      "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_group\":4,\"topk_group\":2}",
+      MOXIE_ERR_FORMAT, "4 groups" },
+    { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":16,\"num_experts_per_tok\":6,"
+      "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_group\":4,\"topk_group\":1}",
+      MOXIE_ERR_FORMAT, "4 groups" },
+    { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":16,\"num_experts_per_tok\":6,"
+      "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_shared_experts\":1000000}",
+      MOXIE_ERR_FORMAT, "n_shared_experts is 1000000" },
+    { "{\"model_type\":\"dbrx\",\"d_model\":8,\"ffn_config\":{\"moe_num_experts\":4,\"moe_top_k\":2,"
+      "\"ffn_hidden_size\":8,\"moe_normalize_expert_weights\":2}}",
+      MOXIE_ERR_UNSUPPORTED, "only 1 is supported" },
+    { "{\"model_type\":\"step3p5\",\"moe_num_experts\":8,\"moe_top_k\":2,\"hidden_size\":8,"
+      "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":16}",
+      MOXIE_ERR_UNSUPPORTED, "swiglu_limits_shared 16" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":8,\"torch_dtype\":\"float8_e4m3fn\"}",
+      MOXIE_ERR_UNSUPPORTED, "torch_dtype is \"float8_e4m3fn\"; the hidden states may be bfloat16, float16" },
+    { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
+      "\"hidden_size\":8,\"dtype\":\"bf16\\u0007\"}",
+      MOXIE_ERR_UNSUPPORTED, "dtype is \"bf16\\x07\"; the hidden" },
+    { "{\"model_type\":\"olmoe\",", MOXIE_ERR_FORMAT, "" },
+};
+
 static void bad_configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text;
-        moxie_status code;
-        const char *says;
-    } bad[] = {
-        { "{\"model_type\":\"llama\"}", MOXIE_ERR_UNSUPPORTED, "known are gpt_oss" },
-        { "{}", MOXIE_ERR_UNSUPPORTED, "(none)" },
-        { "{\"model_type\":7}", MOXIE_ERR_FORMAT, "model_type" },
-        { "{\"model_type\":\"olmoe\"}", MOXIE_ERR_FORMAT, "num_experts is missing" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":1000000000,\"num_experts_per_tok\":2}", MOXIE_ERR_UNSUPPORTED,
-          "num_experts is 1000000000; the limit is 1024" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":-4}", MOXIE_ERR_FORMAT, "num_experts is -4" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":\"8\"}", MOXIE_ERR_FORMAT, "num_experts is a string" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":[]}", MOXIE_ERR_FORMAT, "num_experts is an empty" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":5,\"intermediate_size\":8,"
-          "\"hidden_size\":8}",
-          MOXIE_ERR_FORMAT, "num_experts_per_tok is 5, but there are only 4 experts" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":64,\"num_experts_per_tok\":40}", MOXIE_ERR_UNSUPPORTED,
-          "num_experts_per_tok is 40; the limit is 32" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":99999999999}",
-          MOXIE_ERR_UNSUPPORTED, "hidden_size is 99999999999" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":8,\"hidden_act\":\"tanhshrink\"}",
-          MOXIE_ERR_UNSUPPORTED, "tanhshrink" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":8,\"norm_topk_prob\":1}",
-          MOXIE_ERR_FORMAT, "norm_topk_prob" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":8,\"scoring_func\":\"cosine\"}",
-          MOXIE_ERR_UNSUPPORTED, "cosine" },
-        { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":10,\"num_experts_per_tok\":2,"
-          "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_group\":4,\"topk_group\":2}",
-          MOXIE_ERR_FORMAT, "4 groups" },
-        { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":16,\"num_experts_per_tok\":6,"
-          "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_group\":4,\"topk_group\":1}",
-          MOXIE_ERR_FORMAT, "4 groups" },
-        { "{\"model_type\":\"deepseek_v3\",\"n_routed_experts\":16,\"num_experts_per_tok\":6,"
-          "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_shared_experts\":1000000}",
-          MOXIE_ERR_FORMAT, "n_shared_experts is 1000000" },
-        { "{\"model_type\":\"dbrx\",\"d_model\":8,\"ffn_config\":{\"moe_num_experts\":4,\"moe_top_k\":2,"
-          "\"ffn_hidden_size\":8,\"moe_normalize_expert_weights\":2}}",
-          MOXIE_ERR_UNSUPPORTED, "only 1 is supported" },
-        { "{\"model_type\":\"step3p5\",\"moe_num_experts\":8,\"moe_top_k\":2,\"hidden_size\":8,"
-          "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":16}",
-          MOXIE_ERR_UNSUPPORTED, "swiglu_limits_shared 16" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":8,\"torch_dtype\":\"float8_e4m3fn\"}",
-          MOXIE_ERR_UNSUPPORTED, "torch_dtype is \"float8_e4m3fn\"; the hidden states may be bfloat16, float16" },
-        { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
-          "\"hidden_size\":8,\"dtype\":\"bf16\\u0007\"}",
-          MOXIE_ERR_UNSUPPORTED, "dtype is \"bf16\\x07\"; the hidden" },
-        { "{\"model_type\":\"olmoe\",", MOXIE_ERR_FORMAT, "" },
-    };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         moxie_error error = { 0 };
         print_message("%s\n", bad[i].text);

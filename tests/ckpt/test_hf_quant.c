@@ -8,7 +8,7 @@
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/formats/part.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #define M "model.layers.0.mlp.experts.0.up_proj"
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ckpt/safetensors/tensor_index.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/safetensors/tensors.h"
 
 #define INDEX "model.safetensors.index.json"

@@ -8,7 +8,7 @@
  */
 #include "test_support.h"
 
-#include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_model.h"
 
 typedef struct published {
     const char *name;

@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/safetensors_header.h"
+#include "ckpt/safetensors/tensors.h"
 
 typedef struct image {
     unsigned char *data;
@@ -140,28 +142,28 @@ static void test_dtypes(void **state)
         int bits;
         moxie_dtype dtype;
     } known[] = {
+        { "BF16", 16, MOXIE_BF16 },
         { "BOOL", 8, MOXIE_BOOL },
+        { "C64", 64, MOXIE_DTYPE_NONE },
+        { "F16", 16, MOXIE_F16 },
+        { "F32", 32, MOXIE_F32 },
         { "F4", 4, MOXIE_F4_E2M1 },
+        { "F64", 64, MOXIE_F64 },
         { "F6_E2M3", 6, MOXIE_F6_E2M3 },
         { "F6_E3M2", 6, MOXIE_F6_E3M2 },
-        { "U8", 8, MOXIE_U8 },
-        { "I8", 8, MOXIE_I8 },
-        { "F8_E5M2", 8, MOXIE_F8_E5M2 },
         { "F8_E4M3", 8, MOXIE_F8_E4M3 },
-        { "F8_E8M0", 8, MOXIE_F8_E8M0 },
         { "F8_E4M3FNUZ", 8, MOXIE_DTYPE_NONE },
+        { "F8_E5M2", 8, MOXIE_F8_E5M2 },
         { "F8_E5M2FNUZ", 8, MOXIE_DTYPE_NONE },
+        { "F8_E8M0", 8, MOXIE_F8_E8M0 },
         { "I16", 16, MOXIE_I16 },
-        { "U16", 16, MOXIE_U16 },
-        { "F16", 16, MOXIE_F16 },
-        { "BF16", 16, MOXIE_BF16 },
         { "I32", 32, MOXIE_I32 },
-        { "U32", 32, MOXIE_U32 },
-        { "F32", 32, MOXIE_F32 },
-        { "C64", 64, MOXIE_DTYPE_NONE },
-        { "F64", 64, MOXIE_F64 },
         { "I64", 64, MOXIE_I64 },
+        { "I8", 8, MOXIE_I8 },
+        { "U16", 16, MOXIE_U16 },
+        { "U32", 32, MOXIE_U32 },
         { "U64", 64, MOXIE_U64 },
+        { "U8", 8, MOXIE_U8 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         char json[200];

@@ -14,6 +14,7 @@
 
 #include <moxie/moxie_ckpt.h>
 
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/safetensors/tensors.h"
 #include "format/format.h"
 

@@ -5,6 +5,7 @@
  */
 #include "base/cpu_features.h"
 #include "pack/layout.h"
+#include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_codes_tmpl.h"
 #include "test_support.h"
 

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 enum { MOST_PAIRS = 32, MOST_TRIES = 64 };
 

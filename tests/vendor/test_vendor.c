@@ -6,7 +6,7 @@
  *     undo        unpack(pack(w)) == w, and what is padded came back as nothing
  *     limits      shapes beside a limit are refused with the rule and the nearest that would do
  */
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "vendor/vendor.h"
 #include "test_executors.h"
 #include "test_problem.h"

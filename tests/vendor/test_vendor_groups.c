@@ -6,6 +6,8 @@
 #include "test_orders.h"
 #include "test_vendor_cases.h"
 
+#include "vendor/vendor_internal.h"
+
 static void elements_are_repeated_and_merged(void **state)
 {
     (void)state;

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "vendor/vendor_internal.h"
 #include "vendor/vendor_parts.h"
 #include "test_support.h"
 

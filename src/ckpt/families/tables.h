@@ -233,5 +233,9 @@ typedef struct mox_preset {
 
 const mox_preset *mox_preset_at(int32_t i);
 const mox_preset *mox_preset_by_name(const char *name);
+/* The index in the checkpoint's names of the preset's i-th MoE layer. */
+int64_t mox_preset_layer(const mox_preset *preset, int64_t i);
+/* The keys of config.json that follow from no table, as JSON. */
+const char *mox_preset_config_text(const mox_preset *preset);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #define NAME_SIZE 320
 

@@ -14,7 +14,8 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
-#include "ckpt/model/model_parts.h"
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/model/model_scan.h"
 #include "ckpt/no_model.h"
 
 /* nvidia/MiniMax-M3-NVFP4's config.json has 3 MB. */

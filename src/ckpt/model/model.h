@@ -3,7 +3,7 @@
  * model.h - a checkpoint directory as a model: which layers are mixtures of experts, in which format, and one layer's
  * configuration and weights as views of the mapped files.
  *
- *     config.json -> family, sizes (model_config.c)      *.safetensors -> names -> MoE layers (model_scan.c)
+ *     config.json -> family, sizes (family_read.c)      *.safetensors -> names -> MoE layers (model_scan.c)
  *     layer L: each matrix's format from its tensors (match.c) -> views (model_expert.c) -> moxie_layer_config and
  *     moxie_weights with the routing's arrays (model_layer.c)
  *

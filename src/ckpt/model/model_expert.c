@@ -12,10 +12,12 @@
  * one number where gate and up have one each: the one of the larger range, so the larger scale, or the smaller global
  * where a format divides by it.
  */
+#include "ckpt/model/model_expert.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/model/model_parts.h"
+#include "ckpt/model/model_matrix.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };

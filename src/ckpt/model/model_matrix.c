@@ -3,11 +3,12 @@
  * model_matrix.c - the tensors of one matched matrix as a moxie_matrix: grids into the mapped file, and the small
  * integers (group indices, shape records) that have to be read and checked now.
  */
+#include "ckpt/model/model_matrix.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/sizes.h"
-#include "ckpt/model/model_parts.h"
 
 static const char *file_of(const mox_layer_reader *reader, const mox_file_tensor *tensor)
 {

@@ -9,12 +9,13 @@
  * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for that
  * and are wrong in some releases. A layer spelled in two ways goes by the one with more tensors.
  */
+#include "ckpt/model/model_scan.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/sizes.h"
-#include "ckpt/model/model_parts.h"
 
 /* No model has more layers; keeps the number inside its printed form. */
 #define MAX_LAYER 999999
@@ -167,4 +168,22 @@ moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
 out:
     mox_free(list.items);
     return status;
+}
+
+moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
+                                  moxie_error *error)
+{
+    for (int64_t i = 0; i < model->n_places; i++)
+        if (model->places[i].layer == layer) {
+            *out = &model->places[i];
+            return MOXIE_OK;
+        }
+    const int64_t first = model->places[0].layer, last = model->places[model->n_places - 1].layer;
+    MOX_FAIL_IF(first == last, MOXIE_ERR_ARGUMENT, error,
+                "layer %lld is no mixture of experts; there is one, layer %lld: give that", (long long)layer,
+                (long long)first);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld: give one of them",
+        (long long)layer, (long long)model->n_places, (long long)first, (long long)last);
 }

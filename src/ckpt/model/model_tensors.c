@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/model/model_parts.h"
+#include "ckpt/model/model.h"
+#include "ckpt/model/model_scan.h"
 
 static bool is_part_of(const char *name_template, const char *rest)
 {

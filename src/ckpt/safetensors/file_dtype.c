@@ -6,7 +6,7 @@
  * variants, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements,
  * which lie without gaps.
  */
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #include <string.h>
 

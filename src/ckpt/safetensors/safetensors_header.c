@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/header_json.h"
 #include "ckpt/name_map.h"
 

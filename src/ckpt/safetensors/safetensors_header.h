@@ -10,7 +10,8 @@
 #ifndef MOX_CKPT_SAFETENSORS_HEADER_H
 #define MOX_CKPT_SAFETENSORS_HEADER_H
 
-#include "ckpt/safetensors/tensors.h"
+#include "base/memory.h"
+#include "ckpt/safetensors/file_tensor.h"
 
 /* Limits of the format (the first) and of this reader. */
 #define MOX_HEADER_MAX_BYTES UINT64_C(100000000)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/header_json.h"
 #include "ckpt/name_map.h"
 #include "ckpt/safetensors/safetensors_header.h"

@@ -5,8 +5,9 @@
  *     open: temporary file, header  ->  put, put, ...  ->  finish: all bytes there? to the disk, rename to path
  *                                                      \-> abandon: unlink
  */
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/tensor_writer.h"
 
+#include "base/memory.h"
 #include "base/whole_file.h"
 #include "ckpt/safetensors/safetensors_header.h"
 

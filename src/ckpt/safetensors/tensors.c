@@ -17,6 +17,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/name_map.h"
 #include "ckpt/no_model.h"
 #include "ckpt/safetensors/safetensors_header.h"

@@ -9,23 +9,8 @@
 
 #include <stdbool.h>
 
-#include <moxie/moxie_ckpt.h>
-
 #include "base/memory.h"
-#include "base/status.h"
-
-/* One tensor of a file. A tensor that the format allows but no moxie_tensor can express (dtype C64, the FNUZ
- * variants, more than MOXIE_MAX_RANK axes) does not spoil its file: `unusable` says why, and the view has dtype NONE
- * and at most the first MOXIE_MAX_RANK axes. Call mox_file_tensor_check() before using a tensor's data. */
-typedef struct mox_file_tensor {
-    const char *name;  /* as in the file, unescaped, terminated */
-    moxie_tensor view; /* data possibly unaligned; strides zero (contiguous) */
-    uint64_t bytes;
-    uint64_t offset;        /* of the data in the file, for messages */
-    int32_t file;           /* index of the shard */
-    const char *file_dtype; /* the file's word for the dtype: "F8_E4M3"; static */
-    const char *unusable;   /* NULL, or the reason; static */
-} mox_file_tensor;
+#include "ckpt/safetensors/file_tensor.h"
 
 typedef struct mox_tensor_set mox_tensor_set;
 
@@ -66,43 +51,5 @@ uint64_t mox_tensor_set_bytes(const mox_tensor_set *set);
 /* Contradictions that were tolerated, names escaped. */
 int64_t mox_tensor_set_warnings(const mox_tensor_set *set);
 const char *mox_tensor_set_warning(const mox_tensor_set *set, int64_t i);
-
-/* ---- writing, streamed: declare all tensors, then give the bytes in the same order ------------------ */
-
-typedef struct mox_tensor_writer mox_tensor_writer;
-typedef struct mox_tensor_decl {
-    const char *name;
-    moxie_dtype dtype;
-    int32_t rank;
-    int64_t shape[MOXIE_MAX_RANK];
-} mox_tensor_decl;
-
-/* Creates a temporary file beside `path` and writes the header, padded to 8 bytes; tensors lie in the order given.
- * `metadata`: n_metadata pairs key, value. Names, keys and values are UTF-8. Only until this returns are the
- * declarations read. */
-moxie_status mox_tensor_writer_open(const char *path, const mox_tensor_decl *tensors, int64_t count,
-                                    const char *const *metadata, int64_t n_metadata, mox_tensor_writer **out,
-                                    moxie_error *error);
-/* The next bytes of the data section, in declaration order; any cut is fine. */
-moxie_status mox_tensor_writer_put(mox_tensor_writer *writer, const void *data, uint64_t bytes, moxie_error *error);
-/* Checks that every byte came, flushes and renames. Frees the writer either way. */
-moxie_status mox_tensor_writer_finish(mox_tensor_writer *writer, moxie_error *error);
-/* Removes the temporary file and frees. NULL is fine. */
-void mox_tensor_writer_abandon(mox_tensor_writer *writer);
-
-/* ---- dtypes as files spell them ------------------------------------------------------------------- */
-
-typedef struct mox_file_dtype {
-    const char *name;  /* "F8_E4M3" */
-    int32_t bits;      /* of one element; 4 and 6 pack without gaps */
-    moxie_dtype dtype; /* NONE: the size is known, the meaning is not supported */
-} mox_file_dtype;
-
-/* NULL for unknown names. */
-const mox_file_dtype *mox_file_dtype_row(const char *name);
-/* NONE for unknown names and for those without a meaning here. */
-moxie_dtype mox_file_dtype_from_name(const char *name);
-/* NULL when files have no word for it (i4, u4b8, u8b128: stored in wider containers). */
-const char *mox_file_dtype_name(moxie_dtype dtype);
 
 #endif

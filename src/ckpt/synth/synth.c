@@ -15,7 +15,10 @@
 
 #include "base/sizes.h"
 #include "base/whole_file.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/staging.h"
+#include "ckpt/synth/synth_config.h"
+#include "ckpt/synth/synth_tensor.h"
 
 static const uint64_t default_shard_bytes = UINT64_C(5000000000);
 

@@ -6,10 +6,11 @@
  *     + the preset's own keys                                  presets.def, fitted to the number of layers
  *     + quantization_config as the format's tools write it     hf_quant.def, with the modules left alone
  */
+#include "ckpt/synth/synth_config.h"
+
 #include <string.h>
 
 #include "base/memory.h"
-#include "ckpt/synth/synth.h"
 
 /* Names of modules that keep 16 bits: one router a layer, the shared expert where it does, the head. */
 typedef struct ignored {

@@ -8,7 +8,11 @@
 #ifndef MOX_CKPT_SYNTH_FILL_H
 #define MOX_CKPT_SYNTH_FILL_H
 
-#include "ckpt/synth/synth.h"
+#include "base/executor.h"
+#include "ckpt/synth/synth_model.h"
+
+typedef struct mox_synth_filler mox_synth_filler;
+typedef moxie_status (*mox_bytes_fn)(void *user, const void *data, uint64_t bytes, moxie_error *error);
 
 /* Where pieces of a tensor go, and the room to make them in. */
 typedef struct mox_fill_sink {
@@ -56,14 +60,9 @@ struct mox_synth_filler {
 uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes);
 void mox_fill_groups_free(mox_fill_groups *groups);
 
-/* synth_groups.c: deviates of columns [c, c + n) of row r, times mox_fill_unit the weights. */
-extern const float mox_fill_unit;
-void mox_fill_deviates(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, int32_t *z);
-/* Makes filler->groups those of `m`, unless they are already. */
-moxie_status mox_fill_make_groups(mox_synth_filler *filler, const mox_fill_view *m, moxie_error *error);
-
-/* synth_matrix.c: the bytes of a tensor that stores (a part of) matrices: spec->part is not NULL. */
-moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
-                             moxie_error *error);
+/* Both arguments must outlive the filler. One-thread-at-a-time. */
+moxie_status mox_synth_filler_create(const mox_synth_model *model, const moxie_executor *executor,
+                                     mox_synth_filler **out, moxie_error *error);
+void mox_synth_filler_destroy(mox_synth_filler *filler);
 
 #endif

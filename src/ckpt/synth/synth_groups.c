@@ -11,7 +11,7 @@
  *     0 .. 383       band 1 |low high|low high|low high|
  *     group 0        band 2 |low high|low high|low high|  ->  joined: scale[0, 0..3), zero[0, 0..3)
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_groups.h"
 
 #include <math.h>
 

@@ -13,9 +13,10 @@
  *
  * so that pieces are neighbours in the file and tasks, which take whole stored rows of a piece, share no word.
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_matrix.h"
 
 #include "base/sizes.h"
+#include "ckpt/synth/synth_groups.h"
 
 enum {
     RUN = 1024,            /* elements that a task makes at once, on its stack; a multiple of every per_word */

@@ -13,11 +13,13 @@
  *
  * The same expert has the same numbers however many there are; only the table depends on E.
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_tensor.h"
 
 #include <math.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
+#include "ckpt/synth/synth_matrix.h"
 
 enum { PLAIN_RUN = 4096 };
 
@@ -137,45 +139,6 @@ static moxie_status fill_table(mox_synth_filler *filler, int64_t layer, const mo
         MOX_TRY(sink.put(sink.user, row, (uint64_t)(top_k * bytes), error));
     }
     return MOXIE_OK;
-}
-
-uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes)
-{
-    if (bytes > filler->piece_bytes) {
-        mox_free(filler->piece);
-        filler->piece = mox_alloc(bytes);
-        filler->piece_bytes = filler->piece ? bytes : 0;
-    }
-    return filler->piece;
-}
-
-void mox_fill_groups_free(mox_fill_groups *groups)
-{
-    mox_free(groups->scale);
-    mox_free(groups->zero);
-    mox_free(groups->low);
-    mox_free(groups->high);
-    *groups = (mox_fill_groups) { 0 };
-}
-
-moxie_status mox_synth_filler_create(const mox_synth_model *model, const moxie_executor *executor,
-                                     mox_synth_filler **out, moxie_error *error)
-{
-    mox_synth_filler *filler = mox_alloc(sizeof *filler);
-    MOX_FAIL_IF(!filler, MOXIE_ERR_MEMORY, error, "no memory for the generator");
-    filler->model = model;
-    filler->executor = executor;
-    *out = filler;
-    return MOXIE_OK;
-}
-
-void mox_synth_filler_destroy(mox_synth_filler *filler)
-{
-    if (!filler)
-        return;
-    mox_fill_groups_free(&filler->groups);
-    mox_free(filler->piece);
-    mox_free(filler);
 }
 
 moxie_status mox_synth_fill(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_bytes_fn sink,

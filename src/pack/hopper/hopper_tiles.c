@@ -84,15 +84,6 @@ bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *s
            measure(order, &second, out->w13.end, &out->w2);
 }
 
-bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out)
-{
-    const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
-                                    : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
-                                    : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8
-                                                                         : NULL;
-    return order != NULL && mox_hopper_measure(order, shape, out);
-}
-
 /* ---- what the layouts hold ------------------------------------------------------------------------------------ */
 
 const char *mox_hopper_reject(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)

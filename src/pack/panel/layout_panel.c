@@ -126,20 +126,6 @@ static bool record_bytes(const mox_record_shape *shape, uint64_t *out)
     return true;
 }
 
-mox_panel_order mox_panel_order_of(moxie_dtype element)
-{
-    const mox_format *format = mox_format_of(element);
-    if (format == NULL || format->kind == MOX_KIND_EXPONENT)
-        return MOX_PANEL_NONE;
-    switch (format->bits) {
-    case 4: return MOX_PANEL_NIBBLES;
-    case 6: return MOX_PANEL_PLANES;
-    case 8: return format->kind == MOX_KIND_INTEGER ? MOX_PANEL_QUADS : MOX_PANEL_ZIPPED;
-    case 16: return element == MOXIE_BF16 ? MOX_PANEL_PAIRS : MOX_PANEL_HALVES;
-    default: return MOX_PANEL_NONE;
-    }
-}
-
 void mox_panel_open(const mox_record_shape *shape, const void *record, mox_panel_record *out)
 {
     mox_panel_matrix *const to[PRODUCTS] = { &out->w13, &out->w2 };

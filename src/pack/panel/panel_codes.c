@@ -3,8 +3,24 @@
  * panel_codes.c - the six orders of panel.h, for 16-byte vectors and, where they may be used, wider ones
  * (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
  */
+#include "pack/panel/panel_codes.h"
+
 #include "base/cpu_features.h"
 #include "pack/panel/panel_codes_tmpl.h"
+
+mox_panel_order mox_panel_order_of(moxie_dtype element)
+{
+    const mox_format *format = mox_format_of(element);
+    if (format == NULL || format->kind == MOX_KIND_EXPONENT)
+        return MOX_PANEL_NONE;
+    switch (format->bits) {
+    case 4: return MOX_PANEL_NIBBLES;
+    case 6: return MOX_PANEL_PLANES;
+    case 8: return format->kind == MOX_KIND_INTEGER ? MOX_PANEL_QUADS : MOX_PANEL_ZIPPED;
+    case 16: return element == MOXIE_BF16 ? MOX_PANEL_PAIRS : MOX_PANEL_HALVES;
+    default: return MOX_PANEL_NONE;
+    }
+}
 
 uint64_t mox_panel_step_bytes(mox_panel_order order)
 {

@@ -5,6 +5,7 @@
 #ifdef __AVX2__
 #define MOX_LANES 2
 #endif
+#include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_codes_tmpl.h"
 
 void mox_panel_codes_pack_avx2(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to)

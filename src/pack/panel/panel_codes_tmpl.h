@@ -16,7 +16,7 @@
  * Parameter: MOX_LANES, see flip.h. Gives pack_order(), unpack_order(), pack_columns_order(), pack_rows_order().
  */
 #include "pack/flip.h"
-#include "pack/panel/panel_codes.h"
+#include "pack/panel/panel.h"
 
 enum { LINE = 64, LANE_ROWS = 4, VECTOR_ROWS = LANE_ROWS * MOX_LANES };
 

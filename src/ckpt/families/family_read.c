@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_config.c - config.json -> the sizes, activation and routing recipe of one MoE layer.
+ * family_read.c - config.json -> the sizes, activation and routing recipe of one MoE layer.
  *
  * Which tensors exist, and how they are quantized, is not decided here. What a family fixes whatever its
  * configuration says (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
@@ -8,11 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/sizes.h"
 #include "ckpt/families/family_config.h"
-#include "ckpt/formats/hf_quant_config.h"
-#include "ckpt/model/model.h"
 
 /* No real layer is wider; products of two such sizes stay far inside 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
@@ -308,57 +305,4 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     *dims = d;
     *out = c;
     return MOXIE_OK;
-}
-
-/* ---- texts, for fuzzing and linting ------------------------------------------------------------- */
-
-static moxie_status check_config(const json_t *config, moxie_error *error)
-{
-    const mox_family *family;
-    const char *type;
-    MOX_TRY(mox_config_family(config, "config.json", &family, &type, error));
-    const int64_t layers[] = { 0, 1, 61 };
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
-        mox_dims dims;
-        moxie_layer_config layer;
-        MOX_TRY(mox_config_layer(family, config, "config.json", layers[i], &dims, &layer, error));
-    }
-    return MOXIE_OK;
-}
-
-/* Every row's settle() must stand any text; what it makes of it must still be a quantization. */
-static moxie_status check_quant_config(const json_t *quant_config, const json_t *config, moxie_error *error)
-{
-    char text[256];
-    mox_quant_config_describe(quant_config, text, sizeof text);
-    mox_quant_config_excludes(quant_config, "model.layers.3.mlp.experts.7.gate_proj");
-    for (int32_t i = 0; mox_hf_quant_at(i); i++) {
-        mox_hf_quant row = *mox_hf_quant_at(i);
-        if (row.settle && !row.settle(quant_config, config, &row))
-            continue;
-        const moxie_quant weight = mox_hf_quant_weight(&row, 4096);
-        MOX_TRY(mox_quant_check_weight(&weight, row.id, error));
-        MOX_TRY(mox_quant_check_act(&row.act, row.id, error));
-    }
-    return MOXIE_OK;
-}
-
-moxie_status mox_model_config_check_text(const char *text, uint64_t size, moxie_error *error)
-{
-    json_t *config;
-    MOX_TRY(mox_json_parse(text, size, true, "config.json", &config, error));
-    moxie_status status = check_config(config, error);
-    if (status == MOXIE_OK)
-        status = check_quant_config(mox_quant_config_find(config), config, error);
-    json_decref(config);
-    return status;
-}
-
-moxie_status mox_quant_config_check_text(const char *text, uint64_t size, moxie_error *error)
-{
-    json_t *file;
-    MOX_TRY(mox_json_parse(text, size, true, "hf_quant_config.json", &file, error));
-    const moxie_status status = check_quant_config(mox_quant_config_from_file(file), NULL, error);
-    json_decref(file);
-    return status;
 }

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hopper_form.c - for kernels: where the parts of a record lie (hopper.h), from the layout's own order of elements.
+ */
+#include "pack/hopper/hopper.h"
+
+#include "pack/hopper/hopper_tiles.h"
+
+bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out)
+{
+    const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
+                                    : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
+                                    : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8
+                                                                         : NULL;
+    return order != NULL && mox_hopper_measure(order, shape, out);
+}
