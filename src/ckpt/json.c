@@ -137,9 +137,9 @@ static moxie_status explain(const char *text, uint64_t size, const char *file, m
 {
     json_error_t why;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    const bool taken = root != NULL;
+    const bool accepted = root != NULL;
     json_decref(root);
-    if (taken || why.line < 0 || json_error_code(&why) == json_error_out_of_memory || !has_memory(64))
+    if (accepted || why.line < 0 || json_error_code(&why) == json_error_out_of_memory || !has_memory(64))
         return no_memory(size, file, error);
     /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
     char *quote = strstr(why.text, " near ");
@@ -157,7 +157,7 @@ static uint64_t padding_for(uint64_t longest)
 }
 
 /* The text in [padding, text], or NULL. */
-static json_t *take_padded(json_t *list, uint64_t padding)
+static json_t *unwrap_padded(json_t *list, uint64_t padding)
 {
     json_t *root = json_array_get(list, 1);
     const bool good = json_array_size(list) == 2 && json_string_length(json_array_get(list, 0)) == padding &&
@@ -186,7 +186,7 @@ moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const
     run(&p);
     memcpy(p.out + p.out_size, close, sizeof close);
     const uint64_t all = head + p.out_size + sizeof close - 1;
-    json_t *root = take_padded(json_loadb(padded, all, JSON_REJECT_DUPLICATES, NULL), padding);
+    json_t *root = unwrap_padded(json_loadb(padded, all, JSON_REJECT_DUPLICATES, NULL), padding);
     const moxie_status status = root ? MOXIE_OK : explain(p.out, p.out_size, file, error);
     if (root)
         *out = root;

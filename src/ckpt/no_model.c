@@ -24,7 +24,7 @@
 
 #include "ckpt/safetensors/file.h"
 
-enum { PATH = 4096, SHOWN = 300 };
+enum { PATH = 4096, MAX_ESCAPED = 300 };
 #define NEEDED "a directory with config.json and *.safetensors, as models are released on the Hugging Face Hub"
 
 /* ---- names -------------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static moxie_status is_pickled(const char *path, moxie_error *error)
 
 static moxie_status is_file(const char *path, const struct stat *info, moxie_error *error)
 {
-    char dir[PATH], inner[PATH], shown[SHOWN];
+    char dir[PATH], inner[PATH], escaped[MAX_ESCAPED];
     char *const slash = snprintf(dir, sizeof dir, "%s", path) < PATH ? strrchr(dir, '/') : NULL;
     if (slash)
         *slash = '\0';
@@ -89,7 +89,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
     if (has_config(parent, ".", inner))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                              "a checkpoint's directory is needed, and this is one file of it: give \"%s\"",
-                             mox_escape(shown, sizeof shown, parent));
+                             mox_escape(escaped, sizeof escaped, parent));
     return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                          "a checkpoint's directory is needed, and this is a file, without config.json beside it; "
                          "give " NEEDED);
@@ -102,7 +102,7 @@ typedef struct content {
     char part[PATH]; /* the first directory by name in it that holds config.json; "": there is none */
 } content;
 
-static void look_at(const char *dir, const char *name, content *c)
+static void note_entry(const char *dir, const char *name, content *c)
 {
     char path[PATH];
     c->gguf |= ends_with(name, ".gguf");
@@ -117,7 +117,7 @@ static void look_at(const char *dir, const char *name, content *c)
 }
 
 /* False when the directory cannot be read: errno says why. */
-static bool look_into(const char *dir, content *c)
+static bool list_directory(const char *dir, content *c)
 {
     const struct dirent *entry;
     DIR *stream = opendir(dir);
@@ -125,7 +125,7 @@ static bool look_into(const char *dir, content *c)
     if (!stream)
         return false;
     while ((entry = readdir(stream)) != NULL)
-        look_at(dir, entry->d_name, c);
+        note_entry(dir, entry->d_name, c);
     closedir(stream);
     return true;
 }
@@ -150,16 +150,16 @@ static void find_main(const char *dir, char snapshot[PATH])
 /* models--org--name, of the Hugging Face cache. */
 static moxie_status is_cached_model(const char *dir, moxie_error *error)
 {
-    char snapshots[PATH], found[PATH], shown[SHOWN];
+    char snapshots[PATH], found[PATH], escaped[MAX_ESCAPED];
     content c;
     find_main(dir, found);
-    if (!*found && snprintf(snapshots, sizeof snapshots, "%s/snapshots", dir) < PATH && look_into(snapshots, &c))
+    if (!*found && snprintf(snapshots, sizeof snapshots, "%s/snapshots", dir) < PATH && list_directory(snapshots, &c))
         memcpy(found, c.part, sizeof found);
     if (*found)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                              "this is a model's folder in the Hugging Face cache, and the checkpoint is one of its "
                              "snapshots: give \"%s\"",
-                             mox_escape(shown, sizeof shown, found));
+                             mox_escape(escaped, sizeof escaped, found));
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                          "this is a model's folder in the Hugging Face cache, and none of its snapshots holds "
                          "config.json: the download is incomplete; repeat it");
@@ -177,18 +177,19 @@ static moxie_status is_broken_link(const char *dir, moxie_error *error)
 /* What is in the folder decides; the order is from what is certain to what is likely. */
 static moxie_status is_folder(const char *dir, moxie_error *error)
 {
-    char shown[SHOWN];
+    char escaped[MAX_ESCAPED];
     content c;
-    if (!look_into(dir, &c))
+    if (!list_directory(dir, &c))
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
-    mox_escape(shown, sizeof shown, c.part);
+    mox_escape(escaped, sizeof escaped, c.part);
     if (c.gguf)
         return is_gguf(dir, error);
     if (c.pipeline)
         return mox_fail_file(
             MOXIE_ERR_IO, error, dir, -1,
             "this is a diffusers pipeline (model_index.json), whose parts are models of their own%s%s%s",
-            *shown ? ": give one of them, such as \"" : "; none of them holds config.json", shown, *shown ? "\"" : "");
+            *escaped ? ": give one of them, such as \"" : "; none of them holds config.json", escaped,
+            *escaped ? "\"" : "");
     if (c.cached_model)
         return is_cached_model(dir, error);
     if (c.cache)
@@ -204,11 +205,11 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
             "the same release");
     if (c.pickles)
         return is_pickled(dir, error);
-    if (*shown)
+    if (*escaped)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                              "config.json is not in this directory, but there is one in \"%s\": "
                              "give that",
-                             shown);
+                             escaped);
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                          "config.json is missing, and there is nothing else of a checkpoint here; give " NEEDED);
 }
@@ -236,7 +237,7 @@ moxie_status mox_no_model(const char *dir, moxie_error *error)
 moxie_status mox_no_tensors(const char *dir, moxie_error *error)
 {
     content c;
-    if (!look_into(dir, &c))
+    if (!list_directory(dir, &c))
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
     if (c.gguf)
         return is_gguf(dir, error);

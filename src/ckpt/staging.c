@@ -106,12 +106,12 @@ static bool is_checkpoint_file(const char *name)
 /* A name that moxie alone gives; but files that it does not write are somebody's. */
 static moxie_status empty_directory(mox_staging *s, moxie_error *error)
 {
-    char other[256], shown[160];
+    char other[256], escaped[160];
     if (mox_directory_find_other(s->held.fd, is_checkpoint_file, other))
         return mox_fail_file(MOXIE_ERR_IO, error, s->temp, -1,
                              "this is the working directory of a run that was interrupted, but \"%s\" in it is not "
                              "moxie's: move that away, or remove the directory",
-                             mox_escape(shown, sizeof shown, other));
+                             mox_escape(escaped, sizeof escaped, other));
     mox_directory_remove_files(s->held.fd, is_checkpoint_file);
     sigset_t mask;
     s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);

@@ -9,7 +9,7 @@
 #include "pack/grid_move.h"
 #include "vendor/vendor_internal.h"
 
-/* What no part and no constant of any layout could hold, or not in the way that was planned. */
+/* Values that no tensor of any layout could hold, or not in the way that the plan expects. */
 static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix *matrix, int which, const char *what,
                                  moxie_error *error)
 {

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "vendor/vendor_share.h"
+#include "vendor/vendor_slice.h"
 #include "test_problem.h"
 
 static moxie_layer_config config_of(const test_expert_spec *spec)
@@ -237,7 +237,7 @@ static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t
 /* Elements and scales are such as the layout takes: others would be made only to be refused. */
 static bool takes_format(const char *name, const moxie_quant *quant, bool bias)
 {
-    const mox_vendor_accepts *takes = &mox_vendor_by_name(name)->takes;
+    const mox_vendor_accepts *takes = &mox_vendor_by_name(name)->accepts;
     bool element = false, scale = takes->scales[0] == quant->scale;
     for (int i = 0; i < 4; i++) {
         element = element || takes->elements[i] == quant->element;

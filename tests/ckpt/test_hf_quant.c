@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every row of hf_quant.def: which tensors a [128, 256] matrix has in it, against literal lists; what
- * quantization_config settles, with the texts of releases; that what the generator writes is read back.
+ * quantization_config resolves, with the texts of releases; that what the generator writes is read back.
  */
 #include "test_support.h"
 
@@ -272,7 +272,7 @@ static void configs_settle(void **state)
         mox_hf_quant row = *mox_hf_quant_by_id(want->id);
         json_t *config = parse(want->text);
         print_message("%s %s\n", want->id, want->text);
-        assert_int_equal(row.settle(config, NULL, &row), want->fits);
+        assert_int_equal(row.resolve(config, NULL, &row), want->fits);
         if (want->fits)
             assert_memory_equal(&row.act, &want->act, sizeof row.act);
         if (want->group_rows) {
@@ -297,8 +297,8 @@ static void written_configs_settle_the_same(void **state)
         print_message("%s\n", row.id);
         assert_string_equal(mox_quant_config_method(config), row.method);
         const mox_hf_quant before = row;
-        if (row.settle)
-            assert_true(row.settle(config, NULL, &row));
+        if (row.resolve)
+            assert_true(row.resolve(config, NULL, &row));
         assert_memory_equal(&row.act, &before.act, sizeof row.act);
         assert_memory_equal(&row.weight, &before.weight, sizeof row.weight);
         if (strcmp(row.method, "gptq") != 0) {

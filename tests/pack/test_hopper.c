@@ -118,7 +118,7 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                               .fill = (test_fill)test_below(rng, TEST_FILLS) };
     char reason[256];
     const mox_record_shape shape = test_record_shape(&spec);
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout()->reject(&shape, reason, sizeof reason);
     if (refusal != NULL)
         fail_msg("%s is refused: %s", name, refusal);
     check_spec(rng, &spec);
@@ -213,9 +213,9 @@ static void order_of_columns(void **state)
     moxie_expert expert = { .up = { .codes = mox_grid_dense(codes, MOXIE_BF16, 2, 4), .group_index = natural },
                             .down = { .codes = mox_grid_dense(codes, MOXIE_BF16, 4, 2) } };
     char reason[256] = "";
-    assert_true(layout()->takes(&shape, &expert, reason, sizeof reason));
+    assert_true(layout()->accepts(&shape, &expert, reason, sizeof reason));
     expert.up.group_index = other;
-    assert_false(layout()->takes(&shape, &expert, reason, sizeof reason));
+    assert_false(layout()->accepts(&shape, &expert, reason, sizeof reason));
     assert_non_null(strstr(reason, "group index of up"));
 }
 

@@ -262,7 +262,7 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .a13 = &test_act_quants[1] };
     const mox_record_shape shape = test_record_shape(&spec);
     test_expert expert;
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout()->reject(&shape, reason, sizeof reason);
     if (refusal != NULL)
         fail_msg("%s is refused: %s", name, refusal);
     test_expert_make(&expert, rng, &spec);
@@ -340,7 +340,7 @@ static void refuses(const moxie_quant *quant, const char *word)
     char reason[256];
     const moxie_quant held = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
     const mox_record_shape shape = { .hidden = 300, .intermediate = 300, .w13 = held, .w2 = *quant };
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout()->reject(&shape, reason, sizeof reason);
     if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
         fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
 }
@@ -382,7 +382,7 @@ static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bo
                                   .down = { .codes = mox_grid_dense(zeros, q.element, shape.hidden, 1),
                                             .scale = mox_grid_dense(plain, scale, shape.hidden, 1) } };
     char reason[256] = "";
-    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
+    assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), taken);
     assert_true(taken || strstr(reason, "row 0 of up") != NULL);
 }
 
@@ -442,7 +442,7 @@ static void numbers_are_bounded(void **state)
                                       .down = { .codes = mox_grid_dense(codes, q.element, 20, 150),
                                                 .scale = mox_grid_dense(scales, MOXIE_F32, 20, 1) } };
         char reason[256] = "";
-        assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), cases[i].word == NULL);
+        assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), cases[i].word == NULL);
         assert_true(cases[i].word == NULL || strstr(reason, cases[i].word) != NULL);
     }
 }

@@ -257,7 +257,7 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .fill = PICK(rng, fills) };
     const mox_record_shape shape = test_record_shape(&spec);
     test_expert expert;
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout()->reject(&shape, reason, sizeof reason);
     if (refusal != NULL)
         fail_msg("%s is refused: %s", name, refusal);
     test_expert_make(&expert, rng, &spec);
@@ -368,7 +368,7 @@ static void refuses(const moxie_quant *quant, const char *word)
         const mox_record_shape shape = {
             .hidden = 300, .intermediate = 300, .w13 = first ? *quant : mxfp4, .w2 = first ? mxfp4 : *quant
         };
-        const char *refusal = layout()->refuse(&shape, reason, sizeof reason), *name = first ? "w13" : "w2";
+        const char *refusal = layout()->reject(&shape, reason, sizeof reason), *name = first ? "w13" : "w2";
         if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, name) == NULL)
             fail_msg("wanted a refusal of %s with \"%s\", got %s", name, word, refusal ? refusal : "none");
     }
@@ -432,7 +432,7 @@ static void check_taken(test_rng *rng, const far_case *c, int which, int32_t gro
     for (int i = 0; i < 3; i++)
         fit(matrices[i]);
     set_row(matrices[which], group_rows == 3 ? 5 : 16, 16, c);
-    const bool taken = layout()->takes(&shape, &expert.view, reason, sizeof reason);
+    const bool taken = layout()->accepts(&shape, &expert.view, reason, sizeof reason);
     snprintf(row, sizeof row, "row %d of %s has", group_rows == 3 ? 15 : 16, names[which]);
     if (taken != c->taken)
         fail_msg("scales %u and %u of %s, codes %u and %u: %s", c->first, c->last, names[which], c->first_code,

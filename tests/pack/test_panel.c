@@ -156,7 +156,7 @@ static void check_quant(test_rng *rng, const test_weight_quant *which)
                               .fill = (test_fill)test_below(rng, TEST_FILLS) };
     char reason[256];
     const mox_record_shape shape = test_record_shape(&spec);
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout()->reject(&shape, reason, sizeof reason);
     if (refusal != NULL)
         fail_msg("%s is refused: %s", which->name, refusal);
     check_spec(rng, &spec);
@@ -253,7 +253,7 @@ static void real_sizes(void **state)
                                         .w2 = &test_weight_quants[q] };
         const mox_record_shape shape = test_record_shape(&spec);
         const bool fractions = test_weight_quants[q].zero_dtype != MOXIE_DTYPE_NONE;
-        if (layout()->refuse(&shape, reason, sizeof reason) == NULL && !test_weight_quants[q].act_order && !fractions)
+        if (layout()->reject(&shape, reason, sizeof reason) == NULL && !test_weight_quants[q].act_order && !fractions)
             check_spec(&rng, &spec);
     }
 }
@@ -335,7 +335,7 @@ static void float_zero(moxie_dtype element, float zero, float add, bool taken)
     moxie_error error = { 0 };
     assert_true(layout()->record_bytes(&shape, &bytes));
     uint8_t *record = test_guarded(bytes);
-    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
+    assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), taken);
     assert_int_equal(mox_record_pack(layout(), &shape, 9, &expert, record, &error),
                      taken ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
     if (!taken) {

@@ -70,7 +70,7 @@ static moxie_status fail_at_part_1(const mox_record_shape *shape, const moxie_ex
 static const mox_layout small = {
     .number = 1000,
     .name = "small",
-    .refuse = accepts_all,
+    .reject = accepts_all,
     .record_bytes = small_bytes,
     .parts = small_parts,
     .part_at = small_at,
@@ -109,10 +109,10 @@ static bool make_sample_of(sample *out, test_rng *rng, const mox_layout *layout,
     };
     char reason[256];
     *out = (sample) { .shape = test_record_shape(&spec), .layout = layout };
-    if (layout->refuse(&out->shape, reason, sizeof reason) != NULL)
+    if (layout->reject(&out->shape, reason, sizeof reason) != NULL)
         return false;
     test_expert_make(&out->expert, rng, &spec);
-    if (layout->takes != NULL && !layout->takes(&out->shape, &out->expert.view, reason, sizeof reason)) {
+    if (layout->accepts != NULL && !layout->accepts(&out->shape, &out->expert.view, reason, sizeof reason)) {
         test_expert_free(&out->expert);
         return false;
     }

@@ -44,7 +44,7 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
     const int count = test_statement_of(plan->layout)->state(plan, expert, stated);
     int32_t kept = 0;
     for (int32_t i = 0; i < plan->count; i++)
-        kept += !strcmp(plan->tensors[i].name, MOX_VENDOR_KEPT);
+        kept += !strcmp(plan->tensors[i].name, MOX_VENDOR_SCALARS);
     if (plan->count - kept != count)
         fail_msg("%s: %d tensors, stated %d", what, (int)(plan->count - kept), count);
     for (int s = 0; s < count; s++) {
@@ -191,8 +191,8 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
         for (int tries = 0; tries < quants || (taken < shapes && tries < 100 * SHAPES); tries++) {
             layer_case c = { .layout = layout,
                              .quant = test_vendor_quant_at(tries % quants),
-                             .gated = layout->takes.ungated ? test_below(&rng, 2) : true,
-                             .bias = layout->takes.bias ? test_below(&rng, 2) : false,
+                             .gated = layout->accepts.ungated ? test_below(&rng, 2) : true,
+                             .bias = layout->accepts.bias ? test_below(&rng, 2) : false,
                              .pad = test_below(&rng, 2) };
             if (!test_vendor_takes(layout, &c.quant->quant))
                 continue;

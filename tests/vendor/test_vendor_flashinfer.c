@@ -241,7 +241,7 @@ static void read_scalars(const test_packed *packed, view *v, const moxie_expert 
     v->scalar[GATE] = v->scalar[UP] = v->scalar[DOWN] = 1;
     if (names[0] == NULL)
         return;
-    const bool acts = packed->plan.layout->takes.static_acts;
+    const bool acts = packed->plan.layout->accepts.static_acts;
     const double a1 = acts ? (double)e->a13_scale : 1, a2 = acts ? (double)e->a2_scale : 1;
     v->scalar[GATE] = constant_of(packed, names[0]) / a1;
     v->scalar[UP] = constant_of(packed, names[1]) / a1;

@@ -174,14 +174,14 @@ static void block_scales_are_raised_and_negative_ones_refused(void **state)
     float out[5];
     mox_code_f32_at_least.forward(NULL, (const uint8_t *)in, 5, (uint8_t *)out);
     assert_memory_equal(out, want, sizeof want);
-    assert_null(mox_code_f32_at_least.refuse(NULL, (const uint8_t *)in, 5));
-    assert_non_null(mox_code_f32_at_least.refuse(NULL, (const uint8_t *)negative, 2));
+    assert_null(mox_code_f32_at_least.reject(NULL, (const uint8_t *)in, 5));
+    assert_non_null(mox_code_f32_at_least.reject(NULL, (const uint8_t *)negative, 2));
     const uint16_t halves[] = { 0x3f80, 0, 0xbf80 };
-    const mox_vendor_code *half = mox_code_f32_at_least.otherwise;
+    const mox_vendor_code *half = mox_code_f32_at_least.fallback;
     half->forward(NULL, (const uint8_t *)halves, 2, (uint8_t *)out);
     assert_true(out[0] == 1.0f && out[1] == 1e-10f);
-    assert_null(half->refuse(NULL, (const uint8_t *)halves, 2));
-    assert_non_null(half->refuse(NULL, (const uint8_t *)halves, 3));
+    assert_null(half->reject(NULL, (const uint8_t *)halves, 2));
+    assert_non_null(half->reject(NULL, (const uint8_t *)halves, 3));
 }
 
 /* ---- constants and refusals ---- */

@@ -10,10 +10,10 @@
 #include "base/sizes.h"
 #include "ckpt/families/tables.h"
 
-typedef struct preset_row {
+typedef struct preset_entry {
     const char *config;
     mox_preset preset;
-} preset_row;
+} preset_entry;
 
 #define FP8_INTO_NVFP4_AWQ .formats = { "fp8-block", "nvfp4-modelopt", "awq" }, .n_native = 3
 
@@ -57,28 +57,28 @@ typedef struct preset_row {
 #define QWEN_FORMATS .formats = { "bf16", "fp8-block-bf16", "gptq", "awq", "nvfp4-modelopt", "nvfp4-ct" }, .n_native = 6
 
 #define MOX_PRESET(config_, ...) { config_, { __VA_ARGS__ } },
-static const preset_row rows[] = {
+static const preset_entry presets[] = {
 #include "ckpt/families/presets.def"
 };
 
 const mox_preset *mox_preset_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i].preset : NULL;
+    return i >= 0 && (size_t)i < sizeof presets / sizeof presets[0] ? &presets[i].preset : NULL;
 }
 
 const mox_preset *mox_preset_by_name(const char *name)
 {
     for (int32_t i = 0; mox_preset_at(i); i++)
-        if (strcmp(rows[i].preset.name, name) == 0)
-            return &rows[i].preset;
+        if (strcmp(presets[i].preset.name, name) == 0)
+            return &presets[i].preset;
     return NULL;
 }
 
 const char *mox_preset_config_text(const mox_preset *preset)
 {
     for (int32_t i = 0; mox_preset_at(i); i++)
-        if (&rows[i].preset == preset)
-            return rows[i].config;
+        if (&presets[i].preset == preset)
+            return presets[i].config;
     return "{}";
 }
 

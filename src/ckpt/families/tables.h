@@ -64,12 +64,12 @@ typedef struct mox_hf_quant {
     float zero_add;
     int64_t default_group;     /* what synth writes for group_cols -2 */
     const char *without_input; /* id of the row this one is when no expert has an INPUT_SCALE; NULL: itself */
-    /* Settles what tensors cannot tell (gptq v1 or v2, dynamic or static activations): adjusts `weight`,
+    /* Resolves what tensors cannot tell (gptq v1 or v2, dynamic or static activations): adjusts `weight`,
      * `act`, `zero_add` from quantization_config; returns false when the config rules this row out. NULL: nothing. */
-    bool (*settle)(const json_t *quant_config, const json_t *config, struct mox_hf_quant *row);
+    bool (*resolve)(const json_t *quant_config, const json_t *config, struct mox_hf_quant *format);
     /* quantization_config as the releases write it (NULL: none). `ignore` = module names left alone. The caller owns
      * it. */
-    json_t *(*write_config)(const struct mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
+    json_t *(*write_config)(const struct mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
 } mox_hf_quant;
 
 const mox_hf_quant *mox_hf_quant_at(int32_t i);
@@ -195,11 +195,11 @@ moxie_status mox_enumerate_layer(const mox_family *family, const mox_dims *dims,
 /* The name of a template: prefix and name joined, {L} and {e} filled in. False when it does not fit. */
 bool mox_expand_name(char *buffer, size_t size, const char *prefix, const char *name, int64_t layer, int64_t expert);
 /* Stored shape of a part of an [n, k] matrix (`experts` > 0: stacked, with a leading E). `in_out` stores K before N
- * whatever the part says. `weight` has its group extents settled (no -2). */
+ * whatever the part says. `weight` has its group extents resolved (no -2). */
 moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int64_t n, int64_t k, int64_t experts,
                             bool in_out, int32_t *rank, int64_t shape[MOXIE_MAX_RANK], moxie_error *error);
 /* The row's weight with group_cols -2 replaced by what the generator writes for K columns. */
-moxie_quant mox_hf_quant_weight(const mox_hf_quant *row, int64_t k);
+moxie_quant mox_hf_quant_weight(const mox_hf_quant *format, int64_t k);
 /* The [rows, cols] grid of one expert inside `data`, a buffer that holds the whole tensor `spec` (spec->format's part):
  * codes [N, K], scale and zero [ceil(N/gr), ceil(K/gc)], scalars [1, 1], ROWS [N, 1]. `expert` counts inside a stacked
  * tensor, 0 otherwise. With it, mox_grid_store() and mox_grid_code() reach every element of every packing. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant_config.h - quantization_config in both directions: what it settles for a row of hf_quant.def, and
+ * hf_quant_config.h - quantization_config in both directions: what it resolves for a row of hf_quant.def, and
  * what the releases write. Tensors decide which format a matrix has; the configuration only says what tensors
  * cannot: GPTQ's zero convention, which FP6, how activations are quantized.
  *
@@ -13,13 +13,13 @@
 #include "ckpt/families/tables.h"
 
 /* A tensor below a matrix that changes its meaning (`text`: how) or names a format without a row. */
-typedef struct mox_hf_oddity {
+typedef struct mox_hf_marker {
     const char *suffix; /* without "." or "_" */
     const char *text;
     const char *remedy;
-} mox_hf_oddity;
-const mox_hf_oddity *mox_hf_companion_at(int32_t i);
-const mox_hf_oddity *mox_hf_refused_at(int32_t i);
+} mox_hf_marker;
+const mox_hf_marker *mox_hf_companion_at(int32_t i);
+const mox_hf_marker *mox_hf_unsupported_at(int32_t i);
 
 /* Jansson's iterators take mutable objects but change nothing. */
 static inline json_t *mox_json_iterable(const json_t *object)
@@ -39,28 +39,28 @@ bool mox_quant_config_excludes(const json_t *quant_config, const char *module);
 /* The scalar keys as "bits 4, version gemv", for messages. Returns `buffer`. */
 const char *mox_quant_config_describe(const json_t *quant_config, char *buffer, size_t size);
 
-/* settle() of the rows, see mox_hf_quant. */
-bool mox_settle_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
-bool mox_settle_quark_int4(const json_t *quant_config, const json_t *config, mox_hf_quant *row);
+/* resolve() of the rows, see mox_hf_quant. */
+bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_quark_int4(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 
 /* write_config() of the rows. */
-json_t *mox_write_fp8_block(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_fp8_static(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_fp8_dynamic(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_mxfp8(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_mxfp4(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_modelopt(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_ct(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_quark(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_ascend(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_w4afp8(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_awq(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
-json_t *mox_write_gptq(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_fp8_block(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_fp8_static(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_fp8_dynamic(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_mxfp8(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_mxfp4(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_modelopt(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_ct(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_quark(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_ascend(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_w4afp8(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_awq(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
+json_t *mox_write_gptq(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
 
 #endif

@@ -17,9 +17,9 @@
 typedef struct mox_matcher {
     const mox_tensor_set *set;
     const json_t *quant_config;
-    mox_hf_quant *rows; /* in list order; id NULL: ruled out */
+    mox_hf_quant *formats; /* in list order; id NULL: ruled out */
     bool *allowed;
-    int32_t n_rows;
+    int32_t n_formats;
 } mox_matcher;
 
 moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_config, const json_t *config,
@@ -34,7 +34,7 @@ typedef struct mox_wanted {
 } mox_wanted;
 
 typedef struct mox_match {
-    const mox_hf_quant *row;                     /* the matcher's copy */
+    const mox_hf_quant *format;                  /* the matcher's copy */
     moxie_quant weight;                          /* group extents and scale dtype as found */
     const mox_file_tensor *parts[MOX_MAX_PARTS]; /* of row->parts; NULL: optional and absent */
 } mox_match;

@@ -130,8 +130,8 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
         const int32_t rank_a = without_ones(tensor->shape, tensor->rank, a), rank_b = without_ones(want, rank, b);
         const bool one_for_all = part->form == MOX_FORM_SCALAR && stacked > 0 && rank_a == 0;
         /* [1, 1] is a block grid, not a scalar. */
-        const int32_t most = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
-        return tensor->rank <= most && (one_for_all || same(a, rank_a, b, rank_b));
+        const int32_t max_rank = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
+        return tensor->rank <= max_rank && (one_for_all || same(a, rank_a, b, rank_b));
     }
     if (stacked > 0 && rank == 3 && tensor->rank == 2)
         return tensor->shape[0] == want[0] * want[1] && tensor->shape[1] == want[2];
@@ -168,7 +168,7 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
     return grid;
 }
 
-static bool take_halves(moxie_grid *grid, bool second, int64_t n, int64_t group_rows)
+static bool select_half(moxie_grid *grid, bool second, int64_t n, int64_t group_rows)
 {
     const int64_t half = n / 2, words = grid->packing.along_rows ? grid->packing.per_word : 1;
     if (half % group_rows != 0 || (half / group_rows) % words != 0)
@@ -182,7 +182,7 @@ static bool take_halves(moxie_grid *grid, bool second, int64_t n, int64_t group_
     return true;
 }
 
-static bool take_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group_rows)
+static bool select_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group_rows)
 {
     if (*group_rows > 1) {
         /* 2m alternating rows in one group are m rows of each half: the grid stays, the group shrinks. */
@@ -202,7 +202,7 @@ static bool take_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group
     return true;
 }
 
-bool mox_grid_take_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows)
+bool mox_grid_select_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows)
 {
     if (rows == MOX_ROWS_ALL)
         return true;
@@ -212,8 +212,8 @@ bool mox_grid_take_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t
         return true;
     }
     if (rows == MOX_ROWS_FIRST_HALF || rows == MOX_ROWS_SECOND_HALF)
-        return take_halves(grid, rows == MOX_ROWS_SECOND_HALF, n, *group_rows);
-    return take_alternate(grid, rows == MOX_ROWS_ODD, n, group_rows);
+        return select_half(grid, rows == MOX_ROWS_SECOND_HALF, n, *group_rows);
+    return select_alternate(grid, rows == MOX_ROWS_ODD, n, group_rows);
 }
 
 moxie_status mox_spec_grid(const mox_tensor_spec *spec, void *data, int64_t expert, moxie_grid *out, moxie_error *error)

@@ -33,7 +33,7 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
                          const mox_part_place *place);
 /* Narrows a grid of `n` rows in groups of `group_rows` to half of them. False when the cut is not on a row of the grid
  * or a word of it: such halves need a copy. *group_rows becomes that of the half. */
-bool mox_grid_take_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows);
+bool mox_grid_select_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows);
 /* True when a stored shape is `want` or another spelling of it: [] and [1], [N] and [N,1], one scalar for all
  * stacked experts, [E*N, K] for [E, N, K]. */
 bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32_t rank, const int64_t *want,

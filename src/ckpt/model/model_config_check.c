@@ -21,19 +21,19 @@ static moxie_status check_config(const json_t *config, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Every row's settle() must stand any text; what it makes of it must still be a quantization. */
+/* Every row's resolve() must stand any text; what it makes of it must still be a quantization. */
 static moxie_status check_quant_config(const json_t *quant_config, const json_t *config, moxie_error *error)
 {
     char text[256];
     mox_quant_config_describe(quant_config, text, sizeof text);
     mox_quant_config_excludes(quant_config, "model.layers.3.mlp.experts.7.gate_proj");
     for (int32_t i = 0; mox_hf_quant_at(i); i++) {
-        mox_hf_quant row = *mox_hf_quant_at(i);
-        if (row.settle && !row.settle(quant_config, config, &row))
+        mox_hf_quant format = *mox_hf_quant_at(i);
+        if (format.resolve && !format.resolve(quant_config, config, &format))
             continue;
-        const moxie_quant weight = mox_hf_quant_weight(&row, 4096);
-        MOX_TRY(mox_quant_check_weight(&weight, row.id, error));
-        MOX_TRY(mox_quant_check_act(&row.act, row.id, error));
+        const moxie_quant weight = mox_hf_quant_weight(&format, 4096);
+        MOX_TRY(mox_quant_check_weight(&weight, format.id, error));
+        MOX_TRY(mox_quant_check_act(&format.act, format.id, error));
     }
     return MOXIE_OK;
 }

@@ -23,7 +23,7 @@ typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };
 
 /* What all experts share, and the walk's state. */
-typedef struct expert_walk {
+typedef struct expert_pass {
     mox_layer_reader *reader;
     mox_expert_set *set;
     mox_match first[2]; /* of W13 and W2: what all others must equal */
@@ -31,9 +31,9 @@ typedef struct expert_walk {
     bool input_scales[2];  /* any expert has one */
     moxie_quant *quant[2]; /* set->w13, set->w2 */
     char first_name[2][256];
-} expert_walk;
+} expert_pass;
 
-static int side_of(projection p)
+static int product_of(projection p)
 {
     return p == DOWN;
 }
@@ -50,27 +50,27 @@ static const mox_file_tensor *codes_of(const mox_match *match)
 
 /* ---- one format for all ------------------------------------------------------------------------- */
 
-static moxie_status agree(expert_walk *w, const mox_match *match, const char *name, projection p)
+static moxie_status agree(expert_pass *w, const mox_match *match, const char *name, projection p)
 {
-    const int side = side_of(p);
-    if (!w->have[side]) {
-        w->first[side] = *match;
-        w->have[side] = true;
-        snprintf(w->first_name[side], sizeof w->first_name[side], "%s", name);
+    const int product = product_of(p);
+    if (!w->have[product]) {
+        w->first[product] = *match;
+        w->have[product] = true;
+        snprintf(w->first_name[product], sizeof w->first_name[product], "%s", name);
         return MOXIE_OK;
     }
-    const mox_match *first = &w->first[side];
-    if (match->row == first->row && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
+    const mox_match *first = &w->first[product];
+    if (match->format == first->format && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
         return MOXIE_OK;
     char here[200], there[200], found[96], expected[96];
     const mox_file_tensor *tensor = codes_of(match);
     return mox_fail_file(MOXIE_ERR_MISMATCH, w->reader->error,
                          mox_tensor_set_file_name(w->reader->model->set, tensor->file), (int64_t)tensor->offset,
                          "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree",
-                         mox_escape(here, sizeof here, tensor->name), match->row->id,
-                         mox_quant_describe(&match->weight, found, sizeof found), first->row->id,
+                         mox_escape(here, sizeof here, tensor->name), match->format->id,
+                         mox_quant_describe(&match->weight, found, sizeof found), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
-                         mox_escape(there, sizeof there, w->first_name[side]));
+                         mox_escape(there, sizeof there, w->first_name[product]));
 }
 
 /* ---- biases ------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static bool all_zero(const moxie_grid *bias)
 }
 
 /* "<matrix>.bias" [N]. GPTQ exporters write them full of zeros for models that have none. */
-static moxie_status matrix_bias(expert_walk *w, const char *name, moxie_matrix *matrix)
+static moxie_status matrix_bias(expert_pass *w, const char *name, moxie_matrix *matrix)
 {
     char full[300], escaped[200];
     snprintf(full, sizeof full, "%s.bias", name);
@@ -109,7 +109,7 @@ static moxie_status matrix_bias(expert_walk *w, const char *name, moxie_matrix *
 }
 
 /* One row [2I] or [H] of a stacked bias, cut as the matrix is. */
-static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t expert, int64_t n, mox_part_rows rows,
+static moxie_status stacked_bias(expert_pass *w, const char *name, int64_t expert, int64_t n, mox_part_rows rows,
                                  moxie_grid *out)
 {
     char escaped[200];
@@ -126,7 +126,7 @@ static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t exper
     bias.rows = n, bias.cols = 1;
     bias.row_stride = all.col_stride;
     int64_t one = 1;
-    mox_grid_take_rows(&bias, rows, n, &one);
+    mox_grid_select_rows(&bias, rows, n, &one);
     w->set->bytes += (uint64_t)(bias.rows * mox_dtype_bytes(bias.dtype));
     *out = bias;
     return MOXIE_OK;
@@ -134,7 +134,7 @@ static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t exper
 
 /* ---- one matrix of one expert ------------------------------------------------------------------- */
 
-static moxie_status place_matrix(expert_walk *w, const mox_match *match, const mox_part_place *place, projection p,
+static moxie_status place_matrix(expert_pass *w, const mox_match *match, const mox_part_place *place, projection p,
                                  mox_part_rows rows, int64_t expert)
 {
     moxie_expert *e = &w->set->experts[expert];
@@ -142,7 +142,7 @@ static moxie_status place_matrix(expert_walk *w, const mox_match *match, const m
     moxie_quant weight;
     char what[64];
     MOX_TRY(mox_read_matrix(w->reader, match, place, rows, matrix, &weight));
-    *w->quant[side_of(p)] = weight;
+    *w->quant[product_of(p)] = weight;
     const bool half = rows != MOX_ROWS_ALL;
     snprintf(what, sizeof what, "layer %lld expert %lld %s", (long long)w->reader->layer, (long long)expert,
              projection_names[p]);
@@ -153,9 +153,9 @@ static moxie_status place_matrix(expert_walk *w, const mox_match *match, const m
     const float scale = mox_read_input_scale(match, place);
     if (scale == 0)
         return MOXIE_OK;
-    w->input_scales[side_of(p)] = true;
+    w->input_scales[product_of(p)] = true;
     float *target = p == DOWN ? &e->a2_scale : &e->a13_scale;
-    const bool divides = match->row->act.global == MOXIE_GLOBAL_DIVIDE;
+    const bool divides = match->format->act.global == MOXIE_GLOBAL_DIVIDE;
     if (*target == 0 || (divides ? scale < *target : scale > *target))
         *target = scale;
     return MOXIE_OK;
@@ -175,7 +175,7 @@ static mox_wanted wanted_of(const three_names *names, projection p, const char *
         mox_wanted) { .name = name, .n = down ? names->wide : names->narrow, .k = down ? names->narrow : names->wide };
 }
 
-static moxie_status read_expert(expert_walk *w, const three_names *names, int64_t index, int64_t expert)
+static moxie_status read_expert(expert_pass *w, const three_names *names, int64_t index, int64_t expert)
 {
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
@@ -194,7 +194,7 @@ static moxie_status read_expert(expert_walk *w, const three_names *names, int64_
     return MOXIE_OK;
 }
 
-static moxie_status read_each(expert_walk *w, const three_names *names)
+static moxie_status read_each(expert_pass *w, const three_names *names)
 {
     for (int64_t e = 0; e < w->set->count; e++)
         MOX_TRY(read_expert(w, names, e, e));
@@ -206,7 +206,7 @@ static moxie_status read_each(expert_walk *w, const three_names *names)
     return MOXIE_OK;
 }
 
-static moxie_status read_stacks(expert_walk *w, const three_names *names)
+static moxie_status read_stacks(expert_pass *w, const three_names *names)
 {
     const bool merged = w->reader->model->family->fused == MOX_FUSED_STACKED_ROWS;
     for (projection p = GATE; p <= DOWN; p++) {
@@ -235,7 +235,7 @@ typedef struct fused_pair {
     mox_match match[2];
 } fused_pair;
 
-static moxie_status match_fused(expert_walk *w, fused_pair *pair, bool in_out, moxie_error *error)
+static moxie_status match_fused(expert_pass *w, fused_pair *pair, bool in_out, moxie_error *error)
 {
     for (int i = 0; i < 2; i++) {
         pair->wanted[i].in_out = in_out;
@@ -245,7 +245,7 @@ static moxie_status match_fused(expert_walk *w, fused_pair *pair, bool in_out, m
 }
 
 /* [E, 2I, H] or [E, H, 2I]: one of the two names alone can be ambiguous (H = 2I, or H = I), the pair never is. */
-static moxie_status find_fused(expert_walk *w, fused_pair *pair)
+static moxie_status find_fused(expert_pass *w, fused_pair *pair)
 {
     const bool usual = w->reader->model->family->fused == MOX_FUSED_IN_OUT;
     if (match_fused(w, pair, false, NULL) == MOXIE_OK || match_fused(w, pair, true, NULL) == MOXIE_OK)
@@ -253,7 +253,7 @@ static moxie_status find_fused(expert_walk *w, fused_pair *pair)
     return match_fused(w, pair, usual, w->reader->error);
 }
 
-static moxie_status read_fused(expert_walk *w, int64_t width)
+static moxie_status read_fused(expert_pass *w, int64_t width)
 {
     const mox_layer_reader *r = w->reader;
     const mox_names *names = r->names;
@@ -271,14 +271,14 @@ static moxie_status read_fused(expert_walk *w, int64_t width)
     }
     for (int64_t e = 0; e < w->set->count; e++)
         for (projection p = GATE; p <= DOWN; p++) {
-            const mox_wanted *wanted = &pair.wanted[side_of(p)];
+            const mox_wanted *wanted = &pair.wanted[product_of(p)];
             const mox_part_rows rows = p == DOWN   ? MOX_ROWS_ALL
                                        : alternate ? (p == GATE ? MOX_ROWS_EVEN : MOX_ROWS_ODD)
                                                    : (p == GATE ? MOX_ROWS_FIRST_HALF : MOX_ROWS_SECOND_HALF);
             const mox_part_place place = {
                 .n = wanted->n, .k = wanted->k, .stacked = wanted->stacked, .expert = e, .in_out = wanted->in_out
             };
-            MOX_TRY(place_matrix(w, &pair.match[side_of(p)], &place, p, rows, e));
+            MOX_TRY(place_matrix(w, &pair.match[product_of(p)], &place, p, rows, e));
             const char *bias = p == DOWN ? names->fused_down_bias : names->fused_gate_up_bias;
             if (w->set->bias)
                 MOX_TRY(stacked_bias(w, bias, e, wanted->n, rows, &matrix_of(&w->set->experts[e], p)->bias));
@@ -288,40 +288,40 @@ static moxie_status read_fused(expert_walk *w, int64_t width)
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-static const mox_hf_quant *row_of(const mox_matcher *matcher, const char *id)
+static const mox_hf_quant *format_of(const mox_matcher *matcher, const char *id)
 {
-    for (int32_t i = 0; i < matcher->n_rows; i++)
-        if (strcmp(matcher->rows[i].id, id) == 0)
-            return &matcher->rows[i];
+    for (int32_t i = 0; i < matcher->n_formats; i++)
+        if (strcmp(matcher->formats[i].id, id) == 0)
+            return &matcher->formats[i];
     return NULL;
 }
 
 /* What the format says about the activations into one side. A format with static scales, of which no expert came with
  * one, is another format: weights only, or with dynamic scales. */
-static moxie_status settle_act(expert_walk *w, int side, moxie_quant *act, const char **format)
+static moxie_status resolve_act(expert_pass *w, int product, moxie_quant *act, const char **name)
 {
-    const mox_hf_quant *row = w->first[side].row;
+    const mox_hf_quant *format = w->first[product].format;
     const bool plain = w->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
-    if (!w->input_scales[side] && row->without_input)
-        row = row_of(&w->reader->matcher, row->without_input);
-    else if (!w->input_scales[side] && row->act.is_static && !plain)
-        row = NULL;
-    if (!row)
+    if (!w->input_scales[product] && format->without_input)
+        format = format_of(&w->reader->matcher, format->without_input);
+    else if (!w->input_scales[product] && format->act.is_static && !plain)
+        format = NULL;
+    if (!format)
         return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "
                              "expert has one (an input_scale beside %s)",
-                             (long long)w->reader->layer, w->first_name[side]);
-    *act = plain ? (moxie_quant) { 0 } : row->act;
-    *format = row->id;
+                             (long long)w->reader->layer, w->first_name[product]);
+    *act = plain ? (moxie_quant) { 0 } : format->act;
+    *name = format->id;
     return MOXIE_OK;
 }
 
-static moxie_status finish(expert_walk *w)
+static moxie_status finish(expert_pass *w)
 {
     mox_expert_set *set = w->set;
     const char *format[2] = { "", "" };
-    MOX_TRY(settle_act(w, 0, &set->a13, &format[0]));
-    MOX_TRY(settle_act(w, 1, &set->a2, &format[1]));
+    MOX_TRY(resolve_act(w, 0, &set->a13, &format[0]));
+    MOX_TRY(resolve_act(w, 1, &set->a2, &format[1]));
     set->format = format[0];
     for (int64_t e = 0; e < set->count; e++) {
         if (!set->a13.is_static)
@@ -332,10 +332,10 @@ static moxie_status finish(expert_walk *w)
     return MOXIE_OK;
 }
 
-static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_walk *w)
+static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_pass *w)
 {
     *set = (mox_expert_set) { .count = count };
-    *w = (expert_walk) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
+    *w = (expert_pass) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
     set->experts = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *set->experts);
     MOX_FAIL_IF(!set->experts, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld experts", (long long)count);
     return MOXIE_OK;
@@ -347,7 +347,7 @@ moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out)
     const three_names three = { .name = { names->gate, names->up, names->down },
                                 .wide = reader->dims.expert_width,
                                 .narrow = reader->dims.intermediate };
-    expert_walk w;
+    expert_pass w;
     char fused[256];
     MOX_TRY(begin(reader, reader->dims.experts, out, &w));
     out->bias = reader->model->family->expert_bias;
@@ -368,7 +368,7 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
     const three_names three = { .name = { names->shared_gate, names->shared_up, names->shared_down },
                                 .wide = reader->dims.hidden,
                                 .narrow = reader->dims.shared_intermediate };
-    expert_walk w;
+    expert_pass w;
     MOX_TRY(begin(reader, 1, out, &w));
     MOX_TRY(read_expert(&w, &three, 0, -1));
     return finish(&w);

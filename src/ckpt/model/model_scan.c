@@ -21,15 +21,15 @@
 #define MAX_LAYER 999999
 
 /* One tensor that shows a layer, and afterwards one spelling of a layer with its number of tensors. */
-typedef struct hit {
+typedef struct layer_hits {
     mox_layer_place place;
     int64_t count;
-} hit;
+} layer_hits;
 
-typedef struct hits {
-    hit *items;
+typedef struct hit_list {
+    layer_hits *items;
     uint64_t count, room;
-} hits;
+} hit_list;
 
 const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t *layer)
 {
@@ -45,7 +45,7 @@ const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t
 }
 
 /* "mlp.experts.{e}.up_proj": the text before {e}, then a digit. Without {e}: the whole text, then an end of a word. */
-static bool shows(const char *name_template, const char *rest)
+static bool matches_template(const char *name_template, const char *rest)
 {
     if (!name_template)
         return false;
@@ -57,10 +57,10 @@ static bool shows(const char *name_template, const char *rest)
     return hole ? isdigit((unsigned char)next) : next == 0 || next == '.' || next == '_';
 }
 
-static bool shows_layer(const mox_names *names, const char *rest)
+static bool names_layer(const mox_names *names, const char *rest)
 {
-    return (names->router && strcmp(names->router, rest) == 0) || shows(names->up, rest) || shows(names->gate, rest) ||
-           shows(names->fused_gate_up, rest);
+    return (names->router && strcmp(names->router, rest) == 0) || matches_template(names->up, rest) ||
+           matches_template(names->gate, rest) || matches_template(names->fused_gate_up, rest);
 }
 
 static bool same_place(const mox_layer_place *a, const mox_layer_place *b)
@@ -68,7 +68,7 @@ static bool same_place(const mox_layer_place *a, const mox_layer_place *b)
     return a->layer == b->layer && a->prefix == b->prefix && a->other == b->other;
 }
 
-static bool push(hits *list, mox_layer_place place)
+static bool push(hit_list *list, mox_layer_place place)
 {
     if (list->count > 0 && same_place(&list->items[list->count - 1].place, &place)) {
         list->items[list->count - 1].count++;
@@ -77,17 +77,17 @@ static bool push(hits *list, mox_layer_place place)
     if (list->count == list->room) {
         const uint64_t room = list->room ? list->room * 2 : 256;
         uint64_t bytes;
-        hit *items = mox_mul_u64(room, sizeof *items, &bytes) ? mox_realloc(list->items, bytes) : NULL;
+        layer_hits *items = mox_mul_u64(room, sizeof *items, &bytes) ? mox_realloc(list->items, bytes) : NULL;
         if (!items)
             return false;
         list->items = items;
         list->room = room;
     }
-    list->items[list->count++] = (hit) { place, 1 };
+    list->items[list->count++] = (layer_hits) { place, 1 };
     return true;
 }
 
-static bool collect(const moxie_model *model, hits *list)
+static bool collect(const moxie_model *model, hit_list *list)
 {
     const mox_family *family = model->family;
     for (int64_t i = 0; i < mox_tensor_set_count(model->set); i++) {
@@ -96,7 +96,7 @@ static bool collect(const moxie_model *model, hits *list)
             mox_layer_place place = { .prefix = p };
             const char *rest = mox_model_after_prefix(family->prefixes[p], name, &place.layer);
             for (place.other = 0; rest && place.other < 2; place.other++)
-                if (shows_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
+                if (names_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
                     return false;
         }
     }
@@ -105,7 +105,7 @@ static bool collect(const moxie_model *model, hits *list)
 
 static int by_place(const void *a, const void *b)
 {
-    const mox_layer_place *x = &((const hit *)a)->place, *y = &((const hit *)b)->place;
+    const mox_layer_place *x = &((const layer_hits *)a)->place, *y = &((const layer_hits *)b)->place;
     if (x->layer != y->layer)
         return x->layer < y->layer ? -1 : 1;
     const int32_t p = x->prefix * 2 + x->other, q = y->prefix * 2 + y->other;
@@ -113,11 +113,11 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Sorted hits -> one place a layer: adds up equal ones, keeps the best counted. */
-static uint64_t reduce(hits *list)
+static uint64_t reduce(hit_list *list)
 {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < list->count;) {
-        hit sum = list->items[i++];
+        layer_hits sum = list->items[i++];
         while (i < list->count && same_place(&list->items[i].place, &sum.place))
             sum.count += list->items[i++].count;
         const bool again = kept > 0 && list->items[kept - 1].place.layer == sum.place.layer;
@@ -145,7 +145,7 @@ static moxie_status none_found(const moxie_model *model, moxie_error *error)
 
 moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
 {
-    hits list = { 0 };
+    hit_list list = { 0 };
     moxie_status status = MOXIE_OK;
     if (!collect(model, &list)) {
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to list layers");

@@ -16,7 +16,7 @@ static void skip_space(mox_cursor *c)
         c->at++;
 }
 
-bool mox_cursor_take(mox_cursor *c, char token)
+bool mox_cursor_accept(mox_cursor *c, char token)
 {
     skip_space(c);
     if (c->at == c->end || *c->at != (unsigned char)token)
@@ -27,13 +27,13 @@ bool mox_cursor_take(mox_cursor *c, char token)
 
 moxie_status mox_cursor_expect(mox_cursor *c, char token, const char *where)
 {
-    if (mox_cursor_take(c, token))
+    if (mox_cursor_accept(c, token))
         return MOXIE_OK;
     if (c->at == c->end)
         return MOX_CURSOR_FAIL(c, "expected '%c' %s, found the end of the header", token, where);
     const char found[2] = { (char)*c->at, 0 };
-    char shown[8];
-    return MOX_CURSOR_FAIL(c, "expected '%c' %s, found '%s'", token, where, mox_escape(shown, sizeof shown, found));
+    char escaped[8];
+    return MOX_CURSOR_FAIL(c, "expected '%c' %s, found '%s'", token, where, mox_escape(escaped, sizeof escaped, found));
 }
 
 /* Four hexadecimal digits after \u. */

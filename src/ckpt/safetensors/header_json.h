@@ -30,7 +30,7 @@ typedef struct mox_cursor {
     mox_fail_file(MOXIE_ERR_FORMAT, (cursor)->error, (cursor)->path, (cursor)->at - (cursor)->file, __VA_ARGS__)
 
 /* Skips white space, and `token` when it is next; says whether it was. */
-bool mox_cursor_take(mox_cursor *cursor, char token);
+bool mox_cursor_accept(mox_cursor *cursor, char token);
 /* As above, but anything else is an error; `where` ends the sentence "expected ':' ...". */
 moxie_status mox_cursor_expect(mox_cursor *cursor, char token, const char *where);
 /* A string, unescaped into the arena. */

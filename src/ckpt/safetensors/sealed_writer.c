@@ -33,7 +33,7 @@ struct moxie_sealed_writer {
     sealed_place *places;
     int64_t count, pieces;
     uint64_t *sums; /* [1 + pieces] */
-    bool *given;    /* [pieces] */
+    bool *written;  /* [pieces] */
 };
 
 /* ---- opening -------------------------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ static uint64_t bytes_of(const moxie_sealed_tensor *tensor)
 static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor *tensors, moxie_error *error)
 {
     uint64_t offset = w->header_bytes;
-    char shown[160];
+    char escaped[160];
     w->places = mox_arena_calloc(&w->arena, (uint64_t)w->count, sizeof *w->places);
     MOX_FAIL_IF(!w->places, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     for (int64_t i = 0; i < w->count; i++) {
@@ -90,15 +90,15 @@ static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor
         MOX_FAIL_IF(tensors[i].pieces < 1 || (uint64_t)tensors[i].pieces > bytes + 1 ||
                         bytes % (uint64_t)tensors[i].pieces != 0,
                     MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" of %llu bytes does not fall into %lld equal pieces",
-                    mox_escape(shown, sizeof shown, tensors[i].name), (unsigned long long)bytes,
+                    mox_escape(escaped, sizeof escaped, tensors[i].name), (unsigned long long)bytes,
                     (long long)tensors[i].pieces);
         w->places[i] = (sealed_place) { offset, bytes / (uint64_t)tensors[i].pieces, tensors[i].pieces, w->pieces };
         w->pieces += tensors[i].pieces;
         offset += bytes;
     }
     w->sums = mox_arena_calloc(&w->arena, (uint64_t)w->pieces + 1, sizeof *w->sums);
-    w->given = mox_arena_calloc(&w->arena, (uint64_t)w->pieces, sizeof *w->given);
-    MOX_FAIL_IF(!w->sums || !w->given, MOXIE_ERR_MEMORY, error, "no memory for %lld sums", (long long)w->pieces);
+    w->written = mox_arena_calloc(&w->arena, (uint64_t)w->pieces, sizeof *w->written);
+    MOX_FAIL_IF(!w->sums || !w->written, MOXIE_ERR_MEMORY, error, "no memory for %lld sums", (long long)w->pieces);
     return MOXIE_OK;
 }
 
@@ -155,7 +155,7 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
     MOX_TRY(mox_whole_file_write_at(&w->file, data, place->piece_bytes,
                                     place->offset + (uint64_t)piece * place->piece_bytes, error));
     w->sums[1 + place->first + piece] = mox_checksum(data, place->piece_bytes);
-    w->given[place->first + piece] = true;
+    w->written[place->first + piece] = true;
     return MOXIE_OK;
 }
 
@@ -164,7 +164,7 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
 static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
 {
     for (int64_t p = 0; p < w->pieces; p++)
-        if (!w->given[p])
+        if (!w->written[p])
             return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not given",
                                  (long long)p, (long long)w->pieces);
     char digits[MOX_SEAL_DIGITS + 1];

@@ -32,16 +32,16 @@ static bool is_bare_name(const char *name)
 static moxie_status read_pair(mox_arena *arena, const char *tensor, const json_t *value, const char *path, mapped *out,
                               moxie_error *error)
 {
-    char shown[160], shown_file[160];
+    char escaped[160], escaped_file[160];
     const char *file = json_string_value(value);
-    mox_escape(shown, sizeof shown, tensor);
+    mox_escape(escaped, sizeof escaped, tensor);
     if (!file)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                             "weight_map maps tensor \"%s\" to something that is no file name", shown);
+                             "weight_map maps tensor \"%s\" to something that is no file name", escaped);
     if (!is_bare_name(file))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                              "weight_map maps tensor \"%s\" to \"%s\": expected a bare file name beside the index",
-                             shown, mox_escape(shown_file, sizeof shown_file, file));
+                             escaped, mox_escape(escaped_file, sizeof escaped_file, file));
     out->tensor = mox_arena_strndup(arena, tensor, strlen(tensor));
     out->file = mox_arena_strndup(arena, file, strlen(file));
     MOX_FAIL_IF(!out->tensor || !out->file, MOXIE_ERR_MEMORY, error, "no memory for the index");

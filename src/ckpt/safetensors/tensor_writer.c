@@ -13,7 +13,7 @@
 
 struct mox_tensor_writer {
     mox_whole_file file;
-    uint64_t promised, given; /* bytes of data */
+    uint64_t declared, written; /* bytes of data */
 };
 
 static moxie_status start(mox_tensor_writer *w, const char *path, const mox_tensor_decl *tensors, int64_t count,
@@ -22,7 +22,7 @@ static moxie_status start(mox_tensor_writer *w, const char *path, const mox_tens
     unsigned char *header = NULL;
     uint64_t header_bytes = 0;
     MOX_TRY(
-        mox_safetensors_header_make(tensors, count, metadata, n_metadata, &header, &header_bytes, &w->promised, error));
+        mox_safetensors_header_make(tensors, count, metadata, n_metadata, &header, &header_bytes, &w->declared, error));
     moxie_status status = mox_whole_file_create(path, &w->file, error);
     if (status == MOXIE_OK)
         status = mox_whole_file_append(&w->file, header, header_bytes, error);
@@ -47,21 +47,21 @@ moxie_status mox_tensor_writer_open(const char *path, const mox_tensor_decl *ten
 
 moxie_status mox_tensor_writer_put(mox_tensor_writer *w, const void *data, uint64_t bytes, moxie_error *error)
 {
-    if (bytes > w->promised - w->given)
+    if (bytes > w->declared - w->written)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
                              "%llu bytes of data were declared, and more than that are given",
-                             (unsigned long long)w->promised);
-    w->given += bytes;
+                             (unsigned long long)w->declared);
+    w->written += bytes;
     return mox_whole_file_append(&w->file, data, bytes, error);
 }
 
 /* Whatever can still fail before the file has its name. */
 static moxie_status complete(mox_tensor_writer *w, moxie_error *error)
 {
-    if (w->given != w->promised)
+    if (w->written != w->declared)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
-                             "%llu bytes of data were declared, %llu given", (unsigned long long)w->promised,
-                             (unsigned long long)w->given);
+                             "%llu bytes of data were declared, %llu given", (unsigned long long)w->declared,
+                             (unsigned long long)w->written);
     return mox_whole_file_publish(&w->file, error);
 }
 

@@ -23,8 +23,8 @@
 #include "ckpt/safetensors/safetensors_header.h"
 #include "ckpt/safetensors/tensor_index.h"
 
-#define NAME_SHOWN 160
-#define SUFFIX     ".safetensors"
+#define MAX_ESCAPED 160
+#define SUFFIX      ".safetensors"
 
 typedef struct shard {
     const char *path;
@@ -73,13 +73,13 @@ static moxie_status enter_names(mox_tensor_set *set, int64_t first, moxie_error 
         const mox_file_tensor *t = &set->list.tensors[i];
         int64_t other = -1;
         MOX_TRY(mox_name_map_put(&set->names, t->name, i, &other, error));
-        char shown[NAME_SHOWN], shown_file[NAME_SHOWN];
+        char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED];
         if (other >= 0)
             return mox_fail_file(
                 MOXIE_ERR_FORMAT, error, set->shards[t->file].path, -1,
                 "tensor \"%s\" is in this file and in \"%s\": expected every name once",
-                mox_escape(shown, sizeof shown, t->name),
-                mox_escape(shown_file, sizeof shown_file, set->shards[set->list.tensors[other].file].path));
+                mox_escape(escaped, sizeof escaped, t->name),
+                mox_escape(escaped_file, sizeof escaped_file, set->shards[set->list.tensors[other].file].path));
         set->bytes += t->bytes;
     }
     return MOXIE_OK;
@@ -138,7 +138,7 @@ static moxie_status add_tensors(mox_tensor_set *set, const moxie_named_tensor *t
         MOX_FAIL_IF(!tensors[i].name || !dtype || view->rank < 0 || view->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT,
                     error, "tensor %lld of the given ones has no name, or a dtype or rank that files have not",
                     (long long)i);
-        uint64_t bits = (uint64_t)mox_file_dtype_row(dtype)->bits;
+        uint64_t bits = (uint64_t)mox_file_dtype_by_name(dtype)->bits;
         for (int32_t axis = 0; axis < view->rank; axis++)
             MOX_FAIL_IF(view->shape[axis] < 0 || !mox_mul_u64(bits, (uint64_t)view->shape[axis], &bits),
                         MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has an impossible shape",
@@ -177,14 +177,14 @@ static moxie_status check_entry(const mox_tensor_set *set, const mox_tensor_inde
     const mox_file_tensor *t = mox_tensor_set_find(set, entry->tensor);
     if (t && t->file == entry->file)
         return MOXIE_OK;
-    char shown[NAME_SHOWN], shown_file[NAME_SHOWN], elsewhere[NAME_SHOWN];
-    mox_escape(shown, sizeof shown, entry->tensor);
-    mox_escape(shown_file, sizeof shown_file, index->files[entry->file]);
+    char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED], elsewhere[MAX_ESCAPED];
+    mox_escape(escaped, sizeof escaped, entry->tensor);
+    mox_escape(escaped_file, sizeof escaped_file, index->files[entry->file]);
     if (!t)
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, path, -1,
-                             "the index places tensor \"%s\" in \"%s\", but no shard holds it", shown, shown_file);
+                             "the index places tensor \"%s\" in \"%s\", but no shard holds it", escaped, escaped_file);
     return mox_fail_file(MOXIE_ERR_MISMATCH, error, path, -1,
-                         "the index places tensor \"%s\" in \"%s\", but it is in \"%s\"", shown, shown_file,
+                         "the index places tensor \"%s\" in \"%s\", but it is in \"%s\"", escaped, escaped_file,
                          mox_escape(elsewhere, sizeof elsewhere, index->files[t->file]));
 }
 
@@ -212,13 +212,13 @@ static moxie_status warn_extras(mox_tensor_set *set, const mox_tensor_index *ind
         int64_t *left = &extras[set->list.tensors[i].file];
         if (named[i] || *left == 0)
             continue;
-        char shown[NAME_SHOWN], shown_file[NAME_SHOWN];
+        char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED];
         status =
             warn(set,
-                 mox_arena_printf(&set->list.arena,
-                                  "\"%s\" holds %lld tensors that the index does not name; the first is \"%s\"",
-                                  mox_escape(shown_file, sizeof shown_file, index->files[set->list.tensors[i].file]),
-                                  (long long)*left, mox_escape(shown, sizeof shown, set->list.tensors[i].name)),
+                 mox_arena_printf(
+                     &set->list.arena, "\"%s\" holds %lld tensors that the index does not name; the first is \"%s\"",
+                     mox_escape(escaped_file, sizeof escaped_file, index->files[set->list.tensors[i].file]),
+                     (long long)*left, mox_escape(escaped, sizeof escaped, set->list.tensors[i].name)),
                  error);
         *left = 0;
     }
@@ -382,10 +382,10 @@ const mox_file_tensor *mox_tensor_set_find(const mox_tensor_set *set, const char
 
 moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_tensor *tensor, moxie_error *error)
 {
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     if (tensor->unusable)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, set->shards[tensor->file].path, (int64_t)tensor->offset,
-                             "tensor \"%s\" (%s) cannot be used: %s", mox_escape(shown, sizeof shown, tensor->name),
+                             "tensor \"%s\" (%s) cannot be used: %s", mox_escape(escaped, sizeof escaped, tensor->name),
                              tensor->file_dtype, tensor->unusable);
     return MOXIE_OK;
 }

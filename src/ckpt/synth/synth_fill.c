@@ -6,14 +6,14 @@
 
 #include "base/memory.h"
 
-uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes)
+uint8_t *mox_fill_buffer(mox_synth_filler *filler, uint64_t bytes)
 {
-    if (bytes > filler->piece_bytes) {
-        mox_free(filler->piece);
-        filler->piece = mox_alloc(bytes);
-        filler->piece_bytes = filler->piece ? bytes : 0;
+    if (bytes > filler->buffer_bytes) {
+        mox_free(filler->buffer);
+        filler->buffer = mox_alloc(bytes);
+        filler->buffer_bytes = filler->buffer ? bytes : 0;
     }
-    return filler->piece;
+    return filler->buffer;
 }
 
 void mox_fill_groups_free(mox_fill_groups *groups)
@@ -41,6 +41,6 @@ void mox_synth_filler_destroy(mox_synth_filler *filler)
     if (!filler)
         return;
     mox_fill_groups_free(&filler->groups);
-    mox_free(filler->piece);
+    mox_free(filler->buffer);
     mox_free(filler);
 }

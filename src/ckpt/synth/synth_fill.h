@@ -40,7 +40,7 @@ typedef struct mox_fill_view {
     const mox_tensor_spec *spec;
     int64_t layer, expert; /* expert 0 for shared ones */
     int64_t rows, cols;
-    moxie_quant quant; /* group extents settled */
+    moxie_quant quant; /* group extents resolved */
     const mox_format *element;
     float global; /* 1 when there is none */
     int64_t group_rows, group_cols;
@@ -51,13 +51,13 @@ typedef struct mox_fill_view {
 struct mox_synth_filler {
     const mox_synth_model *model;
     const moxie_executor *executor;
-    uint8_t *piece;
-    uint64_t piece_bytes;
+    uint8_t *buffer;
+    uint64_t buffer_bytes;
     mox_fill_groups groups;
 };
 
 /* A buffer of at least `bytes`, valid until the next call; NULL when out of memory. */
-uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes);
+uint8_t *mox_fill_buffer(mox_synth_filler *filler, uint64_t bytes);
 void mox_fill_groups_free(mox_fill_groups *groups);
 
 /* Both arguments must outlive the filler. One-thread-at-a-time. */

@@ -131,7 +131,7 @@ static void scan_bands(const moxie_executor *executor, const mox_fill_view *m, m
 
 /* A format with zero points spreads its codes over [low, high], zero being one of them. A stored zero point, which may
  * be less by zero_add, must not fall below the lowest code. */
-static void settle_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
+static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
 {
     int32_t low = 0, high = 0;
     for (int64_t b = r * per_group; b < (r + 1) * per_group; b++) {
@@ -176,7 +176,7 @@ moxie_status mox_fill_make_groups(mox_synth_filler *filler, const mox_fill_view 
     scan_bands(filler->executor, m, g, per_group);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < m->scale_cols; c++)
-            settle_group(m, g, r, c, per_group);
+            set_group(m, g, r, c, per_group);
     g->format = m->spec->format;
     g->kind = m->spec->kind;
     g->layer = m->layer;

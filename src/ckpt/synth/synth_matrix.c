@@ -21,7 +21,7 @@
 enum {
     RUN = 1024,            /* elements that a task makes at once, on its stack; a multiple of every per_word */
     TASK_BYTES = 64 << 10, /* of the tensor */
-    PIECE_BYTES = 8 << 20  /* of the tensor, in memory at once */
+    CHUNK_BYTES = 8 << 20  /* of the tensor, in memory at once */
 };
 
 /* ---- calibrated ranges -------------------------------------------------------------------------- *
@@ -155,7 +155,7 @@ static run_fn run_of_part(const mox_fill_view *m)
 /* ---- storing ------------------------------------------------------------------------------------ */
 
 /* A piece: stored rows [first, first + count) of one expert's grid, in filler->piece. */
-typedef struct piece {
+typedef struct chunk {
     const mox_fill_view *m;
     run_fn run;
     moxie_grid grid; /* data: the piece; rows and columns count from its first */
@@ -163,7 +163,7 @@ typedef struct piece {
     int64_t unit;    /* rows (columns) of the matrix in one stored row */
     int64_t first, count;
     int64_t task_rows; /* stored rows of a task */
-} piece;
+} chunk;
 
 /* Words that hold neighbours of a row, low bits first, one after the other: what most tensors are. */
 static void store_words(const moxie_grid *grid, int64_t r, int64_t c, int64_t n, const uint32_t *codes)
@@ -195,7 +195,7 @@ static void store_run(const moxie_grid *grid, int64_t r, int64_t c, int64_t n, c
 static void fill_task(void *context, int64_t task, int32_t worker)
 {
     (void)worker;
-    const piece *p = context;
+    const chunk *p = context;
     const int64_t first = p->first + task * p->task_rows;
     const int64_t end = mox_min_i64(first + p->task_rows, p->first + p->count);
     int64_t row0 = 0, row_end = p->grid.rows, col0 = 0, col_end = p->grid.cols;
@@ -223,7 +223,7 @@ static bool is_by_columns(const mox_tensor_spec *spec)
 static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m, uint64_t bytes, mox_fill_sink sink,
                                 moxie_error *error)
 {
-    piece p = { .m = m, .run = run_of_part(m) };
+    chunk p = { .m = m, .run = run_of_part(m) };
     MOX_TRY(mox_spec_grid(m->spec, NULL, 0, &p.grid, error));
     const bool along_rows = p.grid.packing.along_rows;
     p.by_columns = is_by_columns(m->spec);
@@ -233,11 +233,11 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     MOX_FAIL_IF((uint64_t)total * (uint64_t)stride != bytes, MOXIE_ERR_MISMATCH, error,
                 "%s: %lld stored rows of %lld bytes do not make the %llu bytes of an expert", m->spec->name,
                 (long long)total, (long long)stride, (unsigned long long)bytes);
-    const int64_t rows_at_once = mox_max_i64(1, PIECE_BYTES / stride);
+    const int64_t rows_at_once = mox_max_i64(1, CHUNK_BYTES / stride);
     p.task_rows = mox_max_i64(1, TASK_BYTES / stride);
     for (p.first = 0; p.first < total; p.first += p.count) {
         p.count = mox_min_i64(rows_at_once, total - p.first);
-        uint8_t *data = mox_fill_piece(filler, (uint64_t)(p.count * stride));
+        uint8_t *data = mox_fill_buffer(filler, (uint64_t)(p.count * stride));
         MOX_FAIL_IF(!data, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", m->spec->name);
         memset(data, 0, (size_t)(p.count * stride));
         p.grid.data = data;

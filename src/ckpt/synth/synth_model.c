@@ -12,13 +12,13 @@
 /* An unknown format: the error lists them all, for --list shows only what was released. */
 static moxie_status no_such_format(const char *id, const mox_preset *preset, moxie_error *error)
 {
-    char known[640] = "", escaped[64];
+    char names[640] = "", escaped[64];
     size_t used = 0;
-    const mox_hf_quant *row;
-    for (int32_t i = 0; (row = mox_hf_quant_at(i)) != NULL && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, " %s", row->id);
+    const mox_hf_quant *known_format;
+    for (int32_t i = 0; (known_format = mox_hf_quant_at(i)) != NULL && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, " %s", known_format->id);
     return mox_fail(MOXIE_ERR_ARGUMENT, error, "there is no format \"%s\"; %s was released as %s, all formats are:%s",
-                    mox_escape(escaped, sizeof escaped, id), preset->name, preset->formats[0], known);
+                    mox_escape(escaped, sizeof escaped, id), preset->name, preset->formats[0], names);
 }
 
 static moxie_status choose_formats(const char *format, mox_synth_model *m, moxie_error *error)
@@ -56,11 +56,11 @@ static moxie_status reduce_experts(int64_t experts, mox_synth_model *m, moxie_er
                 MOXIE_MAX_EXPERTS);
     if (d->n_group > 1) {
         /* A group is scored by its two best experts, and the groups kept must hold top_k. */
-        const int64_t least = mox_max_i64(2, mox_ceil_div(d->top_k, d->topk_group));
-        MOX_FAIL_IF(experts % d->n_group != 0 || experts / d->n_group < least, MOXIE_ERR_ARGUMENT, error,
+        const int64_t min_per_group = mox_max_i64(2, mox_ceil_div(d->top_k, d->topk_group));
+        MOX_FAIL_IF(experts % d->n_group != 0 || experts / d->n_group < min_per_group, MOXIE_ERR_ARGUMENT, error,
                     "%lld experts do not fill the %lld groups of %s; give a multiple of %lld, %lld at least",
                     (long long)experts, (long long)d->n_group, m->preset->name, (long long)d->n_group,
-                    (long long)(least * d->n_group));
+                    (long long)(min_per_group * d->n_group));
     }
     m->dims.experts = experts;
     return MOXIE_OK;
@@ -91,9 +91,9 @@ moxie_status mox_synth_resolve(const char *preset, const moxie_synth_options *op
     const moxie_synth_options defaults = MOXIE_SYNTH_OPTIONS_INIT;
     const moxie_synth_options *o = options ? options : &defaults;
     mox_synth_model m = { .preset = mox_preset_by_name(preset), .seed = o->seed };
-    char shown[96];
+    char escaped[96];
     MOX_FAIL_IF(!m.preset, MOXIE_ERR_ARGUMENT, error, "there is no preset \"%s\"; `moxie synth --list` shows them",
-                mox_escape(shown, sizeof shown, preset));
+                mox_escape(escaped, sizeof escaped, preset));
     m.dims = m.preset->dims;
     m.family = mox_family_by_id(m.preset->family);
     MOX_FAIL_IF(!m.family, MOXIE_ERR_UNSUPPORTED, error, "preset %s: its family %s has no row", preset,

@@ -82,8 +82,8 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
     MOX_FAIL_IF(spec->dtype != MOXIE_F32 && spec->dtype != MOXIE_BF16 && spec->dtype != MOXIE_F16,
                 MOXIE_ERR_UNSUPPORTED, error, "%s: no rule makes numbers of dtype %s", spec->name,
                 mox_file_dtype_name(spec->dtype));
-    uint8_t *piece = mox_fill_piece(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
-    MOX_FAIL_IF(!piece, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", spec->name);
+    uint8_t *buffer = mox_fill_buffer(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
+    MOX_FAIL_IF(!buffer, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", spec->name);
     const plain_rule rule = rule_of(filler->model, spec);
     const int64_t count = elements / experts;
     float values[PLAIN_RUN];
@@ -93,8 +93,8 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
             const double z = plain_deviate(filler, layer, spec, (at + j) / count, (at + j) % count, count);
             values[j] = (float)(rule.mean + rule.sigma * z);
         }
-        mox_narrow(spec->dtype, values, piece, n);
-        MOX_TRY(sink.put(sink.user, piece, (uint64_t)(n * bytes), error));
+        mox_narrow(spec->dtype, values, buffer, n);
+        MOX_TRY(sink.put(sink.user, buffer, (uint64_t)(n * bytes), error));
         at += n;
     }
     return MOXIE_OK;
@@ -128,7 +128,7 @@ static moxie_status fill_table(mox_synth_filler *filler, int64_t layer, const mo
     MOX_FAIL_IF(spec->dtype != MOXIE_I64 && spec->dtype != MOXIE_I32, MOXIE_ERR_UNSUPPORTED, error,
                 "%s: no rule makes a table of dtype %s", spec->name, mox_file_dtype_name(spec->dtype));
     const mox_stream stream = mox_synth_stream(filler->model->seed, layer, 0, MOX_SOURCE_PLAIN + (int)spec->kind);
-    uint8_t *row = mox_fill_piece(filler, (uint64_t)(top_k * bytes));
+    uint8_t *row = mox_fill_buffer(filler, (uint64_t)(top_k * bytes));
     MOX_FAIL_IF(!row, MOXIE_ERR_MEMORY, error, "no memory for a row of %s", spec->name);
     for (int64_t token = 0; token < tokens; token++) {
         int64_t ids[MOXIE_MAX_TOP_K];

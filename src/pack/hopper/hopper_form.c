@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_form.c - for kernels: where the parts of a record lie (hopper.h), from the layout's own order of elements.
+ * hopper_form.c - mox_hopper_form(): where the parts of a record lie, for kernels and their checks.
+ *
+ * Each of the three layouts (hopper.h) has its own order of elements in a tile; sizes follow from that order.
  */
 #include "pack/hopper/hopper.h"
 

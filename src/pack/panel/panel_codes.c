@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_codes.c - the six orders of panel.h, for 16-byte vectors and, where they may be used, wider ones
- * (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
+ * panel_codes.c - the six orders of panel.h: which order an element has, and packing with 16-byte vectors, or with
+ * 32-byte ones where the processor has AVX2 (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
  */
 #include "pack/panel/panel_codes.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_codes_avx2.c - the six orders once more, for 32-byte vectors where the compiler may use them.
+ * panel_codes_avx2.c - panel_codes_tmpl.h again, compiled for 32-byte vectors.
  */
 #ifdef __AVX2__
 #define MOX_LANES 2

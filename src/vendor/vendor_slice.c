@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_share.c - how large each rank's share of the intermediate size is, and the views of it (vendor_share.h).
+ * vendor_slice.c - which slice of the intermediate size each rank gets, and the views of it (vendor_slice.h).
  */
-#include "vendor/vendor_share.h"
+#include "vendor/vendor_slice.h"
 
 #include <stdio.h>
 
 #include "base/sizes.h"
 
-/* The unit of shares and where it comes from, for refusals. */
-typedef struct share_unit {
-    int64_t unit, limits; /* of everything; of the layout's limits alone */
+/* The unit of slices, and the rules that it comes from, for errors. */
+typedef struct slice_unit {
+    int64_t unit, limits; /* unit: by all rules; limits: by the limits of the layout alone */
     char why[320];
-} share_unit;
+} slice_unit;
 
-static void add_rule(share_unit *u, int64_t multiple, const char *why)
+static void add_rule(slice_unit *u, int64_t multiple, const char *why)
 {
     const size_t at = strlen(u->why);
     if (multiple <= 1)
@@ -24,9 +24,9 @@ static void add_rule(share_unit *u, int64_t multiple, const char *why)
 }
 
 static void find_unit(const mox_vendor_layout *layout, const mox_record_shape *whole, const moxie_expert *example,
-                      bool pad, share_unit *u)
+                      bool pad, slice_unit *u)
 {
-    *u = (share_unit) { .unit = 1, .limits = 1 };
+    *u = (slice_unit) { .unit = 1, .limits = 1 };
     for (const mox_vendor_limit *l = layout->limits; l < layout->limits + MOX_VENDOR_LIMITS && l->multiple; l++)
         if (l->extent == MOX_VENDOR_INTERMEDIATE && !(pad && l->pads)) {
             add_rule(u, l->multiple, l->why);
@@ -40,7 +40,7 @@ static void find_unit(const mox_vendor_layout *layout, const mox_record_shape *w
              "groups and words of the checkpoint along w2's columns");
 }
 
-static moxie_status refuse_rest(const mox_vendor_layout *layout, const share_unit *u, int64_t intermediate,
+static moxie_status reject_rest(const mox_vendor_layout *layout, const slice_unit *u, int64_t intermediate,
                                 int32_t ranks, moxie_error *error)
 {
     const int64_t below = intermediate / u->limits * u->limits;
@@ -55,7 +55,7 @@ static moxie_status refuse_rest(const mox_vendor_layout *layout, const share_uni
         (long long)(intermediate % u->limits), smaller, (long long)(below + u->limits));
 }
 
-static moxie_status refuse_ranks(const mox_vendor_layout *layout, const share_unit *u, int64_t intermediate,
+static moxie_status reject_ranks(const mox_vendor_layout *layout, const slice_unit *u, int64_t intermediate,
                                  int64_t units, int32_t ranks, moxie_error *error)
 {
     return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
@@ -65,60 +65,60 @@ static moxie_status refuse_ranks(const mox_vendor_layout *layout, const share_un
                     (long long)units, (long long)units, units == 1 ? "" : "s", (long long)(ranks * u->unit));
 }
 
-moxie_status mox_vendor_share_make(const mox_vendor_layout *layout, const mox_record_shape *whole,
+moxie_status mox_vendor_slice_make(const mox_vendor_layout *layout, const mox_record_shape *whole,
                                    const moxie_expert *example, bool pad, int32_t rank, int32_t ranks,
-                                   mox_vendor_share *out, moxie_error *error)
+                                   mox_vendor_slice *out, moxie_error *error)
 {
     const int64_t intermediate = whole->intermediate;
     MOX_FAIL_IF(ranks < 1 || rank < 0 || rank >= ranks, MOXIE_ERR_ARGUMENT, error,
                 "tensor parallel: rank %d of %d; ranks count from 0", (int)rank, (int)ranks);
     if (ranks == 1) {
-        *out = (mox_vendor_share) { .ranks = 1, .count = intermediate, .unit = intermediate };
+        *out = (mox_vendor_slice) { .ranks = 1, .count = intermediate, .unit = intermediate };
         return MOXIE_OK;
     }
-    share_unit u;
+    slice_unit u;
     find_unit(layout, whole, example, pad, &u);
     const int64_t units = mox_ceil_div(intermediate, u.unit);
     if (intermediate % u.limits != 0)
-        return refuse_rest(layout, &u, intermediate, ranks, error);
+        return reject_rest(layout, &u, intermediate, ranks, error);
     if (units < ranks)
-        return refuse_ranks(layout, &u, intermediate, units, ranks, error);
+        return reject_ranks(layout, &u, intermediate, units, ranks, error);
     const int64_t base = units / ranks, more = units % ranks;
     const int64_t first = (rank * base + mox_min_i64(rank, more)) * u.unit;
     const int64_t count = mox_min_i64((base + (rank < more)) * u.unit, intermediate - first);
-    *out = (mox_vendor_share) { .rank = rank, .ranks = ranks, .first = first, .count = count, .unit = u.unit };
+    *out = (mox_vendor_slice) { .rank = rank, .ranks = ranks, .first = first, .count = count, .unit = u.unit };
     return MOXIE_OK;
 }
 
-mox_record_shape mox_vendor_share_shape(const mox_record_shape *whole, const mox_vendor_share *share)
+mox_record_shape mox_vendor_slice_shape(const mox_record_shape *whole, const mox_vendor_slice *slice)
 {
     mox_record_shape shape = *whole;
-    shape.intermediate = share->count;
+    shape.intermediate = slice->count;
     return shape;
 }
 
-uint64_t mox_vendor_share_spare(const mox_record_shape *whole, const mox_vendor_share *share,
-                                const moxie_expert *expert)
+uint64_t mox_vendor_slice_scratch(const mox_record_shape *whole, const mox_vendor_slice *slice,
+                                  const moxie_expert *expert)
 {
-    return share->rank > 0 && whole->bias2 ? mox_dense_bytes(expert->down.bias.dtype, whole->hidden, 1) : 0;
+    return slice->rank > 0 && whole->bias2 ? mox_dense_bytes(expert->down.bias.dtype, whole->hidden, 1) : 0;
 }
 
-moxie_status mox_vendor_share_expert(const mox_record_shape *whole, const mox_vendor_share *share,
-                                     const moxie_expert *expert, void *spare, moxie_expert *out, moxie_error *error)
+moxie_status mox_vendor_slice_expert(const mox_record_shape *whole, const mox_vendor_slice *slice,
+                                     const moxie_expert *expert, void *scratch, moxie_expert *out, moxie_error *error)
 {
-    moxie_expert taken = *expert;
-    if (share->ranks == 1) {
-        *out = taken;
+    moxie_expert sliced = *expert;
+    if (slice->ranks == 1) {
+        *out = sliced;
         return MOXIE_OK;
     }
-    const mox_rectangle rows = { share->first, share->count, 0, whole->hidden };
-    const mox_rectangle cols = { 0, whole->hidden, share->first, share->count };
+    const mox_rectangle rows = { slice->first, slice->count, 0, whole->hidden };
+    const mox_rectangle cols = { 0, whole->hidden, slice->first, slice->count };
     if (whole->gated)
-        MOX_TRY(mox_matrix_take(&expert->gate, &whole->w13, &rows, "gate", &taken.gate, error));
-    MOX_TRY(mox_matrix_take(&expert->up, &whole->w13, &rows, "up", &taken.up, error));
-    MOX_TRY(mox_matrix_take(&expert->down, &whole->w2, &cols, "down", &taken.down, error));
-    if (mox_vendor_share_spare(whole, share, expert) > 0)
-        taken.down.bias = mox_grid_dense(spare, expert->down.bias.dtype, whole->hidden, 1);
-    *out = taken;
+        MOX_TRY(mox_matrix_take(&expert->gate, &whole->w13, &rows, "gate", &sliced.gate, error));
+    MOX_TRY(mox_matrix_take(&expert->up, &whole->w13, &rows, "up", &sliced.up, error));
+    MOX_TRY(mox_matrix_take(&expert->down, &whole->w2, &cols, "down", &sliced.down, error));
+    if (mox_vendor_slice_scratch(whole, slice, expert) > 0)
+        sliced.down.bias = mox_grid_dense(scratch, expert->down.bias.dtype, whole->hidden, 1);
+    *out = sliced;
     return MOXIE_OK;
 }
