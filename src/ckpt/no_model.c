@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * no_model.c - looks at a path that is no checkpoint's directory, and says what it seems to be:
+ * no_model.c - says what a path seems to be that is no checkpoint directory, and what to pass:
  *
- *     nothing                            a name on a hub? a typing error?
- *     a file                             one shard, GGUF, a pickle: its directory, or another release
- *     a directory with *.gguf, *.bin     formats that are not read
- *     models--org--name                  the Hugging Face cache: one of its snapshots
- *     model_index.json                   a diffusers pipeline: one of its parts
- *     a directory with one that is       that one
+ *     nothing                            a model name of a hub? a typing error?
+ *     a file                             one shard, GGUF, a pickle: pass its directory, or use another release
+ *     a directory with *.gguf, *.bin     formats that are not supported
+ *     models--org--name                  the Hugging Face cache: pass one of its snapshots
+ *     model_index.json                   a diffusers pipeline: pass one of its parts
+ *     a directory with a checkpoint in   pass that
  *
- * Only names are looked at. They are untrusted and shown escaped.
+ * Only names of files are used. They are untrusted and printed escaped.
  */
 #include "ckpt/no_model.h"
 
@@ -44,7 +44,7 @@ static bool is_pickle(const char *name)
     return false;
 }
 
-/* Whether `dir`/`name`/config.json is there; *path becomes `dir`/`name`. */
+/* True when `dir`/`name`/config.json exists; *path becomes `dir`/`name`. */
 static bool has_config(const char *dir, const char *name, char path[PATH])
 {
     static const char config[] = "/config.json";
@@ -56,7 +56,7 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
     return there;
 }
 
-/* ---- formats that are not read -------------------------------------------------------------------- */
+/* ---- formats that are not supported ---------------------------------------------------------------- */
 
 static moxie_status is_gguf(const char *path, moxie_error *error)
 {
@@ -99,7 +99,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
 
 typedef struct content {
     bool gguf, pickles, tensors, pipeline, cached_model, cache, broken_config;
-    char part[PATH]; /* the first directory by name in it that holds config.json; "": there is none */
+    char part[PATH]; /* the first directory in it, by name, with a config.json; "": there is none */
 } content;
 
 static void note_entry(const char *dir, const char *name, content *c)
@@ -116,7 +116,7 @@ static void note_entry(const char *dir, const char *name, content *c)
         memcpy(c->part, path, sizeof path);
 }
 
-/* False when the directory cannot be read: errno says why. */
+/* False when the directory cannot be read; errno says why. */
 static bool list_directory(const char *dir, content *c)
 {
     const struct dirent *entry;
@@ -130,7 +130,7 @@ static bool list_directory(const char *dir, content *c)
     return true;
 }
 
-/* The snapshot of a cached model that its branch "main" names; "" when it is not there. */
+/* The snapshot that the branch "main" of a cached model names; "" when it does not exist. */
 static void find_main(const char *dir, char snapshot[PATH])
 {
     char path[PATH], name[100];
@@ -174,7 +174,7 @@ static moxie_status is_broken_link(const char *dir, moxie_error *error)
                          "removed? repeat it");
 }
 
-/* What is in the folder decides; the order is from what is certain to what is likely. */
+/* Decides by the content of the directory, from what is certain to what is likely. */
 static moxie_status is_folder(const char *dir, moxie_error *error)
 {
     char escaped[MAX_ESCAPED];

@@ -57,7 +57,7 @@ static moxie_status check_expert(const mox_record_shape *shape, int64_t index, c
 {
     const int64_t h = shape->hidden, i = shape->intermediate;
     MOX_FAIL_IF(!shape->gated && expert->gate.codes.data != NULL, MOXIE_ERR_MISMATCH, error,
-                "expert %lld has a gate projection, but the activation is ungated and takes one first matrix: give it "
+                "expert %lld has a gate projection, but the activation is ungated and has one first matrix: give it "
                 "as `up` alone, or choose a gated activation",
                 (long long)index);
     if (shape->gated)

@@ -61,7 +61,7 @@ typedef struct mox_layout {
     /* `record` has record_bytes, zeroed. The views passed mox_matrix_check() and the expert passed accepts(). Of the
      * header, only `flags` is written. NULL when the layout packs in parts. */
     moxie_status (*pack)(const mox_record_shape *shape, const moxie_expert *expert, void *record, moxie_error *error);
-    /* Packing in parts. Several threads fill one record, which nobody zeroes first. Each sums the part that it wrote
+    /* Packing in parts. Several threads fill one record, which is not zeroed before. Each sums the part that it wrote
      * while that is still in its cache (about MOX_RECORD_PART bytes). Part i covers the bytes from part_at(i) to
      * part_at(i + 1); part 0 begins behind the header, and part_at(parts) is record_bytes. The checksum depends on
      * where parts are cut, so the cut is as stable as the number of the layout. pack_part() writes every byte of its

@@ -15,17 +15,19 @@ static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix
 {
     const char *layout = plan->layout->name;
     MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
+                "layout %s: %s has a global scale for each row, and the target accepts one per matrix", layout, what);
     const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
     MOX_FAIL_IF(!plan->act_order && !mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in an order of their own (act order), and %s",
-                layout, what,
-                plan->layout->act_order.order[0] != NULL ? "the expert that the layer was planned by has them in theirs"
-                                                         : "the target takes them in theirs");
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in act order (a group index), and %s", layout,
+                what,
+                plan->layout->act_order.order[0] != NULL
+                    ? "the example that the layer was planned with has natural order; plan with "
+                      "an expert in act order"
+                    : "the target reads them in natural order; export the checkpoint without act order");
     MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
                     (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
-                layout, what);
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has biases or zero points of another dtype than the rest of the layer", layout, what);
     return MOXIE_OK;
 }
 

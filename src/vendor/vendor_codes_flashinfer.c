@@ -30,7 +30,7 @@ static const char *reject_negative_f32(const mox_vendor_context *context, const 
         float value;
         memcpy(&value, in + 4 * i, sizeof value);
         if (value < 0)
-            return "a scale is negative, and raising it to 1e-10, which the target needs, would change weights";
+            return "a scale is negative, and the target needs scales of at least 1e-10: clamping would change weights";
     }
     return NULL;
 }

@@ -341,7 +341,7 @@ static const char *reject_s0e5m3(const mox_vendor_context *context, const uint8_
         return found >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
                              : "a block scale is NaN or larger than the layer's largest";
     if (min_less_one + 1 < min)
-        return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
+        return "a block scale is so far below the layer's largest that the bf16 kernel would read zero; "
                "marlin-nvfp4-f16 holds it";
     return NULL;
 }

@@ -48,7 +48,8 @@ static moxie_status check_permutation(const int32_t *order, int64_t cols, const 
 {
     uint8_t *seen = mox_alloc((uint64_t)cols);
     bool good = seen != NULL;
-    MOX_FAIL_IF(seen == NULL, MOXIE_ERR_MEMORY, error, "no %lld bytes to check an order of columns", (long long)cols);
+    MOX_FAIL_IF(seen == NULL, MOXIE_ERR_MEMORY, error, "no memory: %lld bytes to check an order of columns",
+                (long long)cols);
     memset(seen, 0, (size_t)cols);
     for (int64_t k = 0; good && k < cols; k++) {
         good = order[k] >= 0 && order[k] < cols && !seen[order[k]];
@@ -79,7 +80,8 @@ static moxie_status make(const mox_vendor_plan *plan, mox_columns *out, moxie_er
         return MOXIE_OK;
     const uint64_t bytes = (uint64_t)(plan->hidden + plan->intermediate) * 2 * sizeof(int32_t);
     int32_t *at = mox_alloc(bytes);
-    MOX_FAIL_IF(at == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes for orders of columns", (unsigned long long)bytes);
+    MOX_FAIL_IF(at == NULL, MOXIE_ERR_MEMORY, error, "no memory: %llu bytes for orders of columns",
+                (unsigned long long)bytes);
     for (int i = 0; i < 2; i++) {
         out->order[i] = at;
         out->groups[i] = at + columns_in(plan, i);

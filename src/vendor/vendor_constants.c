@@ -101,7 +101,8 @@ bool mox_holds_plain(const mox_vendor_plan *plan, const moxie_expert *expert, ch
     const moxie_activation *a = &plan->use.activation;
     const bool plain = !mox_use_has_alpha(&plan->use) && !a->expert_alpha && !a->expert_beta && !a->expert_limit;
     if (!plain)
-        snprintf(reason, size, "the activation has an alpha, beta or limit, and the target is told of none");
+        snprintf(reason, size,
+                 "the activation has an alpha, beta or limit, and the target's kernel has no argument for them");
     return plain;
 }
 
@@ -110,7 +111,8 @@ bool mox_holds_swiglu(const mox_vendor_plan *plan, const moxie_expert *expert, c
     (void)expert;
     const moxie_activation *a = &plan->use.activation;
     if (a->expert_alpha || a->expert_beta || a->expert_limit) {
-        snprintf(reason, size, "alpha, beta or limit are arrays over experts; one number each is written");
+        snprintf(reason, size,
+                 "alpha, beta or limit are arrays over experts, and the target has one number each for the layer");
         return false;
     }
     if (a->gate_limit != a->up_limit) {

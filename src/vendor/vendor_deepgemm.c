@@ -13,7 +13,7 @@
  */
 #include "vendor/vendor_parts.h"
 
-#define SCALE_WHY "scales are for blocks of 128 rows and columns, which gate, up and words share with nobody"
+#define SCALE_WHY "scales cover blocks of 128 rows and columns, and no block may hold gate and up"
 
 #define LIMITS                                                                                                         \
     {                                                                                                                  \

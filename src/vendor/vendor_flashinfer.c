@@ -25,10 +25,10 @@
 #define FP8_WHY     "tensor maps begin rows at 16 bytes"
 #define BLOCK_WHY   "each block of 128 x 128 has a scale, and halves of w13 begin with a block"
 #define NVFP4_H_WHY "rows of fp4 are read 16 bytes at a time"
-#define NVFP4_WHY   "gate and up together are atoms of 128 rows of scales, and w2's groups come in fours"
+#define NVFP4_WHY   "the scales of gate and up fill atoms of 128 rows, and w2's groups come in fours"
 #define MXFP4_WHY   "rows and columns are read in tiles of 128"
 #define INT4_WHY    "a group has 128 columns, and 64 rows of scales are folded"
-#define CUTE_WHY    "gate and up take turns in runs of 64 rows"
+#define CUTE_WHY    "gate and up alternate in runs of 64 rows"
 
 #define W31(name, of, dtype, code, order) MOX_VENDOR_BOTH(name, of, dtype, &mox_rows_w31, NULL, code, order)
 

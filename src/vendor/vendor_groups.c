@@ -28,11 +28,10 @@ static moxie_status reject(const mox_vendor_plan *plan, const char *extent, int6
     snprintf(nearest, sizeof nearest, below > 0 ? "%lld or %lld" : "%.0lld%lld", (long long)below,
              (long long)(below + group));
     if (halved > 0)
-        snprintf(other, sizeof other, " (groups of %lld, each scale repeated, do it when asked for: --pad)",
-                 (long long)halved);
+        snprintf(other, sizeof other, " (or --pad: groups of %lld, each scale repeated)", (long long)halved);
     return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
-                    "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target has no part of a "
-                    "group; the nearest that would do: %s%s",
+                    "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target needs whole "
+                    "groups; the nearest that would do: %s%s",
                     plan->layout->name, extent, (long long)cols, (long long)group, nearest, other);
 }
 
@@ -46,7 +45,7 @@ moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *er
     if (!plan->layout->accepts.whole_groups)
         return MOXIE_OK;
     MOX_FAIL_IF(min_group > 0 && group13 != group2, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: w13 has groups of %lld and w2 of %lld, and the target takes one for both",
+                "layout %s: w13 has groups of %lld and w2 of %lld, and the target has one size for both",
                 plan->layout->name, (long long)group13, (long long)group2);
     int64_t group = group13;
     while (min_group > 0 && (hidden % group != 0 || intermediate % group != 0) && group / 2 >= min_group)

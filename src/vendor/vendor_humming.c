@@ -117,7 +117,9 @@ static void offsets(const mox_vendor_context *context, const uint8_t *in, int64_
 static const char *reject_nan(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     (void)context;
-    return memchr(in, NAN_SCALE, (size_t)count) != NULL ? "a scale is NaN, which an offset cannot say" : NULL;
+    return memchr(in, NAN_SCALE, (size_t)count) != NULL
+               ? "a scale is NaN, which the target's 4-bit offsets cannot express"
+               : NULL;
 }
 
 const mox_vendor_code mox_code_e8m0_offset = { .name = "e8m0 to offsets",

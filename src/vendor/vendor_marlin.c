@@ -22,9 +22,9 @@
 
 #define MARLIN_LIMITS                                                                                                  \
     {                                                                                                                  \
-        { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                         \
+        { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },                      \
         {                                                                                                              \
-            MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks take 64 of K and 64 of N"                      \
+            MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks work on 64 of K and 64 of N"                   \
         }                                                                                                              \
     }
 #define HALVES                                                                                                         \
@@ -150,7 +150,7 @@ static float input_factor_2(const mox_vendor_plan *plan, const moxie_expert *exp
 
 const mox_vendor_layout mox_vendor_marlin_gptq_int8 = {
     .name = "marlin-gptq-int8",
-    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares of the layer's largest",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 fractions of the layer's largest",
     .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype int8",
     .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
                  .scales = HALVES,
@@ -208,7 +208,7 @@ const mox_vendor_layout mox_vendor_marlin_ct_fp8 = {
 
 const mox_vendor_layout mox_vendor_marlin_ct_int8 = {
     .name = "marlin-ct-int8",
-    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares, under compressed-tensors' names",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 fractions, under compressed-tensors' names",
     .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16, input_dtype int8",
     .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
                  .scales = HALVES,
@@ -247,7 +247,7 @@ const mox_vendor_layout mox_vendor_marlin_awq_fp8 = {
 
 const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
     .name = "marlin-awq-int8",
-    .summary = "Marlin tiles of int4 with zero points for INT8 activations, scales as int16 shares",
+    .summary = "Marlin tiles of int4 with zero points for INT8 activations, scales as int16 fractions",
     .caller = "vLLM fused_marlin_moe, parameters of awq_marlin, input_dtype int8",
     .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
                  .scales = HALVES,

@@ -46,8 +46,8 @@
                  .bias = true,                                                                                         \
                  .biases = HALVES,                                                                                     \
                  .ungated = true },                                                                                    \
-    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                 \
-                { MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks take 64 of K and 64 of N" } },           \
+    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },              \
+                { MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks work on 64 of K and 64 of N" } },        \
     .parts = { WEIGHTS(order),                                                                                         \
                BOTH("weight_scale", MOX_VENDOR_SCALES, dtype, code, scale_order,                                       \
                     MOX_VENDOR_DERIVED | MOX_VENDOR_SPREAD),                                                           \
@@ -78,8 +78,8 @@ const mox_vendor_layout mox_vendor_marlin_fp8_fp8 = { FP8("marlin-fp8-fp8", "bf1
                  .bias = true,                                                                                         \
                  .biases = HALVES,                                                                                     \
                  .ungated = true },                                                                                    \
-    .limits = { { MOX_VENDOR_HIDDEN, 256, true, "Marlin wants 256 of N and 128 of K in both products" },               \
-                { MOX_VENDOR_INTERMEDIATE, 128, true, "Marlin wants 256 of N and 128 of K in both products" } },       \
+    .limits = { { MOX_VENDOR_HIDDEN, 256, true, "Marlin needs 256 of N and 128 of K in both products" },               \
+                { MOX_VENDOR_INTERMEDIATE, 128, true, "Marlin needs 256 of N and 128 of K in both products" } },       \
     .parts = { WEIGHTS(order), BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E8M0, code, scale_order, 0), BIASES }
 
 const mox_vendor_layout mox_vendor_marlin_mxfp4 = { MXFP4("marlin-mxfp4", "e8m0 scales permuted", "bf16 or f16",
@@ -155,8 +155,8 @@ static bool holds_bf16(const mox_vendor_plan *plan, const moxie_expert *expert, 
                  .global = MOXIE_GLOBAL_MULTIPLY,                                                                      \
                  .ungated = true },                                                                                    \
     .surveys = true, .holds = hold,                                                                                    \
-    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                 \
-                { MOX_VENDOR_INTERMEDIATE, 64, true, "Marlin's thread blocks take 64 of K and 64 of N" } },            \
+    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },              \
+                { MOX_VENDOR_INTERMEDIATE, 64, true, "Marlin's thread blocks work on 64 of K and 64 of N" } },         \
     .parts = { WEIGHTS(&mox_order_marlin),                                                                             \
                BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E4M3, code, &mox_order_marlin_fp4_scales, 0) },        \
     .constants = {                                                                                                     \

@@ -124,7 +124,8 @@ static void from_target(job *w, const part_job *p, int64_t at, const uint8_t *st
     uint8_t *to = p->columns != NULL ? scratch : row;
     if (p->times > 1) {
         if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, scratch))
-            atomic_store(&w->rejection, "scales or zero points of one group differ, which were repeated for its parts");
+            atomic_store(&w->rejection, "the copies of a group's scale or zero point differ, so the tensors were "
+                                        "changed after they were packed");
         staged = scratch;
     }
     if (p->code != NULL)
@@ -244,13 +245,14 @@ static moxie_status make_staging(job *w, const moxie_executor *executor, moxie_e
     w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
     w->staging_bytes = (uint64_t)(w->max_rows + 1) * w->row_bytes;
     if (w->columns[0] != NULL || w->plan->repeat > 1) {
-        const int64_t most = mox_max_i64(w->plan->hidden, w->plan->intermediate);
-        w->staging_bytes += w->row_bytes + ((uint64_t)most + 63) / 64 * 64;
+        const int64_t max_cols = mox_max_i64(w->plan->hidden, w->plan->intermediate);
+        w->staging_bytes += w->row_bytes + ((uint64_t)max_cols + 63) / 64 * 64;
     }
     const uint64_t workers = (uint64_t)executor->workers;
     w->staging = mox_alloc_aligned(workers * w->staging_bytes, 64);
     w->zeros = mox_alloc_aligned(w->row_bytes, 64);
-    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes of staging rows",
+    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory: %llu bytes of staging rows",
                 (unsigned long long)(workers * w->staging_bytes + w->row_bytes));
     return MOXIE_OK;
 }
@@ -326,8 +328,7 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
     MOX_TRY(mox_vendor_check(plan, expert, error));
     MOX_FAIL_IF(plan->layout->accepts.static_acts && (plan->facts.a13_max <= 0 || plan->facts.a2_max <= 0),
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: its constants hold static scales of activations, and no expert has one",
-                plan->layout->name);
+                "layout %s: its constants are static activation scales, and no expert has one", plan->layout->name);
     MOX_TRY(mox_columns_of_expert(plan, expert, &columns, error));
     const moxie_status status = run(plan, expert, tensors, PACK, &columns, executor, error);
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)

@@ -92,16 +92,18 @@ static moxie_status check_quant(const mox_vendor_layout *layout, const moxie_qua
                 dtypes_of(accepts->scales, list, sizeof list));
     MOX_FAIL_IF(quant->scale != MOXIE_DTYPE_NONE &&
                     (!has_group(accepts, quant, cols) || !has_group_rows(accepts, quant, rows)),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s is %s, whose groups the target has no kernel for",
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s is %s, and the target has no kernel for these groups; `moxie prepare --list` "
+                "shows the groups that it accepts",
                 layout->name, what, found);
     MOX_FAIL_IF(quant->has_zero && !accepts->zeros, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has zero points, and the target takes none", layout->name, what);
+                "layout %s: %s has zero points, and the target accepts none", layout->name, what);
     MOX_FAIL_IF(!quant->has_zero && accepts->zeros && !accepts->no_zeros, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has no zero points, and the target wants some", layout->name, what);
+                "layout %s: %s has no zero points, and the target requires them", layout->name, what);
     MOX_FAIL_IF((quant->global != MOXIE_GLOBAL_NONE) != (accepts->global != MOXIE_GLOBAL_NONE), MOXIE_ERR_UNSUPPORTED,
                 error, "layout %s: %s %s a global scale, and the target %s", layout->name, what,
                 quant->global != MOXIE_GLOBAL_NONE ? "has" : "lacks",
-                accepts->global != MOXIE_GLOBAL_NONE ? "needs one" : "takes none");
+                accepts->global != MOXIE_GLOBAL_NONE ? "requires one" : "accepts none");
     return MOXIE_OK;
 }
 
@@ -110,9 +112,9 @@ static moxie_status check_accepted(const mox_vendor_layout *layout, const mox_re
     MOX_TRY(check_quant(layout, &shape->w13, shape->intermediate, shape->hidden, "w13", error));
     MOX_TRY(check_quant(layout, &shape->w2, shape->hidden, shape->intermediate, "w2", error));
     MOX_FAIL_IF((shape->bias13 || shape->bias2) && !layout->accepts.bias, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: the experts have biases, and the target takes none", layout->name);
+                "layout %s: the experts have biases, and the target accepts none", layout->name);
     MOX_FAIL_IF(!shape->gated && !layout->accepts.ungated, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: the experts have no gate, and the target wants gate and up", layout->name);
+                "layout %s: the experts have no gate, and the target requires gate and up", layout->name);
     return MOXIE_OK;
 }
 
@@ -138,7 +140,7 @@ static moxie_status resolve_extent(const mox_vendor_layout *layout, mox_vendor_e
         MOX_FAIL_IF(true, MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of %d: %s; the nearest that would do: %s%s",
                     layout->name, name, (long long)*extent, multiple, limit->why, nearest,
-                    limit->pads ? " (padding with zeros does it when asked for: --pad)" : "");
+                    limit->pads ? " (or --pad: padding with zeros)" : "");
     }
     return MOXIE_OK;
 }
@@ -148,12 +150,12 @@ static moxie_status check_dtypes(const mox_vendor_plan *plan, moxie_error *error
     const mox_vendor_accepts *accepts = &plan->layout->accepts;
     char list[64];
     MOX_FAIL_IF(plan->shape.w13.has_zero && plan->zero[0] != plan->shape.w13.element, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: zero points are %s, and the target wants them in the weights' own code, %s",
+                "layout %s: zero points are %s, and the target requires the dtype of the weights, %s",
                 plan->layout->name, moxie_dtype_name(plan->zero[0]), moxie_dtype_name(plan->shape.w13.element));
     for (int i = 0; i < 2; i++)
         MOX_FAIL_IF(plan->bias[i] != MOXIE_DTYPE_NONE && accepts->biases[0] != MOXIE_DTYPE_NONE &&
                         !has_dtype(accepts->biases, plan->bias[i]),
-                    MOXIE_ERR_UNSUPPORTED, error, "layout %s: the bias of %s is %s, and the target wants %s",
+                    MOXIE_ERR_UNSUPPORTED, error, "layout %s: the bias of %s is %s, and the target accepts %s",
                     plan->layout->name, i ? "w2" : "w13", moxie_dtype_name(plan->bias[i]),
                     dtypes_of(accepts->biases, list, sizeof list));
     return MOXIE_OK;
@@ -225,15 +227,15 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
     uint64_t bytes;
     MOX_FAIL_IF(!mox_mul_u64((uint64_t)m->rows, (uint64_t)m->row_bytes, &bytes) || bytes > MAX_PART_BYTES,
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has %lld rows of %lld bytes, which is no tensor of a model", plan->layout->name,
-                part->name, (long long)m->rows, (long long)m->row_bytes);
+                "layout %s: %s has %lld rows of %lld bytes, more than a tensor of a real model has: check the shapes",
+                plan->layout->name, part->name, (long long)m->rows, (long long)m->row_bytes);
     MOX_FAIL_IF(part->rows != NULL && m->rows % part->rows->multiple != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has %lld rows, which %s permutes in blocks of %d", plan->layout->name, part->name,
                 (long long)m->rows, part->rows->name, part->rows->multiple);
     MOX_FAIL_IF(m->rows % order->step != 0 || m->row_bytes % order->bytes_multiple != 0 ||
                     (order->shape == NULL && m->row_bytes % m->item_bytes != 0),
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has %lld rows of %lld bytes; order %s wants multiples of %d rows and %d bytes",
+                "layout %s: %s has %lld rows of %lld bytes; order %s requires multiples of %d rows and %d bytes",
                 plan->layout->name, part->name, (long long)m->rows, (long long)m->row_bytes, order->name, order->step,
                 order->bytes_multiple > m->item_bytes ? order->bytes_multiple : m->item_bytes);
     return MOXIE_OK;

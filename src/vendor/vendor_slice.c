@@ -47,19 +47,18 @@ static moxie_status reject_rest(const mox_vendor_layout *layout, const slice_uni
     char smaller[32] = "";
     if (below > 0)
         snprintf(smaller, sizeof smaller, "%lld or ", (long long)below);
-    return mox_fail(
-        MOXIE_ERR_UNSUPPORTED, error,
-        "layout %s: an intermediate size of %lld cannot be shared by %d ranks: shares are multiples of %lld "
-        "(%s), and rank %d would be left with %lld past one; the nearest sizes that would do: %s%lld",
-        layout->name, (long long)intermediate, (int)ranks, (long long)u->unit, u->why, (int)ranks - 1,
-        (long long)(intermediate % u->limits), smaller, (long long)(below + u->limits));
+    return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
+                    "layout %s: an intermediate size of %lld cannot be cut for %d ranks: slices are multiples of %lld "
+                    "(%s), and the slice of rank %d would end %lld past one; the nearest sizes that would do: %s%lld",
+                    layout->name, (long long)intermediate, (int)ranks, (long long)u->unit, u->why, (int)ranks - 1,
+                    (long long)(intermediate % u->limits), smaller, (long long)(below + u->limits));
 }
 
 static moxie_status reject_ranks(const mox_vendor_layout *layout, const slice_unit *u, int64_t intermediate,
                                  int64_t units, int32_t ranks, moxie_error *error)
 {
     return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
-                    "layout %s: an intermediate size of %lld has %lld shares of %lld (%s), so of %d ranks rank %lld "
+                    "layout %s: an intermediate size of %lld has %lld slices of %lld (%s), so of %d ranks rank %lld "
                     "would get none; the nearest that would do: %lld rank%s, or an intermediate size of %lld",
                     layout->name, (long long)intermediate, (long long)units, (long long)u->unit, u->why, (int)ranks,
                     (long long)units, (long long)units, units == 1 ? "" : "s", (long long)(ranks * u->unit));

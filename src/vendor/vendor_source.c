@@ -66,7 +66,7 @@ moxie_status mox_vendor_source_open(const moxie_grid *grid, bool read, const mox
     out->stride = (int64_t)mox_dense_row_bytes(grid->dtype, mox_ceil_div(grid->cols, 8) * 8);
     const uint64_t bytes = (uint64_t)(mox_ceil_div(grid->rows, MOX_TILE_ROWS) * MOX_TILE_ROWS * out->stride);
     out->data = out->owned = mox_alloc(bytes);
-    MOX_FAIL_IF(out->owned == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes to turn a matrix over",
+    MOX_FAIL_IF(out->owned == NULL, MOXIE_ERR_MEMORY, error, "no memory: %llu bytes for a matrix as dense rows",
                 (unsigned long long)bytes);
     if (read)
         move_grid(out, false, executor);

@@ -75,7 +75,7 @@ static moxie_status survey_act(float stored, const moxie_quant *act, const moxie
                                moxie_error *error)
 {
     MOX_FAIL_IF(!(stored >= 0 && stored < INFINITY), MOXIE_ERR_UNSUPPORTED, error,
-                "a static scale of activations is %g, which must be a positive number", (double)stored);
+                "a static activation scale is %g; it must be a positive number, or 0 for none", (double)stored);
     const int32_t kind = act->global != MOXIE_GLOBAL_NONE ? act->global : weight->global;
     const float scale = stored == 0 ? 0 : kind == MOXIE_GLOBAL_DIVIDE ? 1.0f / stored : stored;
     *max = scale > *max ? scale : *max;
@@ -85,7 +85,7 @@ static moxie_status survey_act(float stored, const moxie_quant *act, const moxie
 static moxie_status check_range(float max, float min, const char *which, moxie_status code, moxie_error *error)
 {
     MOX_FAIL_IF(!(max >= 0 && max < INFINITY && min >= 0 && min <= max) || (max > 0) != (min > 0), code, error,
-                "scales of %s reach from %g to %g; both ends must be finite numbers above zero in this order, or both "
+                "scales of %s range from %g to %g; both must be finite and above zero, the first no larger, or both "
                 "zero",
                 which, (double)min, (double)max);
     return MOXIE_OK;
@@ -94,7 +94,7 @@ static moxie_status check_range(float max, float min, const char *which, moxie_s
 static moxie_status check_act(float max, const char *which, moxie_status code, moxie_error *error)
 {
     MOX_FAIL_IF(!(max >= 0 && max < INFINITY), code, error,
-                "the largest static scale of activations into %s is %g; it must be a finite number above zero, or zero "
+                "the largest static activation scale of %s is %g; it must be a finite number above zero, or zero "
                 "where there is none",
                 which, (double)max);
     return MOXIE_OK;

@@ -19,7 +19,7 @@
 #define LIMITS                                                                                                         \
     {                                                                                                                  \
         { MOX_VENDOR_HIDDEN, 32, false, "a scale is for 32 columns" },                                                 \
-            { MOX_VENDOR_INTERMEDIATE, 64, true, "vLLM allocates it in multiples of 64 for Triton" },                  \
+            { MOX_VENDOR_INTERMEDIATE, 64, true, "vLLM allocates multiples of 64 for Triton" },                        \
     }
 #define PARTS(values, scales)                                                                                          \
     {                                                                                                                  \

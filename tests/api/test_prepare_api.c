@@ -382,7 +382,7 @@ static void refusals_name_rule_rank_and_remedy(void **state)
     refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "of 6 ranks rank 5 would get none");
     refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "5 ranks, or an intermediate size of 1536");
     o = options_of("trtllm-mxint4", 1, 2);
-    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "rank 1 would be left with 32 past one");
+    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "the slice of rank 1 would end 32 past one");
     refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "768 or 1024");
     o = options_of("trtllm-mxint4", 2, 2);
     refuses(&even, &o, MOXIE_ERR_ARGUMENT, "rank 2 of 2");

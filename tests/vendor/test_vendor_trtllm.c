@@ -293,7 +293,7 @@ static void what_a_target_cannot_be_told_is_refused(void **state)
     expert.view.up.global.rows = expert.view.gate.global.rows = expert.view.down.global.rows = 1;
     const int32_t order[256] = { 0 };
     expert.view.up.group_index = order;
-    expect_refusal("trtllm-nvfp4", &shape, NULL, &expert.view, "order of their own");
+    expect_refusal("trtllm-nvfp4", &shape, NULL, &expert.view, "columns in act order");
     test_expert_free(&expert);
 }
 

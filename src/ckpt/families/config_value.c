@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config_value.c - one value of config.json: found under its dotted key in text_config or at the top, taken out of a
- * per-layer list, checked for its type.
+ * config_value.c - one value of config.json: found under its dotted key in text_config or at the top level, selected
+ * from a per-layer list, checked for its type.
  */
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family_read.c - config.json -> the sizes, activation and routing recipe of one MoE layer.
+ * family_read.c - config.json -> sizes, activation and routing of one MoE layer.
  *
- * Which tensors exist, and how they are quantized, is not decided here. What a family fixes whatever its
- * configuration says (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
+ * It does not decide which tensors exist or how they are quantized. What a family fixes regardless of its configuration
+ * (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/sizes.h"
 #include "ckpt/families/family_config.h"
 
-/* No real layer is wider; products of two such sizes stay far inside 64 bits. */
+/* No real layer is wider. Products of two such sizes stay far within 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
 
 typedef struct reader {
@@ -58,7 +58,7 @@ moxie_status mox_config_family(const json_t *config, const char *file, const mox
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
 
-/* The first of `keys` that is there. *found is its name, NULL when none is. */
+/* The first of `keys` that exists. *found is its name, NULL when none does. */
 static moxie_status first_int(const reader *r, const char *const *keys, int n_keys, int64_t *out, const char **found)
 {
     *found = NULL;
@@ -157,7 +157,7 @@ static moxie_status read_norm(const reader *r, mox_dims *d)
     for (int i = 0; i < 3 && r->family->key_norm[i]; i++) {
         const char *key = r->family->key_norm[i];
         const json_t *value = mox_config_find(r->config, key);
-        /* DBRX: null means no norm, and is not the same as an absent key. */
+        /* DBRX: null means "no normalisation" and differs from an absent key. */
         if (!value && !(r->family->norm_is_order && mox_config_find(r->config, "ffn_config")))
             continue;
         if (value && r->family->norm_is_order && json_number_value(value) != 1)
@@ -183,7 +183,7 @@ static moxie_status read_factors(const reader *r, mox_dims *d)
     return MOXIE_OK;
 }
 
-/* A score function by name; recipes whose score is no free choice keep theirs. */
+/* The score function by name. Families whose routing fixes the score keep theirs. */
 static moxie_status read_score(const reader *r, moxie_routing *route)
 {
     static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation" };
@@ -262,7 +262,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
                          mox_escape(escaped, sizeof escaped, text));
 }
 
-/* The type of the hidden states: under either name, bf16 when it is under none. */
+/* The dtype of the hidden states, under either key; bf16 when there is none. */
 static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 {
     static const struct {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * preset.c - presets.def as a table, the layers of a preset, and a preset cut down to what a caller wants.
- *
- * Which layers of a model are mixtures: all from first_layer on, every layer_step-th, or where its
- * hybrid_override_pattern has the letter E.
+ * preset.c - presets.def as a table, and which layers of a preset are mixtures of experts: all from first_layer on,
+ * every layer_step-th, or those with the letter E in hybrid_override_pattern.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant.c - hf_quant.def as a table. The shorthands below are what its rows are written in; a packing is
+ * hf_quant.c - hf_quant.def as a table, and the shorthands that its entries are written in. A packing is
  * { bytes of a word, elements in it, along rows?, order }.
  */
 #include <string.h>

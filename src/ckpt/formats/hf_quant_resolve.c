@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant_settle.c - what quantization_config resolves for a format that the tensors already decided: how activations
- * are quantized, block and group sizes, GPTQ's zero convention, which FP6. A resolve() gets a copy of the row to
- * change, and returns false when the configuration rules the row out.
+ * hf_quant_resolve.c - what quantization_config adds to a format that the tensors already determined: how activations
+ * are quantized, block and group sizes, GPTQ's convention for zero points, which FP6. A resolve() function gets a copy
+ * of the format to change. It returns false when the configuration rules the format out.
  */
 #include <string.h>
 
@@ -23,14 +23,15 @@ static bool is_method(const json_t *quant_config, const char *method)
     return is(mox_quant_config_method(quant_config), method);
 }
 
-/* A group or block extent from a file: 0 when absent or no extent that a matrix could have. */
+/* A group or block size from a file; 0 when it is absent or impossible for a matrix. */
 static int32_t extent_of(const json_t *value)
 {
     const json_int_t number = json_integer_value(value);
     return json_is_integer(value) && number > 0 && number <= 1 << 20 ? (int32_t)number : 0;
 }
 
-/* `default_group` of a row whose groups the tensors decide is the hint for ragged ones: the configured size. */
+/* Formats whose group size comes from tensors: the configured size becomes `default_group`, a hint for groups that do
+ * not divide a row. */
 static void hint_group(const json_t *quant_config, mox_hf_quant *format)
 {
     const int32_t group = extent_of(json_object_get(quant_config, "group_size"));
@@ -44,7 +45,7 @@ static const moxie_quant fp8_static = {
 
 /* ---- compressed-tensors ----------------------------------------------------------------------- */
 
-/* The config group whose weights look like the row's: bits and type. */
+/* The config group whose weights have the bits and type of the format. */
 static const json_t *ct_group(const json_t *quant_config, const mox_hf_quant *format)
 {
     const json_t *groups = json_object_get(quant_config, "config_groups");
@@ -61,7 +62,8 @@ static const json_t *ct_group(const json_t *quant_config, const mox_hf_quant *fo
     return NULL;
 }
 
-/* One side as compressed-tensors describes it; the row's own where it says nothing that has a quantizer here. */
+/* Activations as compressed-tensors describes them; `usual`, those of the format, where there is no quantizer for the
+ * description. */
 static moxie_quant ct_activations(const json_t *side, moxie_quant usual)
 {
     const json_int_t bits = json_integer_value(json_object_get(side, "num_bits"));
@@ -115,10 +117,10 @@ bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_qu
         return mox_resolve_ct(quant_config, config, format);
     const char *scheme = text_of(quant_config, "activation_scheme");
     if (format->act.is_static && is(scheme, "dynamic"))
-        return false; /* the row without input scales follows */
+        return false; /* the format without input scales comes next in the list */
     const json_t *block = json_object_get(quant_config, "weight_block_size");
     const int32_t rows = extent_of(json_array_get(block, 0)), cols = extent_of(json_array_get(block, 1));
-    /* MXFP8 files say [1, 32] here; their dense part can still have blocks of exponents. */
+    /* MXFP8 files have [1, 32] here, while their dense part may have blocks with exponents. */
     const bool blocks = rows > 1 || (rows == 1 && format->weight.scale != MOXIE_F8_E8M0);
     if (format->weight.group_rows > 1 && blocks && cols > 0) {
         format->weight.group_rows = rows;
@@ -139,7 +141,7 @@ static bool speaks_of(const char *algorithm, const mox_hf_quant *format)
     return algorithm && strstr(algorithm, want) != NULL;
 }
 
-/* quant_algo, or in a mixed file the first of its layers' that is about the row's element. */
+/* quant_algo; in a mixed file that of the first layer about the element of the format. */
 static const char *modelopt_algorithm(const json_t *quant_config, const mox_hf_quant *format)
 {
     const char *algorithm = text_of(quant_config, "moe_quant_algo");
@@ -160,7 +162,7 @@ static const char *modelopt_algorithm(const json_t *quant_config, const mox_hf_q
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
-    /* The same tensors as plain fp8 checkpoints: only the method tells whose they are. */
+    /* Plain fp8 checkpoints have the same tensors; only the method tells them apart. */
     if (format->weight.element == MOXIE_F8_E4M3 && !is_method(quant_config, "modelopt"))
         return false;
     const char *algorithm = modelopt_algorithm(quant_config, format);
@@ -204,7 +206,7 @@ static bool resolve_quark(const json_t *quant_config, mox_hf_quant *format)
     return true;
 }
 
-/* FP8 with a given scale beside MXFP4, in Quark's words or Model Optimizer's. */
+/* True for MXFP4 weights with static FP8 activations, in the words of Quark or Model Optimizer. */
 static bool says_static_fp8(const json_t *quant_config)
 {
     const json_t *inputs = json_object_get(json_object_get(quant_config, "global_quant_config"), "input_tensors");
@@ -221,7 +223,7 @@ bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_qua
         return mox_resolve_ct(quant_config, config, format);
     if (is_method(quant_config, "quark"))
         return resolve_quark(quant_config, format);
-    /* Without Quark's word nothing says which FP6 the bytes are. */
+    /* Only Quark's configuration says which FP6 the bytes are. */
     return mox_dtype_bits(format->weight.element) != 6;
 }
 
@@ -255,6 +257,6 @@ bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_q
     const bool v2 = is(version, "gptq_v2");
     hint_group(quant_config, format);
     if (version && !v2 && !is(version, "gptq"))
-        return false; /* marlin, bitblas, ...: prepacked */
+        return false; /* marlin, bitblas, ...: already packed for a kernel */
     return v2 == (format->zero_add == 0);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant_write.c - quantization_config as the releases of each format write it. The key that lists modules left
- * alone has another name in each family of tools.
+ * hf_quant_write.c - quantization_config as the releases of each format write it. Each family of tools has its own key
+ * for the list of modules that are not quantized.
  */
 #include <string.h>
 
 #include "ckpt/formats/hf_quant_config.h"
 
-/* Sets `key`; takes `object` and `value`, either of which may be NULL. NULL when out of memory. */
+/* Sets `key`; owns `object` and `value`, either of which may be NULL. NULL when out of memory. */
 static json_t *with_key(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) == 0)
@@ -16,7 +16,7 @@ static json_t *with_key(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
-/* Adds `key`: [names]; steals nothing, frees `config` and returns NULL when out of memory. */
+/* Adds `key`: [names]. Frees `config` and returns NULL when out of memory. */
 static json_t *with_ignore(json_t *config, const char *key, const char *const *ignore, int64_t n_ignore)
 {
     json_t *list = json_array();
@@ -40,7 +40,7 @@ json_t *mox_write_fp8_block(const mox_hf_quant *format, const char *const *ignor
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-/* DeepSeek-V4's file says nothing about the experts' e2m1: always the 128x128 blocks of its dense part. */
+/* DeepSeek-V4's file does not mention the e2m1 of the experts: it always has the 128x128 blocks of the dense part. */
 json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     (void)format;
@@ -99,7 +99,7 @@ json_t *mox_write_modelopt(const mox_hf_quant *format, const char *const *ignore
     return with_ignore(config, "ignore", ignore, n_ignore);
 }
 
-/* One side of a compressed-tensors config group; JSON null for unquantized. */
+/* Weights or activations of a compressed-tensors config group; JSON null when not quantized. */
 static json_t *ct_side(const moxie_quant *quant, int64_t group, bool dynamic)
 {
     if (quant->element == MOXIE_DTYPE_NONE)
@@ -194,7 +194,7 @@ json_t *mox_write_awq(const mox_hf_quant *format, const char *const *ignore, int
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-/* GPTQ has no plain list of modules: what it leaves alone follows from the model class. */
+/* GPTQ has no plain list of modules: what is not quantized follows from the model class. */
 json_t *mox_write_gptq(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     (void)ignore, (void)n_ignore;

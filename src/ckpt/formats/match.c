@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * match.c - walks hf_quant.def for one matrix, and words the failure when no row fits.
+ * match.c - finds the format of one matrix in hf_quant.def, and words the error when none fits.
+ *
+ *     for each format, in order: parts exist? dtypes accepted? shapes right? allowed by the configuration?
+ *     the first that passes is the match; the one that came nearest words the error
  */
 #include "ckpt/formats/match.h"
 
@@ -48,7 +51,7 @@ static const mox_file_tensor *find(const mox_matcher *matcher, const char *name,
     return length > 0 && (size_t)length < sizeof full ? mox_tensor_set_find(matcher->set, full) : NULL;
 }
 
-/* Stacked tensors are met under both spellings. */
+/* Stacked tensors exist under both spellings. */
 static const mox_file_tensor *find_part(const mox_matcher *matcher, const mox_part *part, const char *name,
                                         bool stacked)
 {
@@ -67,11 +70,11 @@ bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked
     return false;
 }
 
-/* ---- one row ---------------------------------------------------------------------------------- */
+/* ---- one format ------------------------------------------------------------------------------- */
 
 typedef enum miss_kind { MISS_ABSENT, MISS_DTYPE, MISS_SHAPE, MISS_RULED_OUT } miss_kind;
 
-/* How near a row came: parts that fitted, and what was wrong with the next. */
+/* How near a format came: the number of parts that fitted, and what was wrong with the next. */
 typedef struct near_miss {
     const mox_hf_quant *format;
     const mox_part *part;
@@ -90,8 +93,8 @@ static bool accepts(const mox_part *part, moxie_dtype dtype)
     return false;
 }
 
-/* The group size that makes the scale grid `groups` columns wide: the configured one where it fits, else K / groups.
- * 0: none does. */
+/* The group size that makes the scale grid `groups` columns wide: the configured size if it fits, else K / groups. 0:
+ * there is none. */
 static int32_t group_from(int64_t groups, int64_t k, int64_t hint)
 {
     if (groups < 1 || groups > k)
@@ -101,7 +104,7 @@ static int32_t group_from(int64_t groups, int64_t k, int64_t hint)
     return k % groups == 0 ? (int32_t)(k / groups) : 0;
 }
 
-/* Resolves group_cols -2 and the scale's dtype from the scale tensor. */
+/* Resolves group_cols -2 and the dtype of scales from the scale tensor. */
 static void resolve_weight(const mox_hf_quant *format, const mox_part *part, const moxie_tensor *scale,
                            const mox_wanted *wanted, moxie_quant *weight)
 {
@@ -110,7 +113,7 @@ static void resolve_weight(const mox_hf_quant *format, const mox_part *part, con
         return;
     const bool swapped = part->transposed || wanted->in_out;
     const int32_t axis = swapped ? scale->rank - 2 : scale->rank - 1;
-    /* A scale per row is also met as [N]. */
+    /* A scale per row is also stored as [N]. */
     const bool per_row = scale->rank == (wanted->stacked ? 2 : 1);
     const int64_t groups = per_row ? 1 : axis >= 0 ? scale->shape[axis] : 0;
     const int32_t group = group_from(groups, wanted->k, format->default_group);
@@ -176,7 +179,7 @@ static bool format_fits(const mox_matcher *matcher, int32_t i, const mox_wanted 
     return true;
 }
 
-/* Of rows that came equally near, the one that the configuration speaks of. */
+/* True when a came nearer than b. Between equals the method of the configuration decides. */
 static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_miss *b)
 {
     if (!b->format || a->fitted != b->fitted)
@@ -187,14 +190,14 @@ static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_mi
     return strcmp(a->format->method, method) == 0 && strcmp(b->format->method, method) != 0;
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- errors ----------------------------------------------------------------------------------- */
 
 typedef struct below {
     char text[320];
     int64_t count;
 } below;
 
-/* What else has this name with something behind it: "qweight I32 [4096, 512], ...". */
+/* Lists the tensors below this name: "qweight I32 [4096, 512], ...". */
 static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, below *out)
 {
     const size_t length = strlen(wanted->name);
@@ -236,7 +239,7 @@ static moxie_status fail_unsupported(const mox_matcher *matcher, const mox_wante
                                  "%s%s belongs to %s, which is not supported; %s", name, suffix, oddity->text,
                                  oddity->remedy);
     }
-    /* Quark's first MX files: per 32 weights one scale byte, then 16 (fp4) or 24 (fp6) bytes, in one tensor. */
+    /* Quark's first MX files: one tensor with, per 32 weights, a scale byte and then 16 (fp4) or 24 (fp6) bytes. */
     const mox_file_tensor *inline_mx = find(matcher, wanted->name, ".weight");
     if (inline_mx && inline_mx->view.dtype == MOXIE_U8 && inline_mx->view.rank == 2 && wanted->k % 32 == 0 &&
         (inline_mx->view.shape[1] == wanted->k / 32 * 17 || inline_mx->view.shape[1] == wanted->k / 32 * 25))
@@ -302,7 +305,7 @@ static moxie_status fail_match(const mox_matcher *matcher, const mox_wanted *wan
                          (long long)wanted->n, (long long)wanted->k, seen.text);
 }
 
-/* ---- the walk --------------------------------------------------------------------------------- */
+/* ---- matching --------------------------------------------------------------------------------- */
 
 static bool is_used(const mox_match *match, const mox_file_tensor *tensor)
 {
@@ -312,7 +315,7 @@ static bool is_used(const mox_match *match, const mox_file_tensor *tensor)
     return false;
 }
 
-/* Tensors that would change the weights' meaning and that the format does not read. */
+/* Rejects tensors that would change the meaning of the weights and that the format does not read. */
 static moxie_status check_companions(const mox_matcher *matcher, const mox_wanted *wanted, const mox_match *match,
                                      moxie_error *error)
 {

@@ -43,7 +43,7 @@ static bool is_float(moxie_dtype dtype)
     return dtype == MOXIE_F32 || dtype == MOXIE_F16 || dtype == MOXIE_BF16;
 }
 
-/* [rows, cols]; where one of them is 1 that axis may be missing. */
+/* True for [rows, cols]. When one of them is 1, that axis may be missing. */
 static bool has_axes(const moxie_tensor *view, int64_t rows, int64_t cols)
 {
     if (view->rank == 2)

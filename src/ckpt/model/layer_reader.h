@@ -16,17 +16,17 @@ typedef struct mox_layer_reader {
     int64_t layer;
     mox_dims dims;
     mox_matcher matcher;
-    mox_arena *arena; /* of the result */
+    mox_arena *arena; /* memory of the result */
     moxie_model_layer *out;
     moxie_error *error;
 } mox_layer_reader;
 
-/* Name of a tensor of this layer; MOXIE_ERR_FORMAT when it is too long. */
+/* The full name of a tensor of this layer; MOXIE_ERR_FORMAT when it is too long. */
 moxie_status mox_layer_name(const mox_layer_reader *reader, const char *name, int64_t expert, char *buffer,
                             size_t size);
 /* A tensor of this layer, or NULL. */
 const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char *name);
-/* A float tensor of this layer with these axes as a grid [rows, cols]; MOXIE_ERR_MISMATCH for another shape. */
+/* A float tensor of this layer as a grid [rows, cols]; MOXIE_ERR_MISMATCH for another shape. */
 moxie_status mox_layer_floats(const mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t rows, int64_t cols,
                               moxie_grid *out);
 

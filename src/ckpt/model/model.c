@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * model.c - opens a checkpoint directory: config.json, the quantization configuration wherever it is, the shards, the
- * MoE layers; and what looks wrong but can be lived with, as warnings.
+ * MoE layers. Contradictions that do not prevent loading become warnings.
  *
- * Exclusion lists of quantization configurations are unreliable (some name containers, some nothing at all), so a
- * module that is excluded yet packed is a warning: the tensors decide.
+ * Exclusion lists of quantization configurations are unreliable: some name containers, some nothing at all. So a module
+ * that is excluded but stored quantized gives a warning, and the tensors decide.
  */
 #include "ckpt/model/model.h"
 
@@ -20,7 +20,7 @@
 
 /* nvidia/MiniMax-M3-NVFP4's config.json has 3 MB. */
 #define CONFIG_LIMIT ((uint64_t)64 << 20)
-/* Past this, warnings only repeat each other. */
+/* More warnings only repeat each other. */
 #define MAX_WARNINGS 64
 
 static moxie_status no_memory(moxie_error *error)
@@ -39,7 +39,7 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     const char *params = path_of(model, dir, "params.json");
     if (!model->config_path || !params)
         return no_memory(error);
-    /* A link to nothing is absent, too: what is said then covers it. */
+    /* A dangling link counts as absent; mox_no_model() reports it. */
     const bool absent = access(model->config_path, F_OK) != 0 && errno != EACCES;
     if (absent && access(params, F_OK) == 0)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, params, -1,
@@ -80,7 +80,7 @@ static bool warn(moxie_model *model, const char *text)
     return text != NULL;
 }
 
-/* The names that a layer's first matrix can have: per expert, stacked. NULL: none. */
+/* Name of the first matrix of a layer, per expert or stacked. NULL: there is none. */
 static const char *first_matrix(const moxie_model *model, const mox_layer_place *place, bool stacked, char *buffer,
                                 size_t size)
 {
@@ -100,7 +100,7 @@ static const mox_file_tensor *find_plain(const moxie_model *model, const char *n
     return mox_tensor_set_find(model->set, strcat(full, ".weight"));
 }
 
-/* The layer's first matrix is not stored as plain floats. */
+/* True when the first matrix of the layer is not stored as plain floats. */
 static bool is_packed(const moxie_model *model, const mox_layer_place *place)
 {
     for (int stacked = 0; stacked < 2; stacked++) {

@@ -21,7 +21,7 @@ static moxie_status check_config(const json_t *config, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Every row's resolve() must stand any text; what it makes of it must still be a quantization. */
+/* resolve() of every format must accept any text, and its result must still be a valid quantization. */
 static moxie_status check_quant_config(const json_t *quant_config, const json_t *config, moxie_error *error)
 {
     char text[256];

@@ -7,17 +7,17 @@
 
 #include "ckpt/model/layer_reader.h"
 
-/* Experts of one kind (routed or shared) with what they have in common. */
+/* Experts of one kind (routed or shared), and what they have in common. */
 typedef struct mox_expert_set {
     moxie_expert *experts;
     int64_t count;
     moxie_quant w13, w2, a13, a2;
     bool bias;
-    const char *format; /* row of hf_quant.def */
+    const char *format; /* id in hf_quant.def */
     uint64_t bytes;
 } mox_expert_set;
 
-/* All routed experts, or the shared one: formats found, compared and checked, views made (model_expert.c). */
+/* Reads all routed experts, or the shared one: finds, compares and checks formats, and makes views. */
 moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out);
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out);
 

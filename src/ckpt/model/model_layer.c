@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_layer.c - one layer put together: configuration, experts, router, the arrays that the routing needs.
+ * model_layer.c - loads one layer: configuration, experts, router, and the arrays that the routing needs.
  *
  *     correction bias [E] or [1, E], any float    -> f32 [E]
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
  *     router [E, H], router bias [E], shared gate [1, H]    views
  *
- * The number of experts is that of config.json and of the router's tensor, which must agree: nothing is allocated
- * from the configuration alone. Where experts work on a latent width (Nemotron-3 Super, Kimi-K3), `hidden` is that
- * width, the router's input has its own, and the projections around and the shared expert are not part of the layer.
+ * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
+ * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
+ * width, router_width is the model's, and the latent projections and the shared expert are not part of the layer.
  */
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
     return MOXIE_OK;
 }
 
-/* True when config.json itself says that there is a correction bias. */
+/* True when config.json says that there is a correction bias. */
 static bool promises_bias(const json_t *config)
 {
     const json_t *method = mox_config_find(config, "topk_method");
@@ -125,7 +125,7 @@ static moxie_status read_router(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
-/* The method's name for a recipe whose normalisation the configuration chose. */
+/* The name of the routing method. The configuration may have changed the normalisation of the family. */
 static const char *routing_name(const mox_family *family, const moxie_routing *routing)
 {
     if (routing->select == MOXIE_SELECT_TABLE)
@@ -214,10 +214,10 @@ static moxie_status read_layer(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
-/* ---- experts that were read ---------------------------------------------------------------------- */
+/* ---- dropping pages of experts ----------------------------------------------------------------------- */
 
-/* From the first element to the last, or a little more: where the elements of a word lie along rows or columns, its
- * stride is counted for each of them. What is there bounds it. */
+/* Drops the pages from the first element of a grid to the last, or slightly more: where the elements of a word lie
+ * along rows or columns, its stride is counted for each of them. The bytes that exist are the limit. */
 static void drop_grid(const mox_tensor_set *set, const moxie_grid *grid)
 {
     const uint64_t span =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_matrix.c - the tensors of one matched matrix as a moxie_matrix: grids into the mapped file, and the small
- * integers (group indices, shape records) that have to be read and checked now.
+ * model_matrix.c - the tensors of one matched matrix as a moxie_matrix: grids into the mapped file. Small integers
+ * (group indices, shape records) are read and checked at once.
  */
 #include "ckpt/model/model_matrix.h"
 
@@ -15,7 +15,7 @@ static const char *file_of(const mox_layer_reader *reader, const mox_file_tensor
     return mox_tensor_set_file_name(reader->model->set, tensor->file);
 }
 
-/* Files align nothing: integers are copied out byte by byte. */
+/* Tensors in files are not aligned, so integers are copied out. */
 static int64_t load_int(const mox_file_tensor *tensor, int64_t i)
 {
     if (tensor->view.dtype == MOXIE_I64) {
@@ -42,7 +42,7 @@ static moxie_status check_shape_record(const mox_layer_reader *reader, const mox
                          (long long)place->k);
 }
 
-/* NULL in *out when every column is in the group that its position says: the usual case, and the fast one. */
+/* *out is NULL when every column is in the group of its position, which is the usual case and the fast one. */
 static moxie_status read_group_index(mox_layer_reader *reader, const mox_file_tensor *tensor,
                                      const mox_part_place *place, const moxie_quant *weight, const int32_t **out)
 {
@@ -82,7 +82,7 @@ static moxie_status split_failed(const mox_layer_reader *reader, const mox_file_
         mox_quant_describe(weight, quant, sizeof quant));
 }
 
-/* Rows that one element of a part's grid covers. */
+/* Rows of the matrix that one element of the grid of a part covers. */
 static int64_t rows_per_element(const mox_part *part, const moxie_quant *weight, int64_t n)
 {
     return part->form == MOX_FORM_SCALAR ? n : part->form == MOX_FORM_GROUPS ? mox_group_rows(weight, n) : 1;
@@ -106,7 +106,7 @@ static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match,
     int64_t covered = whole;
     if (!mox_grid_select_rows(&grid, rows, place->n, &covered))
         return split_failed(reader, tensor, place, &match->weight);
-    /* Alternating rows: groups of the half are half as many rows (a group of all rows needs no new number). */
+    /* Alternating rows: groups of a half have half as many rows. A group of all rows keeps its extent. */
     if (part->role == MOX_PART_SCALE && (rows == MOX_ROWS_EVEN || rows == MOX_ROWS_ODD) && whole > 1 &&
         whole < place->n)
         weight->group_rows = (int32_t)covered;
@@ -143,7 +143,7 @@ float mox_read_input_scale(const mox_match *match, const mox_part_place *place)
         const moxie_grid grid =
             mox_part_grid(&match->format->parts[p], &match->weight, &tensor->view, tensor->bytes, place);
         const float scale = mox_load(grid.dtype, grid.data);
-        /* An expert that calibration never reached can have 0, inf or NaN: as good as none. */
+        /* An expert that calibration never reached can have 0, inf or NaN: that counts as none. */
         return isnormal(scale) && scale > 0 ? scale : 0;
     }
     return 0;

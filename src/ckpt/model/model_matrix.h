@@ -7,12 +7,13 @@
 
 #include "ckpt/model/layer_reader.h"
 
-/* One stored matrix (a projection, or gate and up together) as a view; reads group indices and shape records, and
- * checks them (model_matrix.c). `rows` says which part of it the projection is, *weight becomes its quantization. */
+/* Reads one stored matrix (a projection, or gate and up together) as a view; also reads and checks group indices and
+ * shape records. `rows`: which rows of it are the projection. *weight becomes its quantization. */
 moxie_status mox_read_matrix(mox_layer_reader *reader, const mox_match *match, const mox_part_place *place,
                              mox_part_rows rows, moxie_matrix *out, moxie_quant *weight);
-/* The static activation scale of one expert's matrix; 0 when there is none that can be used. */
+/* The static activation scale of a matrix of one expert; 0 when there is none that is usable. */
 float mox_read_input_scale(const mox_match *match, const mox_part_place *place);
+/* Bytes of all tensors of a match. */
 uint64_t mox_match_bytes(const mox_match *match);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_scan.c - which layers are mixtures of experts: those of which a router or an expert is among the tensors.
+ * model_scan.c - which layers are mixtures of experts: those with a router or an expert among their tensors.
  *
  *     "model.layers.{L}." + "mlp.gate.weight"            a router, whole name
  *                           "mlp.experts." digit ...      an expert
  *                           "mlp.experts.gate_up_proj" end, '.' or '_'    stacked experts
  *
- * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for that
- * and are wrong in some releases. A layer spelled in two ways goes by the one with more tensors.
+ * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for this,
+ * and are wrong in some releases. If a layer exists in two spellings, the one with more tensors counts.
  */
 #include "ckpt/model/model_scan.h"
 
@@ -17,10 +17,10 @@
 
 #include "base/sizes.h"
 
-/* No model has more layers; keeps the number inside its printed form. */
+/* No model has more layers; the limit keeps the number within its printed form. */
 #define MAX_LAYER 999999
 
-/* One tensor that shows a layer, and afterwards one spelling of a layer with its number of tensors. */
+/* A spelling of a layer, and how many tensors have it. */
 typedef struct layer_hits {
     mox_layer_place place;
     int64_t count;
@@ -44,7 +44,8 @@ const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t
     return *layer <= MAX_LAYER && strncmp(name, hole + 3, tail) == 0 ? name + tail : NULL;
 }
 
-/* "mlp.experts.{e}.up_proj": the text before {e}, then a digit. Without {e}: the whole text, then an end of a word. */
+/* True when `rest` starts like the template. With {e}: the text before it, then a digit. Without: the whole text, then
+ * the end of a word. */
 static bool matches_template(const char *name_template, const char *rest)
 {
     if (!name_template)
@@ -112,7 +113,8 @@ static int by_place(const void *a, const void *b)
     return p < q ? -1 : p > q;
 }
 
-/* Sorted hits -> one place a layer: adds up equal ones, keeps the best counted. */
+/* Reduces sorted entries to one per layer: adds up equal spellings and keeps the one with most tensors. Returns their
+ * number. */
 static uint64_t reduce(hit_list *list)
 {
     uint64_t kept = 0;

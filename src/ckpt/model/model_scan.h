@@ -7,12 +7,12 @@
 
 #include "ckpt/model/model_state.h"
 
-/* Finds the MoE layers among the tensor names (model_scan.c). */
+/* Finds the MoE layers among the tensor names. */
 moxie_status mox_model_scan(moxie_model *model, moxie_error *error);
 
-/* What follows a prefix template in a name, and the layer's number; NULL when it does not begin so (model_scan.c). */
+/* The rest of `name` behind a prefix template, and the number of the layer; NULL when the name does not start so. */
 const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t *layer);
-/* The layer's place, or MOXIE_ERR_ARGUMENT with those that there are (model_layer.c). */
+/* The place of a layer. MOXIE_ERR_ARGUMENT names the layers that exist. */
 moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
                                   moxie_error *error);
 

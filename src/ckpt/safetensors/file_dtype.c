@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file_dtype.c - the dtype strings of safetensors (version 0.8 of the format's reference implementation).
+ * file_dtype.c - the dtype strings of safetensors (version 0.8 of the reference implementation).
  *
- * Every size is known, so that offsets can be checked; three have no meaning here: C64, and the FNUZ float8
- * variants, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements,
- * which lie without gaps.
+ * All sizes are known, so that offsets can be checked. Three dtypes have no meaning here: C64, and the FNUZ variants of
+ * float8, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements, which lie
+ * without gaps.
  */
 #include "ckpt/safetensors/file_dtype.h"
 

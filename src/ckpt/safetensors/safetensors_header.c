@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors_header.c - parse every entry, then prove that the tensors tile the data.
+ * safetensors_header.c - parses every entry, then proves that the tensors tile the data.
  *
  *     for each entry:   product(shape) * bits = 8 * (end - begin),   begin <= end <= bytes of data
  *     sorted by begin:  begin[0] = 0,  begin[i] = end[i - 1],  end[last] = bytes of data
  *
- * Stricter than the reference reader, which keeps the last of two equal keys and ignores unknown fields: a file
- * that two readers could understand differently is refused. Time is O(n log n) at worst, and linear for files
- * whose header lists the tensors as they lie.
+ * Stricter than the reference reader, which keeps the last of two equal keys and ignores unknown fields: a file that
+ * two readers could understand differently is rejected. Time is O(n log n) at worst, and linear when the header lists
+ * the tensors in the order of their data.
  */
 #include "ckpt/safetensors/safetensors_header.h"
 
@@ -21,11 +21,11 @@
 
 #define MAX_ESCAPED 160
 
-/* What is known of one file while its header is read. */
+/* State while the header of one file is read. */
 typedef struct header {
     mox_cursor cursor;
-    uint64_t data_start, data_bytes; /* of the file's data */
-    mox_name_map names;              /* of this file, to find the second of two */
+    uint64_t data_start, data_bytes; /* of the data in the file */
+    mox_name_map names;              /* names in this file, to find duplicates */
     mox_tensor_list *list;
 } header;
 
@@ -102,7 +102,7 @@ static moxie_status parse_field(mox_cursor *c, entry *e, const char *escaped)
                            escaped, mox_escape(escaped_key, sizeof escaped_key, key));
 }
 
-/* Size from shape and dtype against size from offsets, and the offsets against the file. */
+/* Checks the size from shape and dtype against the offsets, and the offsets against the file. */
 static moxie_status check_entry(const header *h, const entry *e, const char *escaped)
 {
     const mox_cursor *c = &h->cursor;
@@ -177,7 +177,7 @@ static moxie_status parse_entry(header *h, const char *name, int32_t shard)
 
 /* ---- the object ------------------------------------------------------------------------------------- */
 
-/* A key not seen before among `names`. */
+/* Parses a key that must be new among `names`. */
 static moxie_status parse_key(header *h, mox_name_map *names, const char *what, const char **key)
 {
     mox_cursor *c = &h->cursor;
@@ -244,7 +244,7 @@ static moxie_status parse_object(header *h, int32_t shard)
     return mox_cursor_expect(c, '}', "behind the last tensor");
 }
 
-/* Behind the object only the padding's blanks may stand. */
+/* Only blanks, the padding, may follow the object. */
 static moxie_status check_padding(mox_cursor *c)
 {
     while (c->at < c->end && *c->at == ' ')
@@ -257,7 +257,7 @@ static moxie_status check_padding(mox_cursor *c)
 
 /* ---- tiling ----------------------------------------------------------------------------------------- */
 
-/* By place; an empty tensor before the one that begins where it lies. */
+/* Sorts by offset; an empty tensor comes before one that begins at the same offset. */
 static int by_offset(const void *a, const void *b)
 {
     const mox_file_tensor *x = *(const mox_file_tensor *const *)a, *y = *(const mox_file_tensor *const *)b;
@@ -266,7 +266,7 @@ static int by_offset(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* `order` holds the tensors by place. */
+/* `order` holds the tensors by offset. */
 static moxie_status check_tiling(const header *h, const mox_file_tensor *const *order, int64_t count)
 {
     const mox_cursor *c = &h->cursor;
@@ -315,7 +315,7 @@ static moxie_status place_tensors(const header *h, unsigned char *file, int64_t 
 
 /* ---- the file --------------------------------------------------------------------------------------- */
 
-/* N, against the format's limit and the file's size. */
+/* Reads N and checks it against the limit of the format and the size of the file. */
 static moxie_status header_length(const unsigned char *file, uint64_t size, const char *path, uint64_t *out,
                                   moxie_error *error)
 {

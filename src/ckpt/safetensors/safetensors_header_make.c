@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors_header_make.c - declarations to a header that every reader takes.
+ * safetensors_header_make.c - makes a header, which every reader accepts, from declarations.
  *
  *     | N | {"__metadata__":{...},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},...}  blanks | -> data
  *
- * Whatever the reader would refuse is refused here: equal names, text that is not UTF-8, dtypes without a word in
- * the format, elements that do not fill bytes, sizes beyond 48 bits. N is padded so that the data begins at a
- * multiple of 8.
+ * Whatever the reader rejects is rejected here: equal names, text that is not UTF-8, dtypes that the format cannot
+ * name, elements that do not fill bytes, sizes beyond 48 bits. N is padded so that the data starts at a multiple of 8.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@
 
 #define MAX_ESCAPED 160
 
-/* A growing text. The first failed allocation sticks, so that only the end has to ask. */
+/* A growing text. A failed allocation is remembered, so that only the end has to check. */
 typedef struct text {
     char *data;
     uint64_t size, capacity;
@@ -89,7 +88,7 @@ static moxie_status check_utf8(const char *what, const char *string, moxie_error
     return MOXIE_OK;
 }
 
-/* A key that is UTF-8 and new among `keys`. */
+/* Checks that a key is UTF-8 and new among `keys`. */
 static moxie_status check_key(mox_name_map *keys, const char *what, const char *key, moxie_error *error)
 {
     int64_t existing = -1;
@@ -150,7 +149,7 @@ static moxie_status put_metadata(text *t, const char *const *pairs, int64_t n, m
     return status;
 }
 
-/* One entry; *end is where the data reaches before and after it. */
+/* Writes one entry; *end is the end of the data before and after it. */
 static moxie_status put_entry(text *t, const mox_tensor_decl *decl, mox_name_map *names, uint64_t *end,
                               moxie_error *error)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sealed_writer.c - writes a sealed file (seal.h): room for all of it first, pieces where they belong, the header last.
+ * sealed_writer.c - writes a sealed file (seal.h): allocates all of it first, then pieces at their places, the header
+ * last.
  *
- *     open: temporary file, room  ->  put, put, ... in any order  ->  finish: header, to the disk, rename
+ *     open: temporary file, space  ->  put, put, ... in any order  ->  finish: header, to the disk, rename
  *                                                                 \-> abandon: unlink
  *
- * Room is taken at once, so that a full disk is told before the work and not after it. Pieces are summed on their way,
- * while they are in the cache.
+ * The space is allocated at once, so that a full disk is reported before the work. Pieces are summed when they are
+ * written, while they are in the cache.
  */
 #include "ckpt/safetensors/seal.h"
 
@@ -21,8 +22,8 @@
 #include "ckpt/safetensors/safetensors_header.h"
 
 typedef struct sealed_place {
-    uint64_t offset, piece_bytes; /* in the file */
-    int64_t pieces, first;        /* number of its first piece */
+    uint64_t offset, piece_bytes; /* offset in the file; bytes of a piece */
+    int64_t pieces, first;        /* number of pieces; number of the first one */
 } sealed_place;
 
 struct moxie_sealed_writer {
@@ -38,7 +39,7 @@ struct moxie_sealed_writer {
 
 /* ---- opening -------------------------------------------------------------------------------------- */
 
-/* "16,16,1"; the arena's. */
+/* "16,16,1", in the arena. */
 static const char *pieces_text(mox_sealed_writer *w, const moxie_sealed_tensor *tensors, int64_t count)
 {
     enum { DIGITS = 21 };
@@ -72,7 +73,7 @@ static moxie_status make_header(mox_sealed_writer *w, const moxie_sealed_tensor 
 
 static uint64_t bytes_of(const moxie_sealed_tensor *tensor)
 {
-    /* The header was made from it: the product fits. */
+    /* The product fits: the header was made from it. */
     uint64_t bits = (uint64_t)moxie_dtype_bits(tensor->dtype);
     for (int32_t i = 0; i < tensor->rank; i++)
         bits *= (uint64_t)tensor->shape[i];
@@ -110,7 +111,7 @@ static moxie_status take_room(const mox_sealed_writer *w, uint64_t bytes, moxie_
     while (failed && errno == EINTR);
     if (!failed)
         return MOXIE_OK;
-    /* Some file systems cannot: then the writes themselves will tell. */
+    /* Some file systems cannot allocate ahead; then writes will fail if there is no room. */
     if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->file.fd, (off_t)bytes) == 0)
         return MOXIE_OK;
     return mox_fail_file(MOXIE_ERR_IO, error, w->file.path, -1, "no room for its %llu bytes: %m",

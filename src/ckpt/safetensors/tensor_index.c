@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_index.c - the weight_map as an array, its files as a sorted set.
+ * tensor_index.c - the weight_map of an index as an array, and its files as a sorted set.
  *
- * The index is as untrusted as the rest: a file name with a directory in it could point anywhere, so only bare
- * names pass. That the name is a regular file is checked where it is opened.
+ * The index is as untrusted as any input: a file name with a directory in it could point anywhere, so only bare names
+ * are accepted. Whether the file is a regular one is checked when it is opened.
  */
 #include "ckpt/safetensors/tensor_index.h"
 
@@ -13,7 +13,7 @@
 #include "ckpt/safetensors/file.h"
 #include "ckpt/json.h"
 
-/* The entries point to their file's name until all names are known and have numbers. */
+/* While the index is read, entries point to the names of their files; numbers follow when all names are known. */
 typedef struct mapped {
     const char *tensor, *file;
 } mapped;
@@ -28,7 +28,7 @@ static bool is_bare_name(const char *name)
     return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* One pair of the weight_map, checked and copied. */
+/* Checks and copies one pair of the weight_map. */
 static moxie_status read_pair(mox_arena *arena, const char *tensor, const json_t *value, const char *path, mapped *out,
                               moxie_error *error)
 {
@@ -48,7 +48,7 @@ static moxie_status read_pair(mox_arena *arena, const char *tensor, const json_t
     return MOXIE_OK;
 }
 
-/* Numbers the distinct file names: `order` holds all pairs by file. */
+/* Numbers the distinct file names. `order` receives all pairs, sorted by file. */
 static moxie_status number_files(mox_tensor_index *index, const mapped *pairs, const mapped **order, moxie_error *error)
 {
     const int64_t n = index->n_entries;

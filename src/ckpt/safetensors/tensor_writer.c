@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_writer.c - a safetensors file, streamed: there is the whole file or none (base/whole_file.h).
+ * tensor_writer.c - streams a safetensors file; there is the whole file or none (base/whole_file.h).
  *
  *     open: temporary file, header  ->  put, put, ...  ->  finish: all bytes there? to the disk, rename to path
  *                                                      \-> abandon: unlink
@@ -55,7 +55,7 @@ moxie_status mox_tensor_writer_put(mox_tensor_writer *w, const void *data, uint6
     return mox_whole_file_append(&w->file, data, bytes, error);
 }
 
-/* Whatever can still fail before the file has its name. */
+/* Everything that can fail before the file gets its name. */
 static moxie_status complete(mox_tensor_writer *w, moxie_error *error)
 {
     if (w->written != w->declared)

@@ -2,11 +2,12 @@
  *
  * tensors.c - all shards of a checkpoint as one name space.
  *
- *     index.json?  yes: the files it names      no: every *.safetensors of the directory, in name order
- *                   \                           /
- *                    open each, check its header, enter its names; a name in two shards is an error
+ *     index.json?  yes: the files that it names    no: every *.safetensors of the directory, in name order
+ *                   \                              /
+ *                    open each, check its header, add its names; a name in two shards is an error
  *                   |
- *     index.json?  yes: every tensor is where the index says, or an error; what the index omits, a warning
+ *     index.json?  yes: every tensor is in the shard that the index names, else an error; what the index omits is a
+ * warning
  */
 #include "ckpt/safetensors/tensors.h"
 
@@ -32,9 +33,9 @@ typedef struct shard {
     int64_t tensors;
 } shard;
 
-/* Warnings are few: of a shard at most one, of the index one. */
+/* At most one warning per shard, and one for the index. */
 struct mox_tensor_set {
-    mox_tensor_list list; /* its arena holds paths and warnings too */
+    mox_tensor_list list; /* its arena also holds paths and warnings */
     mox_name_map names;
     shard *shards;
     int64_t n_shards;
@@ -66,7 +67,7 @@ static moxie_status new_set(int64_t files, mox_tensor_set **out, moxie_error *er
     return MOXIE_OK;
 }
 
-/* Enters the names of the tensors from `first` on. */
+/* Adds the names of the tensors from `first` on. */
 static moxie_status enter_names(mox_tensor_set *set, int64_t first, moxie_error *error)
 {
     for (int64_t i = first; i < set->list.count; i++) {
@@ -101,7 +102,7 @@ static moxie_status add_shard(mox_tensor_set *set, const char *dir, const char *
     return enter_names(set, first, error);
 }
 
-/* A set of these files, or nothing. */
+/* Opens all these files as a set, or fails. */
 static moxie_status open_files(const char *dir, const char *const *names, int64_t count, bool no_mmap,
                                mox_tensor_set **out, moxie_error *error)
 {
@@ -169,7 +170,8 @@ moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tenso
 
 /* ---- with an index ---------------------------------------------------------------------------------- */
 
-/* The i-th entry's tensor is in the shard that the index names. Shards are numbered as the index's files. */
+/* Checks that the tensor of entry i is in the shard that the index names. Shards are numbered like the files of the
+ * index. */
 static moxie_status check_entry(const mox_tensor_set *set, const mox_tensor_index *index, int64_t i, const char *path,
                                 moxie_error *error)
 {
@@ -196,7 +198,7 @@ static moxie_status warn(mox_tensor_set *set, const char *text, moxie_error *err
     return MOXIE_OK;
 }
 
-/* One warning for each shard with tensors that the index does not name, naming the first of them. */
+/* Adds one warning per shard with tensors that the index omits, naming the first of them. */
 static moxie_status warn_extras(mox_tensor_set *set, const mox_tensor_index *index, moxie_error *error)
 {
     if (set->list.count == index->n_entries)
@@ -425,14 +427,16 @@ const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64
     return file->data;
 }
 
-/* Systems keep files in naturally aligned runs of pages up to this long; to touch a byte can map its whole run. */
+/* Operating systems keep files in naturally aligned runs of pages up to this size; touching one byte can map the whole
+ * run. */
 #define LONGEST_RUN ((uint64_t)2 << 20)
 
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes)
 {
     for (int64_t i = 0; i < set->n_shards; i++) {
         const mox_file *file = &set->shards[i].file;
-        const uint64_t offset = (uintptr_t)data - (uintptr_t)file->data; /* beyond the size when data lies before */
+        const uint64_t offset =
+            (uintptr_t)data - (uintptr_t)file->data; /* larger than the file when data lies before it */
         if (!file->mapped || offset > file->size || bytes > file->size - offset)
             continue;
         const uint64_t begin = offset & ~(LONGEST_RUN - 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * enumerate.c - every tensor of one MoE layer as a release of that family in that format has it.
+ * enumerate.c - lists every tensor of one MoE layer as a release of that family in that format has it.
  *
  *     router [E, H] | router bias [E] | correction bias [E] or [1, E], or table [vocab, K] in hash layers | ...
- *     experts, one of:   per expert e: gate, up [I, X], down [X, I], each in the format's parts
+ *     experts, one of:   per expert e: gate, up [I, X], down [X, I], each in the parts of the format
  *                        fused: gate_up [E, 2I, X], down [E, X, I] (or both with the last two axes swapped), biases
  *                        DBRX, Step: gate, up, down each stacked over all experts
  *     shared gate, up [S, H], down [H, S] | shared expert gate [1, H] | latent projections
@@ -21,7 +21,7 @@ typedef struct listing {
     moxie_error *error;
 } listing;
 
-/* One stored matrix [n, k] of which the parts are to be listed. */
+/* One stored matrix [n, k] whose parts are listed. */
 typedef struct stored_matrix {
     const char *name;
     mox_tensor_kind kind;
@@ -29,7 +29,7 @@ typedef struct stored_matrix {
     int64_t n, k, expert, stacked;
     bool in_out;
     bool merged;      /* [E * n, k] instead of [E, n, k] */
-    bool fused_names; /* suffixes of stacked tensors */
+    bool fused_names; /* use the suffixes of stacked tensors */
 } stored_matrix;
 
 static moxie_status name_spec(const listing *w, const char *name, int64_t expert, const char *suffix,
@@ -116,8 +116,8 @@ static moxie_status router(const listing *w)
     return plain(w, names->per_expert_scale, MOX_TENSOR_PER_EXPERT_SCALE, f->bias_dtype, 1, d->experts, 0);
 }
 
-/* A word along the rows of alternating gate and up would hold both. */
-static bool splits(const mox_hf_quant *format)
+/* True when gate and up rows can alternate: a word along the rows would hold both. */
+static bool can_alternate(const mox_hf_quant *format)
 {
     for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
         if (format->parts[i].packing.along_rows)
@@ -141,7 +141,7 @@ static moxie_status fused_experts(const listing *w, const mox_hf_quant *format, 
     stored_matrix down = gate_up;
     down.name = names->fused_down, down.kind = MOX_TENSOR_DOWN, down.n = width, down.k = i;
     const moxie_dtype bias = w->family->bias_dtype;
-    MOX_FAIL_IF(w->family->interleaved && !splits(format), MOXIE_ERR_UNSUPPORTED, w->error,
+    MOX_FAIL_IF(w->family->interleaved && !can_alternate(format), MOXIE_ERR_UNSUPPORTED, w->error,
                 "%s packs several rows in a word, but in %s gate and up rows alternate; use a format packed along the "
                 "inputs",
                 format->id, w->family->id);

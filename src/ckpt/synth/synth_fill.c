@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth_fill.c - the generator's memory: one buffer for the bytes under way, and the groups of one matrix.
+ * synth_fill.c - memory of the generator: a buffer for the bytes of the current chunk, and the groups of one matrix.
  */
 #include "ckpt/synth/synth_fill.h"
 

@@ -7,10 +7,10 @@
 
 #include "ckpt/synth/synth_fill.h"
 
-/* synth_groups.c: deviates of columns [c, c + n) of row r, times mox_fill_unit the weights. */
+/* Deviates of columns [c, c + n) of row r. A weight is mox_fill_unit times a deviate. */
 extern const float mox_fill_unit;
 void mox_fill_deviates(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, int32_t *z);
-/* Makes filler->groups those of `m`, unless they are already. */
+/* Computes filler->groups for `m`, unless they are its groups already. */
 moxie_status mox_fill_make_groups(mox_synth_filler *filler, const mox_fill_view *m, moxie_error *error);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "ckpt/synth/synth_fill.h"
 
-/* synth_matrix.c: the bytes of a tensor that stores (a part of) matrices: spec->part is not NULL. */
+/* Makes the bytes of a tensor that stores a part of matrices: spec->part is not NULL. */
 moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
                              moxie_error *error);
 

@@ -9,7 +9,7 @@
 
 #include "base/sizes.h"
 
-/* An unknown format: the error lists them all, for --list shows only what was released. */
+/* An unknown format. The error lists all, since --list shows only what was released. */
 static moxie_status no_such_format(const char *id, const mox_preset *preset, moxie_error *error)
 {
     char names[640] = "", escaped[64];
@@ -55,7 +55,7 @@ static moxie_status reduce_experts(int64_t experts, mox_synth_model *m, moxie_er
                 experts == 1 ? " was" : "s were", m->preset->name, (long long)d->top_k, (long long)d->top_k,
                 MOXIE_MAX_EXPERTS);
     if (d->n_group > 1) {
-        /* A group is scored by its two best experts, and the groups kept must hold top_k. */
+        /* A group is scored by its two best experts, and the selected groups must hold top_k. */
         const int64_t min_per_group = mox_max_i64(2, mox_ceil_div(d->top_k, d->topk_group));
         MOX_FAIL_IF(experts % d->n_group != 0 || experts / d->n_group < min_per_group, MOXIE_ERR_ARGUMENT, error,
                     "%lld experts do not fill the %lld groups of %s; give a multiple of %lld, %lld at least",

@@ -17,7 +17,7 @@
 #include "ckpt/families/tables.h"
 #include "ckpt/synth/random.h"
 
-/* Deviation of every weight. */
+/* Standard deviation of every weight. */
 #define MOX_SYNTH_SIGMA 0.02
 
 /* What the numbers of one stream are for. */
@@ -31,7 +31,7 @@ typedef enum mox_synth_source {
     MOX_SOURCE_GATE_BIAS,
     MOX_SOURCE_UP_BIAS,
     MOX_SOURCE_DOWN_BIAS,
-    MOX_SOURCE_RANGE, /* calibrated ranges: weight globals and input scales */
+    MOX_SOURCE_RANGE, /* calibrated ranges: global scales of weights, input scales */
     MOX_SOURCE_PLAIN  /* + mox_tensor_kind: router, correction bias, tables */
 } mox_synth_source;
 
@@ -40,17 +40,17 @@ static inline mox_stream mox_synth_stream(uint64_t seed, int64_t layer, int64_t 
     return (mox_stream) { seed, (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)source };
 }
 
-/* A preset with the caller's reductions applied. */
+/* A preset with the reductions that the caller asked for. */
 typedef struct mox_synth_model {
     const mox_preset *preset;
     const mox_family *family;
     const mox_hf_quant *routed, *shared;
-    mox_dims dims;  /* .layers: all layers up to the last one written, dense ones too, as config.json counts */
+    mox_dims dims;  /* .layers counts as config.json does: all layers up to the last one written, dense ones too */
     int64_t layers; /* MoE layers written */
     uint64_t seed;
 } mox_synth_model;
 
-/* Finds preset and format, applies the overrides and checks that they fit. `options` may be NULL. */
+/* Finds preset and format, applies the options and checks that they fit. `options` may be NULL. */
 moxie_status mox_synth_resolve(const char *preset, const moxie_synth_options *options, mox_synth_model *out,
                                moxie_error *error);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth_tensor.c - the numbers of one tensor. Matrices in some number format are synth_matrix.c's; here are the plain
- * ones, element (expert e, index i) from the stream of (layer, e, kind):
+ * synth_tensor.c - the numbers of one tensor. Quantized matrices are synth_matrix.c's. Plain tensors are made here:
+ * element (expert e, index i) from the stream of (layer, e, kind):
  *
  *     router             N(0, 1 / width): logits of unit variance for hidden states of unit variance
  *     router bias        N(0, 0.1)
- *     correction bias    N(0, 0.1) on sigmoid scores, N(0, 1/256) on softmax ones: as large as scores differ
- *     table              K different experts a token
+ *     correction bias    N(0, 0.1) for sigmoid scores, N(0, 1/256) for softmax ones: as large as scores differ
+ *     table              K different experts per token
  *     per-expert scale   1 + N(0, 0.1); norms and vectors too
  *     expert biases      N(0, 0.05)
- *     the rest           N(0, 0.02), as weights
+ *     the rest           N(0, 0.02), like weights
  *
- * The same expert has the same numbers however many there are; only the table depends on E.
+ * The numbers of an expert do not depend on the number of experts; only the table depends on E.
  */
 #include "ckpt/synth/synth_tensor.h"
 
@@ -42,7 +42,7 @@ static plain_rule rule_of(const mox_synth_model *model, const mox_tensor_spec *s
     }
 }
 
-/* Experts along the first axis own a stream each; [E] and [1, E] give an expert one element. */
+/* Experts along the first axis have a stream each; in [E] and [1, E] an expert has one element. */
 static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *spec)
 {
     switch (spec->kind) {
@@ -56,7 +56,7 @@ static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *s
     }
 }
 
-/* The bias of a stacked gate and up row by row as the logical projections have it. */
+/* A stacked bias of gate and up has, row by row, the numbers of the separate projections. */
 static double plain_deviate(const mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, int64_t expert,
                             int64_t i, int64_t count)
 {
@@ -100,8 +100,8 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
     return MOXIE_OK;
 }
 
-/* The j-th draw is uniform over the experts not drawn yet: `chosen` is kept in rising order and each entry at or below
- * the draw moves it up by one. */
+/* The j-th draw is uniform over the experts not drawn yet: `chosen` is kept sorted, and each entry at or below the draw
+ * moves it up by one. */
 static void distinct_ids(const mox_stream *stream, int64_t token, int64_t top_k, int64_t experts, int64_t *ids)
 {
     int64_t chosen[MOXIE_MAX_TOP_K];

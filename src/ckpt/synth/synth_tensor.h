@@ -7,7 +7,7 @@
 
 #include "ckpt/synth/synth_fill.h"
 
-/* Makes all bytes of one tensor of checkpoint layer `layer` and hands them to `sink` in order, some MB at a time. */
+/* Makes all bytes of one tensor of checkpoint layer `layer` and passes them to `sink` in order, some MB at a time. */
 moxie_status mox_synth_fill(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_bytes_fn sink,
                             void *user, moxie_error *error);
 

@@ -412,10 +412,10 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
         else
             snprintf(
                 buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of "
-                "f8_e8m0, "
-                "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
-                "integers of 8 bits with one scale a row",
+                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, 4-bit "
+                "integers with f16 (or with bf16 and no zero points), 8-bit integers with bf16, and f8 and 8-bit "
+                "integers "
+                "with one scale per row",
                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
@@ -479,7 +479,7 @@ static bool accepts_factors(const product *p, const moxie_matrix *from, const ch
         const float x = mox_pack_get_float(grid, r, 0);
         if (is_moderate(x) || (by_row && x == 0))
             continue;
-        snprintf(reason, size, "%s scale %lld of %s is %g, factors hold those from 2^-%d to 2^%d",
+        snprintf(reason, size, "%s scale %lld of %s is %g, row factors can be from 2^-%d to 2^%d",
                  by_row ? "row" : "global", (long long)r, name, (double)x, MAX_FACTOR_EXPONENT, MAX_FACTOR_EXPONENT);
         return false;
     }
@@ -492,7 +492,7 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         return false;
     const int64_t special = find_special(p, &from->codes);
     if (special >= 0) {
-        snprintf(reason, size, "row %lld of %s has a weight that is no finite number", (long long)special, name);
+        snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);
         return false;
     }
     for (int64_t row = 0; row < p->rows && !is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
@@ -500,11 +500,11 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         (void)row_power(p, from, row, &exact);
         if (!exact) {
             if (p->to_fp8)
-                snprintf(reason, size, "row %lld of %s has scales that are no numbers, or not within %d powers of two",
+                snprintf(reason, size, "row %lld of %s has scales that are NaN, or not within %d powers of two",
                          (long long)row, name, WINDOW);
             else
                 snprintf(reason, size,
-                         "row %lld of %s has scales that are negative, not finite, or beyond one factor's reach",
+                         "row %lld of %s has scales that are negative, not finite, or too far apart for one row factor",
                          (long long)row, name);
             return false;
         }

@@ -254,13 +254,13 @@ static void pack_zero_words(const moxie_matrix *from, int64_t row, int64_t g, ui
     mox_words v = mox_gather_words(data, zero->row_stride, zero->col_stride);
     if (zero->packing.order == MOXIE_ORDER_AWQ)
         v = mox_interleave_nibbles(v);
-    const uint8_t least = zero->dtype == MOXIE_I4 ? 8 : 0, add = (uint8_t)from->zero_add;
+    const uint8_t sign_flip = zero->dtype == MOXIE_I4 ? 8 : 0, add = (uint8_t)from->zero_add;
     const mox_v16u8 low = (mox_v16u8)(v & 0x0f0f0f0f), high = (mox_v16u8)(v >> 4 & 0x0f0f0f0f);
     const mox_v16u8 first = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const mox_v16u8 next =
         __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    mox_store_words(to, (mox_words)((first ^ least) + add));
-    mox_store_words(to + ROWS, (mox_words)((next ^ least) + add));
+    mox_store_words(to, (mox_words)((first ^ sign_flip) + add));
+    mox_store_words(to + ROWS, (mox_words)((next ^ sign_flip) + add));
 }
 
 /* Packs the zero points of 16 whole rows in words along N, as AWQ, GPTQ and compressed-tensors store them. False for

@@ -180,7 +180,7 @@ static moxie_status pack_order(const projection *p, const moxie_matrix *from, co
     if (mox_pack_is_natural_order(from->group_index, p->cols, mox_group_cols(p->quant, p->cols)))
         return MOXIE_OK;
     MOX_FAIL_IF(!can_reorder(p), MOXIE_ERR_UNSUPPORTED, error,
-                "a group index that reorders columns was given for an element or group size that has none: layout "
+                "a group index that reorders columns was passed for an element or group size without act order: layout "
                 "rowmajor keeps one for integer elements with more than one group of columns; leave it out");
     MOX_FAIL_IF(p->cols > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error,
                 "act order over %lld columns: layout rowmajor indexes columns with 31 bits", (long long)p->cols);
@@ -299,7 +299,7 @@ static moxie_status unpack(const mox_record_shape *shape, const void *record, mo
 const mox_layout mox_layout_rowmajor = {
     .number = 1,
     .name = "rowmajor",
-    .summary = "dense rows of codes in natural order, scales beside them; read by the portable kernels",
+    .summary = "dense rows of codes in natural order, with their scales; read by the portable kernels",
     .reject = reject,
     .record_bytes = record_bytes,
     .pack = pack,
