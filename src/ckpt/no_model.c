@@ -65,9 +65,10 @@ static moxie_status is_gguf(const char *path, moxie_error *error)
 
 static moxie_status is_pickled(const char *path, moxie_error *error)
 {
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
-                         "weights pickled by PyTorch (*.bin, *.pt, *.pth) are not read, for they are programs; save "
-                         "them as safetensors (transformers: save_pretrained), or take a release that is " NEEDED);
+    return mox_fail_file(
+        MOXIE_ERR_UNSUPPORTED, error, path, -1,
+        "weights pickled by PyTorch (*.bin, *.pt, *.pth) are not supported, because loading a pickle runs code; save "
+        "them as safetensors (transformers: save_pretrained), or use a release that is " NEEDED);
 }
 
 /* ---- a file --------------------------------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
                              "a checkpoint's directory is needed, and this is one file of it: give \"%s\"",
                              mox_escape(escaped, sizeof escaped, parent));
     return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                         "a checkpoint's directory is needed, and this is a file, without config.json beside it; "
+                         "a checkpoint's directory is needed, and this is a file in a directory without config.json; "
                          "give " NEEDED);
 }
 
@@ -199,10 +200,9 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
     if (c.broken_config)
         return is_broken_link(dir, error);
     if (c.tensors)
-        return mox_fail_file(
-            MOXIE_ERR_IO, error, dir, -1,
-            "config.json is missing beside the *.safetensors: it says what model they are; get it from "
-            "the same release");
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "config.json, which describes the model, is missing next to the *.safetensors; get it "
+                             "from the same release");
     if (c.pickles)
         return is_pickled(dir, error);
     if (*escaped)
@@ -211,7 +211,7 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
                              "give that",
                              escaped);
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
-                         "config.json is missing, and there is nothing else of a checkpoint here; give " NEEDED);
+                         "config.json is missing, and there are no other files of a checkpoint here; give " NEEDED);
 }
 
 /* ---- all ------------------------------------------------------------------------------------------- */

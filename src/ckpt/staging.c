@@ -110,7 +110,7 @@ static moxie_status empty_directory(mox_staging *s, moxie_error *error)
     if (mox_directory_find_other(s->held.fd, is_checkpoint_file, other))
         return mox_fail_file(MOXIE_ERR_IO, error, s->temp, -1,
                              "this is the working directory of a run that was interrupted, but \"%s\" in it is not "
-                             "moxie's: move that away, or remove the directory",
+                             "moxie's: move that file elsewhere, or remove the directory",
                              mox_escape(escaped, sizeof escaped, other));
     mox_directory_remove_files(s->held.fd, is_checkpoint_file);
     sigset_t mask;

@@ -28,7 +28,7 @@ static const struct path_case {
     { "b/pytorch_model.bin", "b/pytorch_model.bin", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
     { "p/consolidated.pth", "p", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
     { "t/model.pt", "t", MOXIE_ERR_UNSUPPORTED, { "pickled" } },
-    { "s/model.safetensors", "s", MOXIE_ERR_IO, { "config.json is missing beside" } },
+    { "s/model.safetensors", "s", MOXIE_ERR_IO, { "is missing next to the *.safetensors" } },
     { "s/model.safetensors",
       "s/model.safetensors",
       MOXIE_ERR_FORMAT,

@@ -66,8 +66,8 @@ static moxie_status adjust_step(const json_t *config, const char *file, mox_dims
             (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
     if (dims->shared_intermediate > 0 && (limit > 0 || shared > 0) && limit != shared)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
-                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; one "
-                             "layer has one activation here, so the shared expert would have to run outside it",
+                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; a layer "
+                             "has one activation here, so run the shared expert outside the layer",
                              (long long)layer, limit, shared);
     return MOXIE_OK;
 }

@@ -76,7 +76,7 @@ static moxie_status required(const reader *r, const char *const *keys, int n_key
     const char *key;
     MOX_TRY(first_int(r, keys, n_keys, out, &key));
     if (!key)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing, which a %s model needs", keys[0],
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", keys[0],
                              r->family->id);
     if (*out < 1)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected a positive number", key,
@@ -105,8 +105,8 @@ static moxie_status read_shared(const reader *r, mox_dims *d)
     const char *key;
     MOX_TRY(first_int(r, r->family->key_shared, 4, &value, &key));
     if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, which is no shared expert", key,
-                             (long long)value);
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                             "%s is %lld, which is out of range for shared experts", key, (long long)value);
     d->shared_intermediate = r->family->shared_is_count ? value * d->intermediate : value;
     return MOXIE_OK;
 }
@@ -145,7 +145,7 @@ static moxie_status read_groups(const reader *r, mox_dims *d)
     const int64_t reachable = d->experts / d->n_group * d->topk_group;
     if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
-                             "%lld groups of which %lld are kept do not fit %lld experts and top-%lld",
+                             "%lld groups with %lld selected (topk_group) do not fit %lld experts and top-%lld",
                              (long long)d->n_group, (long long)d->topk_group, (long long)d->experts,
                              (long long)d->top_k);
     return MOXIE_OK;

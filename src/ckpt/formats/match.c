@@ -326,10 +326,10 @@ static moxie_status check_companions(const mox_matcher *matcher, const mox_wante
             snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', oddity->suffix);
             const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
             if (tensor && !is_used(match, tensor))
-                return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
-                                     "%s says that %s, which the format %s does not have; no supported format has "
-                                     "these tensors together",
-                                     mox_escape(name, sizeof name, tensor->name), oddity->text, match->format->id);
+                return mox_fail_file(
+                    MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
+                    "%s says that %s, which the format %s does not support; no supported format has both",
+                    mox_escape(name, sizeof name, tensor->name), oddity->text, match->format->id);
         }
     }
     return MOXIE_OK;

@@ -58,9 +58,8 @@ static moxie_status fixed_word(const mox_part *part, int64_t n, int64_t k, moxie
     const bool zeros_pad = part->role == MOX_PART_ZERO;
     const int64_t along = part->packing.along_rows ? n : k;
     MOX_FAIL_IF(!zeros_pad && along % per_word(part) != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of the %lld codes in a word; "
-                "give a multiple "
-                "of %lld",
+                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of the %lld codes in a word; use "
+                "a multiple of %lld",
                 (long long)n, (long long)k, part->suffix, (long long)along, (long long)per_word(part),
                 (long long)per_word(part));
     MOX_FAIL_IF(part->form == MOX_FORM_BLOCKS && k % 32 != 0, MOXIE_ERR_UNSUPPORTED, error,

@@ -120,10 +120,12 @@ static bool warn_layer(moxie_model *model, const mox_layer_place *place)
     if (!is_packed(model, place) || !first_matrix(model, place, false, name, sizeof name) ||
         !mox_quant_config_excludes(model->quant_config, name))
         return true;
-    return warn(model, mox_arena_printf(&model->arena,
-                                        "%s is excluded from quantization by the configuration, but its tensors are "
-                                        "quantized: the tensors count",
-                                        name));
+    return warn(
+        model,
+        mox_arena_printf(
+            &model->arena,
+            "%s is excluded from quantization by the configuration, but its tensors are quantized; the tensors decide",
+            name));
 }
 
 static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
@@ -137,10 +139,10 @@ static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
     for (int64_t i = 0; fine && model->quant_config && i < model->n_places; i++)
         fine = warn_layer(model, &model->places[i]);
     if (!model->quant_config && is_packed(model, &model->places[0]))
-        fine = warn(model, mox_arena_printf(&model->arena,
-                                            "no quantization_config in config.json, hf_quant_config.json or "
-                                            "quantize_config.json: activations are taken to be quantized as usual for "
-                                            "the format that the tensors have"));
+        fine = warn(model,
+                    mox_arena_printf(&model->arena, "no quantization_config in config.json, hf_quant_config.json or "
+                                                    "quantize_config.json: activations are assumed to be quantized as "
+                                                    "is usual for the format of the tensors"));
     return fine ? MOXIE_OK : no_memory(error);
 }
 
@@ -157,7 +159,8 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     MOX_TRY(load_config(model, dir, error));
     MOX_TRY(load_quant_config(model, dir, error));
     if (options->tensors)
-        MOX_TRY(mox_tensor_set_of_tensors("given tensors", options->tensors, options->n_tensors, &model->set, error));
+        MOX_TRY(
+            mox_tensor_set_of_tensors("tensors in memory", options->tensors, options->n_tensors, &model->set, error));
     else
         MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
     MOX_TRY(mox_model_scan(model, error));

@@ -93,7 +93,7 @@ static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matri
         return MOXIE_OK;
     if (!tensor)
         return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
-                             "%s is absent; experts of a %s model have biases",
+                             "%s is missing; experts of a %s model have biases",
                              mox_escape(escaped, sizeof escaped, full), pass->reader->model->family->id);
     moxie_grid bias;
     MOX_TRY(mox_layer_floats(pass->reader, tensor, matrix->codes.rows, 1, &bias));
@@ -309,7 +309,7 @@ static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act
     if (!format)
         return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "
-                             "expert has one (an input_scale beside %s)",
+                             "expert has one (an input_scale next to %s)",
                              (long long)pass->reader->layer, pass->first_name[product]);
     *act = plain ? (moxie_quant) { 0 } : format->act;
     *name = format->id;

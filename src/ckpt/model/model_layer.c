@@ -269,8 +269,8 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
 moxie_status mox_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
                                       moxie_error *error)
 {
-    MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error, "layer number %lld of %lld", (long long)i,
-                (long long)model->n_places);
+    MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error,
+                "layer number %lld: there are %lld, counted from 0", (long long)i, (long long)model->n_places);
     moxie_model_layer *layer;
     MOX_TRY(mox_model_load_layer(model, model->places[i].layer, &layer, error));
     *info = layer->info;

@@ -117,18 +117,18 @@ static int by_place(const void *a, const void *b)
  * number. */
 static uint64_t reduce(hit_list *list)
 {
-    uint64_t kept = 0;
+    uint64_t count = 0;
     for (uint64_t i = 0; i < list->count;) {
         layer_hits sum = list->items[i++];
         while (i < list->count && same_place(&list->items[i].place, &sum.place))
             sum.count += list->items[i++].count;
-        const bool again = kept > 0 && list->items[kept - 1].place.layer == sum.place.layer;
+        const bool again = count > 0 && list->items[count - 1].place.layer == sum.place.layer;
         if (!again)
-            list->items[kept++] = sum;
-        else if (sum.count > list->items[kept - 1].count)
-            list->items[kept - 1] = sum;
+            list->items[count++] = sum;
+        else if (sum.count > list->items[count - 1].count)
+            list->items[count - 1] = sum;
     }
-    return kept;
+    return count;
 }
 
 static moxie_status none_found(const moxie_model *model, moxie_error *error)
@@ -158,15 +158,15 @@ moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
         goto out;
     }
     qsort(list.items, list.count, sizeof *list.items, by_place);
-    const uint64_t kept = reduce(&list);
-    model->places = mox_arena_calloc(&model->arena, kept, sizeof *model->places);
+    const uint64_t count = reduce(&list);
+    model->places = mox_arena_calloc(&model->arena, count, sizeof *model->places);
     if (!model->places) {
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to list layers");
         goto out;
     }
-    for (uint64_t i = 0; i < kept; i++)
+    for (uint64_t i = 0; i < count; i++)
         model->places[i] = list.items[i].place;
-    model->n_places = (int64_t)kept;
+    model->n_places = (int64_t)count;
 out:
     mox_free(list.items);
     return status;

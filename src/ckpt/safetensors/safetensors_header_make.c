@@ -95,7 +95,7 @@ static moxie_status check_key(mox_name_map *keys, const char *what, const char *
     char escaped[MAX_ESCAPED];
     MOX_TRY(check_utf8(what, key, error));
     MOX_TRY(mox_name_map_put(keys, key, 0, &existing, error));
-    MOX_FAIL_IF(existing >= 0, MOXIE_ERR_ARGUMENT, error, "the %s \"%s\" is given twice", what,
+    MOX_FAIL_IF(existing >= 0, MOXIE_ERR_ARGUMENT, error, "the %s \"%s\" occurs twice: names must be unique", what,
                 mox_escape(escaped, sizeof escaped, key));
     return MOXIE_OK;
 }

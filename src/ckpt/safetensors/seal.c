@@ -40,8 +40,8 @@ static moxie_status read_pieces(const mox_tensor_set *set, int64_t *pieces, uint
     const int64_t count = mox_tensor_set_count(set);
     if (!at || !mox_tensor_set_metadata(set, 0, MOX_SEAL_KEY))
         return broken(set, -1, error,
-                      "the file has no seal (metadata moxie.seal and moxie.pieces): nothing shows "
-                      "that it is whole");
+                      "the file has no seal (metadata moxie.seal and moxie.pieces): whether it is complete cannot be "
+                      "checked; prepare it again");
     *total = 0;
     for (int64_t i = 0; i < count; i++) {
         char *end;
@@ -78,7 +78,7 @@ static moxie_status check(const mox_tensor_set *set, const int64_t *pieces, uint
     unsigned char *digits = mox_seal_digits(header, header_bytes);
     char found[MOX_SEAL_DIGITS + 1] = "", want[MOX_SEAL_DIGITS + 1];
     if (!digits)
-        return broken(set, -1, error, "the seal is not where its writer puts it");
+        return broken(set, -1, error, "the header has no seal where its writer puts it");
     memcpy(found, digits, MOX_SEAL_DIGITS);
     memcpy(digits, MOX_SEAL_ZERO, MOX_SEAL_DIGITS);
     sum_pieces(set, pieces, sums);

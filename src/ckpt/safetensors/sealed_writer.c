@@ -90,7 +90,7 @@ static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor
         const uint64_t bytes = bytes_of(&tensors[i]);
         MOX_FAIL_IF(tensors[i].pieces < 1 || (uint64_t)tensors[i].pieces > bytes + 1 ||
                         bytes % (uint64_t)tensors[i].pieces != 0,
-                    MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" of %llu bytes does not fall into %lld equal pieces",
+                    MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" of %llu bytes cannot be cut into %lld equal pieces",
                     mox_escape(escaped, sizeof escaped, tensors[i].name), (unsigned long long)bytes,
                     (long long)tensors[i].pieces);
         w->places[i] = (sealed_place) { offset, bytes / (uint64_t)tensors[i].pieces, tensors[i].pieces, w->pieces };
@@ -166,7 +166,7 @@ static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
 {
     for (int64_t p = 0; p < w->pieces; p++)
         if (!w->written[p])
-            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not given",
+            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not written",
                                  (long long)p, (long long)w->pieces);
     char digits[MOX_SEAL_DIGITS + 1];
     const uint64_t seal = mox_seal_make(w->header, w->header_bytes, w->sums, (uint64_t)w->pieces);

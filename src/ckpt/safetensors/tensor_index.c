@@ -37,11 +37,13 @@ static moxie_status read_pair(mox_arena *arena, const char *tensor, const json_t
     mox_escape(escaped, sizeof escaped, tensor);
     if (!file)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                             "weight_map maps tensor \"%s\" to something that is no file name", escaped);
+                             "weight_map maps tensor \"%s\" to something that is not a string; expected a file name",
+                             escaped);
     if (!is_bare_name(file))
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                             "weight_map maps tensor \"%s\" to \"%s\": expected a bare file name beside the index",
-                             escaped, mox_escape(escaped_file, sizeof escaped_file, file));
+        return mox_fail_file(
+            MOXIE_ERR_FORMAT, error, path, -1,
+            "weight_map maps tensor \"%s\" to \"%s\": expected a bare file name in the directory of the index", escaped,
+            mox_escape(escaped_file, sizeof escaped_file, file));
     out->tensor = mox_arena_strndup(arena, tensor, strlen(tensor));
     out->file = mox_arena_strndup(arena, file, strlen(file));
     MOX_FAIL_IF(!out->tensor || !out->file, MOXIE_ERR_MEMORY, error, "no memory for the index");
@@ -92,7 +94,7 @@ static moxie_status read_root(mox_tensor_index *index, const json_t *root, const
     if (!json_is_object(map))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                              "expected an object \"weight_map\" of tensor names and files, found %s",
-                             map ? "something else of that name" : "none");
+                             map ? "another type under that name" : "none");
     if (json_object_size(map) == 0)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1, "the weight_map is empty");
     const json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");

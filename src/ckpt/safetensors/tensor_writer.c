@@ -49,7 +49,7 @@ moxie_status mox_tensor_writer_put(mox_tensor_writer *w, const void *data, uint6
 {
     if (bytes > w->declared - w->written)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
-                             "%llu bytes of data were declared, and more than that are given",
+                             "%llu bytes of data were declared, and more than that were written",
                              (unsigned long long)w->declared);
     w->written += bytes;
     return mox_whole_file_append(&w->file, data, bytes, error);
@@ -60,7 +60,7 @@ static moxie_status complete(mox_tensor_writer *w, moxie_error *error)
 {
     if (w->written != w->declared)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1,
-                             "%llu bytes of data were declared, %llu given", (unsigned long long)w->declared,
+                             "%llu bytes of data were declared, %llu were written", (unsigned long long)w->declared,
                              (unsigned long long)w->written);
     return mox_whole_file_publish(&w->file, error);
 }

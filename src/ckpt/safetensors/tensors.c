@@ -137,14 +137,14 @@ static moxie_status add_tensors(mox_tensor_set *set, const moxie_named_tensor *t
         const moxie_tensor *view = &tensors[i].tensor;
         const char *dtype = mox_file_dtype_name(view->dtype);
         MOX_FAIL_IF(!tensors[i].name || !dtype || view->rank < 0 || view->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT,
-                    error, "tensor %lld of the given ones has no name, or a dtype or rank that files have not",
+                    error, "tensor %lld in memory has no name, or a dtype or rank that safetensors cannot express",
                     (long long)i);
         uint64_t bits = (uint64_t)mox_file_dtype_by_name(dtype)->bits;
         for (int32_t axis = 0; axis < view->rank; axis++)
             MOX_FAIL_IF(view->shape[axis] < 0 || !mox_mul_u64(bits, (uint64_t)view->shape[axis], &bits),
-                        MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has an impossible shape",
-                        (long long)i);
-        MOX_FAIL_IF(bits > 0 && !view->data, MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has no data",
+                        MOXIE_ERR_ARGUMENT, error,
+                        "tensor %lld in memory has a negative axis, or more bytes than 64 bits count", (long long)i);
+        MOX_FAIL_IF(bits > 0 && !view->data, MOXIE_ERR_ARGUMENT, error, "tensor %lld in memory has no data",
                     (long long)i);
         set->list.tensors[i] =
             (mox_file_tensor) { .name = tensors[i].name, .view = *view, .bytes = bits / 8, .file_dtype = dtype };

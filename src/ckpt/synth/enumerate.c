@@ -175,8 +175,7 @@ static moxie_status experts(const listing *w, const mox_hf_quant *format)
     const char *const names[3] = { f->names.gate, f->names.up, f->names.down };
     stored_matrix like = { .format = format, .expert = -1 };
     MOX_FAIL_IF(fused && !f->names.fused_gate_up, MOXIE_ERR_UNSUPPORTED, w->error,
-                "%s stores all experts in one tensor, and %s has no name for that; use another format", format->id,
-                f->id);
+                "%s stores all experts in one tensor, for which %s has no name; use another format", format->id, f->id);
     if (fused)
         return fused_experts(w, format, width);
     if (f->fused == MOX_FUSED_STACKED_ROWS || f->fused == MOX_FUSED_STACKS) {

@@ -52,7 +52,7 @@ static moxie_status tensor_bytes(const mox_tensor_spec *spec, uint64_t *out, mox
     bool fits = bytes > 0;
     for (int32_t i = 0; i < spec->rank; i++)
         fits = fits && mox_mul_u64(bytes, (uint64_t)spec->shape[i], &bytes);
-    MOX_FAIL_IF(!fits, MOXIE_ERR_ARGUMENT, error, "%s has no number of bytes that 64 bits hold", spec->name);
+    MOX_FAIL_IF(!fits, MOXIE_ERR_ARGUMENT, error, "%s has more bytes than 64 bits count", spec->name);
     *out = bytes / 8;
     return MOXIE_OK;
 }

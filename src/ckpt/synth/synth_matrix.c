@@ -231,14 +231,14 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     const int64_t stride = p.by_columns ? p.grid.col_stride : p.grid.row_stride;
     const int64_t total = mox_ceil_div(p.by_columns ? p.grid.cols : p.grid.rows, p.unit);
     MOX_FAIL_IF((uint64_t)total * (uint64_t)stride != bytes, MOXIE_ERR_MISMATCH, error,
-                "%s: %lld stored rows of %lld bytes do not make the %llu bytes of an expert", m->spec->name,
+                "%s: %lld stored rows of %lld bytes are not the %llu bytes of an expert", m->spec->name,
                 (long long)total, (long long)stride, (unsigned long long)bytes);
     const int64_t rows_at_once = mox_max_i64(1, CHUNK_BYTES / stride);
     p.task_rows = mox_max_i64(1, TASK_BYTES / stride);
     for (p.first = 0; p.first < total; p.first += p.count) {
         p.count = mox_min_i64(rows_at_once, total - p.first);
         uint8_t *data = mox_fill_buffer(filler, (uint64_t)(p.count * stride));
-        MOX_FAIL_IF(!data, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", m->spec->name);
+        MOX_FAIL_IF(!data, MOXIE_ERR_MEMORY, error, "no memory for a chunk of %s", m->spec->name);
         memset(data, 0, (size_t)(p.count * stride));
         p.grid.data = data;
         mox_parallel(filler->executor, mox_ceil_div(p.count, p.task_rows), fill_task, &p);

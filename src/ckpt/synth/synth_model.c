@@ -30,8 +30,9 @@ static moxie_status choose_formats(const char *format, mox_synth_model *m, moxie
     m->shared = m->routed;
     if (m->preset->shared_format && !mox_quant_is_plain(&m->routed->weight))
         m->shared = mox_hf_quant_by_id(m->preset->shared_format);
-    MOX_FAIL_IF(!m->shared, MOXIE_ERR_UNSUPPORTED, error, "preset %s: its shared expert's format %s has no row",
-                m->preset->name, m->preset->shared_format);
+    MOX_FAIL_IF(!m->shared, MOXIE_ERR_UNSUPPORTED, error,
+                "preset %s: the format %s of its shared expert is not in hf_quant.def", m->preset->name,
+                m->preset->shared_format);
     return MOXIE_OK;
 }
 
@@ -96,7 +97,7 @@ moxie_status mox_synth_resolve(const char *preset, const moxie_synth_options *op
                 mox_escape(escaped, sizeof escaped, preset));
     m.dims = m.preset->dims;
     m.family = mox_family_by_id(m.preset->family);
-    MOX_FAIL_IF(!m.family, MOXIE_ERR_UNSUPPORTED, error, "preset %s: its family %s has no row", preset,
+    MOX_FAIL_IF(!m.family, MOXIE_ERR_UNSUPPORTED, error, "preset %s: its family %s is not in families.def", preset,
                 m.preset->family);
     MOX_TRY(choose_formats(o->format, &m, error));
     MOX_TRY(reduce_layers(o->layers, &m, error));

@@ -83,7 +83,7 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
                 MOXIE_ERR_UNSUPPORTED, error, "%s: no rule makes numbers of dtype %s", spec->name,
                 mox_file_dtype_name(spec->dtype));
     uint8_t *buffer = mox_fill_buffer(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
-    MOX_FAIL_IF(!buffer, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", spec->name);
+    MOX_FAIL_IF(!buffer, MOXIE_ERR_MEMORY, error, "no memory for a chunk of %s", spec->name);
     const plain_rule rule = rule_of(filler->model, spec);
     const int64_t count = elements / experts;
     float values[PLAIN_RUN];
