@@ -5,7 +5,7 @@
  */
 #include "test_golden.h"
 
-#define GOLDEN "tests/golden" /* tests run in the source's root */
+#define GOLDEN "tests/golden" /* tests run in the root of the source tree */
 
 static const mox_vendor_tensor *planned(const mox_vendor_plan *plan, const char *name)
 {
@@ -39,7 +39,7 @@ static void compare(const mox_vendor_plan *plan, void *const *tensors, const tes
 
 enum { BLOCKS = 18 };
 
-/* Memory of its own for every grid and group index, to unpack into; ends in `blocks`. */
+/* Separate memory for every grid and group index, to unpack into; it ends in `blocks`. */
 static moxie_expert writable(const moxie_expert *from, void *blocks[BLOCKS])
 {
     moxie_expert out = *from;

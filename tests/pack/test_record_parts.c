@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_record_parts.c - records packed part by part: every layout of layouts.def, and one made here whose parts are
- * small. Whatever the order of the parts and whatever lay in the memory before, the record is the same to the byte; a
- * part is written by its packing alone; the seal covers every byte.
+ * test_record_parts.c - records packed part by part: every layout of layouts.def, and one made here with small parts.
+ * The record has the same bytes whatever the order of the parts and whatever the memory held before; packing a part
+ * writes only that part; the seal covers every byte.
  */
 #include "test_problem.h"
 
@@ -94,7 +94,7 @@ typedef struct sample {
     const mox_layout *layout;
 } sample;
 
-/* False when the layout refuses the shape or does not take the expert. */
+/* False when the layout rejects the shape or the expert. */
 static bool make_sample_of(sample *out, test_rng *rng, const mox_layout *layout, int64_t hidden, int64_t intermediate)
 {
     const test_expert_spec spec = {
@@ -245,7 +245,7 @@ static void the_seal_covers_every_byte(void **state)
 
 /* ---- strides that lead nowhere ------------------------------------------------------------------------------ */
 
-/* A stride along one word is never taken, so any number will do: tensors of one row come with odd ones. */
+/* With a single word the stride is never used, so any number is valid: tensors of one row come with odd ones. */
 static void stretch(moxie_grid *grid)
 {
     const moxie_packing p = grid->packing;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_vendor_deepgemm.c - what DeepGEMM reads, by literal examples of the published layouts, and decoded as its
- * kernels decode it. Undo and second statements of whole experts are compared in test_vendor.c.
+ * kernels decode it. test_vendor.c compares undo, and whole experts with independent statements.
  */
 #include <math.h>
 

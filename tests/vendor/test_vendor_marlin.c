@@ -149,8 +149,8 @@ static void codes_are_as_published(void **state)
     assert_non_null(context.code->reject(&context, exponents, 2));
 }
 
-/* All codes under two zero points, `add` of each not stored: what lies at or above the zero point counts up from 0, the
- * rest down from 15 without meeting it; and back. Groups are a vector, a word and a part of one wide. */
+/* All codes with two zero points, `add` of each not stored: codes at or above the zero point count up from 0, the
+ * others down from 15 without meeting them; and back. Group sizes: a vector, a word, and a part of one. */
 static void check_counted(moxie_dtype dtype, int zero, int add)
 {
     enum { GROUP = 96, CODES = 2 * GROUP - 6 };
@@ -188,7 +188,8 @@ static void codes_are_counted_from_their_zero_point(void **state)
     assert_memory_equal(out, want, 2);
 }
 
-/* Every scale up to the layer's largest, by the definition: the share in the scales' dtype, times 4096, to even. */
+/* Every scale up to the largest of the layer, by the definition: the quotient in the dtype of scales, times 4096,
+ * rounded to even. */
 static void check_int8_scales(moxie_dtype dtype, uint32_t most)
 {
     static uint16_t scales[2 * (0x8000)];
@@ -203,8 +204,8 @@ static void check_int8_scales(moxie_dtype dtype, uint32_t most)
     assert_null(context.code->reject(&context, (const uint8_t *)scales, count));
     context.code->forward(&context, (const uint8_t *)scales, count, (uint8_t *)shares);
     for (int64_t i = 0; i < count; i++) {
-        const float share = moxie_decode(dtype, scales[i]) / facts.scale_max[0];
-        const long want = lrintf(moxie_decode(dtype, moxie_encode(dtype, share)) * 4096);
+        const float fraction = moxie_decode(dtype, scales[i]) / facts.scale_max[0];
+        const long want = lrintf(moxie_decode(dtype, moxie_encode(dtype, fraction)) * 4096);
         if (shares[i] != want)
             fail_msg("%s: scale %04x of %04x is %d, %ld by definition", moxie_dtype_name(dtype), scales[i], most,
                      shares[i], want);
