@@ -25,8 +25,8 @@
  * In the flow: checkpoint views -> [tensors] -> file (ckpt) -> another engine; and back.
  * Sources of the layouts: named in each file; memory is drawn in docs/formats/.
  */
-#ifndef MOX_PACK_VENDOR_H
-#define MOX_PACK_VENDOR_H
+#ifndef MOX_VENDOR_H
+#define MOX_VENDOR_H
 
 #include "base/executor.h"
 #include "pack/layout.h"

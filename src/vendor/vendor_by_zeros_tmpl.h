@@ -8,8 +8,8 @@
  *
  * vendor_codes_marlin.c and vendor_by_zeros_avx2.c include it; the bytes are the same.
  */
-#ifndef MOX_PACK_VENDOR_BY_ZEROS_TMPL_H
-#define MOX_PACK_VENDOR_BY_ZEROS_TMPL_H
+#ifndef MOX_VENDOR_BY_ZEROS_TMPL_H
+#define MOX_VENDOR_BY_ZEROS_TMPL_H
 
 #ifdef __AVX2__
 #include <immintrin.h>

@@ -3,8 +3,8 @@
  * vendor_parts.h - the rows, codes, orders and constants that vendor layouts are composed of. Each is drawn where it is
  * defined.
  */
-#ifndef MOX_PACK_VENDOR_PARTS_H
-#define MOX_PACK_VENDOR_PARTS_H
+#ifndef MOX_VENDOR_PARTS_H
+#define MOX_VENDOR_PARTS_H
 
 #include "vendor/vendor.h"
 

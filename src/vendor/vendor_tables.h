@@ -2,8 +2,8 @@
  *
  * vendor_tables.h - macros that tables of several layouts share (TRT-LLM and FlashInfer kernels).
  */
-#ifndef MOX_PACK_VENDOR_TABLES_H
-#define MOX_PACK_VENDOR_TABLES_H
+#ifndef MOX_VENDOR_TABLES_H
+#define MOX_VENDOR_TABLES_H
 
 #include "vendor/vendor_parts.h"
 

@@ -15,8 +15,8 @@
  * In the flow: orders call it that put four bytes side by side (Triton's Hopper values, FlashInfer's sm90 "fp4").
  * Sources: triton_kernels' hopper_value.py and FlashInfer's moe_gemm_mixed_utils.cu, which agree bit for bit.
  */
-#ifndef MOX_PACK_VENDOR_TWIDDLE_H
-#define MOX_PACK_VENDOR_TWIDDLE_H
+#ifndef MOX_VENDOR_TWIDDLE_H
+#define MOX_VENDOR_TWIDDLE_H
 
 #include "pack/transpose.h"
 

@@ -266,12 +266,11 @@ static void configs_are_written(void **state)
     }
 }
 
-/* Configurations that are rejected, with the code and a part of the text. */
 static const struct {
     const char *text;
     moxie_status code;
     const char *says;
-} bad[] = {
+} bad_config[] = {
     { "{\"model_type\":\"llama\"}", MOXIE_ERR_UNSUPPORTED, "known are gpt_oss" },
     { "{}", MOXIE_ERR_UNSUPPORTED, "(none)" },
     { "{\"model_type\":7}", MOXIE_ERR_FORMAT, "model_type" },
@@ -325,12 +324,13 @@ static const struct {
 static void bad_configs(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof bad_config / sizeof bad_config[0]; i++) {
         moxie_error error = { 0 };
-        print_message("%s\n", bad[i].text);
-        assert_int_equal(mox_model_config_check_text(bad[i].text, strlen(bad[i].text), &error), bad[i].code);
-        if (!strstr(error.text, bad[i].says))
-            fail_msg("\"%s\" does not say \"%s\"", error.text, bad[i].says);
+        print_message("%s\n", bad_config[i].text);
+        assert_int_equal(mox_model_config_check_text(bad_config[i].text, strlen(bad_config[i].text), &error),
+                         bad_config[i].code);
+        if (!strstr(error.text, bad_config[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, bad_config[i].says);
         assert_non_null(strstr(error.file, "config.json"));
     }
 }
