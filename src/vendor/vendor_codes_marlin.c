@@ -5,10 +5,10 @@
  *     u4b8_to_s4m       n >= 8 ? n - 8 : 15 - n: sign and magnitude, less one when negative. For int4 weights with FP8
  *                       activations: the kernel turns such codes into e4m3 subnormals
  *     u4_to_s4m_of      the same for AWQ's codes, which count from the zero point z of their group:
- *                       n >= z ? n - z : 15 - n. Codes below z map to 16 - z or more, the others to less, so z tells
- * them apart, for the kernel and for undo zeros_plus        the stored zero point plus what the checkpoint's reader
- * adds: GPTQ v1 stores one less zeros_symmetric   unchanged; rejected unless it is the middle of the codes, since the
- * target has no zero points
+ *                       n >= z ? n - z : 15 - n. Codes below z map to 16 - z or more, the others to less: so z tells
+ *                       them apart, for the kernel and for undo
+ *     zeros_plus        the stored zero point plus what the checkpoint's reader adds: GPTQ v1 stores one less
+ *     zeros_symmetric   unchanged; rejected unless it is the middle of the codes, since the target has no zero points
  *
  * Sources: vLLM's marlin_int4_fp8_preprocess, awq_marlin and moe_wna16.
  */

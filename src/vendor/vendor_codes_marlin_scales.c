@@ -8,8 +8,8 @@
  *     fp8_bf16, _f16    f32 or 16-bit scales rounded to bf16 or f16, then times 2^120 or 2^8; originals are stored too
  *     fp8_plain_bf16    the same without the factor, for FP8 activations
  *     e8m0_plus_6       2^6 more: FP4 codes become e4m3 ones (FP8 activations)
- *     s0e5m3_bf16, _f16 a scale that is not negative, times f * 2^7, as the upper byte of an f16 without its sign. f is
- * 1 for f16; for bf16 it is the power of two that brings the layer's largest scale to 224 < s <= 448
+ *     s0e5m3_bf16, _f16 a scale that is not negative, times f * 2^7, as the upper byte of an f16 without its sign.
+ *                       f16: f = 1. bf16: the power of two that brings the layer's largest scale to 224 < s <= 448
  *
  *         e4m3     0 eeee mmm      e > 0      byte = code + 8 * (15 + log2 f)
  *         s0e5m3     EEEEE mmm     e = 0      m * 2^-9 is a normal number there; 8 values

@@ -4,13 +4,15 @@
  * in vendor_marlin_floats.c.
  *
  *     layout                    weights            scales                      zero points
- *     marlin-gptq, marlin-ct    tiles, 16-bit act  [G][N] permuted             none; the checkpoint's are stored for
- * undo marlin-awq                the same           the same                    permuted, words of N marlin-gptq-fp8
- * tiles, 8-bit act   times 512                   none marlin-gptq-int8          tiles, 8-bit act   int16, factor in a
- * constant none marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted             none marlin-ct-fp8, -int8 as
- * for gptq        as for gptq                 none marlin-awq-fp8            tiles, 8-bit act   times 512 permuted,
- * words of N marlin-awq-int8           tiles, 8-bit act   int16, factor in a constant permuted, words of N moe-wna16
- * rows of bytes      [N][G]                      bytes of two rows; groups may be halved
+ *     marlin-gptq, marlin-ct    tiles, 16-bit act  [G][N] permuted             none; the checkpoint's are for undo
+ *     marlin-awq                the same           the same                    permuted, words of N
+ *     marlin-gptq-fp8           tiles, 8-bit act   times 512                   none
+ *     marlin-gptq-int8          tiles, 8-bit act   int16, factor in a constant none
+ *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted             none
+ *     marlin-ct-fp8, -int8      as for gptq        as for gptq                 none
+ *     marlin-awq-fp8            tiles, 8-bit act   times 512                   permuted, words of N
+ *     marlin-awq-int8           tiles, 8-bit act   int16, factor in a constant permuted, words of N
+ *     moe-wna16                 rows of bytes      [N][G]                      bytes of two rows; groups may be halved
  *
  * Rows of w13 are gate's, then up's. Memory is drawn in docs/formats/marlin.md.
  * Source: vLLM's GPTQMarlinMoEMethod, AWQMarlinMoEMethod, CompressedTensorsWNA16MarlinMoEMethod and MoeWNA16Method

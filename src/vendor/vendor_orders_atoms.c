@@ -3,8 +3,8 @@
  * vendor_orders_atoms.c - scales as block-scaled tensor core instructions read them: atoms of 4 columns, rows
  * interleaved.
  *
- *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat or declared as [rows][cols]: atoms of 512 elements, with
- * rows 0, 32, 64, 96 side by side
+ *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat or declared as [rows][cols]: atoms of 512 elements,
+ *                      rows 0, 32, 64, 96 side by side
  *
  *         atom     columns 4q .. 4q + 3 of
  *         line 0   row 0 | row 32 | row 64 | row 96

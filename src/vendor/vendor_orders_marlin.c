@@ -3,13 +3,14 @@
  * vendor_orders_marlin.c - weights as Marlin's warps load them: [K / 16][N * 16] codes in 32-bit words.
  *
  *     activations   tile k x n   its words, lane = 4 * (n % 8) + q       a word holds, of row n,
- *     16 bit  4     16 x 64      [lane][n / 16]                          k = 2q 2q+1 2q+8 2q+9, and the same of row n +
- * 8: even k in its low half 8     16 x 64      [lane][n / 8]                           k = 2q, 2q+8, 2q+1, 2q+9 8 bit
- * 4     32 x 32      [lane][n / 8]                           k = 4q and 4q+16, 4q+1 and 4q+17 ... 8     32 x 32
- * [lane][n / 8][k / 16]                   k = 4q .. 4q+3
+ *     16 bit  4     16 x 64      [lane][n / 16]                          k = 2q 2q+1 2q+8 2q+9, and the same of row
+ *                                                                        n + 8: even k in its low half
+ *             8     16 x 64      [lane][n / 8]                           k = 2q, 2q+8, 2q+1, 2q+9
+ *      8 bit  4     32 x 32      [lane][n / 8]                           k = 4q and 4q+16, 4q+1 and 4q+17 ...
+ *             8     32 x 32      [lane][n / 8][k / 16]                   k = 4q .. 4q+3
  *
- * Tiles lie row by row, tiles of neighbouring n next to each other. All four tilings share one loop: of the rows with
- * n % 8 = c, a run of 16 bytes becomes four words, one for each q. Four runs, transposed, are 16 bytes of each of four
+ * Tiles lie row by row, tiles of neighbouring n next to each other. All four tilings share one loop: of the rows with n
+ * % 8 = c, a run of 16 bytes becomes four words, one for each q. Four runs, transposed, are 16 bytes of each of four
  * lanes.
  *
  *     run j, words q 0..3      p00 p01 p02 p03            lane 4c      p00 p10 p20 p30 ...

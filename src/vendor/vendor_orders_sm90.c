@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * vendor_orders_sm90.c - 4-bit weights and their scales as FlashInfer's CUTLASS kernels for Hopper (sm90) read them
- * when activations are of another type.
+ * when activations have another type.
  *
- *     fp4      [rows][row_bytes]. Rows r and r + 8 of every 16, 32 bytes of both:
+ *     fp4      [rows][row_bytes]. Rows r and r + 8 of every 16 are interleaved, 32 bytes of both at a time:
  *
- *                  bytes of both rows    0 .. 7   |  8 .. 15     |  16 .. 23       |  24 .. 31
- *                  go to 16 bytes of     row r, 0 |  row r + 8, 0 |  row r, 16     |  row r + 8, 16
- *                  which are             a0 b0 a4 b4 | a1 b1 a5 b5 | a2 .. | a3 b3 a7 b7, a of r and b of r + 8
- *                  and each four of them are twiddled (vendor_twiddle.h)
+ *                  source bytes, both rows     0 .. 7   |  8 .. 15     |  16 .. 23       |  24 .. 31
+ *                  go to 16 bytes at           row r, 0 |  row r + 8, 0 |  row r, 16     |  row r + 8, 16
+ *                  a of r, b of r + 8:         a0 b0 a4 b4 | a1 b1 a5 b5 | a2 .. | a3 b3 a7 b7
+ *                  then every four bytes are twiddled (vendor_twiddle.h)
  *
  *     int4     the same with pairs of bytes, not twiddled: 16 bytes are  a0 a1 b0 b1 | a2 a3 b2 b3 | .. | a6 a7 b6 b7
  *
- *     fp4_fp8  int4's order; then in each word signs of nibbles 0 .. 3 go to bits 7, 15, 23, 31 and those of 4 .. 7 to
- *              bits 3, 11, 19, 27
+ *     fp4_fp8  the order of int4; then in each word the signs of nibbles 0 .. 3 move to bits 7, 15, 23, 31 and those of
+ *              nibbles 4 .. 7 to bits 3, 11, 19, 27
  *
- *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]: a line of 16 bytes holds the scales that rows
- *              m, m + F, m + 2F .. of 64 have in 128 columns; F = 16 for 4 bytes a row, 8 for 2
+ *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]. Line m of 16 bytes holds the scales of rows
+ *              m, m + F, m + 2F .. (of 64) for 128 columns; F = 16 for 4 bytes per row, 8 for 2 bytes
  *
  * Source: FlashInfer's moe_gemm_mixed_utils.cu and fused_moe/prepare.py, index by index.
  */

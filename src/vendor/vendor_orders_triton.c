@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_orders_triton.c - MXFP4 as Triton's kernels for Hopper read it: what one thread multiplies lies together.
+ * vendor_orders_triton.c - MXFP4 as Triton's kernels for Hopper read it: what one thread multiplies is contiguous.
  *
- *     values    [rows / 4][4 * row_bytes]. Rows n and n + 8 of every 16 are mixed, 32 bytes of both to 64 bytes:
+ *     values    [rows / 4][4 * row_bytes]. Rows n and n + 8 of every 16 are interleaved ("mixed"), 32 bytes of each:
  *
  *                     of row n        a00 a01 a02 a03 a04 .. a31               line n / 16 * 4 + n % 8 / 2, from byte
  *                     of row n + 8    b00 b01 b02 b03 b04 .. b31               k / 32 * 128 + n % 2 * 64
@@ -10,12 +10,13 @@
  *         mma 2       a00 .. a03 | b00 .. b03 | a16 .. a19 | b16 .. b19 | a04 .. a07 | b04 .. | .. | b28 .. b31
  *         then every four bytes are twiddled (vendor_twiddle.h)
  *
- *     scales    [rows / 32][32 * cols] for W warps, in blocks of 32 W rows and 2 columns, a line for each warp:
+ *     scales    [rows / 32][32 * cols] for W warps: blocks of 32 W rows and 2 columns, one line per warp. With
+ *               n = 16 * warp of the block, a line is:
  *
  *         rows n      n + 8   |  n + 1 ..  n + 9 ..  | .. n + 7, n + 15 |  the same of rows n + 16 W
- *         k n, k n8, k+1 n, k+1 n8                                         n = 16 * warp of the block
+ *         k n, k n8, k+1 n, k+1 n8
  *
- * Rows and columns are padded with zeros: rows of values to 256 (older Triton 64), columns to 64 bytes; rows of scales
+ * Rows and columns are padded with zeros: rows of values to 256 (older Triton: 64), columns to 64 bytes; rows of scales
  * to 32 W, columns to 2. Source: triton_kernels' hopper_value.py and hopper_scale.py.
  */
 #include "vendor/vendor_parts.h"

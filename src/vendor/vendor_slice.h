@@ -3,8 +3,8 @@
  * vendor_slice.h - tensor parallelism: the slice of every expert that belongs to one rank, cut before packing.
  *
  *     gate, up [I, H]     rows    first .. first + count of each
- *     down     [H, I]     columns first .. first + count; its bias on rank 0 only, zeros elsewhere, since the results
- * of the ranks are added
+ *     down     [H, I]     columns first .. first + count; its bias on rank 0 only, zeros elsewhere, since the
+ *                         results of the ranks are added
  *
  * I is divided into units: the least common multiple of what must not be cut (quantization groups, words of the
  * checkpoint) and of the layout's limits, without those that padding meets. Ranks get whole units; the first `units %

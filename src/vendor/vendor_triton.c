@@ -5,8 +5,8 @@
  *     layout                       values                           scales                      for
  *     triton-mxfp4                 rows as they are                 rows as they are            before Hopper
  *     triton-hopper-mxfp4          mixed for mma 3, twiddled        mixed for 8 warps           Hopper
- *       -warps4                    the same                         mixed for 4 warps           Hopper, EP, small
- * chunks -pad64                     rows padded to 64                mixed for 8 warps           older Triton
+ *       -warps4                    the same                         mixed for 4 warps           Hopper with EP
+ *       -pad64                     rows padded to 64                mixed for 8 warps           older Triton
  *     triton-mma2-mxfp4            mixed for mma 2, twiddled        mixed for 8 warps           mma_version 2
  *     triton-blackwell-mxfp4       columns padded to 128 bytes      128x4 atoms, columns by 8   Blackwell
  *       -tiles                     tiles of 256 rows x 64 bytes     the same                    the newest Triton

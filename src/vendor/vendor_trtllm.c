@@ -13,7 +13,7 @@
  *     trtllm-bf16                  shuffle(gated(w31))    block major    -
  *
  * w2's rows are only shuffled; biases of trtllm-mxfp4 are f32 in the rows' order. Memory is drawn in
- * docs/formats/trtllm.md. gpt-oss has gate and up rows in turn; its preparation swaps each pair and shuffles, which is
+ * docs/formats/trtllm.md. In gpt-oss gate and up rows alternate; its preparation swaps each pair and shuffles, which is
  * shuffle(gated(w31)) of what an expert's views call gate and up. Source: vLLM's prepare_static_weights_for_trtllm_*
  * and prepare_fp8_moe_layer_for_fi, and FlashInfer's fused_moe preparation (functions' results).
  */
@@ -47,7 +47,7 @@ const mox_vendor_layout mox_vendor_trtllm_mxint4 = {
                SHUFFLED("weight_scale", MOX_VENDOR_SCALES, MOXIE_BF16, NULL, &mox_order_scales_128x4) },
 };
 
-/* The kernel's caller views the e8m0 bytes of scales as e4m3 to pass a check of types. */
+/* The scales are e8m0 bytes; callers view them as e4m3 to pass the kernel's check of types. */
 const mox_vendor_layout mox_vendor_trtllm_mxfp4 = {
     .name = "trtllm-mxfp4",
     .summary = "fp4 with an e8m0 scale per 32 (gpt-oss): shuffled rows, swizzled scales, f32 biases",

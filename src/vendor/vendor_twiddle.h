@@ -9,8 +9,8 @@
  *                 s0   s3   m3   s1  e3.1 e3.0  s2  e0.1 e0.0  m0  e1.1 e1.0  m1  e2.1 e2.0  m2
  *
  *     s sign, e.1 e.0 exponent, m mantissa bit of slots 0 .. 3. Under the mask 0x81c081c0 the word, and the word
- * shifted left by 3 and by 6, are slots 0, 1 and 2 as pairs of bf16 of value * 2^-126. Slot 3 is made from the
- * remaining bits.
+ *     shifted left by 3 and by 6, are slots 0, 1 and 2 as pairs of bf16 of value * 2^-126. Slot 3 is made from the
+ *     remaining bits.
  *
  * In the flow: orders call it that put four bytes side by side (Triton's Hopper values, FlashInfer's sm90 "fp4").
  * Sources: triton_kernels' hopper_value.py and FlashInfer's moe_gemm_mixed_utils.cu, which agree bit for bit.

@@ -3,8 +3,7 @@
  * test_hopper.c - layout hopper: every byte of a record against formulas for the text of hopper.h, element by element;
  * unpack(pack(w)) == w; sizes; what the layout rejects. (Parts and seals: test_record_parts.c.)
  *
- *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; rows and columns around tiles,
- * chunks
+ *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; sizes around tiles, chunks
  */
 #include "pack/hopper/hopper.h"
 #include "packed_record.h"

@@ -30,7 +30,7 @@ bool mox_file_exists(const char *path);
 /* MOXIE_ERR_IO when the file that was opened at `path` has become shorter, so that reading its mapping would end the
  * process (SIGBUS). Call it right before much of the file is read; a later cut cannot be detected. */
 moxie_status mox_file_check(const mox_file *file, const char *path, moxie_error *error);
-/* A zero-initialised file is fine. */
+/* Also accepts a zero-initialised file. */
 void mox_file_close(mox_file *file);
 
 #endif

@@ -6,8 +6,7 @@
  *                   \                              /
  *                    open each, check its header, add its names; a name in two shards is an error
  *                   |
- *     index.json?  yes: every tensor is in the shard that the index names, else an error; what the index omits is a
- * warning
+ *     index.json?  yes: every tensor is in the shard that the index names, else an error; extra tensors: a warning
  */
 #include "ckpt/safetensors/tensors.h"
 

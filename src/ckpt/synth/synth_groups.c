@@ -3,8 +3,7 @@
  * synth_groups.c - the weights of a matrix before quantization, and the scales and zero points of its groups.
  *
  *     z[n,k]   deviate of (layer, expert, projection), element n * K + k          w = mox_fill_unit * z
- *     group    group_rows x group_cols of them: smallest and largest z -> scale and zero point by the rule of the
- * format
+ *     group    group_rows x group_cols of them: smallest, largest z -> scale and zero point by the format's rule
  *
  * Threads work on bands: all rows of a group, or 128 rows of a taller one, over all columns.
  *

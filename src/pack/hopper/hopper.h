@@ -73,7 +73,8 @@
  *                          7, 6 are the magnitude; unit 126
  *               integers   register i: bits 4 i .. 4 i + 3 of each half, counted from -8
  *     8 bits    Registers 0 and 1 come from the first word, 2 and 3 from the second. The first of two registers uses
- * the word as it is, the second uses rotated words. e4m3       first: of each half bits 15 and 10 .. 4; unit 120
+ *               the word as it is, the second uses rotated words.
+ *               e4m3       first: of each half bits 15 and 10 .. 4; unit 120
  *                          second: bits 15 and 7 .. 4 after 4 turns, bits 10 .. 8 after 28
  *               e5m2       first: bits 15 and 11 .. 5; unit 112
  *                          second: bits 11 .. 8, 6 and 5 after 8 turns, bits 15 and 7 after 3
@@ -97,20 +98,21 @@
  *     per row   (8-bit codes) stored: one byte, the exponent field of a bf16: 247 for e4m3, 239 for e5m2, 254 for
  *               integers; factor: the scale, for integers 2^6 times the scale
  *
- * p is the smallest number from 0 on that keeps every multiplier of the row finite; for f16 the smallest of all
- * numbers.
+ * p is the smallest number from 0 on that keeps every multiplier of the row finite; for f16 it may be
+ * negative.
  *
  * ---- layout "hopper_fp8" ---------------------------------------------------------------------------------------
  * For e2m1 with f8_e8m0 scales of 32 columns; kernels look codes up as e4m3 (operand A of wgmma.mma_async.m64nNk32). As
  * "hopper_codes", but a chunk has 128 columns, and every 16 rows have two planes: columns 0-63 and columns 64-127. In a
- * plane lane l has words 0 and 1 for columns 0-31 and words 2 and 3 for columns 32-63: one for row r, one for row r
- * + 8. A word holds columns c = 4 (l % 4), c + 1, c + 2, c + 3 in its low half and c + 16 .. c + 19 in its high half.
+ * plane lane l has words 0 and 1 for columns 0-31 and words 2 and 3 for columns 32-63: the first of
+ * each two is for row r, the second for row r + 8. A word holds columns c = 4 (l % 4) .. c + 3 in its low half and
+ * columns c + 16 .. c + 19 in its high half.
  *
  *     code      column c + i:       magnitude in bits 4 i .. 4 i + 2, sign in bit 8 i + 7
  *               column c + 16 + i:  magnitude in bits 4 i + 16 .. 4 i + 18, sign in bit 8 i + 3
  *     scale     a byte e from 0 to 11: the decoded e4m3 is 2^(e - 5) times the code's value. Four per row of a chunk
- *     factor    2^(g - 133), where 2^(g - 127) is the row's largest scale and g is at least 7. e is the scale's
- * exponent field - g + 11, modulo 256. Only groups of zeros may have another e than 0 .. 11
+ *     factor    2^(g - 133), where 2^(g - 127) is the row's largest scale and g is at least 7. e is the exponent
+ *               field of the scale - g + 11, modulo 256. Only groups of zeros may have another e than 0 .. 11
  */
 
 #define MOX_HOPPER_ALIGN       128

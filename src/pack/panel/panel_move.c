@@ -2,8 +2,10 @@
  *
  * panel_move.c - the contents of panels (panel_move.h).
  *
- *     codes     dense rows, or words that lie by columns or by rows -> steps (panel_codes.h); other packings become
- * tiles of dense rows first (grid_tile.h) scales    [16][groups] -> [groups][16] zeros     likewise, as bytes
+ *     codes     dense rows, or words that lie by columns or by rows -> steps (panel_codes.h); other packings
+ *               become tiles of dense rows first (grid_tile.h)
+ *     scales    [16][groups] -> [groups][16]
+ *     zeros     likewise, as bytes
  *
  * Where rows are neighbours in memory, as in tensors of GPTQ and AWQ, the same columns of up to 16 panels are packed
  * one after another: 128 rows of AWQ share a cache line.
