@@ -48,8 +48,8 @@ typedef struct mox_vendor_rows {
     int64_t (*single)(int64_t r, int64_t rows); /* the same for a projection that is a single matrix; NULL: `source` */
 } mox_vendor_rows;
 
-/* What constants need to know about the layer. Zero: plain SiLU; static activation scales that multiply, like the
- * scales of the weights. */
+/* What constants need to know about the layer. Zero: plain SiLU; static activation scales multiply, or divide, as the
+ * global scale of the weights does. */
 typedef struct mox_vendor_use {
     moxie_activation activation; /* scalars; arrays per expert are rejected */
     moxie_quant a13, a2;
@@ -111,7 +111,7 @@ typedef struct mox_vendor_order {
     /* Bytes of the tensor; NULL: rows * row_bytes. */
     uint64_t (*bytes)(const mox_vendor_matrix *m);
     /* Stores rows row .. row + count - 1, which are at rows[0], rows[1], ..., in the tensor, or loads them. Every byte
-     * of theirs is written. Rows and tensor do not overlap. No alignment is needed. */
+     * of these rows is written. Rows and tensor do not overlap. No alignment is needed. */
     void (*put)(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows, uint8_t *tensor);
     void (*get)(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows, const uint8_t *tensor);
 } mox_vendor_order;
@@ -268,8 +268,7 @@ moxie_status mox_vendor_survey(mox_vendor_plan *plan, const moxie_expert *expert
  * represent this expert; the text says why, and the tensors hold anything. */
 moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors,
                              const moxie_executor *executor, moxie_error *error);
-/* The inverse: writes every element through the writable grids in `out`, which have the shapes of those that were
- * packed. */
+/* The inverse: writes every element through the writable grids in `out`, which have the shapes of the packed ones. */
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error);
 

@@ -6,9 +6,9 @@
  *     down     [H, I]     columns first .. first + count; its bias on rank 0 only, zeros elsewhere, since the
  *                         results of the ranks are added
  *
- * I is divided into units: the least common multiple of what must not be cut (quantization groups, words of the
- * checkpoint) and of the layout's limits, without those that padding meets. Ranks get whole units; the first `units %
- * ranks` ranks get one more. The last unit may be short where every limit allows it.
+ * I is divided into units. A unit is the least common multiple of what must not be cut (quantization groups, words of
+ * the checkpoint) and of the layout's limits; limits that padding meets do not count. Ranks get whole units, the first
+ * `units % ranks` ranks one more. The last unit may be short where every limit allows it.
  *
  *     I 2048, unit 256, 3 ranks:   | 0 .. 768 | 768 .. 1536 | 1536 .. 2048 |
  *

@@ -192,13 +192,13 @@ static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_mi
 
 /* ---- errors ----------------------------------------------------------------------------------- */
 
-typedef struct below {
+typedef struct tensors_below {
     char text[320];
     int64_t count;
-} below;
+} tensors_below;
 
 /* Lists the tensors below this name: "qweight I32 [4096, 512], ...". */
-static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, below *out)
+static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, tensors_below *out)
 {
     const size_t length = strlen(wanted->name);
     size_t used = 0;
@@ -230,14 +230,14 @@ static moxie_status fail_unsupported(const mox_matcher *matcher, const mox_wante
     char name[160];
     mox_escape(name, sizeof name, wanted->name);
     for (int32_t i = 0; mox_hf_unsupported_at(i); i++) {
-        const mox_hf_marker *oddity = mox_hf_unsupported_at(i);
+        const mox_hf_marker *marker = mox_hf_unsupported_at(i);
         char suffix[48];
-        snprintf(suffix, sizeof suffix, ".%s", oddity->suffix);
+        snprintf(suffix, sizeof suffix, ".%s", marker->suffix);
         const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
         if (tensor)
             return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
-                                 "%s%s belongs to %s, which is not supported; %s", name, suffix, oddity->text,
-                                 oddity->remedy);
+                                 "%s%s belongs to %s, which is not supported; %s", name, suffix, marker->text,
+                                 marker->remedy);
     }
     /* Quark's first MX files: one tensor with, per 32 weights, a scale byte and then 16 (fp4) or 24 (fp6) bytes. */
     const mox_file_tensor *inline_mx = find(matcher, wanted->name, ".weight");
@@ -251,7 +251,7 @@ static moxie_status fail_unsupported(const mox_matcher *matcher, const mox_wante
 }
 
 static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
-                              const below *seen, moxie_error *error)
+                              const tensors_below *seen, moxie_error *error)
 {
     char name[160], found[80], want[80], settings[160];
     mox_escape(name, sizeof name, wanted->name);
@@ -293,7 +293,7 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
 static moxie_status fail_match(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
                                moxie_error *error)
 {
-    below seen;
+    tensors_below seen;
     MOX_TRY(fail_unsupported(matcher, wanted, error));
     list_below(matcher, wanted, &seen);
     if (miss->tensor || miss->fitted > 0)
@@ -320,16 +320,16 @@ static moxie_status check_companions(const mox_matcher *matcher, const mox_wante
                                      moxie_error *error)
 {
     for (int32_t i = 0; mox_hf_companion_at(i); i++) {
-        const mox_hf_marker *oddity = mox_hf_companion_at(i);
+        const mox_hf_marker *marker = mox_hf_companion_at(i);
         for (int stacked = 0; stacked <= (wanted->stacked > 0); stacked++) {
             char suffix[48], name[200];
-            snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', oddity->suffix);
+            snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', marker->suffix);
             const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
             if (tensor && !is_used(match, tensor))
                 return mox_fail_file(
                     MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
                     "%s says that %s, which the format %s does not support; no supported format has both",
-                    mox_escape(name, sizeof name, tensor->name), oddity->text, match->format->id);
+                    mox_escape(name, sizeof name, tensor->name), marker->text, match->format->id);
         }
     }
     return MOXIE_OK;

@@ -296,8 +296,8 @@ static const mox_hf_quant *format_of(const mox_matcher *matcher, const char *id)
     return NULL;
 }
 
-/* Quantization of activations of one product (0: W13, 1: W2). A format with static scales of which no expert has one is
- * another format: weights only, or dynamic scales. */
+/* Quantization of activations of one product (0: W13, 1: W2). If the format has static scales but no expert has one,
+ * the format is another: weights only, or dynamic scales. */
 static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act, const char **name)
 {
     const mox_hf_quant *format = pass->first[product].format;
