@@ -28,7 +28,7 @@ static moxie_status reject(const mox_vendor_plan *plan, const char *extent, int6
     snprintf(nearest, sizeof nearest, below > 0 ? "%lld or %lld" : "%.0lld%lld", (long long)below,
              (long long)(below + group));
     if (halved > 0)
-        snprintf(other, sizeof other, " (or --pad: groups of %lld, each scale repeated)", (long long)halved);
+        snprintf(other, sizeof other, " (groups of %lld, each scale repeated: --pad)", (long long)halved);
     return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of the group, %lld: the target needs whole "
                     "groups; the nearest that would do: %s%s",

@@ -140,7 +140,7 @@ static moxie_status resolve_extent(const mox_vendor_layout *layout, mox_vendor_e
         MOX_FAIL_IF(true, MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of %d: %s; the nearest that would do: %s%s",
                     layout->name, name, (long long)*extent, multiple, limit->why, nearest,
-                    limit->pads ? " (or --pad: padding with zeros)" : "");
+                    limit->pads ? " (padding with zeros: --pad)" : "");
     }
     return MOXIE_OK;
 }
