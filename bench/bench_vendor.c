@@ -93,7 +93,7 @@ static int64_t enlarged(const mox_vendor_layout *layout, mox_vendor_extent exten
 
 static mox_record_shape shape_of(const mox_vendor_layout *layout)
 {
-    const mox_vendor_accepts *t = &layout->takes;
+    const mox_vendor_accepts *t = &layout->accepts;
     const moxie_quant quant = { .element = t->elements[0],
                                 .scale = t->scales[0],
                                 .group_rows = t->group_rows[0],

@@ -11,12 +11,12 @@
 #include "base/memory.h"
 #include "layer/config/config.h"
 #include "layer/config/struct_size.h"
-#include "vendor/vendor_share.h"
+#include "vendor/vendor_slice.h"
 #include "route/route.h"
 
 struct moxie_preparation {
     mox_record_shape whole;
-    mox_vendor_share share;
+    mox_vendor_slice share;
     mox_vendor_plan plan; /* of the share */
     int32_t n_experts;
     int32_t experts[MOXIE_MAX_EXPERTS];
@@ -125,12 +125,12 @@ static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *e
                                moxie_error *error)
 {
     MOX_TRY(mox_vendor_check_views(&p->whole, expert, error));
-    const uint64_t bytes = mox_vendor_share_spare(&p->whole, &p->share, expert);
+    const uint64_t bytes = mox_vendor_slice_scratch(&p->whole, &p->share, expert);
     if (bytes > 0) {
         *spare = mox_alloc(bytes);
         MOX_FAIL_IF(!*spare, MOXIE_ERR_MEMORY, error, "no %llu bytes for a bias", (unsigned long long)bytes);
     }
-    return mox_vendor_share_expert(&p->whole, &p->share, expert, *spare, out, error);
+    return mox_vendor_slice_expert(&p->whole, &p->share, expert, *spare, out, error);
 }
 
 static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *layout, const moxie_layer_config *config,
@@ -143,9 +143,9 @@ static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *lay
     MOX_TRY(take_experts(p, config, error));
     p->whole = mox_config_routed_shape(config);
     MOX_TRY(mox_vendor_check_views(&p->whole, example, error));
-    MOX_TRY(mox_vendor_share_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
+    MOX_TRY(mox_vendor_slice_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
                                   options->tp_size > 0 ? options->tp_size : 1, &p->share, error));
-    const mox_record_shape shape = mox_vendor_share_shape(&p->whole, &p->share);
+    const mox_record_shape shape = mox_vendor_slice_shape(&p->whole, &p->share);
     moxie_status status = cut_expert(p, example, &spare, &share, error);
     if (status == MOXIE_OK)
         status = mox_vendor_plan_make(layout, &shape, &use, &share, options->pad != 0, &p->plan, error);
@@ -235,10 +235,10 @@ moxie_status moxie_preparation_get_facts(const moxie_preparation *p, moxie_prepa
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_preparation_facts), error));
     const mox_vendor_facts *f = &p->plan.facts;
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
-    memcpy(known.scale_most, f->scale_most, sizeof known.scale_most);
-    memcpy(known.scale_least, f->scale_least, sizeof known.scale_least);
-    known.a13_most = f->a13_most;
-    known.a2_most = f->a2_most;
+    memcpy(known.scale_most, f->scale_max, sizeof known.scale_most);
+    memcpy(known.scale_least, f->scale_min, sizeof known.scale_least);
+    known.a13_most = f->a13_max;
+    known.a2_most = f->a2_max;
     mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_facts));
     return MOXIE_OK;
 }
@@ -248,9 +248,9 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
     MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
     MOX_TRY(mox_struct_read(facts, &known, MOX_STRUCT(moxie_preparation_facts), error));
-    mox_vendor_facts f = { .a13_most = known.a13_most, .a2_most = known.a2_most };
-    memcpy(f.scale_most, known.scale_most, sizeof f.scale_most);
-    memcpy(f.scale_least, known.scale_least, sizeof f.scale_least);
+    mox_vendor_facts f = { .a13_max = known.a13_most, .a2_max = known.a2_most };
+    memcpy(f.scale_max, known.scale_most, sizeof f.scale_max);
+    memcpy(f.scale_min, known.scale_least, sizeof f.scale_min);
     MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_ARGUMENT, error));
     p->plan.facts = f;
     return MOXIE_OK;

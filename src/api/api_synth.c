@@ -5,6 +5,7 @@
 #include <moxie/moxie_ckpt.h>
 
 #include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_model.h"
 #include "layer/config/struct_size.h"
 
 static const char *activation_name(int32_t kind)

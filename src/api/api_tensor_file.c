@@ -8,6 +8,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/seal.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "format/format.h"
 
 struct moxie_tensor_file {

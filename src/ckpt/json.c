@@ -3,14 +3,15 @@
  * json.c - Jansson with additions: a limit on nesting, Python's non-finite literals, errors with positions, and safety
  * when memory runs out.
  *
- *     text -> prepare (depth; Infinity, -Infinity, NaN -> null) -> json_loadb -> typed look-ups
+ *     text -> pre-pass (depth; Infinity, -Infinity, NaN -> null) -> json_loadb -> typed look-ups
  *
- * Jansson itself refuses invalid UTF-8, lone surrogates, NUL in names, trailing text, and integers beyond 64 bits.
+ * Jansson itself rejects invalid UTF-8, lone surrogates, NUL in names, trailing text, and integers beyond 64 bits.
  *
- * Its parser (2.14) collects each token in one buffer, and loses a character when that cannot grow: without a word, or
- * with a failed assertion. So it is given ["xxx...", text], whose first string is longer than any token of the text:
- * the buffer grows there or never, and that string shows whether it did. A closing quote that is lost makes it run
- * beyond the buffer. So no growth falls on that quote, and there must be memory for the largest one before it begins.
+ * Its parser (2.14) collects each token in one buffer. When that cannot grow, it drops a character silently, or an
+ * assertion fails. So the parser gets ["xxx...", text], where the first string is longer than any token of the text.
+ * The buffer grows for that string or never, and the parsed string shows whether it did. Without its closing quote the
+ * string would run on past the buffer; so no growth may fall on that quote, and memory for the largest growth is
+ * checked beforehand.
  */
 #include "ckpt/json.h"
 
@@ -24,7 +25,7 @@
 
 /* ---- the pre-pass ----------------------------------------------------------------------------------- */
 
-/* Length of a non-finite literal at the start of `text`, else 0. */
+/* Length of the non-finite literal at the start of `text`, 0 if there is none. */
 static uint64_t non_finite(const char *text, uint64_t room)
 {
     static const char *const words[] = { "-Infinity", "Infinity", "NaN" };
@@ -36,16 +37,16 @@ static uint64_t non_finite(const char *text, uint64_t room)
     return 0;
 }
 
-/* A text on its way to Jansson. Every literal becomes "null" and blanks up to its own length, so that positions
- * stay; only "NaN" is too short and moves what follows by one. */
+/* The pre-pass. Every literal becomes "null" and blanks up to its own length, so that positions stay right; only "NaN"
+ * is shorter than "null" and shifts what follows by one. */
 typedef struct pass {
     const char *text;
     uint64_t size;
     bool lenient;
-    char *out; /* NULL: only measure */
+    char *out; /* NULL: only count */
     uint64_t out_size;
-    uint64_t too_deep_at; /* position of the bracket that nests too deep; `size` when there is none */
-    uint64_t longest;     /* at least the bytes of the longest token */
+    uint64_t too_deep_at; /* position of the first bracket beyond the limit; `size` when there is none */
+    uint64_t longest;     /* an upper bound of the bytes of the longest token */
 } pass;
 
 static void emit(pass *p, const char *bytes, uint64_t n)
@@ -55,7 +56,7 @@ static void emit(pass *p, const char *bytes, uint64_t n)
     p->out_size += n;
 }
 
-/* What stands at `i` outside strings; returns how much of the text was used. */
+/* Copies what stands at `i` outside strings; returns how many bytes of the text were used. */
 static uint64_t outside(pass *p, uint64_t i, int64_t *depth)
 {
     static const char replacement[] = "null     ";
@@ -81,7 +82,7 @@ static bool in_word(char c)
 static void run(pass *p)
 {
     int64_t depth = 0;
-    uint64_t token = 0; /* its bytes so far */
+    uint64_t token = 0; /* bytes of the current token so far */
     bool in_string = false;
     p->too_deep_at = p->size;
     p->longest = p->out_size = 0;
@@ -121,7 +122,7 @@ static moxie_status no_memory(uint64_t size, const char *file, moxie_error *erro
                          (unsigned long long)size);
 }
 
-/* Jansson's allocator, which may be the program's own, has so many bytes. */
+/* True when Jansson's allocator, which the program may have replaced, can supply so many bytes. */
 static bool has_memory(uint64_t bytes)
 {
     json_malloc_t allocate;
@@ -132,16 +133,17 @@ static bool has_memory(uint64_t bytes)
     return block != NULL;
 }
 
-/* Why Jansson did not take this text: it takes it now, or the error is its own, or still one of memory. */
+/* Reports why Jansson did not parse this text: it parses it now, or the error is one of memory (both: no memory), or
+ * the text is wrong. */
 static moxie_status explain(const char *text, uint64_t size, const char *file, moxie_error *error)
 {
     json_error_t why;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    const bool taken = root != NULL;
+    const bool accepted = root != NULL;
     json_decref(root);
-    if (taken || why.line < 0 || json_error_code(&why) == json_error_out_of_memory || !has_memory(64))
+    if (accepted || why.line < 0 || json_error_code(&why) == json_error_out_of_memory || !has_memory(64))
         return no_memory(size, file, error);
-    /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
+    /* Behind "near" Jansson quotes the file unescaped, and the text may reach a terminal. */
     char *quote = strstr(why.text, " near ");
     if (quote)
         *quote = '\0';
@@ -149,15 +151,15 @@ static moxie_status explain(const char *text, uint64_t size, const char *file, m
                          "line %d, column %d: %s; is the file damaged or cut short?", why.line, why.column, why.text);
 }
 
-/* How long the string before the text is: with its quotes no power of two, at which Jansson's buffer grows. */
+/* Length of the string in front of the text. With its quotes it is no power of two, where Jansson's buffer grows. */
 static uint64_t padding_for(uint64_t longest)
 {
     const uint64_t padding = longest + 16, token = padding + 2;
     return (token & (token - 1)) == 0 ? padding + 1 : padding;
 }
 
-/* The text in [padding, text], or NULL. */
-static json_t *take_padded(json_t *list, uint64_t padding)
+/* The second element of [padding, text], or NULL. */
+static json_t *unwrap_padded(json_t *list, uint64_t padding)
 {
     json_t *root = json_array_get(list, 1);
     const bool good = json_array_size(list) == 2 && json_string_length(json_array_get(list, 0)) == padding &&
@@ -186,7 +188,7 @@ moxie_status mox_json_parse(const char *text, uint64_t size, bool lenient, const
     run(&p);
     memcpy(p.out + p.out_size, close, sizeof close);
     const uint64_t all = head + p.out_size + sizeof close - 1;
-    json_t *root = take_padded(json_loadb(padded, all, JSON_REJECT_DUPLICATES, NULL), padding);
+    json_t *root = unwrap_padded(json_loadb(padded, all, JSON_REJECT_DUPLICATES, NULL), padding);
     const moxie_status status = root ? MOXIE_OK : explain(p.out, p.out_size, file, error);
     if (root)
         *out = root;
@@ -207,8 +209,8 @@ moxie_status mox_json_load(const char *path, uint64_t limit, bool lenient, json_
 
 moxie_status mox_json_write(const char *path, const json_t *value, moxie_error *error)
 {
-    /* First the size, then the text: in memory, where a failure cannot be half a file. (Jansson's other ways lose keys
-     * that could not be written, without a word.) 0 is a failure. */
+    /* First the size, then the text, in memory, so that a failure leaves no half-written file. Jansson's other
+     * functions silently drop keys that could not be written. Size 0 means failure. */
     const size_t size = value ? json_dumpb(value, NULL, 0, JSON_INDENT(2)) : 0;
     char *text = size > 0 ? mox_alloc(size) : NULL;
     const bool fine = text && json_dumpb(value, text, size, JSON_INDENT(2)) == size;

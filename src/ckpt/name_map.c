@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * name_map.c - linear probing in a table of a power of two, doubled when half full.
+ * name_map.c - linear probing in a table whose size is a power of two and doubles when half full.
  *
- * Whole hashes are kept beside the names, so a probe compares strings only on a real match and growing
- * never hashes again. Hash: XXH3 (github.com/Cyan4973/xxHash), 64 bits.
+ * Slots store whole hashes, so that a probe compares strings only on a likely match, and growing never hashes again.
+ * Hash: XXH3 (github.com/Cyan4973/xxHash), 64 bits.
  */
 #include "ckpt/name_map.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * no_model.c - looks at a path that is no checkpoint's directory, and says what it seems to be:
+ * no_model.c - says what a path seems to be that is no checkpoint directory, and what to pass:
  *
- *     nothing                            a name on a hub? a typing error?
- *     a file                             one shard, GGUF, a pickle: its directory, or another release
- *     a directory with *.gguf, *.bin     formats that are not read
- *     models--org--name                  the Hugging Face cache: one of its snapshots
- *     model_index.json                   a diffusers pipeline: one of its parts
- *     a directory with one that is       that one
+ *     nothing                            a model name of a hub? a typing error?
+ *     a file                             one shard, GGUF, a pickle: pass its directory, or use another release
+ *     a directory with *.gguf, *.bin     formats that are not supported
+ *     models--org--name                  the Hugging Face cache: pass one of its snapshots
+ *     model_index.json                   a diffusers pipeline: pass one of its parts
+ *     a directory with a checkpoint in   pass that
  *
- * Only names are looked at. They are untrusted and shown escaped.
+ * Only names of files are used. They are untrusted and printed escaped.
  */
 #include "ckpt/no_model.h"
 
@@ -24,7 +24,7 @@
 
 #include "ckpt/safetensors/file.h"
 
-enum { PATH = 4096, SHOWN = 300 };
+enum { PATH = 4096, MAX_ESCAPED = 300 };
 #define NEEDED "a directory with config.json and *.safetensors, as models are released on the Hugging Face Hub"
 
 /* ---- names -------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static bool is_pickle(const char *name)
     return false;
 }
 
-/* Whether `dir`/`name`/config.json is there; *path becomes `dir`/`name`. */
+/* True when `dir`/`name`/config.json exists; *path becomes `dir`/`name`. */
 static bool has_config(const char *dir, const char *name, char path[PATH])
 {
     static const char config[] = "/config.json";
@@ -56,7 +56,7 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
     return there;
 }
 
-/* ---- formats that are not read -------------------------------------------------------------------- */
+/* ---- formats that are not supported ---------------------------------------------------------------- */
 
 static moxie_status is_gguf(const char *path, moxie_error *error)
 {
@@ -65,16 +65,17 @@ static moxie_status is_gguf(const char *path, moxie_error *error)
 
 static moxie_status is_pickled(const char *path, moxie_error *error)
 {
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
-                         "weights pickled by PyTorch (*.bin, *.pt, *.pth) are not read, for they are programs; save "
-                         "them as safetensors (transformers: save_pretrained), or take a release that is " NEEDED);
+    return mox_fail_file(
+        MOXIE_ERR_UNSUPPORTED, error, path, -1,
+        "weights pickled by PyTorch (*.bin, *.pt, *.pth) are not supported, because loading a pickle runs code; save "
+        "them as safetensors (transformers: save_pretrained), or use a release that is " NEEDED);
 }
 
 /* ---- a file --------------------------------------------------------------------------------------- */
 
 static moxie_status is_file(const char *path, const struct stat *info, moxie_error *error)
 {
-    char dir[PATH], inner[PATH], shown[SHOWN];
+    char dir[PATH], inner[PATH], escaped[MAX_ESCAPED];
     char *const slash = snprintf(dir, sizeof dir, "%s", path) < PATH ? strrchr(dir, '/') : NULL;
     if (slash)
         *slash = '\0';
@@ -89,9 +90,9 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
     if (has_config(parent, ".", inner))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                              "a checkpoint's directory is needed, and this is one file of it: give \"%s\"",
-                             mox_escape(shown, sizeof shown, parent));
+                             mox_escape(escaped, sizeof escaped, parent));
     return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                         "a checkpoint's directory is needed, and this is a file, without config.json beside it; "
+                         "a checkpoint's directory is needed, and this is a file in a directory without config.json; "
                          "give " NEEDED);
 }
 
@@ -99,10 +100,10 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
 
 typedef struct content {
     bool gguf, pickles, tensors, pipeline, cached_model, cache, broken_config;
-    char part[PATH]; /* the first directory by name in it that holds config.json; "": there is none */
+    char part[PATH]; /* the first directory in it, by name, with a config.json; "": there is none */
 } content;
 
-static void look_at(const char *dir, const char *name, content *c)
+static void note_entry(const char *dir, const char *name, content *c)
 {
     char path[PATH];
     c->gguf |= ends_with(name, ".gguf");
@@ -116,8 +117,8 @@ static void look_at(const char *dir, const char *name, content *c)
         memcpy(c->part, path, sizeof path);
 }
 
-/* False when the directory cannot be read: errno says why. */
-static bool look_into(const char *dir, content *c)
+/* False when the directory cannot be read; errno says why. */
+static bool list_directory(const char *dir, content *c)
 {
     const struct dirent *entry;
     DIR *stream = opendir(dir);
@@ -125,12 +126,12 @@ static bool look_into(const char *dir, content *c)
     if (!stream)
         return false;
     while ((entry = readdir(stream)) != NULL)
-        look_at(dir, entry->d_name, c);
+        note_entry(dir, entry->d_name, c);
     closedir(stream);
     return true;
 }
 
-/* The snapshot of a cached model that its branch "main" names; "" when it is not there. */
+/* The snapshot that the branch "main" of a cached model names; "" when it does not exist. */
 static void find_main(const char *dir, char snapshot[PATH])
 {
     char path[PATH], name[100];
@@ -150,16 +151,16 @@ static void find_main(const char *dir, char snapshot[PATH])
 /* models--org--name, of the Hugging Face cache. */
 static moxie_status is_cached_model(const char *dir, moxie_error *error)
 {
-    char snapshots[PATH], found[PATH], shown[SHOWN];
+    char snapshots[PATH], found[PATH], escaped[MAX_ESCAPED];
     content c;
     find_main(dir, found);
-    if (!*found && snprintf(snapshots, sizeof snapshots, "%s/snapshots", dir) < PATH && look_into(snapshots, &c))
+    if (!*found && snprintf(snapshots, sizeof snapshots, "%s/snapshots", dir) < PATH && list_directory(snapshots, &c))
         memcpy(found, c.part, sizeof found);
     if (*found)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                              "this is a model's folder in the Hugging Face cache, and the checkpoint is one of its "
                              "snapshots: give \"%s\"",
-                             mox_escape(shown, sizeof shown, found));
+                             mox_escape(escaped, sizeof escaped, found));
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                          "this is a model's folder in the Hugging Face cache, and none of its snapshots holds "
                          "config.json: the download is incomplete; repeat it");
@@ -174,21 +175,22 @@ static moxie_status is_broken_link(const char *dir, moxie_error *error)
                          "removed? repeat it");
 }
 
-/* What is in the folder decides; the order is from what is certain to what is likely. */
+/* Decides by the content of the directory, from what is certain to what is likely. */
 static moxie_status is_folder(const char *dir, moxie_error *error)
 {
-    char shown[SHOWN];
+    char escaped[MAX_ESCAPED];
     content c;
-    if (!look_into(dir, &c))
+    if (!list_directory(dir, &c))
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
-    mox_escape(shown, sizeof shown, c.part);
+    mox_escape(escaped, sizeof escaped, c.part);
     if (c.gguf)
         return is_gguf(dir, error);
     if (c.pipeline)
         return mox_fail_file(
             MOXIE_ERR_IO, error, dir, -1,
             "this is a diffusers pipeline (model_index.json), whose parts are models of their own%s%s%s",
-            *shown ? ": give one of them, such as \"" : "; none of them holds config.json", shown, *shown ? "\"" : "");
+            *escaped ? ": give one of them, such as \"" : "; none of them holds config.json", escaped,
+            *escaped ? "\"" : "");
     if (c.cached_model)
         return is_cached_model(dir, error);
     if (c.cache)
@@ -198,19 +200,18 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
     if (c.broken_config)
         return is_broken_link(dir, error);
     if (c.tensors)
-        return mox_fail_file(
-            MOXIE_ERR_IO, error, dir, -1,
-            "config.json is missing beside the *.safetensors: it says what model they are; get it from "
-            "the same release");
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "config.json, which describes the model, is missing next to the *.safetensors; get it "
+                             "from the same release");
     if (c.pickles)
         return is_pickled(dir, error);
-    if (*shown)
+    if (*escaped)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
                              "config.json is not in this directory, but there is one in \"%s\": "
                              "give that",
-                             shown);
+                             escaped);
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
-                         "config.json is missing, and there is nothing else of a checkpoint here; give " NEEDED);
+                         "config.json is missing, and there are no other files of a checkpoint here; give " NEEDED);
 }
 
 /* ---- all ------------------------------------------------------------------------------------------- */
@@ -236,7 +237,7 @@ moxie_status mox_no_model(const char *dir, moxie_error *error)
 moxie_status mox_no_tensors(const char *dir, moxie_error *error)
 {
     content c;
-    if (!look_into(dir, &c))
+    if (!list_directory(dir, &c))
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
     if (c.gguf)
         return is_gguf(dir, error);

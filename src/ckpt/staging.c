@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * staging.c - the temporary directory beside the real one, see staging.h.
+ * staging.c - the temporary directory next to the final one (staging.h).
  *
- * POSIX rename() of a directory replaces an empty directory and nothing else, so whoever fills DIR in the meantime
- * keeps what they wrote and gets an error here.
+ * POSIX rename() replaces a directory only if it is empty. So if another process fills DIR in the meantime, its files
+ * stay and commit fails here.
  */
 #include "ckpt/staging.h"
 
@@ -22,14 +22,14 @@
 #include "base/temporaries.h"
 
 struct mox_staging {
-    char dir[PATH_MAX];  /* where it shall end up, without trailing slashes */
-    char temp[PATH_MAX]; /* where it is */
-    char path[PATH_MAX]; /* of mox_staging_path() */
-    mox_directory held;  /* fd -1: not yet */
-    int number;          /* in the list of temporaries */
+    char dir[PATH_MAX];  /* the final directory, without trailing slashes */
+    char temp[PATH_MAX]; /* the temporary directory */
+    char path[PATH_MAX]; /* result of mox_staging_path() */
+    mox_directory held;  /* fd -1: not opened yet */
+    int number;          /* number in the list of temporaries; -1: none */
 };
 
-/* ---- what may be there ------------------------------------------------------------------------------ */
+/* ---- what may exist already ------------------------------------------------------------------------ */
 
 static moxie_status check_target(const char *dir, moxie_error *error)
 {
@@ -63,7 +63,7 @@ static moxie_status check_room(const mox_staging *s, uint64_t need_bytes, moxie_
 {
     struct statvfs room;
     if (statvfs(s->temp, &room) != 0)
-        return MOXIE_OK; /* the writes themselves will tell */
+        return MOXIE_OK; /* then the writes will fail if there is no room */
     const uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
     if (free_bytes < need_bytes)
         return mox_fail_file(MOXIE_ERR_IO, error, s->dir, -1,
@@ -78,8 +78,8 @@ static bool ends_here(const char *rest)
     return *rest == '\0' || strcmp(rest, MOX_TEMPORARY_SUFFIX) == 0;
 }
 
-/* config.json, model.safetensors.index.json, model.safetensors, model-00001-of-00020.safetensors, and each of them
- * under way. */
+/* True for config.json, model.safetensors.index.json, model.safetensors, model-00001-of-00020.safetensors, and each of
+ * them with the suffix of a file being written. */
 static bool is_checkpoint_file(const char *name)
 {
     static const char *const whole[] = { "config.json", "model.safetensors", "model.safetensors.index.json" };
@@ -103,15 +103,15 @@ static bool is_checkpoint_file(const char *name)
 
 /* ---- the directory ---------------------------------------------------------------------------------- */
 
-/* A name that moxie alone gives; but files that it does not write are somebody's. */
+/* Only moxie uses this name, but files that moxie does not write belong to somebody else. */
 static moxie_status empty_directory(mox_staging *s, moxie_error *error)
 {
-    char other[256], shown[160];
+    char other[256], escaped[160];
     if (mox_directory_find_other(s->held.fd, is_checkpoint_file, other))
         return mox_fail_file(MOXIE_ERR_IO, error, s->temp, -1,
                              "this is the working directory of a run that was interrupted, but \"%s\" in it is not "
-                             "moxie's: move that away, or remove the directory",
-                             mox_escape(shown, sizeof shown, other));
+                             "moxie's: move that file elsewhere, or remove the directory",
+                             mox_escape(escaped, sizeof escaped, other));
     mox_directory_remove_files(s->held.fd, is_checkpoint_file);
     sigset_t mask;
     s->number = mox_temporary_begin(s->temp, is_checkpoint_file, &mask);
@@ -119,7 +119,7 @@ static moxie_status empty_directory(mox_staging *s, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* A new directory is in the list of temporaries at once; one that was there, not before it is known to be ours. */
+/* A new directory is listed as a temporary at once. An existing one is listed only after it is known to be ours. */
 static moxie_status hold_listed(mox_staging *s, moxie_error *error)
 {
     sigset_t mask;
@@ -141,7 +141,7 @@ static moxie_status make_directory(mox_staging *s, moxie_error *error)
     MOX_TRY(check_target(s->dir, error));
     MOX_TRY(hold_listed(s, error));
     moxie_status status = s->held.created ? MOXIE_OK : empty_directory(s, error);
-    /* Again, since another run may have ended between the first look and the lock. */
+    /* Checked again: another run may have ended between the first check and the lock. */
     if (status == MOXIE_OK)
         status = check_target(s->dir, error);
     if (status == MOXIE_OK)
@@ -185,7 +185,7 @@ const char *mox_staging_path(mox_staging *staging, const char *name)
     return length > 0 && (size_t)length < sizeof staging->path ? staging->path : NULL;
 }
 
-/* The lock is let go last: the name is DIR's by then. */
+/* The lock is released last; by then the directory has its final name. */
 static void let_go(mox_staging *staging)
 {
     mox_temporary_drop(staging->number);
@@ -195,7 +195,7 @@ static void let_go(mox_staging *staging)
 
 moxie_status mox_staging_commit(mox_staging *staging, moxie_error *error)
 {
-    /* EINVAL: a file system that synchronises no directories. */
+    /* EINVAL: the file system cannot synchronise directories. */
     const bool synced = fsync(staging->held.fd) == 0 || errno == EINVAL;
     if (!synced || rename(staging->temp, staging->dir) != 0) {
         const moxie_status status =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * utf8.c - one character of UTF-8, in and out (RFC 3629).
+ * utf8.c - decodes the length of one UTF-8 character, and encodes one (RFC 3629).
  *
  *     U+0000..7F      0xxxxxxx
  *     U+0080..7FF     110xxxxx 10xxxxxx

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * grid_move.c - how rows lie in a checkpoint's grid, its floats to and from a record, and whether its columns are in
- * natural order (grid_move.h).
+ * grid_move.c - layout of rows in a checkpoint's grid, its floats to and from a record, natural order of columns
+ * (grid_move.h).
  */
 #include "pack/grid_move.h"
 

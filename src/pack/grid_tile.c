@@ -2,20 +2,20 @@
  *
  * grid_tile.c - grids of any packing to dense rows, tile by tile, and back (grid_tile.h).
  *
- *     packing                      a grid's words                  to rows
- *     dense rows, words along K    side by side in a row           where they lie, or copied
- *     transposed                   elements down a column          8 x 8 or 16 x 16 turned over
- *     words of 4 bytes down K      GPTQ: a row's words a column    4 x 4 words turned over
- *     AWQ                          eight rows in a word            8 x 8 nibbles turned over
- *     row pairs                    2 rows in a byte                nibbles parted
- *     others, and edges                                            element by element
+ *     packing                     words of the grid                     how they become rows
+ *     dense rows                  side by side in a row                 used where they lie, or copied
+ *     transposed                  elements down a column                8 x 8 or 16 x 16 transposed
+ *     words of 4 bytes along K    GPTQ: the words of a row in a column  4 x 4 words transposed
+ *     AWQ                         eight rows in a word                  8 x 8 nibbles transposed
+ *     row pairs                   two rows in a byte                    nibbles separated
+ *     others, and edges                                                 element by element
  *
- * Only tiles without missing rows and columns go the fast ways, but for dense rows.
+ * The fast paths need a tile without missing rows or columns; only dense rows have a fast path for edges, too.
  */
 #include "pack/grid_tile.h"
 
 #include "base/sizes.h"
-#include "pack/flip.h"
+#include "pack/transpose.h"
 #include "pack/grid_move.h"
 
 static const uint8_t *at(const moxie_grid *grid, int64_t word_row, int64_t word_col)
@@ -23,9 +23,9 @@ static const uint8_t *at(const moxie_grid *grid, int64_t word_row, int64_t word_
     return (const uint8_t *)grid->data + word_row * grid->row_stride + word_col * grid->col_stride;
 }
 
-/* ---- dense rows with missing ones --------------------------------------------------------------------------- */
+/* ---- dense rows at the edge of a grid -------------------------------------------------------------------- */
 
-/* The bytes that hold `cols` elements from bytes on; in *last those bits of the last byte that are theirs. */
+/* Bytes that `cols` elements fill. *last: the bits of the last byte that belong to them. */
 static int64_t used_bytes(int64_t cols, int32_t bits, uint8_t *last)
 {
     const int64_t count = cols * bits;
@@ -49,48 +49,48 @@ static void read_dense(const moxie_grid *grid, int64_t row, int64_t col, int64_t
 
 /* ---- whole tiles of other packings -------------------------------------------------------------------------- */
 
-static void read_turned_16(const uint8_t *from, int64_t col_stride, int64_t cols, mox_tile *tile, int64_t stride)
+static void read_transposed_16(const uint8_t *from, int64_t col_stride, int64_t cols, mox_tile *tile, int64_t stride)
 {
     for (int64_t k = 0; k < cols; k += 8)
         for (int64_t n = 0; n < MOX_TILE_ROWS; n += 8)
-            mox_flip_16(from + k * col_stride + n * 2, col_stride, tile->bytes + n * stride + k * 2, stride);
+            mox_transpose_16(from + k * col_stride + n * 2, col_stride, tile->bytes + n * stride + k * 2, stride);
 }
 
-static void read_turned_8(const uint8_t *from, int64_t col_stride, int64_t cols, mox_tile *tile, int64_t stride)
+static void read_transposed_8(const uint8_t *from, int64_t col_stride, int64_t cols, mox_tile *tile, int64_t stride)
 {
     for (int64_t k = 0; k < cols; k += 16)
-        mox_flip_8(from + k * col_stride, col_stride, tile->bytes + k, stride);
+        mox_transpose_8(from + k * col_stride, col_stride, tile->bytes + k, stride);
 }
 
-/* Full words of 4 bytes, those of a row below each other: GPTQ's order. */
-static void read_turned_32(const uint8_t *from, int64_t col_stride, int64_t words, uint8_t *rows, int64_t stride)
+/* Full words of 4 bytes; the words of a row lie below each other (GPTQ). */
+static void read_transposed_32(const uint8_t *from, int64_t col_stride, int64_t words, uint8_t *rows, int64_t stride)
 {
     for (int64_t w = 0; w < words; w += 4)
         for (int64_t n = 0; n < MOX_TILE_ROWS; n += 4)
-            mox_flip_32(from + w * col_stride + n * 4, col_stride, rows + n * stride + w * 4, stride);
+            mox_transpose_32(from + w * col_stride + n * 4, col_stride, rows + n * stride + w * 4, stride);
 }
 
-static void write_turned_32(const uint8_t *rows, int64_t stride, int64_t words, uint8_t *to, int64_t col_stride)
+static void write_transposed_32(const uint8_t *rows, int64_t stride, int64_t words, uint8_t *to, int64_t col_stride)
 {
     for (int64_t w = 0; w < words; w += 4)
         for (int64_t n = 0; n < MOX_TILE_ROWS; n += 4)
-            mox_flip_32(rows + n * stride + w * 4, stride, to + w * col_stride + n * 4, col_stride);
+            mox_transpose_32(rows + n * stride + w * 4, stride, to + w * col_stride + n * 4, col_stride);
 }
 
-/* Nibbles (i, j) of eight words become (j, i): squares of 4, 2 and 1 nibbles change places. */
-static void flip_nibbles(uint32_t w[8])
+/* Transposes 8 x 8 nibbles: swaps squares of 4, then 2, then 1 nibbles. */
+static void transpose_nibbles(uint32_t w[8])
 {
     static const uint32_t masks[] = { 0x0000ffff, 0x00ff00ff, 0x0f0f0f0f };
-    for (int level = 0, apart = 4; apart > 0; level++, apart /= 2)
+    for (int level = 0, distance = 4; distance > 0; level++, distance /= 2)
         for (int i = 0; i < 8; i++)
-            if ((i & apart) == 0) {
-                const uint32_t t = (w[i] >> 4 * apart ^ w[i + apart]) & masks[level];
-                w[i + apart] ^= t;
-                w[i] ^= t << 4 * apart;
+            if ((i & distance) == 0) {
+                const uint32_t t = (w[i] >> 4 * distance ^ w[i + distance]) & masks[level];
+                w[i + distance] ^= t;
+                w[i] ^= t << 4 * distance;
             }
 }
 
-/* Bits of AWQ's word to rows 0 .. 7 in their order: nibbles 0 4 1 5 2 6 3 7 hold them. */
+/* AWQ's word to nibbles in the order of rows 0 .. 7. AWQ stores the rows in nibbles 0 4 1 5 2 6 3 7. */
 static uint32_t from_awq(uint32_t w)
 {
     const uint32_t even = w & 0x0000ffff, odd = w >> 16;
@@ -108,7 +108,7 @@ static uint32_t to_awq(uint32_t w)
     return out;
 }
 
-/* Words of eight rows, one for each column. */
+/* One word per column, holding eight rows. */
 static void read_awq(const moxie_grid *grid, int64_t row, int64_t col, int64_t cols, uint8_t *rows, int64_t stride)
 {
     for (int64_t n = 0; n < MOX_TILE_ROWS; n += 8)
@@ -118,7 +118,7 @@ static void read_awq(const moxie_grid *grid, int64_t row, int64_t col, int64_t c
                 memcpy(&w[i], at(grid, (row + n) / 8, col + k + i), 4);
                 w[i] = from_awq(w[i]);
             }
-            flip_nibbles(w);
+            transpose_nibbles(w);
             for (int i = 0; i < 8; i++)
                 memcpy(rows + (n + i) * stride + k / 2, &w[i], 4);
         }
@@ -132,7 +132,7 @@ static void write_awq(const moxie_grid *grid, int64_t row, int64_t col, int64_t 
             uint32_t w[8];
             for (int i = 0; i < 8; i++)
                 memcpy(&w[i], rows + (n + i) * stride + k / 2, 4);
-            flip_nibbles(w);
+            transpose_nibbles(w);
             for (int i = 0; i < 8; i++) {
                 w[i] = to_awq(w[i]);
                 memcpy((uint8_t *)(uintptr_t)at(grid, (row + n) / 8, col + k + i), &w[i], 4);
@@ -154,7 +154,7 @@ static bool is_awq(const moxie_grid *grid)
            mox_dtype_bits(grid->dtype) == 4;
 }
 
-/* Two rows in a byte, the even one low. */
+/* Two rows in a byte, the even row in the low nibble. */
 static void read_row_pairs(const uint8_t *from, int64_t row_stride, int64_t cols, mox_tile *tile, int64_t stride)
 {
     for (int64_t n = 0; n < MOX_TILE_ROWS; n += 2, from += row_stride) {
@@ -166,7 +166,7 @@ static void read_row_pairs(const uint8_t *from, int64_t row_stride, int64_t cols
     }
 }
 
-/* False when there is no fast way for this packing. */
+/* False when this packing has no fast path. */
 static bool read_whole(const moxie_grid *grid, int64_t row, int64_t col, int64_t cols, mox_tile *tile, int64_t stride)
 {
     const moxie_packing p = grid->packing;
@@ -174,7 +174,7 @@ static bool read_whole(const moxie_grid *grid, int64_t row, int64_t col, int64_t
     if (cols % 32 != 0)
         return false;
     if (is_gptq(grid))
-        read_turned_32(at(grid, row, col / p.per_word), grid->col_stride, cols / p.per_word, tile->bytes, stride);
+        read_transposed_32(at(grid, row, col / p.per_word), grid->col_stride, cols / p.per_word, tile->bytes, stride);
     else if (is_awq(grid))
         read_awq(grid, row, col, cols, tile->bytes, stride);
     else if (p.along_rows && bits == 4 && p.per_word == 2 && p.word_bytes == 1 && grid->col_stride == 1)
@@ -182,9 +182,9 @@ static bool read_whole(const moxie_grid *grid, int64_t row, int64_t col, int64_t
     else if (p.along_rows || !mox_pack_has_full_words(grid) || p.per_word != 1 || grid->row_stride != p.word_bytes)
         return false;
     else if (p.word_bytes == 2)
-        read_turned_16(at(grid, row, col), grid->col_stride, cols, tile, stride);
+        read_transposed_16(at(grid, row, col), grid->col_stride, cols, tile, stride);
     else if (p.word_bytes == 1)
-        read_turned_8(at(grid, row, col), grid->col_stride, cols, tile, stride);
+        read_transposed_8(at(grid, row, col), grid->col_stride, cols, tile, stride);
     else
         return false;
     return true;
@@ -192,7 +192,7 @@ static bool read_whole(const moxie_grid *grid, int64_t row, int64_t col, int64_t
 
 /* ---- any tile ----------------------------------------------------------------------------------------------- */
 
-/* Dense rows as a grid of their own. */
+/* A grid over the dense rows. */
 static moxie_grid rows_view(const uint8_t *rows, int64_t stride, moxie_dtype dtype, int64_t cols)
 {
     moxie_grid view = mox_grid_dense(rows, dtype, MOX_TILE_ROWS, cols);
@@ -227,7 +227,7 @@ const uint8_t *mox_tile_read(const moxie_grid *grid, int64_t row, int64_t col, i
     return tile->bytes;
 }
 
-/* True when no other element shares a byte with those written. */
+/* True when the written elements fill whole bytes of their row. */
 static bool owns_bytes(const moxie_grid *grid, int64_t cols)
 {
     return cols * mox_dtype_bits(grid->dtype) % 8 == 0;
@@ -241,7 +241,7 @@ void mox_tile_write(const moxie_grid *grid, int64_t row, int64_t col, int64_t co
     if (row + MOX_TILE_ROWS <= grid->rows && cols_here == cols && cols % 32 == 0) {
         if (is_gptq(grid)) {
             uint8_t *to = (uint8_t *)(uintptr_t)at(grid, row, col / grid->packing.per_word);
-            write_turned_32(rows, stride, cols / grid->packing.per_word, to, grid->col_stride);
+            write_transposed_32(rows, stride, cols / grid->packing.per_word, to, grid->col_stride);
             return;
         }
         if (is_awq(grid)) {
@@ -251,7 +251,7 @@ void mox_tile_write(const moxie_grid *grid, int64_t row, int64_t col, int64_t co
     }
     for (int64_t r = 0; r < MOX_TILE_ROWS && row + r < grid->rows; r++) {
         if (mox_pack_has_dense_rows(grid) && owns_bytes(grid, cols_here)) {
-            /* The view is const for its many readers; a writer may say that its memory is not. */
+            /* The view is const for its readers; the caller of a write guarantees that the memory is writable. */
             uint8_t *to = (uint8_t *)(uintptr_t)at(grid, row + r, 0) + col * bits / 8;
             memcpy(to, rows + r * stride, (size_t)(cols_here * bits / 8));
             continue;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout.c - walks layouts.def, and seals records whatever their layout.
+ * layout.c - the list of layouts, and the checking and sealing of records, whatever their layout.
  *
- *     check:   views of the right shapes, a shape and an expert that the layout holds
- *     pack:    part 0, part 1, ... by any threads -> a sum each
+ *     check:   the layout holds the shape and the expert; the views have the right shapes
+ *     pack:    part 0, part 1, ... by any threads; each part gives a sum
  *     seal:    header; checksum = XXH3-64( sum of part 0 | sum of part 1 | ... | header with checksum 0 )
  *     verify:  magic, layout, size, expert, checksum
  *
- * In the flow: checkpoint views -> [record] -> slot. The checksum is taken over bytes, so a record is
- * verified on machines of the byte order that sealed it. XXH3: https://github.com/Cyan4973/xxHash.
+ * In the flow: checkpoint views -> [record] -> slot. The checksum covers bytes, so a record must be verified on a
+ * machine of the byte order that sealed it. XXH3: https://github.com/Cyan4973/xxHash.
  */
 #include "pack/layout.h"
 
@@ -57,7 +57,7 @@ static moxie_status check_expert(const mox_record_shape *shape, int64_t index, c
 {
     const int64_t h = shape->hidden, i = shape->intermediate;
     MOX_FAIL_IF(!shape->gated && expert->gate.codes.data != NULL, MOXIE_ERR_MISMATCH, error,
-                "expert %lld has a gate projection, but the activation is ungated and takes one first matrix: give it "
+                "expert %lld has a gate projection, but the activation is ungated and has one first matrix: give it "
                 "as `up` alone, or choose a gated activation",
                 (long long)index);
     if (shape->gated)
@@ -78,20 +78,21 @@ moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *
                               const moxie_expert *expert, moxie_error *error)
 {
     char reason[256];
-    const char *refusal = layout->refuse(shape, reason, sizeof reason);
-    MOX_FAIL_IF(refusal != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
-                (long long)expert_index, refusal);
+    const char *rejection = layout->reject(shape, reason, sizeof reason);
+    MOX_FAIL_IF(rejection != NULL, MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
+                (long long)expert_index, rejection);
     uint64_t bytes;
     MOX_TRY(sized(layout, shape, &bytes, error));
     MOX_TRY(check_expert(shape, expert_index, expert, error));
-    MOX_FAIL_IF(layout->takes != NULL && !layout->takes(shape, expert, reason, sizeof reason), MOXIE_ERR_UNSUPPORTED,
-                error, "layout %s cannot hold expert %lld: %s", layout->name, (long long)expert_index, reason);
+    MOX_FAIL_IF(layout->accepts != NULL && !layout->accepts(shape, expert, reason, sizeof reason),
+                MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
+                (long long)expert_index, reason);
     return MOXIE_OK;
 }
 
 /* ---- parts ---------------------------------------------------------------------------------------- */
 
-/* Of a shape that mox_record_check() let pass. */
+/* The shape passed mox_record_check(), so its size fits. */
 static uint64_t bytes_of(const mox_layout *layout, const mox_record_shape *shape)
 {
     uint64_t bytes = 0;
@@ -140,7 +141,7 @@ static void begin_checksum(XXH3_state_t *state)
     XXH3_64bits_reset(state);
 }
 
-/* The checksum, when `state` has the sums of all parts. */
+/* The checksum. `state` has taken the sums of all parts. */
 static uint64_t end_checksum(XXH3_state_t *state, mox_record_header header)
 {
     header.checksum = 0;

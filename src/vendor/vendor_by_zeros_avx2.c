@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_by_zeros_avx2.c - codes counted from their zero points (vendor_by_zeros_tmpl.h), in vectors of 32 bytes where
- * the compiler may use them.
+ * vendor_by_zeros_avx2.c - vendor_by_zeros_tmpl.h again, compiled for 32-byte vectors.
  */
 #include "vendor/vendor_by_zeros_tmpl.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_codes.c - what becomes of an element's bits, one by one.
+ * vendor_codes.c - conversions of elements, one by one.
  *
- *     u4b8_to_i4      code - 8 in two's complement: the top bit of every nibble turned
- *     i4_to_u4b8      the same the other way
+ *     u4b8_to_i4      code - 8 in two's complement: the top bit of every nibble flipped
+ *     i4_to_u4b8      the inverse, which is the same operation
  *     bf16_to_f32     the same number, wider
- *     f32_to_e8m0     the exponent of a power of two; what is none, or has no code of its own, is refused
+ *     f32_to_e8m0     the exponent of a power of two; other numbers, and powers without a code, are rejected
  */
 #include "vendor/vendor_parts.h"
 
-static void turn_top_bits(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+static void flip_top_bits(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     (void)context;
     for (int64_t i = 0; i < (count + 1) / 2; i++)
@@ -20,15 +20,15 @@ const mox_vendor_code mox_code_u4b8_to_i4 = { .name = "u4b8 to i4",
                                               .of = MOXIE_U4B8,
                                               .in_bits = 4,
                                               .out_bits = 4,
-                                              .forward = turn_top_bits,
-                                              .backward = turn_top_bits };
+                                              .forward = flip_top_bits,
+                                              .backward = flip_top_bits };
 
 const mox_vendor_code mox_code_i4_to_u4b8 = { .name = "i4 to u4b8",
                                               .of = MOXIE_I4,
                                               .in_bits = 4,
                                               .out_bits = 4,
-                                              .forward = turn_top_bits,
-                                              .backward = turn_top_bits };
+                                              .forward = flip_top_bits,
+                                              .backward = flip_top_bits };
 
 static void widen_bf16(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
@@ -74,8 +74,8 @@ static void powers(const mox_vendor_context *context, const uint8_t *in, int64_t
     }
 }
 
-/* Exponents 0 and 255 are zero and infinity, whose codes are 2^-127 and NaN. */
-static const char *refuse_other_than_powers(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+/* f32 exponent fields 0 and 255 are zero and infinity; the same e8m0 codes are 2^-127 and NaN. */
+static const char *reject_other_than_powers(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     (void)context;
     for (int64_t i = 0; i < count; i++) {
@@ -94,4 +94,4 @@ const mox_vendor_code mox_code_f32_to_e8m0 = { .name = "f32 to e8m0",
                                                .out_bits = 8,
                                                .forward = exponents,
                                                .backward = powers,
-                                               .refuse = refuse_other_than_powers };
+                                               .reject = reject_other_than_powers };

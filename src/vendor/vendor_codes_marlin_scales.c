@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_codes_marlin_scales.c - what Marlin's preparation does to scales. The kernel widens codes by moving their bits
- * into a 16-bit float, without correcting the exponent's bias; scales make up for it, exactly.
+ * vendor_codes_marlin_scales.c - scales as Marlin reads them. The kernel widens codes by moving their bits into a
+ * 16-bit float without correcting the bias of the exponent; the scales make up for it, exactly.
  *
- *     times_512         scales of INT4 codes that become e4m3 subnormals (FP8 activations)
- *     int8_scales       round(s / most * 4096) as int16, in steps of the 16-bit type; undo keeps the originals
- *     fp8_bf16, _f16    f32 or 16-bit scales rounded to bf16 or f16, then times 2^120 or 2^8; originals are kept
+ *     times_512         scales of int4 codes that become e4m3 subnormals (FP8 activations)
+ *     int8_scales       round(s / max * 4096) as int16, rounded in the 16-bit type first; undo reads the originals
+ *     fp8_bf16, _f16    f32 or 16-bit scales rounded to bf16 or f16, then times 2^120 or 2^8; originals are stored too
  *     fp8_plain_bf16    the same without the factor, for FP8 activations
  *     e8m0_plus_6       2^6 more: FP4 codes become e4m3 ones (FP8 activations)
- *     s0e5m3_bf16, _f16 a scale that is not negative, times f * 2^7, as an f16's upper byte but for its sign. f is 1
- * for f16; for bf16 the power of two that brings the layer's largest scale to 448 or just below
+ *     s0e5m3_bf16, _f16 a scale that is not negative, times f * 2^7, as the upper byte of an f16 without its sign.
+ *                       f16: f = 1. bf16: the power of two that brings the layer's largest scale to 224 < s <= 448
  *
  *         e4m3     0 eeee mmm      e > 0      byte = code + 8 * (15 + log2 f)
- *         s0e5m3     EEEEE mmm     e = 0      m * 2^-9, a normal number there: from a table of 8
+ *         s0e5m3     EEEEE mmm     e = 0      m * 2^-9 is a normal number there; 8 values
  *
- *     The bf16 kernel reads bytes without their top bit as nearly zero: what would be such a byte is refused.
+ * The bf16 kernel reads bytes without their top bit as nearly zero, so scales that would become such a byte are
+ * rejected.
  *
- * Sources: what vLLM's marlin_utils, marlin_utils_fp8 and marlin_utils_fp4 compute, the factor by its pull request
- * 37502.
+ * Sources: vLLM's marlin_utils, marlin_utils_fp8 and marlin_utils_fp4; the factor f from its pull request 37502.
  */
 #include <float.h>
 #include <math.h>
@@ -25,41 +25,42 @@
 #include "base/sizes.h"
 #include "vendor/vendor_parts.h"
 
-enum { SOME = 256 };
+enum { RUN = 256 };
 
 /* ---- 16-bit scales times a factor ------------------------------------------------------------------- */
 
-static void round_some(moxie_dtype dtype, float *some, int64_t n)
+static void round_run(moxie_dtype dtype, float *run, int64_t n)
 {
-    uint16_t halves[SOME];
-    mox_narrow(dtype, some, halves, n);
-    mox_widen(dtype, halves, some, n);
+    uint16_t halves[RUN];
+    mox_narrow(dtype, run, halves, n);
+    mox_widen(dtype, halves, run, n);
 }
 
-/* Rounded to the target's dtype first: its tensors are of that dtype before they are multiplied. */
-static void take_some(const mox_vendor_code *c, const uint8_t *in, int64_t n, float *some)
+/* Loads a run of scales, rounded to the dtype of the target, whose tensors have that dtype before they are
+ * multiplied. */
+static void load_run(const mox_vendor_code *c, const uint8_t *in, int64_t n, float *run)
 {
-    mox_widen(c->of, in, some, n);
+    mox_widen(c->of, in, run, n);
     if (c->of != c->to)
-        round_some(c->to, some, n);
+        round_run(c->to, run, n);
 }
 
-/* 16-bit scales that keep their dtype, zeros or normal before and after: the factor's exponent is added to theirs. */
+/* True when every scale is zero, or normal before and after: then the factor is an addition to the exponent field. */
 static bool only_exponents(const mox_vendor_code *c, const uint8_t *in, int64_t count)
 {
     if (c->of != c->to || c->of == MOXIE_F32)
         return false;
-    const int mantissa = c->of == MOXIE_F16 ? 10 : 7, most_exponent = c->of == MOXIE_F16 ? 31 : 255;
-    const uint16_t past = (uint16_t)((most_exponent - ilogbf(c->factor)) << mantissa);
-    uint16_t most = 0, least = UINT16_MAX; /* least: of what is not zero, less one */
+    const int mantissa = c->of == MOXIE_F16 ? 10 : 7, max_exponent = c->of == MOXIE_F16 ? 31 : 255;
+    const uint16_t past = (uint16_t)((max_exponent - ilogbf(c->factor)) << mantissa);
+    uint16_t max = 0, min = UINT16_MAX; /* min: the smallest that is not zero, less one */
     for (int64_t i = 0; i < count; i++) {
         uint16_t code;
         memcpy(&code, in + 2 * i, sizeof code);
         const uint16_t magnitude = code & 0x7fff, less = (uint16_t)(magnitude - 1);
-        most = magnitude > most ? magnitude : most;
-        least = less < least ? less : least;
+        max = magnitude > max ? magnitude : max;
+        min = less < min ? less : min;
     }
-    return most < past && least >= (1 << mantissa) - 1;
+    return max < past && min >= (1 << mantissa) - 1;
 }
 
 static void add_exponents(const mox_vendor_code *c, const uint8_t *in, int64_t count, uint8_t *out)
@@ -76,91 +77,91 @@ static void add_exponents(const mox_vendor_code *c, const uint8_t *in, int64_t c
 static void scale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const mox_vendor_code *c = context->code;
-    float some[SOME];
+    float run[RUN];
     if (only_exponents(c, in, count)) {
         add_exponents(c, in, count, out);
         return;
     }
-    for (int64_t i = 0; i < count; i += SOME) {
-        const int64_t n = mox_min_i64(SOME, count - i);
-        take_some(c, in + i * mox_dtype_bytes(c->of), n, some);
+    for (int64_t i = 0; i < count; i += RUN) {
+        const int64_t n = mox_min_i64(RUN, count - i);
+        load_run(c, in + i * mox_dtype_bytes(c->of), n, run);
         for (int64_t j = 0; j < n; j++)
-            some[j] *= c->factor;
-        mox_narrow(c->to, some, out + 2 * i, n);
+            run[j] *= c->factor;
+        mox_narrow(c->to, run, out + 2 * i, n);
     }
 }
 
-/* Exact, as the factor is a power of two and what it made is finite and none too small. */
+/* Exact: the factor is a power of two, and its products are finite and not subnormal. */
 static void unscale_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const mox_vendor_code *c = context->code;
-    float some[SOME];
-    for (int64_t i = 0; i < count; i += SOME) {
-        const int64_t n = mox_min_i64(SOME, count - i);
-        mox_widen(c->to, in + 2 * i, some, n);
+    float run[RUN];
+    for (int64_t i = 0; i < count; i += RUN) {
+        const int64_t n = mox_min_i64(RUN, count - i);
+        mox_widen(c->to, in + 2 * i, run, n);
         for (int64_t j = 0; j < n; j++)
-            some[j] /= c->factor;
-        mox_narrow(c->of, some, out + 2 * i, n);
+            run[j] /= c->factor;
+        mox_narrow(c->of, run, out + 2 * i, n);
     }
 }
 
-static const char *refuse_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+static const char *reject_floats(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     const mox_vendor_code *c = context->code;
-    float value[SOME], some[SOME];
+    float value[RUN], run[RUN];
     bool large = false, small = false;
     if (only_exponents(c, in, count))
         return NULL;
-    for (int64_t i = 0; i < count; i += SOME) {
-        const int64_t n = mox_min_i64(SOME, count - i);
+    for (int64_t i = 0; i < count; i += RUN) {
+        const int64_t n = mox_min_i64(RUN, count - i);
         mox_widen(c->of, in + i * mox_dtype_bytes(c->of), value, n);
-        take_some(c, in + i * mox_dtype_bytes(c->of), n, some);
+        load_run(c, in + i * mox_dtype_bytes(c->of), n, run);
         for (int64_t j = 0; j < n; j++) {
-            small |= some[j] == 0 && value[j] != 0;
-            some[j] *= c->factor;
+            small |= run[j] == 0 && value[j] != 0;
+            run[j] *= c->factor;
         }
-        round_some(c->to, some, n);
+        round_run(c->to, run, n);
         for (int64_t j = 0; j < n; j++)
-            large |= !(fabsf(some[j]) <= FLT_MAX);
+            large |= !(fabsf(run[j]) <= FLT_MAX);
     }
     return large   ? "a scale is not a number, or too large for the target's 16-bit scales and their factor"
            : small ? "a scale is too small for the target's 16-bit scales"
                    : NULL;
 }
 
-/* From one of the three dtypes that scales have, to 16 bits, for parts that keep the originals beside. */
-#define KEPT_FLOATS(from, size, into, by)                                                                              \
+/* Scales of any of three dtypes to 16 bits, for parts whose originals are stored too. */
+#define ROUNDED_FLOATS(from, size, into, by)                                                                           \
     .name = "scales of 16 bits", .of = (from), .in_bits = (size), .out_bits = 16, .forward = scale_floats,             \
-    .refuse = refuse_floats, .to = (into), .factor = (by)
+    .reject = reject_floats, .to = (into), .factor = (by)
 
-static const mox_vendor_code fp8_bf16_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 0x1p120f) };
-static const mox_vendor_code fp8_bf16_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 0x1p120f),
-                                                  .otherwise = &fp8_bf16_of_f16 };
-const mox_vendor_code mox_code_fp8_scales_bf16 = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 0x1p120f),
-                                                   .otherwise = &fp8_bf16_of_bf16 };
+static const mox_vendor_code fp8_bf16_of_f16 = { ROUNDED_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 0x1p120f) };
+static const mox_vendor_code fp8_bf16_of_bf16 = { ROUNDED_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 0x1p120f),
+                                                  .fallback = &fp8_bf16_of_f16 };
+const mox_vendor_code mox_code_fp8_scales_bf16 = { ROUNDED_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 0x1p120f),
+                                                   .fallback = &fp8_bf16_of_bf16 };
 
-static const mox_vendor_code fp8_f16_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_F16, 0x1p8f) };
-static const mox_vendor_code fp8_f16_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_F16, 0x1p8f),
-                                                .otherwise = &fp8_f16_of_bf16 };
-const mox_vendor_code mox_code_fp8_scales_f16 = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_F16, 0x1p8f),
-                                                  .otherwise = &fp8_f16_of_f16 };
+static const mox_vendor_code fp8_f16_of_bf16 = { ROUNDED_FLOATS(MOXIE_BF16, 16, MOXIE_F16, 0x1p8f) };
+static const mox_vendor_code fp8_f16_of_f16 = { ROUNDED_FLOATS(MOXIE_F16, 16, MOXIE_F16, 0x1p8f),
+                                                .fallback = &fp8_f16_of_bf16 };
+const mox_vendor_code mox_code_fp8_scales_f16 = { ROUNDED_FLOATS(MOXIE_F32, 32, MOXIE_F16, 0x1p8f),
+                                                  .fallback = &fp8_f16_of_f16 };
 
-static const mox_vendor_code fp8_plain_of_f16 = { KEPT_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 1) };
-static const mox_vendor_code fp8_plain_of_bf16 = { KEPT_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 1),
-                                                   .otherwise = &fp8_plain_of_f16 };
-const mox_vendor_code mox_code_fp8_scales_plain = { KEPT_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 1),
-                                                    .otherwise = &fp8_plain_of_bf16 };
+static const mox_vendor_code fp8_plain_of_f16 = { ROUNDED_FLOATS(MOXIE_F16, 16, MOXIE_BF16, 1) };
+static const mox_vendor_code fp8_plain_of_bf16 = { ROUNDED_FLOATS(MOXIE_BF16, 16, MOXIE_BF16, 1),
+                                                   .fallback = &fp8_plain_of_f16 };
+const mox_vendor_code mox_code_fp8_scales_plain = { ROUNDED_FLOATS(MOXIE_F32, 32, MOXIE_BF16, 1),
+                                                    .fallback = &fp8_plain_of_bf16 };
 
 #define TIMES_512(dtype)                                                                                               \
     .name = "times 512", .of = (dtype), .in_bits = 16, .out_bits = 16, .forward = scale_floats,                        \
-    .backward = unscale_floats, .refuse = refuse_floats, .to = (dtype), .factor = 512
+    .backward = unscale_floats, .reject = reject_floats, .to = (dtype), .factor = 512
 
 static const mox_vendor_code times_512_bf16 = { TIMES_512(MOXIE_BF16) };
-const mox_vendor_code mox_code_times_512 = { TIMES_512(MOXIE_F16), .otherwise = &times_512_bf16 };
+const mox_vendor_code mox_code_times_512 = { TIMES_512(MOXIE_F16), .fallback = &times_512_bf16 };
 
 /* ---- INT8 activations ----------------------------------------------------------------------------- */
 
-/* x, a normal number of the dtype in size or one that ends as zero, to as many bits as the dtype has. */
+/* Rounds x to the mantissa of the dtype. x is a normal number of it, or so small that it ends as zero. */
 static inline __attribute__((always_inline)) float rounded(moxie_dtype dtype, float x)
 {
     const int drop = dtype == MOXIE_F16 ? 13 : 16;
@@ -172,17 +173,17 @@ static inline __attribute__((always_inline)) float rounded(moxie_dtype dtype, fl
     return x;
 }
 
-/* The quotient, at most 1, is rounded to the scales' dtype, as it is in the target's preparation; times 4096 it is
- * exact in either dtype. Quotients below f16's normal numbers become zero however they are rounded. */
-static inline __attribute__((always_inline)) void int8_scales_of(moxie_dtype dtype, float most, const uint8_t *in,
+/* The quotient, at most 1, is rounded to the dtype of the scales, as the target does. Times 4096 it is exact in either
+ * dtype. Quotients below the normal numbers of f16 become zero however they are rounded. */
+static inline __attribute__((always_inline)) void int8_scales_of(moxie_dtype dtype, float max, const uint8_t *in,
                                                                  int64_t count, uint8_t *out)
 {
-    float some[SOME];
-    for (int64_t i = 0; i < count; i += SOME) {
-        const int64_t n = mox_min_i64(SOME, count - i);
-        mox_widen(dtype, in + 2 * i, some, n);
-        for (int64_t j = 0; j < n; j++) { /* 1.5 * 2^23 leaves whole numbers, ties to even */
-            const float steps = rounded(dtype, some[j] / most) * 4096;
+    float run[RUN];
+    for (int64_t i = 0; i < count; i += RUN) {
+        const int64_t n = mox_min_i64(RUN, count - i);
+        mox_widen(dtype, in + 2 * i, run, n);
+        for (int64_t j = 0; j < n; j++) { /* adding 1.5 * 2^23 rounds to whole numbers, ties to even */
+            const float steps = rounded(dtype, run[j] / max) * 4096;
             const int16_t scale = (int16_t)(int32_t)(steps + 0x1.8p23f - 0x1.8p23f);
             memcpy(out + 2 * (i + j), &scale, sizeof scale);
         }
@@ -191,25 +192,25 @@ static inline __attribute__((always_inline)) void int8_scales_of(moxie_dtype dty
 
 static void to_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
-    const float most = context->facts->scale_most[context->projection];
+    const float max = context->facts->scale_max[context->projection];
     if (context->code->of == MOXIE_F16)
-        int8_scales_of(MOXIE_F16, most, in, count, out);
+        int8_scales_of(MOXIE_F16, max, in, count, out);
     else
-        int8_scales_of(MOXIE_BF16, most, in, count, out);
+        int8_scales_of(MOXIE_BF16, max, in, count, out);
 }
 
-/* Codes without their sign are in the order of their values, infinity and NaN behind the rest. */
-static const char *refuse_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+/* Codes without their sign bit are ordered like their values, with infinity and NaN last. */
+static const char *reject_int8_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     const moxie_dtype dtype = context->code->of;
-    const float most = context->facts->scale_most[context->projection];
-    if (most == 0)
+    const float max = context->facts->scale_max[context->projection];
+    if (max == 0)
         return "no scale of the layer is above zero, or its experts were not surveyed, and the target divides by the "
                "layer's largest";
     const uint32_t finite = dtype == MOXIE_F16 ? 0x7bff : 0x7f7f;
-    uint32_t limit = moxie_encode(dtype, most);
+    uint32_t limit = moxie_encode(dtype, max);
     limit = limit > finite ? finite : limit;
-    if (moxie_decode(dtype, limit) > most)
+    if (moxie_decode(dtype, limit) > max)
         limit--;
     uint16_t found = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -223,10 +224,10 @@ static const char *refuse_int8_scales(const mox_vendor_context *context, const u
 
 #define INT8_SCALES(dtype)                                                                                             \
     .name = "int16 scales", .of = (dtype), .in_bits = 16, .out_bits = 16, .forward = to_int8_scales,                   \
-    .refuse = refuse_int8_scales
+    .reject = reject_int8_scales
 
 static const mox_vendor_code int8_scales_bf16 = { INT8_SCALES(MOXIE_BF16) };
-const mox_vendor_code mox_code_int8_scales = { INT8_SCALES(MOXIE_F16), .otherwise = &int8_scales_bf16 };
+const mox_vendor_code mox_code_int8_scales = { INT8_SCALES(MOXIE_F16), .fallback = &int8_scales_bf16 };
 
 /* ---- e8m0 ----------------------------------------------------------------------------------------- */
 
@@ -246,13 +247,13 @@ static void minus_6(const mox_vendor_context *context, const uint8_t *in, int64_
         out[i] = (uint8_t)(in[i] - E8M0_PLUS);
 }
 
-static const char *refuse_above_249(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+static const char *reject_above_249(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     (void)context;
-    uint8_t most = 0;
+    uint8_t max = 0;
     for (int64_t i = 0; i < count; i++)
-        most = in[i] > most ? in[i] : most;
-    return most > 255 - E8M0_PLUS ? "a scale's exponent byte is above 249, and the target adds 6 to it" : NULL;
+        max = in[i] > max ? in[i] : max;
+    return max > 255 - E8M0_PLUS ? "a scale's exponent byte is above 249, and the target adds 6 to it" : NULL;
 }
 
 const mox_vendor_code mox_code_e8m0_plus_6 = { .name = "e8m0 plus 6",
@@ -262,14 +263,14 @@ const mox_vendor_code mox_code_e8m0_plus_6 = { .name = "e8m0 plus 6",
                                                .padding = E8M0_PLUS,
                                                .forward = plus_6,
                                                .backward = minus_6,
-                                               .refuse = refuse_above_249 };
+                                               .reject = reject_above_249 };
 
 /* ---- s0e5m3 --------------------------------------------------------------------------------------- */
 
-int mox_marlin_nvfp4_shift(float most)
+int mox_marlin_nvfp4_shift(float max)
 {
     int shift = 0;
-    for (float next = most * 2; most > 0 && next <= 448; next *= 2)
+    for (float next = max * 2; max > 0 && next <= 448; next *= 2)
         shift++;
     return shift;
 }
@@ -277,11 +278,10 @@ int mox_marlin_nvfp4_shift(float most)
 /* log2 of f. */
 static int shift_of(const mox_vendor_context *context)
 {
-    return context->code->to == MOXIE_BF16 ? mox_marlin_nvfp4_shift(context->facts->scale_most[context->projection])
-                                           : 0;
+    return context->code->to == MOXIE_BF16 ? mox_marlin_nvfp4_shift(context->facts->scale_max[context->projection]) : 0;
 }
 
-/* The byte of m * 2^-9, m from 1 to 7: 2^e times 1 and three bits. */
+/* The byte for m * 2^-9, m from 1 to 7. */
 static uint8_t subnormal(int m, int shift)
 {
     int e = 2;
@@ -290,65 +290,65 @@ static uint8_t subnormal(int m, int shift)
     return (uint8_t)((e - 9 + shift + 7 + 15) << 3 | ((m << (3 - e)) & 7));
 }
 
-/* Bytes are compared as bytes, and what is rare has a loop of its own: the first loops are done in vectors. */
+/* The first loop works on bytes alone, so that compilers vectorize it; rare small codes have a loop of their own. */
 static void to_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
     const int shift = shift_of(context);
     const uint8_t add = (uint8_t)(8 * (15 + shift));
-    uint8_t least = 255;
+    uint8_t min = 255;
     for (int64_t i = 0; i < count; i++) {
         out[i] = (uint8_t)(in[i] + add);
-        least = in[i] < least ? in[i] : least;
+        min = in[i] < min ? in[i] : min;
     }
-    for (int64_t i = 0; least < 8 && i < count; i++)
+    for (int64_t i = 0; min < 8 && i < count; i++)
         if (in[i] < 8)
             out[i] = in[i] == 0 ? 0 : subnormal(in[i], shift);
 }
 
 static void from_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
 {
-    const int shift = shift_of(context), least_normal = 8 * (16 + shift);
+    const int shift = shift_of(context), min_normal = 8 * (16 + shift);
     const uint8_t less = (uint8_t)(8 * (15 + shift));
-    uint8_t least = 255;
+    uint8_t min = 255;
     for (int64_t i = 0; i < count; i++) {
         out[i] = (uint8_t)(in[i] - less);
-        least = in[i] < least ? in[i] : least;
+        min = in[i] < min ? in[i] : min;
     }
-    if (least >= least_normal)
+    if (min >= min_normal)
         return;
     uint8_t bytes[8] = { 0 };
     for (int m = 1; m < 8; m++)
         bytes[m] = subnormal(m, shift);
     for (int64_t i = 0; i < count; i++)
-        for (uint8_t m = 0; in[i] < least_normal && m < 8; m++)
+        for (uint8_t m = 0; in[i] < min_normal && m < 8; m++)
             out[i] = in[i] == bytes[m] ? m : out[i];
 }
 
-static const char *refuse_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+static const char *reject_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     const int shift = shift_of(context);
-    const uint32_t most = context->code->to == MOXIE_BF16
-                              ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_most[context->projection])
-                              : 0x7e;
-    const uint8_t least = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
-    uint8_t found = 0, few = 255;
-    for (int64_t i = 0; i < count; i++) {          /* without a way out, so that it is done in vectors */
-        const uint8_t less = (uint8_t)(in[i] - 1); /* zero is no small scale */
+    const uint32_t max = context->code->to == MOXIE_BF16
+                             ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_max[context->projection])
+                             : 0x7e;
+    const uint8_t min = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
+    uint8_t found = 0, min_less_one = 255;
+    for (int64_t i = 0; i < count; i++) {          /* no early exit, so that compilers vectorize it */
+        const uint8_t less = (uint8_t)(in[i] - 1); /* zero does not count as a small scale */
         found = in[i] > found ? in[i] : found;
-        few = less < few ? less : few;
+        min_less_one = less < min_less_one ? less : min_less_one;
     }
-    if (found > most)
+    if (found > max)
         return found >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
                              : "a block scale is NaN or larger than the layer's largest";
-    if (few + 1 < least)
-        return "a block scale is so small beside the layer's largest that the bf16 kernel would read zero; "
+    if (min_less_one + 1 < min)
+        return "a block scale is so far below the layer's largest that the bf16 kernel would read zero; "
                "marlin-nvfp4-f16 holds it";
     return NULL;
 }
 
 #define S0E5M3(reader)                                                                                                 \
     .name = "s0e5m3", .of = MOXIE_F8_E4M3, .in_bits = 8, .out_bits = 8, .forward = to_s0e5m3, .backward = from_s0e5m3, \
-    .refuse = refuse_s0e5m3, .to = (reader)
+    .reject = reject_s0e5m3, .to = (reader)
 
 const mox_vendor_code mox_code_s0e5m3_bf16 = { S0E5M3(MOXIE_BF16) };
 const mox_vendor_code mox_code_s0e5m3_f16 = { S0E5M3(MOXIE_F16) };

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_columns.c - columns in act order (GPTQ's desc_act), brought together by their groups for targets that want it.
+ * vendor_columns.c - columns in act order (GPTQ's desc_act): sorted by group for targets that read them so.
  *
  *     g_idx of the checkpoint     1 0 1 0 2 0 ...      column k is in group g_idx[k]
  *     sort indices                1 3 5 0 2 4 ...      stable: column `order[k]` of the checkpoint becomes column k
  *     g_idx of the target         0 0 0 1 1 2 ...      g_idx[order[k]]
- *     codes of a row              code[order[k]]       scales and zero points stay where they are, one for a group
+ *     codes of a row              code[order[k]]       scales and zero points stay where they are, one per group
  *
- * Elements are taken from and given to places of their own: rows are spread to a byte each on the way.
+ * Elements are gathered and scattered as bytes: rows of 4-bit elements are widened to a byte each on the way.
  * In the flow: dense rows -> [columns] -> code -> order (vendor.h).
- * Source: what vLLM's GPTQMarlinMoEMethod does to g_idx, by argsort, and hands to gptq_marlin_repack as perm.
+ * Source: vLLM's GPTQMarlinMoEMethod sorts g_idx by argsort and passes it to gptq_marlin_repack as perm.
  */
 #include "base/memory.h"
 #include "base/sizes.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 /* ---- orders --------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static void sort(const int32_t *groups, int64_t cols, int64_t n_groups, int64_t 
         }
         return;
     }
-    /* Starts of the groups are counted in `sorted`, which has room for them: there are no more groups than columns. */
+    /* `sorted` first counts the starts of the groups. It has room for them: there are no more groups than columns. */
     memset(sorted, 0, (size_t)n_groups * sizeof *sorted);
     for (int64_t k = 0; k < cols; k++)
         sorted[groups[k]]++;
@@ -43,12 +43,13 @@ static void sort(const int32_t *groups, int64_t cols, int64_t n_groups, int64_t 
         sorted[k] = groups[order[k]];
 }
 
-/* A tensor's numbers could be any. */
+/* Tensors come from files, so their numbers may be anything. */
 static moxie_status check_permutation(const int32_t *order, int64_t cols, const char *name, moxie_error *error)
 {
     uint8_t *seen = mox_alloc((uint64_t)cols);
     bool good = seen != NULL;
-    MOX_FAIL_IF(seen == NULL, MOXIE_ERR_MEMORY, error, "no %lld bytes to check an order of columns", (long long)cols);
+    MOX_FAIL_IF(seen == NULL, MOXIE_ERR_MEMORY, error, "no memory: %lld bytes to check an order of columns",
+                (long long)cols);
     memset(seen, 0, (size_t)cols);
     for (int64_t k = 0; good && k < cols; k++) {
         good = order[k] >= 0 && order[k] < cols && !seen[order[k]];
@@ -71,7 +72,7 @@ static const moxie_quant *quant_of(const mox_vendor_plan *plan, int which)
     return which ? &plan->shape.w2 : &plan->shape.w13;
 }
 
-/* One block for all four. */
+/* Allocates all four arrays as one block. */
 static moxie_status make(const mox_vendor_plan *plan, mox_columns *out, moxie_error *error)
 {
     *out = (mox_columns) { { NULL }, { NULL } };
@@ -79,7 +80,8 @@ static moxie_status make(const mox_vendor_plan *plan, mox_columns *out, moxie_er
         return MOXIE_OK;
     const uint64_t bytes = (uint64_t)(plan->hidden + plan->intermediate) * 2 * sizeof(int32_t);
     int32_t *at = mox_alloc(bytes);
-    MOX_FAIL_IF(at == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes for orders of columns", (unsigned long long)bytes);
+    MOX_FAIL_IF(at == NULL, MOXIE_ERR_MEMORY, error, "no memory: %llu bytes for orders of columns",
+                (unsigned long long)bytes);
     for (int i = 0; i < 2; i++) {
         out->order[i] = at;
         out->groups[i] = at + columns_in(plan, i);
@@ -127,7 +129,7 @@ moxie_status mox_columns_of_tensors(const mox_vendor_plan *plan, void *const *te
 
 static void restore(const mox_vendor_plan *plan, const mox_columns *c, int which, const moxie_matrix *out)
 {
-    int32_t *index = (int32_t *)(uintptr_t)out->group_index; /* writable, as the caller says */
+    int32_t *index = (int32_t *)(uintptr_t)out->group_index; /* writable: the caller guarantees it */
     const int64_t group = mox_group_cols(quant_of(plan, which), out->codes.cols);
     for (int64_t k = 0; index != NULL && k < out->codes.cols; k++)
         if (plan->act_order)
@@ -166,8 +168,8 @@ static void spread_nibbles(const uint8_t *row, int64_t cols, uint8_t *bytes)
     }
 }
 
-void mox_columns_take(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
-                      uint8_t *out)
+void mox_columns_gather(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
+                        uint8_t *out)
 {
     if (bits == 8) {
         for (int64_t k = 0; k < cols; k++)
@@ -179,8 +181,8 @@ void mox_columns_take(const int32_t *order, int64_t cols, int32_t bits, const ui
         out[k / 2] = (uint8_t)(bytes[order[k]] | bytes[order[k + 1]] << 4);
 }
 
-void mox_columns_give(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
-                      uint8_t *out)
+void mox_columns_scatter(const int32_t *order, int64_t cols, int32_t bits, const uint8_t *row, uint8_t *bytes,
+                         uint8_t *out)
 {
     if (bits == 8) {
         for (int64_t k = 0; k < cols; k++)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_constants.c - one f32 per expert that callers of kernels pass along: products of scalars, and what the
- * activation is told; and what such numbers cannot say.
+ * vendor_constants.c - constants: one f32 per expert that callers of kernels pass along, and what such numbers cannot
+ * express.
  *
- *     accumulator = sum of codes (and block scales)      x = a1 * code,  W = scalar * code
+ *     accumulator = sum of codes (times block scales)     x = a1 * code,  W = scalar * code
  *     h           = accumulator * g1_alpha
  *     next input  = activation(h) / a2
  *     y           = accumulator * g2_alpha
  *
- * A kernel that fuses the gated activation multiplies gate's accumulator by g1_alpha and up's by g1_scale_c, so it
- * can tell the two apart; one with a single number for both cannot.
- * Source: vLLM's quantization configs of fused experts and FlashInfer's arguments, products in their order, in f32.
+ * A kernel that fuses the gated activation multiplies the accumulator of gate by g1_alpha and that of up by g1_scale_c,
+ * so gate and up may have different scalars. A kernel with a single number for both needs equal ones. Source: vLLM's
+ * quantization configs of fused experts and FlashInfer's arguments; products in their order, in f32.
  */
 #include <stdio.h>
 
@@ -53,19 +53,19 @@ float mox_value_limit(const mox_vendor_plan *plan, const moxie_expert *expert)
 float mox_value_a1_scale(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;
-    return plan->facts.a13_most;
+    return plan->facts.a13_max;
 }
 
 float mox_value_a1_gscale(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;
-    return 1.0f / plan->facts.a13_most;
+    return 1.0f / plan->facts.a13_max;
 }
 
 float mox_value_a2_gscale(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;
-    return 1.0f / plan->facts.a2_most;
+    return 1.0f / plan->facts.a2_max;
 }
 
 static float scalar_of(const moxie_matrix *matrix, const moxie_quant *quant)
@@ -79,21 +79,21 @@ static float scalar_of(const moxie_matrix *matrix, const moxie_quant *quant)
 float mox_value_g1_alpha(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     const moxie_matrix *first = plan->shape.gated ? &expert->gate : &expert->up;
-    return scalar_of(first, &plan->shape.w13) * plan->facts.a13_most;
+    return scalar_of(first, &plan->shape.w13) * plan->facts.a13_max;
 }
 
 float mox_value_g1_scale_c(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
-    const float a2_gscale = 1.0f / plan->facts.a2_most;
-    return plan->shape.gated ? scalar_of(&expert->up, &plan->shape.w13) * plan->facts.a13_most * a2_gscale : a2_gscale;
+    const float a2_gscale = 1.0f / plan->facts.a2_max;
+    return plan->shape.gated ? scalar_of(&expert->up, &plan->shape.w13) * plan->facts.a13_max * a2_gscale : a2_gscale;
 }
 
 float mox_value_g2_alpha(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
-    return scalar_of(&expert->down, &plan->shape.w2) * plan->facts.a2_most;
+    return scalar_of(&expert->down, &plan->shape.w2) * plan->facts.a2_max;
 }
 
-/* ---- what cannot be said -------------------------------------------------------------------------- */
+/* ---- experts that cannot be represented --------------------------------------------------------------- */
 
 bool mox_holds_plain(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
@@ -101,7 +101,8 @@ bool mox_holds_plain(const mox_vendor_plan *plan, const moxie_expert *expert, ch
     const moxie_activation *a = &plan->use.activation;
     const bool plain = !mox_use_has_alpha(&plan->use) && !a->expert_alpha && !a->expert_beta && !a->expert_limit;
     if (!plain)
-        snprintf(reason, size, "the activation has an alpha, beta or limit, and the target is told of none");
+        snprintf(reason, size,
+                 "the activation has an alpha, beta or limit, and the target's kernel has no argument for them");
     return plain;
 }
 
@@ -110,7 +111,8 @@ bool mox_holds_swiglu(const mox_vendor_plan *plan, const moxie_expert *expert, c
     (void)expert;
     const moxie_activation *a = &plan->use.activation;
     if (a->expert_alpha || a->expert_beta || a->expert_limit) {
-        snprintf(reason, size, "alpha, beta or limit are arrays over experts; one number each is written");
+        snprintf(reason, size,
+                 "alpha, beta or limit are arrays over experts, and the target has one number each for the layer");
         return false;
     }
     if (a->gate_limit != a->up_limit) {

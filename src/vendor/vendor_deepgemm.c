@@ -7,13 +7,13 @@
  *     deepgemm-fp8-sm100   [gate; up]       plain      exponents for each row, four in a word, columns of words
  *     deepgemm-mega-fp4    runs of 8        plain      the same, rows by lanes of 128
  *
- * An exponent of 128 x 128 weights is repeated for its 128 rows; the scales as they were are kept beside. Memory is
- * drawn in docs/formats/deepgemm.md. Scales of activations are mox_order_f32_columns and mox_order_word_columns.
- * Source: DeepGEMM's layout functions (smxx_layout, layout.hpp) and its preparation of weights for the fused layer.
+ * The exponent of 128 x 128 weights is repeated for its 128 rows; the original scales are stored too. Memory is drawn
+ * in docs/formats/deepgemm.md. Scales of activations are mox_order_f32_columns and mox_order_word_columns. Source:
+ * DeepGEMM's layout functions (smxx_layout, layout.hpp) and its preparation of weights for the fused layer.
  */
 #include "vendor/vendor_parts.h"
 
-#define SCALE_WHY "scales are for blocks of 128 rows and columns, which gate, up and words share with nobody"
+#define SCALE_WHY "scales cover blocks of 128 rows and columns, and no block may hold gate and up"
 
 #define LIMITS                                                                                                         \
     {                                                                                                                  \
@@ -24,11 +24,11 @@ const mox_vendor_layout mox_vendor_deepgemm_sm90 = {
     .name = "deepgemm-fp8-sm90",
     .summary = "FP8 rows as they are, an f32 scale for 128 x 128",
     .caller = "DeepGEMM m_grouped_fp8_gemm_nt on Hopper",
-    .takes = { .elements = { MOXIE_F8_E4M3 },
-               .scales = { MOXIE_F32 },
-               .group_cols = { 128 },
-               .group_rows = { 128 },
-               .no_zeros = true },
+    .accepts = { .elements = { MOXIE_F8_E4M3 },
+                 .scales = { MOXIE_F32 },
+                 .group_cols = { 128 },
+                 .group_rows = { 128 },
+                 .no_zeros = true },
     .limits = LIMITS,
     .parts = { { "w13_weight", MOX_VENDOR_W13, MOX_VENDOR_CODES, MOXIE_F8_E4M3, NULL, NULL, &mox_order_plain, 0 },
                { "w13_weight_scale_inv", MOX_VENDOR_W13, MOX_VENDOR_SCALES, MOXIE_F32, NULL, NULL, &mox_order_plain,
@@ -44,11 +44,11 @@ const mox_vendor_layout mox_vendor_deepgemm_sm100 = {
     .name = "deepgemm-fp8-sm100",
     .summary = "FP8 rows as they are, exponents of scales four in a word, column by column",
     .caller = "DeepGEMM m_grouped_fp8_gemm_nt on Blackwell",
-    .takes = { .elements = { MOXIE_F8_E4M3 },
-               .scales = { MOXIE_F32, MOXIE_F8_E8M0 },
-               .group_cols = { 128, 32 },
-               .group_rows = { 128, 1 },
-               .no_zeros = true },
+    .accepts = { .elements = { MOXIE_F8_E4M3 },
+                 .scales = { MOXIE_F32, MOXIE_F8_E8M0 },
+                 .group_cols = { 128, 32 },
+                 .group_rows = { 128, 1 },
+                 .no_zeros = true },
     .limits = LIMITS,
     .parts = { { "w13_weight", MOX_VENDOR_W13, MOX_VENDOR_CODES, MOXIE_F8_E4M3, NULL, NULL, &mox_order_plain, 0 },
                { "w13_weight_scale_inv", MOX_VENDOR_W13, MOX_VENDOR_SCALES, MOXIE_I32, NULL, &mox_code_f32_to_e8m0,
@@ -66,10 +66,10 @@ const mox_vendor_layout mox_vendor_deepgemm_mega = {
     .name = "deepgemm-mega-fp4",
     .summary = "FP4 rows, gate and up in runs of 8, exponents four in a word, rows by lanes",
     .caller = "DeepGEMM fp8_fp4_mega_moe",
-    .takes = { .elements = { MOXIE_F4_E2M1 },
-               .scales = { MOXIE_F8_E8M0, MOXIE_F32 },
-               .group_cols = { 32 },
-               .no_zeros = true },
+    .accepts = { .elements = { MOXIE_F4_E2M1 },
+                 .scales = { MOXIE_F8_E8M0, MOXIE_F32 },
+                 .group_cols = { 32 },
+                 .no_zeros = true },
     .limits = LIMITS,
     .parts = { { "w13_weight", MOX_VENDOR_W13, MOX_VENDOR_CODES, MOXIE_U8, &mox_rows_runs_8, NULL, &mox_order_plain,
                  0 },

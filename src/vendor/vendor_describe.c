@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_describe.c - what weights a vendor layout takes, in one line: "u4b8 or i4, bf16 scales per 32 columns, no zero
- * points, no biases, gate and up". For lists; refusals have words of their own (vendor_plan.c).
+ * vendor_describe.c - which weights a vendor layout accepts, in one line: "u4b8 or i4, bf16 scales per 32 columns, no
+ * zero points, no biases, gate and up". For lists; errors have texts of their own (vendor_plan.c).
  */
 #include "vendor/vendor.h"
 
@@ -31,14 +31,14 @@ static void add_dtypes(line *l, const moxie_dtype *list, int count)
 }
 
 /* " per 32 columns", " per 128 rows and 128 columns", " per row", " per matrix"; alternatives by "or". */
-static void add_groups(line *l, const mox_vendor_accepts *takes)
+static void add_groups(line *l, const mox_vendor_accepts *accepts)
 {
-    const int n_rows = sizeof takes->group_rows / sizeof takes->group_rows[0];
-    const int n_cols = sizeof takes->group_cols / sizeof takes->group_cols[0];
+    const int n_rows = sizeof accepts->group_rows / sizeof accepts->group_rows[0];
+    const int n_cols = sizeof accepts->group_cols / sizeof accepts->group_cols[0];
     const char *before = " per";
-    for (int r = 0; r < n_rows && (r == 0 || takes->group_rows[r] != 0); r++)
-        for (int c = 0; c < n_cols && takes->group_cols[c] != 0; c++, before = " or") {
-            const int32_t rows = takes->group_rows[r], cols = takes->group_cols[c];
+    for (int r = 0; r < n_rows && (r == 0 || accepts->group_rows[r] != 0); r++)
+        for (int c = 0; c < n_cols && accepts->group_cols[c] != 0; c++, before = " or") {
+            const int32_t rows = accepts->group_rows[r], cols = accepts->group_cols[c];
             add(l, "%s", before);
             if (rows > 1)
                 add(l, " %d rows and", rows);
@@ -51,25 +51,26 @@ static void add_groups(line *l, const mox_vendor_accepts *takes)
 
 const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, size_t size)
 {
-    const mox_vendor_accepts *takes = &layout->takes;
+    const mox_vendor_accepts *accepts = &layout->accepts;
     line l = { buffer, size, 0 };
     buffer[0] = '\0';
-    add_dtypes(&l, takes->elements, sizeof takes->elements / sizeof takes->elements[0]);
-    if (takes->scales[0] == MOXIE_DTYPE_NONE) {
+    add_dtypes(&l, accepts->elements, sizeof accepts->elements / sizeof accepts->elements[0]);
+    if (accepts->scales[0] == MOXIE_DTYPE_NONE) {
         add(&l, ", no scales");
     } else {
         add(&l, ", ");
-        add_dtypes(&l, takes->scales, sizeof takes->scales / sizeof takes->scales[0]);
+        add_dtypes(&l, accepts->scales, sizeof accepts->scales / sizeof accepts->scales[0]);
         add(&l, " scales");
-        add_groups(&l, takes);
-        if (takes->least_group > 0)
-            add(&l, " (halved to %d at least where they do not divide a row)", takes->least_group);
+        add_groups(&l, accepts);
+        if (accepts->min_group > 0)
+            add(&l, " (halved to %d at least where they do not divide a row)", accepts->min_group);
     }
-    if (takes->global != MOXIE_GLOBAL_NONE)
+    if (accepts->global != MOXIE_GLOBAL_NONE)
         add(&l, ", a global scale");
-    add(&l, takes->zeros ? takes->no_zeros ? ", with or without zero points" : ", zero points" : ", no zero points");
-    add(&l, takes->bias ? ", biases or none" : ", no biases");
-    add(&l, takes->ungated ? ", gated or not" : ", gate and up");
-    add(&l, "%s", takes->static_acts ? ", static scales of activations" : "");
+    add(&l,
+        accepts->zeros ? accepts->no_zeros ? ", with or without zero points" : ", zero points" : ", no zero points");
+    add(&l, accepts->bias ? ", biases or none" : ", no biases");
+    add(&l, accepts->ungated ? ", gated or not" : ", gate and up");
+    add(&l, "%s", accepts->static_acts ? ", static scales of activations" : "");
     return buffer;
 }

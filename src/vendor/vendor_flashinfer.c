@@ -25,10 +25,10 @@
 #define FP8_WHY     "tensor maps begin rows at 16 bytes"
 #define BLOCK_WHY   "each block of 128 x 128 has a scale, and halves of w13 begin with a block"
 #define NVFP4_H_WHY "rows of fp4 are read 16 bytes at a time"
-#define NVFP4_WHY   "gate and up together are atoms of 128 rows of scales, and w2's groups come in fours"
+#define NVFP4_WHY   "the scales of gate and up fill atoms of 128 rows, and w2's groups come in fours"
 #define MXFP4_WHY   "rows and columns are read in tiles of 128"
 #define INT4_WHY    "a group has 128 columns, and 64 rows of scales are folded"
-#define CUTE_WHY    "gate and up take turns in runs of 64 rows"
+#define CUTE_WHY    "gate and up alternate in runs of 64 rows"
 
 #define W31(name, of, dtype, code, order) MOX_VENDOR_BOTH(name, of, dtype, &mox_rows_w31, NULL, code, order)
 
@@ -36,7 +36,7 @@ const mox_vendor_layout mox_vendor_flashinfer_cutlass_fp8 = {
     .name = "flashinfer-cutlass-fp8",
     .summary = "fp8 with a scale per matrix: up before gate, scales in constants",
     .caller = "FlashInfer cutlass_fused_moe",
-    .takes = MOX_VENDOR_FP8_TENSOR,
+    .accepts = MOX_VENDOR_FP8_TENSOR,
     .surveys = true,
     .holds = mox_holds_one_scalar,
     .limits = { { MOX_VENDOR_HIDDEN, 16, false, FP8_WHY, 0 }, { MOX_VENDOR_INTERMEDIATE, 16, true, FP8_WHY, 128 } },
@@ -52,7 +52,7 @@ const mox_vendor_layout mox_vendor_flashinfer_cutlass_fp8_block = {
     .name = "flashinfer-cutlass-fp8-block",
     .summary = "fp8 with an f32 scale per 128 x 128 (DeepSeek): up before gate",
     .caller = "FlashInfer cutlass_fused_moe, use_deepseek_fp8_block_scale",
-    .takes = MOX_VENDOR_FP8_BLOCK,
+    .accepts = MOX_VENDOR_FP8_BLOCK,
     .holds = mox_holds_swiglu,
     .limits = { MOX_VENDOR_EXTENTS(128, false, BLOCK_WHY) },
     .parts = { W31("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, NULL, &mox_order_plain),
@@ -77,7 +77,7 @@ const mox_vendor_layout mox_vendor_flashinfer_cutlass_nvfp4 = {
     .name = "flashinfer-cutlass-nvfp4",
     .summary = "fp4 with an e4m3 scale per 16 and a global: up before gate, swizzled scales",
     .caller = "FlashInfer cutlass_fused_moe",
-    .takes = MOX_VENDOR_NVFP4,
+    .accepts = MOX_VENDOR_NVFP4,
     .surveys = true,
     .holds = mox_holds_one_scalar,
     .limits = { { MOX_VENDOR_HIDDEN, 32, false, NVFP4_H_WHY, 0 },
@@ -91,7 +91,7 @@ const mox_vendor_layout mox_vendor_flashinfer_cutedsl_nvfp4 = {
     .name = "flashinfer-cutedsl-nvfp4",
     .summary = "fp4 with an e4m3 scale per 16 and a global: up and gate in runs of 64 rows, swizzled scales",
     .caller = "FlashInfer cute_dsl_fused_moe_nvfp4",
-    .takes = MOX_VENDOR_NVFP4,
+    .accepts = MOX_VENDOR_NVFP4,
     .surveys = true,
     .holds = mox_holds_one_scalar,
     .limits = { { MOX_VENDOR_HIDDEN, 64, false, NVFP4_H_WHY, 0 },
@@ -105,16 +105,16 @@ const mox_vendor_layout mox_vendor_flashinfer_cutedsl_nvfp4 = {
 
 /* ---- mxfp4 ---------------------------------------------------------------------------------------- */
 
-/* One table for all that differ in two orders only. */
+/* One table for layouts that differ only in two orders. */
 #define MXFP4(title, text, where, values, scale_order)                                                                 \
     {                                                                                                                  \
         .name = title, .summary = text, .caller = where,                                                               \
-        .takes = { .elements = { MOXIE_F4_E2M1 },                                                                      \
-                   .scales = { MOXIE_F8_E8M0 },                                                                        \
-                   .group_cols = { 32 },                                                                               \
-                   .no_zeros = true,                                                                                   \
-                   .bias = true,                                                                                       \
-                   .biases = { MOXIE_BF16 } },                                                                         \
+        .accepts = { .elements = { MOXIE_F4_E2M1 },                                                                    \
+                     .scales = { MOXIE_F8_E8M0 },                                                                      \
+                     .group_cols = { 32 },                                                                             \
+                     .no_zeros = true,                                                                                 \
+                     .bias = true,                                                                                     \
+                     .biases = { MOXIE_BF16 } },                                                                       \
         .holds = mox_holds_swiglu, .limits = { MOX_VENDOR_EXTENTS(128, true, MXFP4_WHY) },                             \
         .parts = { W31("weight", MOX_VENDOR_CODES, MOXIE_U8, NULL, &values),                                           \
                    W31("weight_scale", MOX_VENDOR_SCALES, MOXIE_U8, NULL, &scale_order),                               \
@@ -138,23 +138,23 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_bf16_rows =
           "FlashInfer cutlass_fused_moe, use_w4_group_scaling, before pull request 3084 (vLLM)", mox_order_plain,
           mox_order_lines);
 
-#define KEPT(name, projection, of, code, how)                                                                          \
+#define FOR_UNDO(name, projection, of, code, how)                                                                      \
     {                                                                                                                  \
         "moxie." name, projection, of, MOXIE_U8, NULL, code, &mox_order_plain, how                                     \
     }
 
-/* No padding: a padded scale would be the lowest, and change the others' offsets. */
+/* No padding: the scales of padding would be the lowest and change the offsets of the others. */
 const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_fp8 = {
     .name = "flashinfer-sm90-mxfp4-fp8",
     .summary = "fp4 with an e8m0 scale per 32: up before gate, mixed rows, scales split (Humming)",
     .caller = "FlashInfer cutlass_fused_moe, use_wfp4afp8_humming",
-    .takes = { .elements = { MOXIE_F4_E2M1 },
-               .scales = { MOXIE_F8_E8M0 },
-               .group_cols = { 32 },
-               .whole_groups = true,
-               .no_zeros = true,
-               .bias = true,
-               .biases = { MOXIE_BF16 } },
+    .accepts = { .elements = { MOXIE_F4_E2M1 },
+                 .scales = { MOXIE_F8_E8M0 },
+                 .group_cols = { 32 },
+                 .whole_groups = true,
+                 .no_zeros = true,
+                 .bias = true,
+                 .biases = { MOXIE_BF16 } },
     .measures = true,
     .holds = mox_holds_offsets,
     .limits = { MOX_VENDOR_EXTENTS(128, false, MXFP4_WHY) },
@@ -164,10 +164,12 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_fp8 = {
                { "w2_weight_scale", MOX_VENDOR_W2, MOX_VENDOR_SCALES, MOXIE_U8, NULL, &mox_code_e8m0_offset,
                  &mox_order_sm90_folded_8, MOX_VENDOR_DERIVED },
                W31("bias", MOX_VENDOR_BIAS, MOXIE_BF16, NULL, &mox_order_vector),
-               KEPT("w13_weight_scale", MOX_VENDOR_W13, MOX_VENDOR_SCALES, NULL, 0),
-               KEPT("w2_weight_scale", MOX_VENDOR_W2, MOX_VENDOR_SCALES, NULL, 0),
-               KEPT("w13_minus_zeros", MOX_VENDOR_W13, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros, MOX_VENDOR_PATCH),
-               KEPT("w2_minus_zeros", MOX_VENDOR_W2, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros, MOX_VENDOR_PATCH) },
+               FOR_UNDO("w13_weight_scale", MOX_VENDOR_W13, MOX_VENDOR_SCALES, NULL, 0),
+               FOR_UNDO("w2_weight_scale", MOX_VENDOR_W2, MOX_VENDOR_SCALES, NULL, 0),
+               FOR_UNDO("w13_minus_zeros", MOX_VENDOR_W13, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros,
+                        MOX_VENDOR_PATCH),
+               FOR_UNDO("w2_minus_zeros", MOX_VENDOR_W2, MOX_VENDOR_CODES, &mox_code_fp4_minus_zeros,
+                        MOX_VENDOR_PATCH) },
     .constants = { { "w13_residual", mox_value_residual13, NULL },
                    { "w2_residual", mox_value_residual2, NULL },
                    MOX_VENDOR_SWIGLU },
@@ -178,11 +180,11 @@ const mox_vendor_layout mox_vendor_flashinfer_sm90_mxfp4_fp8 = {
 #define INT4(title, text, where, scale_order)                                                                          \
     {                                                                                                                  \
         .name = title, .summary = text, .caller = where,                                                               \
-        .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },                                                               \
-                   .scales = { MOXIE_BF16 },                                                                           \
-                   .group_cols = { 128 },                                                                              \
-                   .whole_groups = true,                                                                               \
-                   .no_zeros = true },                                                                                 \
+        .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },                                                             \
+                     .scales = { MOXIE_BF16 },                                                                         \
+                     .group_cols = { 128 },                                                                            \
+                     .whole_groups = true,                                                                             \
+                     .no_zeros = true },                                                                               \
         .holds = mox_holds_swiglu, .limits = { MOX_VENDOR_EXTENTS(128, false, INT4_WHY) },                             \
         .parts = { W31("weight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_u4b8_to_i4, &mox_order_sm90_int4),              \
                    W31("weight_scale", MOX_VENDOR_SCALES, MOXIE_BF16, NULL, &scale_order) },                           \

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_humming.c - MXFP4 for FP8 activations on Hopper (FlashInfer's "Humming"): E8M0 scales split in two, so that an
- * offset of 4 bits goes into the exponent of an FP8 code and the rest into one f32 for the projection of an expert.
+ * vendor_humming.c - MXFP4 for FP8 activations on Hopper (FlashInfer's "Humming"). Each E8M0 scale is split: an offset
+ * of 4 bits goes into the exponent of the FP8 code, the rest is one f32 per projection of an expert.
  *
  *     highest, lowest    scales of the projection as bytes (exponents)
  *     low                highest - min(highest - lowest, 11)
- *     offset             max(scale, low) - low + 1               what the tensor of scales holds: 1 .. 12
+ *     offset             max(scale, low) - low + 1             what the tensor of scales holds: 1 .. 12
  *     residual           2^(low - 127) / 2
  *     codes              minus zero becomes zero
  *
- * A scale below `low` would be raised, and its codes rounded to smaller ones: refused, unless all of the group is zero.
- * Kept for undo: the scales, and a bit for each code that says whether it was minus zero.
+ * A scale below `low` would be raised to it, and its codes rounded. Such an expert is rejected, unless all weights of
+ * the group are zero. For undo the scales are stored too, and a bit per code that says whether it was minus zero.
  * Source: FlashInfer's preprocess_moe_weights_for_sm90_mixed_gemm_humming (its result).
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "pack/grid_move.h"
+#include "vendor/vendor_internal.h"
 #include "vendor/vendor_parts.h"
 
 enum { RANGE = 11, GROUP = 32, NAN_SCALE = 255 };
 
 /* ---- codes ---------------------------------------------------------------------------------------- */
 
-/* Bit 0 of every nibble that has a magnitude. */
+/* Sets bit 0 of every nibble whose magnitude is not zero. */
 static inline uint32_t with_magnitude(uint32_t codes)
 {
     return (codes | codes >> 1 | codes >> 2) & 0x11111111u;
@@ -49,7 +50,7 @@ const mox_vendor_code mox_code_fp4_no_minus_zero = { .name = "fp4 without minus 
                                                      .forward = drop_minus_zeros,
                                                      .backward = same_codes };
 
-/* Eight codes to eight bits: bit 0 of every nibble, side by side; and back. */
+/* Compresses bit 0 of eight nibbles to eight bits; and back. */
 static inline uint32_t squeeze(uint32_t x)
 {
     x = (x | x >> 3) & 0x03030303u;
@@ -99,11 +100,11 @@ static int exponent_of(float scale)
     return ilogbf(scale) + 127;
 }
 
-/* The lowest scale, as a byte, that has an offset of its own. */
+/* The lowest scale that has an offset of its own, as an exponent byte. */
 static int low_of(const mox_vendor_facts *own, int which)
 {
-    const int most = exponent_of(own->scale_most[which]), least = exponent_of(own->scale_least[which]);
-    return most - (most - least < RANGE ? most - least : RANGE);
+    const int max = exponent_of(own->scale_max[which]), min = exponent_of(own->scale_min[which]);
+    return max - (max - min < RANGE ? max - min : RANGE);
 }
 
 static void offsets(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
@@ -113,10 +114,12 @@ static void offsets(const mox_vendor_context *context, const uint8_t *in, int64_
         out[i] = (uint8_t)(((in[i] > low ? in[i] : low) - low + 1) & 15);
 }
 
-static const char *refuse_nan(const mox_vendor_context *context, const uint8_t *in, int64_t count)
+static const char *reject_nan(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
     (void)context;
-    return memchr(in, NAN_SCALE, (size_t)count) != NULL ? "a scale is NaN, which an offset cannot say" : NULL;
+    return memchr(in, NAN_SCALE, (size_t)count) != NULL
+               ? "a scale is NaN, which the target's 4-bit offsets cannot express"
+               : NULL;
 }
 
 const mox_vendor_code mox_code_e8m0_offset = { .name = "e8m0 to offsets",
@@ -124,11 +127,11 @@ const mox_vendor_code mox_code_e8m0_offset = { .name = "e8m0 to offsets",
                                                .in_bits = 8,
                                                .out_bits = 8,
                                                .forward = offsets,
-                                               .refuse = refuse_nan };
+                                               .reject = reject_nan };
 
 static float residual_of(const moxie_expert *expert, int which)
 {
-    mox_vendor_facts own = { .a13_most = 0 };
+    mox_vendor_facts own = { .a13_max = 0 };
     moxie_expert projection = { .a13_scale = 0 };
     if (which == MOX_VENDOR_W13) {
         projection.gate = expert->gate;
@@ -152,7 +155,7 @@ float mox_value_residual2(const mox_vendor_plan *plan, const moxie_expert *exper
     return residual_of(expert, MOX_VENDOR_W2);
 }
 
-/* ---- what cannot be held -------------------------------------------------------------------------- */
+/* ---- experts that cannot be represented --------------------------------------------------------------- */
 
 static bool is_zero_group(const moxie_grid *codes, int64_t row, int64_t group)
 {
@@ -164,16 +167,16 @@ static bool is_zero_group(const moxie_grid *codes, int64_t row, int64_t group)
 
 static bool holds_matrix(const moxie_matrix *matrix, const mox_vendor_facts *own, int which, char *reason, size_t size)
 {
-    if (matrix->codes.data == NULL || own->scale_most[which] == 0)
+    if (matrix->codes.data == NULL || own->scale_max[which] == 0)
         return true;
-    const int low = low_of(own, which), least = exponent_of(own->scale_least[which]);
-    for (int64_t r = 0; least < low && r < matrix->scale.rows; r++)
+    const int low = low_of(own, which), min = exponent_of(own->scale_min[which]);
+    for (int64_t r = 0; min < low && r < matrix->scale.rows; r++)
         for (int64_t g = 0; g < matrix->scale.cols; g++)
             if ((int)mox_grid_code(&matrix->scale, r, g) < low && !is_zero_group(&matrix->codes, r, g)) {
                 snprintf(
                     reason, size,
                     "scales of one projection span 2^%d to 2^%d; beyond a factor of 2^%d the target rounds weights",
-                    least - 127, exponent_of(own->scale_most[which]) - 127, RANGE);
+                    min - 127, exponent_of(own->scale_max[which]) - 127, RANGE);
                 return false;
             }
     return true;
@@ -181,7 +184,7 @@ static bool holds_matrix(const moxie_matrix *matrix, const mox_vendor_facts *own
 
 bool mox_holds_offsets(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
-    mox_vendor_facts own = { .a13_most = 0 };
+    mox_vendor_facts own = { .a13_max = 0 };
     mox_vendor_measure(expert, &own);
     return mox_holds_swiglu(plan, expert, reason, size) &&
            holds_matrix(&expert->gate, &own, MOX_VENDOR_W13, reason, size) &&

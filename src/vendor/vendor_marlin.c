@@ -3,16 +3,16 @@
  * vendor_marlin.c - integer weights as vLLM's Marlin MoE kernel and its moe_wna16 kernel read them. Float weights are
  * in vendor_marlin_floats.c.
  *
- *     layout                    weights            scales                   zero points
- *     marlin-gptq, marlin-ct    tiles, 16-bit act  [G][N] permuted          none; checkpoints' are kept for undo
- *     marlin-awq                the same           the same                 permuted, words of N
- *     marlin-gptq-fp8           tiles, 8-bit act   times 512                none
- *     marlin-gptq-int8          tiles, 8-bit act   int16, a factor beside   none
- *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted          none
- *     marlin-ct-fp8, -int8      as gptq's          as gptq's                none
- *     marlin-awq-fp8            tiles, 8-bit act   times 512                permuted, words of N
- *     marlin-awq-int8           tiles, 8-bit act   int16, a factor beside   permuted, words of N
- *     moe-wna16                 rows of bytes      [N][G]                   bytes of two rows; groups may be halved
+ *     layout                    weights            scales                      zero points
+ *     marlin-gptq, marlin-ct    tiles, 16-bit act  [G][N] permuted             none; the checkpoint's are for undo
+ *     marlin-awq                the same           the same                    permuted, words of N
+ *     marlin-gptq-fp8           tiles, 8-bit act   times 512                   none
+ *     marlin-gptq-int8          tiles, 8-bit act   int16, factor in a constant none
+ *     marlin-gptq-int8-channel  tiles, 8-bit act   [1][N] permuted             none
+ *     marlin-ct-fp8, -int8      as for gptq        as for gptq                 none
+ *     marlin-awq-fp8            tiles, 8-bit act   times 512                   permuted, words of N
+ *     marlin-awq-int8           tiles, 8-bit act   int16, factor in a constant permuted, words of N
+ *     moe-wna16                 rows of bytes      [N][G]                      bytes of two rows; groups may be halved
  *
  * Rows of w13 are gate's, then up's. Memory is drawn in docs/formats/marlin.md.
  * Source: vLLM's GPTQMarlinMoEMethod, AWQMarlinMoEMethod, CompressedTensorsWNA16MarlinMoEMethod and MoeWNA16Method
@@ -24,9 +24,9 @@
 
 #define MARLIN_LIMITS                                                                                                  \
     {                                                                                                                  \
-        { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                         \
+        { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },                      \
         {                                                                                                              \
-            MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks take 64 of K and 64 of N"                      \
+            MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks work on 64 of K and 64 of N"                   \
         }                                                                                                              \
     }
 #define HALVES                                                                                                         \
@@ -34,7 +34,7 @@
         MOXIE_F16, MOXIE_BF16                                                                                          \
     }
 
-/* One part of both projections; `name` behind w13_ and w2_. */
+/* The same part for both projections; their names are w13_ and w2_ with `name`. */
 #define BOTH_HOW(name, of, dtype, code, order, how)                                                                    \
     { "w13_" name, MOX_VENDOR_W13, of, dtype, NULL, code, order, how },                                                \
     {                                                                                                                  \
@@ -42,15 +42,15 @@
     }
 #define BOTH(name, of, dtype, code, order)         BOTH_HOW(name, of, dtype, code, order, 0)
 #define BOTH_DERIVED(name, of, dtype, code, order) BOTH_HOW(name, of, dtype, code, order, MOX_VENDOR_DERIVED)
-/* The checkpoint's own elements, for undo only. */
-#define BOTH_KEPT(name, of, code)                                                                                      \
+/* The elements of the checkpoint, stored unchanged for undo. */
+#define BOTH_FOR_UNDO(name, of, code)                                                                                  \
     { "moxie.w13_" name, MOX_VENDOR_W13, of, MOXIE_DTYPE_NONE, NULL, code, &mox_order_plain, 0 },                      \
     {                                                                                                                  \
         "moxie.w2_" name, MOX_VENDOR_W2, of, MOXIE_DTYPE_NONE, NULL, code, &mox_order_plain, 0                         \
     }
 #define BIASES BOTH("bias", MOX_VENDOR_BIAS, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_bias)
-/* GPTQ files have zero points even when they are all the middle of the codes, and Marlin reads none. */
-#define SYMMETRIC_ZEROS BOTH_KEPT("qzeros", MOX_VENDOR_ZEROS, &mox_code_zeros_symmetric)
+/* GPTQ files have zero points even when all are the middle of the codes. Marlin reads none. */
+#define SYMMETRIC_ZEROS BOTH_FOR_UNDO("qzeros", MOX_VENDOR_ZEROS, &mox_code_zeros_symmetric)
 
 /* ---- 16-bit activations --------------------------------------------------------------------------- */
 
@@ -58,14 +58,14 @@ const mox_vendor_layout mox_vendor_marlin_gptq = {
     .name = "marlin-gptq",
     .summary = "Marlin tiles of 4- or 8-bit codes without zero points, 16-bit scales and activations",
     .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32, -1 },
-               .whole_groups = true,
-               .zeros = true,
-               .no_zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32, -1 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .no_zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales), SYMMETRIC_ZEROS,
@@ -77,12 +77,12 @@ const mox_vendor_layout mox_vendor_marlin_ct = {
     .name = "marlin-ct",
     .summary = "Marlin tiles of 4- or 8-bit codes without zero points, under compressed-tensors' names",
     .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 32, 64, 128, -1 },
-               .whole_groups = true,
-               .no_zeros = true,
-               .ungated = true },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 32, 64, 128, -1 },
+                 .whole_groups = true,
+                 .no_zeros = true,
+                 .ungated = true },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
                BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales) },
@@ -93,13 +93,13 @@ const mox_vendor_layout mox_vendor_marlin_awq = {
     .name = "marlin-awq",
     .summary = "Marlin tiles of 4-bit codes with zero points, 16-bit scales and activations",
     .caller = "vLLM fused_marlin_moe, parameters of awq_marlin",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32, -1 },
-               .whole_groups = true,
-               .zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32, -1 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales),
@@ -112,14 +112,14 @@ const mox_vendor_layout mox_vendor_marlin_gptq_fp8 = {
     .name = "marlin-gptq-fp8",
     .summary = "Marlin tiles of int4 for FP8 activations, scales times 512",
     .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype float8_e4m3fn",
-    .takes = { .elements = { MOXIE_U4B8 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32, -1 },
-               .whole_groups = true,
-               .zeros = true,
-               .no_zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32, -1 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .no_zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4b8_to_s4m, &mox_order_marlin_a8),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_times_512, &mox_order_marlin_single),
@@ -141,34 +141,34 @@ static bool has_groups(const mox_vendor_plan *plan, const moxie_expert *expert, 
 static float input_factor_13(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;
-    return plan->facts.scale_most[MOX_VENDOR_W13] / 4096;
+    return plan->facts.scale_max[MOX_VENDOR_W13] / 4096;
 }
 
 static float input_factor_2(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     (void)expert;
-    return plan->facts.scale_most[MOX_VENDOR_W2] / 4096;
+    return plan->facts.scale_max[MOX_VENDOR_W2] / 4096;
 }
 
 const mox_vendor_layout mox_vendor_marlin_gptq_int8 = {
     .name = "marlin-gptq-int8",
-    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares of the layer's largest",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 fractions of the layer's largest",
     .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype int8",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32 },
-               .whole_groups = true,
-               .zeros = true,
-               .no_zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .no_zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .surveys = true,
     .holds = has_groups,
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
                BOTH_DERIVED("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
                             &mox_order_marlin_single),
-               BOTH_KEPT("scales", MOX_VENDOR_SCALES, NULL), SYMMETRIC_ZEROS, BIASES },
+               BOTH_FOR_UNDO("scales", MOX_VENDOR_SCALES, NULL), SYMMETRIC_ZEROS, BIASES },
     .constants = { { "w13_input_global_scale", input_factor_13, NULL },
                    { "w2_input_global_scale", input_factor_2, NULL } },
 };
@@ -177,31 +177,31 @@ const mox_vendor_layout mox_vendor_marlin_gptq_int8_channel = {
     .name = "marlin-gptq-int8-channel",
     .summary = "Marlin tiles of int4 for INT8 activations, one scale for each row",
     .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin, input_dtype int8",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { -1 },
-               .zeros = true,
-               .no_zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { -1 },
+                 .zeros = true,
+                 .no_zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_single), SYMMETRIC_ZEROS,
                BIASES },
 };
 
-/* ---- the same of compressed-tensors and AWQ -------------------------------------------------------- */
+/* ---- 8-bit activations, compressed-tensors and AWQ ------------------------------------------------------ */
 
 const mox_vendor_layout mox_vendor_marlin_ct_fp8 = {
     .name = "marlin-ct-fp8",
     .summary = "Marlin tiles of int4 for FP8 activations, scales times 512, under compressed-tensors' names",
     .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16, input_dtype float8_e4m3fn",
-    .takes = { .elements = { MOXIE_U4B8 },
-               .scales = HALVES,
-               .group_cols = { 32, 64, 128, -1 },
-               .whole_groups = true,
-               .no_zeros = true,
-               .ungated = true },
+    .accepts = { .elements = { MOXIE_U4B8 },
+                 .scales = HALVES,
+                 .group_cols = { 32, 64, 128, -1 },
+                 .whole_groups = true,
+                 .no_zeros = true,
+                 .ungated = true },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4b8_to_s4m, &mox_order_marlin_a8),
                BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_times_512,
@@ -210,21 +210,21 @@ const mox_vendor_layout mox_vendor_marlin_ct_fp8 = {
 
 const mox_vendor_layout mox_vendor_marlin_ct_int8 = {
     .name = "marlin-ct-int8",
-    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 shares, under compressed-tensors' names",
+    .summary = "Marlin tiles of int4 for INT8 activations, scales as int16 fractions, under compressed-tensors' names",
     .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16, input_dtype int8",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 32, 64, 128 },
-               .whole_groups = true,
-               .no_zeros = true,
-               .ungated = true },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 32, 64, 128 },
+                 .whole_groups = true,
+                 .no_zeros = true,
+                 .ungated = true },
     .surveys = true,
     .holds = has_groups,
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
                BOTH_DERIVED("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
                             &mox_order_marlin_single),
-               BOTH_KEPT("weight_scale", MOX_VENDOR_SCALES, NULL) },
+               BOTH_FOR_UNDO("weight_scale", MOX_VENDOR_SCALES, NULL) },
     .constants = { { "w13_input_global_scale", input_factor_13, NULL },
                    { "w2_input_global_scale", input_factor_2, NULL } },
 };
@@ -233,13 +233,13 @@ const mox_vendor_layout mox_vendor_marlin_awq_fp8 = {
     .name = "marlin-awq-fp8",
     .summary = "Marlin tiles of int4 with zero points for FP8 activations, scales times 512",
     .caller = "vLLM fused_marlin_moe, parameters of awq_marlin, input_dtype float8_e4m3fn",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32, -1 },
-               .whole_groups = true,
-               .zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32, -1 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .limits = MARLIN_LIMITS,
     .parts = { BOTH_HOW("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_u4_to_s4m_of, &mox_order_marlin_a8,
                         MOX_VENDOR_BY_ZEROS),
@@ -249,22 +249,22 @@ const mox_vendor_layout mox_vendor_marlin_awq_fp8 = {
 
 const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
     .name = "marlin-awq-int8",
-    .summary = "Marlin tiles of int4 with zero points for INT8 activations, scales as int16 shares",
+    .summary = "Marlin tiles of int4 with zero points for INT8 activations, scales as int16 fractions",
     .caller = "vLLM fused_marlin_moe, parameters of awq_marlin, input_dtype int8",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32 },
-               .whole_groups = true,
-               .zeros = true,
-               .bias = true,
-               .biases = HALVES },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32 },
+                 .whole_groups = true,
+                 .zeros = true,
+                 .bias = true,
+                 .biases = HALVES },
     .surveys = true,
     .holds = has_groups,
     .limits = MARLIN_LIMITS,
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin_a8),
                BOTH_DERIVED("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, &mox_code_int8_scales,
                             &mox_order_marlin_single),
-               BOTH_KEPT("scales", MOX_VENDOR_SCALES, NULL),
+               BOTH_FOR_UNDO("scales", MOX_VENDOR_SCALES, NULL),
                BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_I32, &mox_code_zeros_plus, &mox_order_marlin_zeros_a8), BIASES },
     .constants = { { "w13_input_global_scale", input_factor_13, NULL },
                    { "w2_input_global_scale", input_factor_2, NULL } },
@@ -274,7 +274,7 @@ const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
 
 #define WNA16_WHY "scales are for 32, 64 or 128 columns"
 
-/* Scales are loaded for a part of a group too; the tensor for w2's zero points has no room for it. */
+/* vLLM loads scales for a part of a group, but its tensor for w2's zero points has no room for one. */
 static bool holds_whole_zeros(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
     const int64_t group = plan->shape.w2.group_cols, cols = plan->intermediate;
@@ -291,13 +291,13 @@ const mox_vendor_layout mox_vendor_moe_wna16 = {
     .name = "moe-wna16",
     .summary = "rows of 4- or 8-bit codes, zero points of two rows in a byte",
     .caller = "vLLM fused_moe with moe_wna16 (Triton and CUDA)",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
-               .scales = HALVES,
-               .group_cols = { 128, 64, 32 },
-               .whole_groups = true,
-               .least_group = 32,
-               .zeros = true,
-               .no_zeros = true },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
+                 .scales = HALVES,
+                 .group_cols = { 128, 64, 32 },
+                 .whole_groups = true,
+                 .min_group = 32,
+                 .zeros = true,
+                 .no_zeros = true },
     .holds = holds_whole_zeros,
     .limits = { { MOX_VENDOR_HIDDEN, 32, false, WNA16_WHY }, { MOX_VENDOR_INTERMEDIATE, 32, false, WNA16_WHY } },
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_i4_to_u4b8, &mox_order_plain),

@@ -2,7 +2,7 @@
  *
  * vendor_marlin_floats.c - FP8 and FP4 weights as vLLM's Marlin MoE kernel reads them.
  *
- *     layout               weights            scales                                              originals kept
+ *     layout               weights            scales                                              stored for undo
  *     marlin-fp8-bf16      tiles, 16-bit act  bf16 times 2^120, a row of N for each 128 of K      scales
  *     marlin-fp8-f16       the same           f16 times 2^8, the same                             scales
  *     marlin-fp8-fp8       tiles, 8-bit act   bf16, the same                                      scales
@@ -11,9 +11,9 @@
  *     marlin-nvfp4-bf16    tiles, 16-bit act  s0e5m3 with the layer's factor f, globals over f    globals
  *     marlin-nvfp4-f16     the same           s0e5m3                                              globals
  *
- * The name ends with the activations' dtype, where it matters. Scales of FP8 may be one for a matrix, a row or a block
- * of 128 x 128: the kernel wants one for each row of N, so they are repeated. Memory is drawn in
- * docs/formats/marlin.md. Source: vLLM's prepare_fp8_moe_layer_for_marlin, prepare_moe_mxfp4_layer_for_marlin and
+ * The name ends with the dtype of activations where that matters. FP8 may have one scale per matrix, row or block of
+ * 128 x 128; the kernel reads one for each row of N, so scales are repeated. Memory is drawn in docs/formats/marlin.md.
+ * Source: vLLM's prepare_fp8_moe_layer_for_marlin, prepare_moe_mxfp4_layer_for_marlin and
  * prepare_nvfp4_moe_layer_for_marlin (names, shapes, dtypes).
  */
 #include <math.h>
@@ -38,16 +38,16 @@
 #define FP8(id, text, input, order, dtype, code, scale_order)                                                          \
     .name = id, .summary = "Marlin tiles of FP8, " text,                                                               \
     .caller = "vLLM fused_marlin_moe, parameters of fp8, activations " input,                                          \
-    .takes = { .elements = { MOXIE_F8_E4M3 },                                                                          \
-               .scales = { MOXIE_F32, MOXIE_BF16, MOXIE_F16 },                                                         \
-               .group_cols = { 128, -1 },                                                                              \
-               .group_rows = { 128, 1, -1 },                                                                           \
-               .whole_groups = true,                                                                                   \
-               .bias = true,                                                                                           \
-               .biases = HALVES,                                                                                       \
-               .ungated = true },                                                                                      \
-    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                 \
-                { MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks take 64 of K and 64 of N" } },           \
+    .accepts = { .elements = { MOXIE_F8_E4M3 },                                                                        \
+                 .scales = { MOXIE_F32, MOXIE_BF16, MOXIE_F16 },                                                       \
+                 .group_cols = { 128, -1 },                                                                            \
+                 .group_rows = { 128, 1, -1 },                                                                         \
+                 .whole_groups = true,                                                                                 \
+                 .bias = true,                                                                                         \
+                 .biases = HALVES,                                                                                     \
+                 .ungated = true },                                                                                    \
+    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },              \
+                { MOX_VENDOR_INTERMEDIATE, 64, false, "Marlin's thread blocks work on 64 of K and 64 of N" } },        \
     .parts = { WEIGHTS(order),                                                                                         \
                BOTH("weight_scale", MOX_VENDOR_SCALES, dtype, code, scale_order,                                       \
                     MOX_VENDOR_DERIVED | MOX_VENDOR_SPREAD),                                                           \
@@ -72,14 +72,14 @@ const mox_vendor_layout mox_vendor_marlin_fp8_fp8 = { FP8("marlin-fp8-fp8", "bf1
 #define MXFP4(id, text, input, order, code, scale_order)                                                               \
     .name = id, .summary = "Marlin tiles of MXFP4, " text,                                                             \
     .caller = "vLLM fused_marlin_moe, parameters of mxfp4, activations " input,                                        \
-    .takes = { .elements = { MOXIE_F4_E2M1 },                                                                          \
-               .scales = { MOXIE_F8_E8M0 },                                                                            \
-               .group_cols = { 32 },                                                                                   \
-               .bias = true,                                                                                           \
-               .biases = HALVES,                                                                                       \
-               .ungated = true },                                                                                      \
-    .limits = { { MOX_VENDOR_HIDDEN, 256, true, "Marlin wants 256 of N and 128 of K in both products" },               \
-                { MOX_VENDOR_INTERMEDIATE, 128, true, "Marlin wants 256 of N and 128 of K in both products" } },       \
+    .accepts = { .elements = { MOXIE_F4_E2M1 },                                                                        \
+                 .scales = { MOXIE_F8_E8M0 },                                                                          \
+                 .group_cols = { 32 },                                                                                 \
+                 .bias = true,                                                                                         \
+                 .biases = HALVES,                                                                                     \
+                 .ungated = true },                                                                                    \
+    .limits = { { MOX_VENDOR_HIDDEN, 256, true, "Marlin needs 256 of N and 128 of K in both products" },               \
+                { MOX_VENDOR_INTERMEDIATE, 128, true, "Marlin needs 256 of N and 128 of K in both products" } },       \
     .parts = { WEIGHTS(order), BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E8M0, code, scale_order, 0), BIASES }
 
 const mox_vendor_layout mox_vendor_marlin_mxfp4 = { MXFP4("marlin-mxfp4", "e8m0 scales permuted", "bf16 or f16",
@@ -90,7 +90,7 @@ const mox_vendor_layout mox_vendor_marlin_mxfp4_fp8 = { MXFP4("marlin-mxfp4-fp8"
 
 /* ---- NVFP4 ---------------------------------------------------------------------------------------- */
 
-/* Gate and up of an expert have one global in the target. */
+/* Gate and up share one global scale in the target. */
 static bool has_one_global(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
     if (!plan->shape.gated)
@@ -102,14 +102,14 @@ static bool has_one_global(const mox_vendor_plan *plan, const moxie_expert *expe
     return false;
 }
 
-/* g * 2^(bias - 7) / f, where `bias` is what the kernel leaves undone when it widens e2m1. */
+/* global * 2^(bias - 7) / f. `bias`: the difference of exponent bias that the kernel leaves when it widens e2m1. */
 static float global_for(const mox_vendor_plan *plan, const moxie_matrix *matrix, mox_vendor_projection projection,
                         int bias, bool factor)
 {
     const float stored = (float)mox_grid_value(&matrix->global, 0, 0);
     const moxie_quant *quant = projection == MOX_VENDOR_W2 ? &plan->shape.w2 : &plan->shape.w13;
     const float global = quant->global == MOXIE_GLOBAL_DIVIDE ? 1 / stored : stored;
-    return ldexpf(global, bias - 7 - (factor ? mox_marlin_nvfp4_shift(plan->facts.scale_most[projection]) : 0));
+    return ldexpf(global, bias - 7 - (factor ? mox_marlin_nvfp4_shift(plan->facts.scale_max[projection]) : 0));
 }
 
 enum { BIAS_F16 = 14, BIAS_BF16 = 126 };
@@ -134,7 +134,7 @@ static float global_2_f16(const mox_vendor_plan *plan, const moxie_expert *exper
     return global_for(plan, &expert->down, MOX_VENDOR_W2, BIAS_F16, false);
 }
 
-/* A global so large that the constant is infinite is no global of real weights: block scales reach 448. */
+/* No real weights have a global scale whose constant is infinite, since block scales reach 448. */
 static bool holds_bf16(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
     if (!has_one_global(plan, expert, reason, size))
@@ -149,14 +149,14 @@ static bool holds_bf16(const mox_vendor_plan *plan, const moxie_expert *expert, 
 #define NVFP4(id, input, code, hold, global_13, global_2)                                                              \
     .name = id, .summary = "Marlin tiles of NVFP4, scales as s0e5m3, for " input,                                      \
     .caller = "vLLM fused_marlin_moe, parameters of nvfp4, activations " input,                                        \
-    .takes = { .elements = { MOXIE_F4_E2M1 },                                                                          \
-               .scales = { MOXIE_F8_E4M3 },                                                                            \
-               .group_cols = { 16 },                                                                                   \
-               .global = MOXIE_GLOBAL_MULTIPLY,                                                                        \
-               .ungated = true },                                                                                      \
+    .accepts = { .elements = { MOXIE_F4_E2M1 },                                                                        \
+                 .scales = { MOXIE_F8_E4M3 },                                                                          \
+                 .group_cols = { 16 },                                                                                 \
+                 .global = MOXIE_GLOBAL_MULTIPLY,                                                                      \
+                 .ungated = true },                                                                                    \
     .surveys = true, .holds = hold,                                                                                    \
-    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks take 128 of K and 64 of N" },                 \
-                { MOX_VENDOR_INTERMEDIATE, 64, true, "Marlin's thread blocks take 64 of K and 64 of N" } },            \
+    .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },              \
+                { MOX_VENDOR_INTERMEDIATE, 64, true, "Marlin's thread blocks work on 64 of K and 64 of N" } },         \
     .parts = { WEIGHTS(&mox_order_marlin),                                                                             \
                BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E4M3, code, &mox_order_marlin_fp4_scales, 0) },        \
     .constants = {                                                                                                     \

@@ -1,62 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_move.c - one expert to a vendor layout's tensors, and back: the walk that vendor.h draws.
+ * vendor_move.c - one expert to the tensors of a vendor layout, and back: runs the steps that vendor.h draws.
  *
- *     for each part, for each block of its rows        a task
- *         row r of the tensor  ->  row source(r) of [gate | up], or a row of zeros where the plan pads
- *         changed or widened   ->  by way of staging rows of the worker's own; scales of halved groups repeated there
+ *     for each part, for each block of its rows              a task
+ *         row r of the tensor   ->  row source(r) of [gate | up], or a row of zeros where the plan pads
+ *         converted or widened  ->  through staging rows of the worker; scales of halved groups are repeated there
  *         order->put or ->get
  *
- * Rows that need no change go from the checkpoint to the tensor without a stop between.
+ * Rows that need no conversion move from the checkpoint to the tensor directly. Undo runs twice: PATCH parts change
+ * elements that UNPACK parts wrote.
  */
 #include <stdatomic.h>
 
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 enum { ROWS_A_TASK = 32 };
 
-/* One part of one expert. */
-typedef struct piece {
+/* One part of one expert, while it is moved. */
+typedef struct part_job {
     const mox_vendor_tensor *tensor;
-    mox_vendor_source half[2]; /* gate and up, or the only matrix */
-    mox_vendor_source zero[2]; /* their zero points, where the code goes by them */
-    int64_t half_rows;         /* of one of them, padded */
-    int64_t used_rows, repeat; /* of half_rows, those that are not padding; consecutive ones that are one of the grid */
-    int32_t halves, times;     /* times: columns of the tensor for one of the grid */
-    const mox_vendor_code *code; /* that applies, or NULL */
+    mox_vendor_source half[2];   /* gate and up, or the only matrix */
+    mox_vendor_source zero[2];   /* their zero points, when the code depends on them */
+    int64_t half_rows;           /* rows of one half, padding included */
+    int64_t used_rows, repeat;   /* used_rows: of half_rows, without padding. repeat: tensor rows per row of the grid */
+    int32_t halves, times;       /* times: columns of the tensor per column of the grid */
+    const mox_vendor_code *code; /* the conversion, or NULL */
     mox_vendor_context context;
-    const int32_t *columns; /* of codes in act order, or NULL */
-    int64_t source_bytes;   /* of a row's elements in the checkpoint */
-    uint8_t padding;        /* bytes of what is not in the checkpoint */
+    const int32_t *columns; /* order of columns of codes in act order, or NULL */
+    int64_t source_bytes;   /* bytes of a row in the checkpoint */
+    uint8_t padding;        /* byte that fills what the checkpoint lacks */
     uint8_t *data;          /* the tensor */
-    int64_t block, first;   /* rows a task; number of the first task */
-} piece;
+    int64_t block, first;   /* rows of a task; number of the first task */
+} part_job;
 
-typedef enum passage { PACK, UNPACK, PATCH } passage;
+typedef enum move_phase { PACK, UNPACK, PATCH } move_phase;
 
-typedef struct walk {
+typedef struct job {
     const mox_vendor_plan *plan;
-    piece pieces[MOX_VENDOR_PARTS];
+    part_job parts[MOX_VENDOR_PARTS];
     int32_t count;
-    passage pass;
+    move_phase phase;
     mox_vendor_facts own;      /* of this expert */
     const int32_t *columns[2]; /* of W13 and W2, when they are in act order */
-    /* Of a worker: most_rows rows, one that takes what padding gives back, one in the target's columns, and a byte for
-     * each column. */
+    /* Memory of a worker: max_rows staging rows, one that receives padding on the way back, a scratch row before
+     * columns are gathered or scales repeated, and a byte per column. */
     uint8_t *staging;
-    int64_t most_rows; /* of a block */
+    int64_t max_rows; /* of a block */
     uint64_t staging_bytes, row_bytes;
-    uint8_t *zeros;                /* one row */
-    _Atomic(const char *) refusal; /* of some elements: a code's; on the way back of what does not repeat */
-} walk;
+    uint8_t *zeros; /* one row */
+    _Atomic(const char *)
+        rejection; /* why some elements cannot be converted, or on the way back why they are not what was packed */
+} job;
 
 /* ---- one block of rows ---------------------------------------------------------------------------- */
 
-/* Row `row` of the tensor in the checkpoint's grids of the two halves; NULL: padding. */
-static uint8_t *source_row(const piece *p, const mox_vendor_source half[2], int64_t row)
+/* Where row `row` of the tensor lies in the grids of the two halves; NULL: padding. */
+static uint8_t *source_row(const part_job *p, const mox_vendor_source half[2], int64_t row)
 {
     const mox_vendor_part *part = p->tensor->part;
     const int64_t rows = p->half_rows * p->halves;
@@ -71,7 +73,7 @@ static uint8_t *source_row(const piece *p, const mox_vendor_source half[2], int6
     return r < p->used_rows ? s->data + r / p->repeat * s->stride : NULL;
 }
 
-static mox_vendor_context context_of(const piece *p, int64_t row)
+static mox_vendor_context context_of(const part_job *p, int64_t row)
 {
     mox_vendor_context context = p->context;
     if (p->zero[0].data != NULL)
@@ -79,32 +81,32 @@ static mox_vendor_context context_of(const piece *p, int64_t row)
     return context;
 }
 
-static bool is_staged(const piece *p)
+static bool is_staged(const part_job *p)
 {
     return p->code != NULL || p->columns != NULL || p->times > 1 || p->source_bytes < p->tensor->matrix.row_bytes;
 }
 
-/* Behind a worker's staging rows: a row in the target's columns, or before scales are repeated, and room for elements.
- */
-static uint8_t *turned_row(const walk *w, uint8_t *staging)
+/* The worker's scratch row, behind its staging rows. */
+static uint8_t *scratch_row(const job *w, uint8_t *staging)
 {
-    return staging + (uint64_t)(w->most_rows + 1) * w->row_bytes;
+    return staging + (uint64_t)(w->max_rows + 1) * w->row_bytes;
 }
 
-/* A checkpoint's row to a staging row of the tensor's width, its row `at`; and back. */
-static void change(walk *w, const piece *p, int64_t at, const uint8_t *row, uint8_t *turned, uint8_t *staged)
+/* Converts a row of the checkpoint, row `at` of the tensor, to a staging row of the tensor's width; and back. */
+static void to_target(job *w, const part_job *p, int64_t at, const uint8_t *row, uint8_t *scratch, uint8_t *staged)
 {
     const mox_vendor_context context = context_of(p, at);
     const mox_vendor_matrix *m = &p->tensor->matrix;
     const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * p->times * m->bits, 8);
-    uint8_t *coded = p->times > 1 ? turned : staged;
+    uint8_t *coded = p->times > 1 ? scratch : staged;
     if (p->columns != NULL) {
-        mox_columns_take(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, turned + w->row_bytes, turned);
-        row = turned;
+        mox_columns_gather(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, scratch + w->row_bytes,
+                           scratch);
+        row = scratch;
     }
-    const char *refusal = p->code != NULL && p->code->refuse != NULL ? p->code->refuse(&context, row, cols) : NULL;
-    if (refusal != NULL) { /* forward is not for such elements */
-        atomic_store(&w->refusal, refusal);
+    const char *rejection = p->code != NULL && p->code->reject != NULL ? p->code->reject(&context, row, cols) : NULL;
+    if (rejection != NULL) { /* forward must not see such elements */
+        atomic_store(&w->rejection, rejection);
         memset(coded, 0, (size_t)mox_ceil_div(cols * m->bits, 8));
     } else if (p->code != NULL)
         p->code->forward(&context, row, cols, coded);
@@ -115,25 +117,27 @@ static void change(walk *w, const piece *p, int64_t at, const uint8_t *row, uint
     memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
 }
 
-static void restore(walk *w, const piece *p, int64_t at, const uint8_t *staged, uint8_t *turned, uint8_t *row)
+static void from_target(job *w, const part_job *p, int64_t at, const uint8_t *staged, uint8_t *scratch, uint8_t *row)
 {
     const mox_vendor_context context = context_of(p, at);
     const int64_t cols = p->half[0].grid->cols;
-    uint8_t *to = p->columns != NULL ? turned : row;
+    uint8_t *to = p->columns != NULL ? scratch : row;
     if (p->times > 1) {
-        if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, turned))
-            atomic_store(&w->refusal, "scales or zero points of one group differ, which were repeated for its parts");
-        staged = turned;
+        if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, scratch))
+            atomic_store(&w->rejection, "the copies of a group's scale or zero point differ, so the tensors were "
+                                        "changed after they were packed");
+        staged = scratch;
     }
     if (p->code != NULL)
         p->code->backward(&context, staged, cols, to);
     else
         memcpy(to, staged, (size_t)p->source_bytes);
     if (p->columns != NULL)
-        mox_columns_give(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), turned, turned + w->row_bytes, row);
+        mox_columns_scatter(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), scratch, scratch + w->row_bytes,
+                            row);
 }
 
-static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+static void pack_block(job *w, const part_job *p, int64_t row, int64_t count, uint8_t *staging)
 {
     const uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL };
     const bool staged = is_staged(p);
@@ -141,7 +145,7 @@ static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint
         const uint8_t *from = source_row(p, p->half, row + r);
         uint8_t *here = staging + r * (int64_t)w->row_bytes;
         if (from != NULL && staged)
-            change(w, p, row + r, from, turned_row(w, staging), here);
+            to_target(w, p, row + r, from, scratch_row(w, staging), here);
         else if (from == NULL && p->padding != 0)
             memset(here, p->padding, (size_t)p->tensor->matrix.row_bytes);
         rows[r] = from == NULL && p->padding == 0 ? w->zeros : from == NULL || staged ? here : from;
@@ -149,10 +153,10 @@ static void pack_block(walk *w, const piece *p, int64_t row, int64_t count, uint
     p->tensor->part->order->put(&p->tensor->matrix, row, count, rows, p->data);
 }
 
-static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, uint8_t *staging)
+static void unpack_block(job *w, const part_job *p, int64_t row, int64_t count, uint8_t *staging)
 {
     uint8_t *rows[MOX_VENDOR_BLOCK] = { NULL }, *source[MOX_VENDOR_BLOCK];
-    uint8_t *nowhere = staging + w->most_rows * (int64_t)w->row_bytes;
+    uint8_t *nowhere = staging + w->max_rows * (int64_t)w->row_bytes;
     const bool staged = is_staged(p);
     for (int64_t r = 0; r < count; r++) {
         source[r] = source_row(p, p->half, row + r);
@@ -161,18 +165,18 @@ static void unpack_block(walk *w, const piece *p, int64_t row, int64_t count, ui
     p->tensor->part->order->get(&p->tensor->matrix, row, count, rows, p->data);
     for (int64_t r = 0; staged && r < count; r++)
         if (source[r] != NULL)
-            restore(w, p, row + r, rows[r], turned_row(w, staging), source[r]);
+            from_target(w, p, row + r, rows[r], scratch_row(w, staging), source[r]);
 }
 
-static void one_block(void *context, int64_t task, int32_t worker)
+static void run_block(void *context, int64_t task, int32_t worker)
 {
-    walk *w = context;
-    const piece *p = w->pieces + w->count - 1;
+    job *w = context;
+    const part_job *p = w->parts + w->count - 1;
     while (p->first > task)
         p--;
     const int64_t row = (task - p->first) * p->block, rows = p->tensor->matrix.rows;
-    (w->pass == PACK ? pack_block : unpack_block)(w, p, row, mox_min_i64(p->block, rows - row),
-                                                  w->staging + (uint64_t)worker * w->staging_bytes);
+    (w->phase == PACK ? pack_block : unpack_block)(w, p, row, mox_min_i64(p->block, rows - row),
+                                                   w->staging + (uint64_t)worker * w->staging_bytes);
 }
 
 /* ---- one expert ----------------------------------------------------------------------------------- */
@@ -187,20 +191,20 @@ static const moxie_grid *grid_of(const moxie_matrix *matrix, int of)
     }
 }
 
-/* Elements of the checkpoint's side are wanted, not only its memory. */
-static bool is_read(const mox_vendor_part *part, passage pass)
+/* True when this phase reads elements from the grids, not only their memory. */
+static bool is_read(const mox_vendor_part *part, move_phase phase)
 {
-    return pass == PACK || (pass == PATCH && (part->how & MOX_VENDOR_PATCH));
+    return phase == PACK || (phase == PATCH && (part->how & MOX_VENDOR_PATCH));
 }
 
-static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, const moxie_expert *expert, piece *p,
-                               const moxie_executor *executor, moxie_error *error)
+static moxie_status open_part(const job *w, const mox_vendor_tensor *tensor, const moxie_expert *expert, part_job *p,
+                              const moxie_executor *executor, moxie_error *error)
 {
     const mox_vendor_part *part = tensor->part;
     const bool gated = part->projection == MOX_VENDOR_W13 && w->plan->shape.gated;
     const moxie_matrix *only = part->projection == MOX_VENDOR_W2 ? &expert->down : &expert->up;
     const moxie_matrix *halves[2] = { gated ? &expert->gate : only, only };
-    *p = (piece) { .tensor = tensor, .halves = gated ? 2 : 1 };
+    *p = (part_job) { .tensor = tensor, .halves = gated ? 2 : 1 };
     const moxie_grid *first = grid_of(halves[0], part->of);
     p->half_rows = tensor->half_rows;
     p->used_rows = first->rows;
@@ -221,8 +225,8 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
     p->columns = part->of == MOX_VENDOR_CODES ? w->columns[part->projection] : NULL;
     p->block = mox_ceil_div(ROWS_A_TASK, part->order->step) * part->order->step;
     for (int i = 0; i < p->halves; i++)
-        MOX_TRY(
-            mox_vendor_source_open(grid_of(halves[i], part->of), is_read(part, w->pass), executor, &p->half[i], error));
+        MOX_TRY(mox_vendor_source_open(grid_of(halves[i], part->of), is_read(part, w->phase), executor, &p->half[i],
+                                       error));
     if (!(part->how & MOX_VENDOR_BY_ZEROS))
         return MOXIE_OK;
     p->context.group = mox_group_cols(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, first->cols);
@@ -231,102 +235,52 @@ static moxie_status open_piece(const walk *w, const mox_vendor_tensor *tensor, c
     return MOXIE_OK;
 }
 
-static moxie_status make_staging(walk *w, const moxie_executor *executor, moxie_error *error)
+static moxie_status make_staging(job *w, const moxie_executor *executor, moxie_error *error)
 {
     for (int32_t i = 0; i < w->count; i++) {
-        const uint64_t bytes = (uint64_t)w->pieces[i].tensor->matrix.row_bytes;
+        const uint64_t bytes = (uint64_t)w->parts[i].tensor->matrix.row_bytes;
         w->row_bytes = bytes > w->row_bytes ? bytes : w->row_bytes;
-        w->most_rows = mox_max_i64(w->most_rows, w->pieces[i].block);
+        w->max_rows = mox_max_i64(w->max_rows, w->parts[i].block);
     }
     w->row_bytes = (w->row_bytes + 63) & ~UINT64_C(63);
-    w->staging_bytes = (uint64_t)(w->most_rows + 1) * w->row_bytes;
+    w->staging_bytes = (uint64_t)(w->max_rows + 1) * w->row_bytes;
     if (w->columns[0] != NULL || w->plan->repeat > 1) {
-        const int64_t most = mox_max_i64(w->plan->hidden, w->plan->intermediate);
-        w->staging_bytes += w->row_bytes + ((uint64_t)most + 63) / 64 * 64;
+        const int64_t max_cols = mox_max_i64(w->plan->hidden, w->plan->intermediate);
+        w->staging_bytes += w->row_bytes + ((uint64_t)max_cols + 63) / 64 * 64;
     }
     const uint64_t workers = (uint64_t)executor->workers;
     w->staging = mox_alloc_aligned(workers * w->staging_bytes, 64);
     w->zeros = mox_alloc_aligned(w->row_bytes, 64);
-    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes of staging rows",
+    MOX_FAIL_IF(w->staging == NULL || w->zeros == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory: %llu bytes of staging rows",
                 (unsigned long long)(workers * w->staging_bytes + w->row_bytes));
     return MOXIE_OK;
 }
 
-/* What no part and no constant of any layout could hold, or not in the way that was planned. */
-static moxie_status check_matrix(const mox_vendor_plan *plan, const moxie_matrix *matrix, int which, const char *what,
-                                 moxie_error *error)
-{
-    const char *layout = plan->layout->name;
-    MOX_FAIL_IF(matrix->global.data != NULL && matrix->global.rows != 1, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has a global scale for each row, and the target takes one for the matrix", layout, what);
-    const int64_t group = mox_group_cols(which ? &plan->shape.w2 : &plan->shape.w13, matrix->codes.cols);
-    MOX_FAIL_IF(!plan->act_order && !mox_pack_is_natural_order(matrix->group_index, matrix->codes.cols, group),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has columns in an order of their own (act order), and %s",
-                layout, what,
-                plan->layout->act_order.order[0] != NULL ? "the expert that the layer was planned by has them in theirs"
-                                                         : "the target takes them in theirs");
-    MOX_FAIL_IF((matrix->bias.data != NULL && matrix->bias.dtype != plan->bias[which]) ||
-                    (matrix->zero.data != NULL && matrix->zero.dtype != plan->zero[which]),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s has biases or zero points of another type than the rest",
-                layout, what);
-    return MOXIE_OK;
-}
+/* ---- one phase ------------------------------------------------------------------------------------ */
 
-moxie_status mox_vendor_check_views(const mox_record_shape *s, const moxie_expert *expert, moxie_error *error)
+static bool is_in_pass(const mox_vendor_part *part, move_phase phase)
 {
-    if (s->gated)
-        MOX_TRY(mox_matrix_check(&expert->gate, &s->w13, s->intermediate, s->hidden, s->bias13, "gate", error));
-    MOX_TRY(mox_matrix_check(&expert->up, &s->w13, s->intermediate, s->hidden, s->bias13, "up", error));
-    return mox_matrix_check(&expert->down, &s->w2, s->hidden, s->intermediate, s->bias2, "down", error);
-}
-
-static moxie_status check_views(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
-{
-    MOX_TRY(mox_vendor_check_views(&plan->shape, expert, error));
-    if (plan->shape.gated)
-        MOX_TRY(check_matrix(plan, &expert->gate, MOX_VENDOR_W13, "gate", error));
-    MOX_FAIL_IF(plan->shape.gated && expert->gate.zero_add != expert->up.zero_add, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: zero_add is %g of gate and %g of up, and the target has one tensor for both",
-                plan->layout->name, (double)expert->gate.zero_add, (double)expert->up.zero_add);
-    if (plan->shape.gated && plan->act_order)
-        MOX_TRY(mox_columns_check_halves(plan, expert, error));
-    MOX_TRY(check_matrix(plan, &expert->up, MOX_VENDOR_W13, "up", error));
-    return check_matrix(plan, &expert->down, MOX_VENDOR_W2, "down", error);
-}
-
-moxie_status mox_vendor_check(const mox_vendor_plan *plan, const moxie_expert *expert, moxie_error *error)
-{
-    MOX_TRY(check_views(plan, expert, error));
-    char reason[160] = "";
-    MOX_FAIL_IF(plan->layout->holds != NULL && !plan->layout->holds(plan, expert, reason, sizeof reason),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s", plan->layout->name, reason);
-    return MOXIE_OK;
-}
-
-/* ---- one passage ---------------------------------------------------------------------------------- */
-
-static bool is_walked(const mox_vendor_part *part, passage pass)
-{
-    if (part == NULL || pass == PACK)
+    if (part == NULL || phase == PACK)
         return part != NULL;
     const bool last = part->how & (MOX_VENDOR_PATCH | MOX_VENDOR_BY_ZEROS);
-    return !(part->how & MOX_VENDOR_DERIVED) && (last ? PATCH : UNPACK) == pass;
+    return !(part->how & MOX_VENDOR_DERIVED) && (last ? PATCH : UNPACK) == phase;
 }
 
-/* `columns`: orders of W13's and W2's, or NULLs. */
-static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, passage pass,
+/* Runs one phase over all parts. `columns`: orders of columns, or NULL. */
+static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert, void *const *tensors, move_phase phase,
                         const mox_columns *columns, const moxie_executor *executor, moxie_error *error)
 {
-    walk w = { .plan = plan, .pass = pass, .columns = { columns->order[0], columns->order[1] } };
+    job w = { .plan = plan, .phase = phase, .columns = { columns->order[0], columns->order[1] } };
     int64_t tasks = 0;
     moxie_status status = MOXIE_OK;
-    if (pass == PACK && plan->layout->measures)
+    if (phase == PACK && plan->layout->measures)
         mox_vendor_measure(expert, &w.own);
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++) {
-        if (!is_walked(plan->tensors[i].part, pass))
+        if (!is_in_pass(plan->tensors[i].part, phase))
             continue;
-        piece *p = &w.pieces[w.count++];
-        status = open_piece(&w, &plan->tensors[i], expert, p, executor, error);
+        part_job *p = &w.parts[w.count++];
+        status = open_part(&w, &plan->tensors[i], expert, p, executor, error);
         p->data = tensors[i];
         p->first = tasks;
         tasks += mox_ceil_div(p->tensor->matrix.rows, p->block);
@@ -334,18 +288,18 @@ static moxie_status run(const mox_vendor_plan *plan, const moxie_expert *expert,
     if (status == MOXIE_OK)
         status = make_staging(&w, executor, error);
     if (status == MOXIE_OK)
-        mox_parallel(executor, tasks, one_block, &w);
+        mox_parallel(executor, tasks, run_block, &w);
     for (int32_t i = 0; i < w.count; i++)
-        for (int h = 0; h < w.pieces[i].halves; h++) {
-            if (pass != PACK && status == MOXIE_OK)
-                mox_vendor_source_flush(&w.pieces[i].half[h], executor);
-            mox_vendor_source_close(&w.pieces[i].half[h]);
-            mox_vendor_source_close(&w.pieces[i].zero[h]);
+        for (int h = 0; h < w.parts[i].halves; h++) {
+            if (phase != PACK && status == MOXIE_OK)
+                mox_vendor_source_flush(&w.parts[i].half[h], executor);
+            mox_vendor_source_close(&w.parts[i].half[h]);
+            mox_vendor_source_close(&w.parts[i].zero[h]);
         }
     mox_free(w.staging);
     mox_free(w.zeros);
-    MOX_FAIL_IF(status == MOXIE_OK && w.refusal != NULL, pass == PACK ? MOXIE_ERR_UNSUPPORTED : MOXIE_ERR_FORMAT, error,
-                "layout %s: %s", plan->layout->name, w.refusal);
+    MOX_FAIL_IF(status == MOXIE_OK && w.rejection != NULL, phase == PACK ? MOXIE_ERR_UNSUPPORTED : MOXIE_ERR_FORMAT,
+                error, "layout %s: %s", plan->layout->name, w.rejection);
     return status;
 }
 
@@ -363,7 +317,7 @@ static void write_tensor(const mox_vendor_plan *plan, const mox_vendor_tensor *t
         break;
     case MOX_VENDOR_GROUPS: memcpy(to, columns->groups[t->projection], (size_t)t->bytes); break;
     case MOX_VENDOR_ORDER: memcpy(to, columns->order[t->projection], (size_t)t->bytes); break;
-    case MOX_VENDOR_NUMBERS: mox_kept_write(&plan->shape, expert, to); break;
+    case MOX_VENDOR_SCALAR_VALUES: mox_vendor_scalars_write(&plan->shape, expert, to); break;
     }
 }
 
@@ -372,10 +326,9 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
 {
     mox_columns columns;
     MOX_TRY(mox_vendor_check(plan, expert, error));
-    MOX_FAIL_IF(plan->layout->takes.static_acts && (plan->facts.a13_most <= 0 || plan->facts.a2_most <= 0),
+    MOX_FAIL_IF(plan->layout->accepts.static_acts && (plan->facts.a13_max <= 0 || plan->facts.a2_max <= 0),
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: its constants hold static scales of activations, and no expert has one",
-                plan->layout->name);
+                "layout %s: its constants are static activation scales, and no expert has one", plan->layout->name);
     MOX_TRY(mox_columns_of_expert(plan, expert, &columns, error));
     const moxie_status status = run(plan, expert, tensors, PACK, &columns, executor, error);
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
@@ -387,11 +340,11 @@ moxie_status mox_vendor_pack(const mox_vendor_plan *plan, const moxie_expert *ex
 moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors, moxie_expert *out,
                                const moxie_executor *executor, moxie_error *error)
 {
-    /* Columns come back in their order, whatever is in the memory for it. */
+    /* The order of columns comes from the tensors, whatever the memory for it holds now. */
     moxie_expert views = *out;
     mox_columns columns;
     views.gate.group_index = views.up.group_index = views.down.group_index = NULL;
-    MOX_TRY(check_views(plan, &views, error));
+    MOX_TRY(mox_vendor_check_planned(plan, &views, error));
     MOX_TRY(mox_columns_of_tensors(plan, tensors, &columns, error));
     moxie_status status = run(plan, out, tensors, UNPACK, &columns, executor, error);
     if (status == MOXIE_OK)
@@ -401,8 +354,8 @@ moxie_status mox_vendor_unpack(const mox_vendor_plan *plan, void *const *tensors
         out->a13_scale = out->a2_scale = 0;
     }
     for (int32_t i = 0; status == MOXIE_OK && i < plan->count; i++)
-        if (plan->tensors[i].kind == MOX_VENDOR_NUMBERS)
-            mox_kept_restore(&plan->shape, tensors[i], out);
+        if (plan->tensors[i].kind == MOX_VENDOR_SCALAR_VALUES)
+            mox_vendor_scalars_restore(&plan->shape, tensors[i], out);
     mox_columns_free(&columns);
     return status;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_orders.c - orders of bytes whose runs are long enough to copy.
+ * vendor_orders.c - orders that move runs of bytes unchanged.
  *
  *     plain            [rows][row_bytes]; blackwell_values: columns padded to 128 bytes
  *     vector           [rows]: a matrix of one column
  *     block_major      [row_bytes / 128][rows][128]: a column of 128 bytes of all rows, then the next
  *     blackwell_tiles  the same with 64 bytes, rows padded to 256 and columns to 128 bytes
  *     word_columns     [row_bytes / 4][rows][4], rows padded to 4: four bytes of all rows, then the next four
- *     f32_columns      the same of f32: scales of activations, [cols][rows]
+ *     f32_columns      the same for f32: scales of activations, [cols][rows]
  *     lines            [cols / f][rows][f] of scales: f = 4 columns, or 2 or 1 where they are no multiple
  *
  * Sources: FlashInfer's convert_to_block_layout and its scales for Hopper before they were folded; triton_kernels'
@@ -172,23 +172,23 @@ const mox_vendor_order mox_order_f32_columns = COLUMNS("columns of f32", 1);
 
 /* ---- lines of scales ------------------------------------------------------------------------------ */
 
-/* Columns that stay together. */
-static int64_t together(const mox_vendor_matrix *m)
+/* Columns that stay side by side in a line. */
+static int64_t columns_per_line(const mox_vendor_matrix *m)
 {
     return m->cols % 4 == 0 ? 4 : m->cols % 2 == 0 ? 2 : 1;
 }
 
 static int32_t lines_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
 {
-    shape[0] = m->cols / together(m);
-    shape[1] = m->rows * together(m);
+    shape[0] = m->cols / columns_per_line(m);
+    shape[1] = m->rows * columns_per_line(m);
     return 2;
 }
 
 static void put_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                       uint8_t *tensor)
 {
-    switch (together(m) * m->bits / 8) {
+    switch (columns_per_line(m) * m->bits / 8) {
     case 8: put_columns(m, row, count, rows, tensor, 8); break;
     case 4: put_columns(m, row, count, rows, tensor, 4); break;
     case 2: put_columns(m, row, count, rows, tensor, 2); break;
@@ -199,7 +199,7 @@ static void put_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, co
 static void get_lines(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                       const uint8_t *tensor)
 {
-    switch (together(m) * m->bits / 8) {
+    switch (columns_per_line(m) * m->bits / 8) {
     case 8: get_columns(m, row, count, rows, tensor, 8); break;
     case 4: get_columns(m, row, count, rows, tensor, 4); break;
     case 2: get_columns(m, row, count, rows, tensor, 2); break;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_orders_atoms.c - scales as tensor cores read them: atoms of 4 columns, rows side by side.
+ * vendor_orders_atoms.c - scales as block-scaled tensor core instructions read them: atoms of 4 columns, rows
+ * interleaved.
  *
- *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat, or said to be [rows][cols]: atoms of 512
- *                      elements, rows 0 32 64 96 side by side
+ *     scales_128x4     [rows / 128][cols / 4][32][4][4], flat or declared as [rows][cols]: atoms of 512 elements,
+ *                      rows 0, 32, 64, 96 side by side
  *
  *         atom     columns 4q .. 4q + 3 of
  *         line 0   row 0 | row 32 | row 64 | row 96
@@ -14,10 +15,9 @@
  *     blackwell_scales the same, columns padded to 8
  *     scales_8x4       [rows / 8][cols / 4][8][4], for activations of few tokens; flat
  *
- * Rows are padded to the atom's and columns to 4, with zeros; where they are multiples nothing is. Scales that are not
- * swizzled at all ("linear") are the plain order.
- * Sources: the scale factor layout of NVIDIA's block-scaled tensor core instructions, as TensorRT-LLM's quantization
- * kernels write it; triton_kernels' blackwell_scale.py.
+ * Rows are padded to the rows of an atom and columns to 4, with zeros. Scales that are not swizzled ("linear") use the
+ * plain order. Sources: the scale factor layout of NVIDIA's block-scaled tensor core instructions, as TensorRT-LLM's
+ * quantization kernels write it; triton_kernels' blackwell_scale.py.
  */
 #include "vendor/vendor_parts.h"
 
@@ -25,7 +25,7 @@
 
 enum { ATOM_ROWS = 128, SMALL_ROWS = 8, ATOM_COLS = 4, ATOM = 512 };
 
-/* Offset of the four elements of row `row`, columns 4q and on, in atoms of so many rows. */
+/* Offset of columns 4q .. 4q + 3 of row `row`, in atoms of `atom_rows` rows. */
 INLINE int64_t atom_offset(const mox_vendor_matrix *m, int64_t row, int64_t q, int64_t atom_rows)
 {
     const int64_t atom = (row / atom_rows * (m->cols / ATOM_COLS) + q) * atom_rows * ATOM_COLS;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_orders_marlin_scales.c - what goes with Marlin's weights: scales, zero points and biases, turned over, so
- * that a row holds all N of one group, and in every run of columns as the lanes want them.
+ * vendor_orders_marlin_scales.c - scales and zero points for Marlin: transposed, so that a row holds all N of one
+ * group, and permuted in every run of columns as the lanes read them.
  *
- *     scales [N][G]  ->  [G][N]; of every 64 (or 32) columns, column p of the result is the source's
+ *     scales [N][G]  ->  [G][N]; of every 64 (or 32) columns, column p of the result is the source's column
  *
  *         grouped      i + 8j   for p = 8i + j                        0 8 16 24 32 40 48 56 | 1 9 17 ..   runs of 64
  *         single       2i + 8 (j / 2) + j % 2                         0 1 8 9 16 17 24 25 | 2 3 10 11 ..  runs of 32
@@ -11,20 +11,20 @@
  *
  *     zeros [N][G]   ->  [G][N * bits / 32] words: grouped, then in every 8 columns 0 2 4 6 1 3 5 7; with 8-bit
  *                        activations grouped only
- *     row pairs      ->  [N / 2][G] bytes: row 2i in the low nibbles, 2i + 1 in the high (moe_wna16's zero points)
+ *     row pairs      ->  [N / 2][G] bytes: row 2i in the low nibbles, 2i + 1 in the high (zero points of moe_wna16)
  *
- * `grouped` is for more than one group: Marlin's kernel asks the same. With 8-bit activations always `single`.
+ * `grouped` is for more than one group, as in Marlin's kernel. With 8-bit activations it is always `single`.
  * Source: index formulas of vLLM's marlin_permute_scales, marlin_zero_points and the FP4 scales' processing.
  */
 #include "base/sizes.h"
-#include "pack/flip.h"
+#include "pack/transpose.h"
 #include "vendor/vendor_parts.h"
 
 enum { RUN = 64, CHUNK = 64 };
 
 typedef enum permutation { GROUPED, SINGLE, GROUPED_FP4 } permutation;
 
-MOX_FLIP_INLINE int64_t permuted(permutation which, int64_t p)
+MOX_PACK_INLINE int64_t permuted(permutation which, int64_t p)
 {
     if (which == GROUPED_FP4)
         p = p % 4 == 1 ? p + 1 : p % 4 == 2 ? p - 1 : p;
@@ -34,15 +34,15 @@ MOX_FLIP_INLINE int64_t permuted(permutation which, int64_t p)
 
 /* ---- scales --------------------------------------------------------------------------------------- */
 
-/* One element of `size` bytes. */
-MOX_FLIP_INLINE void move(const uint8_t *from, uint8_t *to, int64_t size)
+/* Copies one element of `size` bytes. */
+MOX_PACK_INLINE void move(const uint8_t *from, uint8_t *to, int64_t size)
 {
     memcpy(to, from, (size_t)size);
 }
 
-/* Elements of `size` bytes, rows x cols, turned over; whole blocks in registers. */
-MOX_FLIP_INLINE void turn(const uint8_t *from, int64_t from_stride, int64_t rows, int64_t cols, uint8_t *to,
-                          int64_t to_stride, int64_t size)
+/* Transposes rows x cols elements of `size` bytes; whole blocks in registers. */
+MOX_PACK_INLINE void transpose(const uint8_t *from, int64_t from_stride, int64_t rows, int64_t cols, uint8_t *to,
+                               int64_t to_stride, int64_t size)
 {
     const int64_t block = size == 4 ? 4 : 16 / size;
     const int64_t whole_rows = rows / block * block, whole = cols / block * block;
@@ -51,45 +51,47 @@ MOX_FLIP_INLINE void turn(const uint8_t *from, int64_t from_stride, int64_t rows
             const uint8_t *a = from + r * from_stride + c * size;
             uint8_t *b = to + c * to_stride + r * size;
             if (size == 1)
-                mox_flip_8(a, from_stride, b, to_stride);
+                mox_transpose_8(a, from_stride, b, to_stride);
             else if (size == 2)
-                mox_flip_16(a, from_stride, b, to_stride);
+                mox_transpose_16(a, from_stride, b, to_stride);
             else
-                mox_flip_32(a, from_stride, b, to_stride);
+                mox_transpose_32(a, from_stride, b, to_stride);
         }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = r < whole_rows ? whole : 0; c < cols; c++)
             move(from + r * from_stride + c * size, to + c * to_stride + r * size, size);
 }
 
-/* Rows of a run go to the side in the order of the result's columns. */
-MOX_FLIP_INLINE void put_scales(permutation which, int64_t size, const mox_vendor_matrix *m, int64_t row, int64_t count,
+/* The rows of a run are staged in the order of the columns of the result. */
+MOX_PACK_INLINE void put_scales(permutation which, int64_t size, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                 const uint8_t *const *rows, uint8_t *tensor)
 {
-    _Alignas(64) uint8_t side[RUN * CHUNK];
+    _Alignas(64) uint8_t staged[RUN * CHUNK];
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
             const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
             for (int64_t p = 0; p < RUN; p++)
-                memcpy(side + p * CHUNK, rows[r + permuted(which, p)] + at, (size_t)bytes);
-            turn(side, CHUNK, RUN, bytes / size, tensor + (at / size * m->rows + row + r) * size, m->rows * size, size);
+                memcpy(staged + p * CHUNK, rows[r + permuted(which, p)] + at, (size_t)bytes);
+            transpose(staged, CHUNK, RUN, bytes / size, tensor + (at / size * m->rows + row + r) * size, m->rows * size,
+                      size);
         }
 }
 
-MOX_FLIP_INLINE void get_scales(permutation which, int64_t size, const mox_vendor_matrix *m, int64_t row, int64_t count,
+MOX_PACK_INLINE void get_scales(permutation which, int64_t size, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                 uint8_t *const *rows, const uint8_t *tensor)
 {
-    _Alignas(64) uint8_t side[RUN * CHUNK];
+    _Alignas(64) uint8_t staged[RUN * CHUNK];
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t at = 0; at < m->row_bytes; at += CHUNK) {
             const int64_t bytes = mox_min_i64(CHUNK, m->row_bytes - at);
-            turn(tensor + (at / size * m->rows + row + r) * size, m->rows * size, bytes / size, RUN, side, CHUNK, size);
+            transpose(tensor + (at / size * m->rows + row + r) * size, m->rows * size, bytes / size, RUN, staged, CHUNK,
+                      size);
             for (int64_t p = 0; p < RUN; p++)
-                memcpy(rows[r + permuted(which, p)] + at, side + p * CHUNK, (size_t)bytes);
+                memcpy(rows[r + permuted(which, p)] + at, staged + p * CHUNK, (size_t)bytes);
         }
 }
 
-MOX_FLIP_INLINE void put_sized(permutation which, const mox_vendor_matrix *m, int64_t row, int64_t count,
+MOX_PACK_INLINE void put_sized(permutation which, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                const uint8_t *const *rows, uint8_t *tensor)
 {
     if (m->bits == 8)
@@ -98,7 +100,7 @@ MOX_FLIP_INLINE void put_sized(permutation which, const mox_vendor_matrix *m, in
         put_scales(which, 2, m, row, count, rows, tensor);
 }
 
-MOX_FLIP_INLINE void get_sized(permutation which, const mox_vendor_matrix *m, int64_t row, int64_t count,
+MOX_PACK_INLINE void get_sized(permutation which, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                uint8_t *const *rows, const uint8_t *tensor)
 {
     if (m->bits == 8)
@@ -147,7 +149,7 @@ static void get_fp4(const mox_vendor_matrix *m, int64_t row, int64_t count, uint
     get_scales(GROUPED_FP4, 1, m, row, count, rows, tensor);
 }
 
-static int32_t turned_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
+static int32_t transposed_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
 {
     shape[0] = m->cols;
     shape[1] = m->rows;
@@ -160,17 +162,17 @@ static int32_t bias_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RA
     return 1;
 }
 
-/* Every order here takes runs of 64 rows of any width, with nothing of its own to pad. */
+/* All orders here work on runs of 64 rows of any width and need no padding. */
 #define RUNS .step = RUN, .bytes_multiple = 1, .pad_rows = 1, .pad_cols = 1
 
 const mox_vendor_order mox_order_marlin_scales = {
-    .name = "marlin_scales", RUNS, .shape = turned_shape, .put = put_grouped, .get = get_grouped
+    .name = "marlin_scales", RUNS, .shape = transposed_shape, .put = put_grouped, .get = get_grouped
 };
 const mox_vendor_order mox_order_marlin_single = {
-    .name = "marlin_single", RUNS, .shape = turned_shape, .put = put_single, .get = get_single
+    .name = "marlin_single", RUNS, .shape = transposed_shape, .put = put_single, .get = get_single
 };
 const mox_vendor_order mox_order_marlin_fp4_scales = {
-    .name = "marlin_fp4_scales", RUNS, .shape = turned_shape, .put = put_fp4, .get = get_fp4
+    .name = "marlin_fp4_scales", RUNS, .shape = transposed_shape, .put = put_fp4, .get = get_fp4
 };
 const mox_vendor_order mox_order_marlin_bias = {
     .name = "marlin_bias", RUNS, .shape = bias_shape, .put = put_single, .get = get_single
@@ -178,8 +180,8 @@ const mox_vendor_order mox_order_marlin_bias = {
 
 /* ---- zero points ---------------------------------------------------------------------------------- */
 
-/* Row of the run whose zero point is nibble p of the result. */
-MOX_FLIP_INLINE int64_t zero_row(bool a8, int64_t p)
+/* The row of the run whose zero point is nibble p of the result. */
+MOX_PACK_INLINE int64_t zero_row(bool a8, int64_t p)
 {
     const int64_t i = p % 8;
     return permuted(GROUPED, a8 ? p : p / 8 * 8 + (i < 4 ? 2 * i : 2 * i - 7));
@@ -190,39 +192,40 @@ static inline uint32_t nibble(const uint8_t *row, int64_t i)
     return row[i / 2] >> i % 2 * 4 & 15u;
 }
 
-/* Nibbles of a run, some groups at a time, by way of a place where groups are beside each other: in the tensor they
+/* Packs the nibbles of a run, some groups at a time, in a staging block where groups are neighbours: in the tensor they
  * are so far apart that few of them are in the cache together. */
-MOX_FLIP_INLINE void put_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count,
+MOX_PACK_INLINE void put_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                  const uint8_t *const *rows, uint8_t *tensor)
 {
-    uint8_t side[CHUNK][RUN / 2];
+    uint8_t staged[CHUNK][RUN / 2];
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t at = 0; at < m->cols; at += CHUNK) {
             const int64_t groups = mox_min_i64(CHUNK, m->cols - at);
             for (int64_t p = 0; p < RUN; p += 2) {
                 const uint8_t *low = rows[r + zero_row(a8, p)], *high = rows[r + zero_row(a8, p + 1)];
                 for (int64_t g = 0; g < groups; g++)
-                    side[g][p / 2] = (uint8_t)(nibble(low, at + g) | nibble(high, at + g) << 4);
+                    staged[g][p / 2] = (uint8_t)(nibble(low, at + g) | nibble(high, at + g) << 4);
             }
             for (int64_t g = 0; g < groups; g++)
-                memcpy(tensor + ((at + g) * m->rows + row + r) / 2, side[g], sizeof side[g]);
+                memcpy(tensor + ((at + g) * m->rows + row + r) / 2, staged[g], sizeof staged[g]);
         }
 }
 
-MOX_FLIP_INLINE void get_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
+MOX_PACK_INLINE void get_nibbles(bool a8, const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                                  const uint8_t *tensor)
 {
-    uint8_t side[CHUNK + 1][RUN / 2];
+    uint8_t staged[CHUNK + 1][RUN / 2];
     for (int64_t r = 0; r < count; r += RUN)
         for (int64_t at = 0; at < m->cols; at += CHUNK) {
             const int64_t groups = mox_min_i64(CHUNK, m->cols - at);
             for (int64_t g = 0; g < groups; g++)
-                memcpy(side[g], tensor + ((at + g) * m->rows + row + r) / 2, sizeof side[g]);
-            memset(side[groups], 0, sizeof side[groups]); /* beside the last of an odd number */
+                memcpy(staged[g], tensor + ((at + g) * m->rows + row + r) / 2, sizeof staged[g]);
+            memset(staged[groups], 0,
+                   sizeof staged[groups]); /* the partner of the last group, when their number is odd */
             for (int64_t p = 0; p < RUN; p++) {
                 uint8_t *to = rows[r + zero_row(a8, p)] + at / 2;
                 for (int64_t g = 0; g < groups; g += 2)
-                    to[g / 2] = (uint8_t)(nibble(side[g], p) | nibble(side[g + 1], p) << 4);
+                    to[g / 2] = (uint8_t)(nibble(staged[g], p) | nibble(staged[g + 1], p) << 4);
             }
         }
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * vendor_orders_sm90.c - 4-bit weights and their scales as FlashInfer's CUTLASS kernels for Hopper (sm90) read them
- * when activations are of another type.
+ * when activations have another type.
  *
- *     fp4      [rows][row_bytes]. Rows r and r + 8 of every 16, 32 bytes of both:
+ *     fp4      [rows][row_bytes]. Rows r and r + 8 of every 16 are interleaved, 32 bytes of both at a time:
  *
- *                  bytes of both rows    0 .. 7   |  8 .. 15     |  16 .. 23       |  24 .. 31
- *                  go to 16 bytes of     row r, 0 |  row r + 8, 0 |  row r, 16     |  row r + 8, 16
- *                  which are             a0 b0 a4 b4 | a1 b1 a5 b5 | a2 .. | a3 b3 a7 b7, a of r and b of r + 8
- *                  and each four of them are twiddled (vendor_twiddle.h)
+ *                  source bytes, both rows     0 .. 7   |  8 .. 15     |  16 .. 23       |  24 .. 31
+ *                  go to 16 bytes at           row r, 0 |  row r + 8, 0 |  row r, 16     |  row r + 8, 16
+ *                  a of r, b of r + 8:         a0 b0 a4 b4 | a1 b1 a5 b5 | a2 .. | a3 b3 a7 b7
+ *                  then every four bytes are twiddled (vendor_twiddle.h)
  *
  *     int4     the same with pairs of bytes, not twiddled: 16 bytes are  a0 a1 b0 b1 | a2 a3 b2 b3 | .. | a6 a7 b6 b7
  *
- *     fp4_fp8  int4's order; then in each word signs of nibbles 0 .. 3 go to bits 7, 15, 23, 31 and those of 4 .. 7 to
- *              bits 3, 11, 19, 27
+ *     fp4_fp8  the order of int4; then in each word the signs of nibbles 0 .. 3 move to bits 7, 15, 23, 31 and those of
+ *              nibbles 4 .. 7 to bits 3, 11, 19, 27
  *
- *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]: a line of 16 bytes holds the scales that rows
- *              m, m + F, m + 2F .. of 64 have in 128 columns; F = 16 for 4 bytes a row, 8 for 2
+ *     folded   scales [rows / 64][groups of 128 columns][F][16 bytes]. Line m of 16 bytes holds the scales of rows
+ *              m, m + F, m + 2F .. (of 64) for 128 columns; F = 16 for 4 bytes per row, 8 for 2 bytes
  *
  * Source: FlashInfer's moe_gemm_mixed_utils.cu and fused_moe/prepare.py, index by index.
  */
@@ -29,33 +29,33 @@
 
 enum { ROWS = 16, HALF = 8, CHUNK = 32, SPAN = 16 };
 
-/* 32 bytes of two rows to those of two rows of the tensor, and back. */
-typedef void mix(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high);
+/* Reorders 32 bytes of two rows to 32 bytes of two rows of the tensor, or back. */
+typedef void interleave_fn(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high);
 
-INLINE void mix_fp4(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
+INLINE void interleave_fp4(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
 {
     mox_twiddle_block block;
-    mox_mix_rows(a, b, &block);
+    mox_interleave_rows(a, b, &block);
     for (int i = 0; i < SPAN; i++)
         block.words[i] = mox_twiddle4(block.words[i]);
-    mox_flip_words(block.v);
+    mox_transpose_words(block.v);
     mox_store_v4u32(low, block.v[0]);
     mox_store_v4u32(high, block.v[1]);
     mox_store_v4u32(low + SPAN, block.v[2]);
     mox_store_v4u32(high + SPAN, block.v[3]);
 }
 
-INLINE void part_fp4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
+INLINE void deinterleave_fp4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
 {
     mox_twiddle_block block;
     block.v[0] = mox_load_v4u32(low);
     block.v[1] = mox_load_v4u32(high);
     block.v[2] = mox_load_v4u32(low + SPAN);
     block.v[3] = mox_load_v4u32(high + SPAN);
-    mox_flip_words(block.v);
+    mox_transpose_words(block.v);
     for (int i = 0; i < SPAN; i++)
         block.words[i] = mox_untwiddle4(block.words[i]);
-    mox_part_rows(&block, a, b);
+    mox_deinterleave_rows(&block, a, b);
 }
 
 INLINE mox_v8u16 load_units(const uint8_t *from)
@@ -70,7 +70,7 @@ INLINE void store_units(uint8_t *to, mox_v8u16 v)
     memcpy(to, &v, sizeof v);
 }
 
-INLINE void mix_int4(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
+INLINE void interleave_int4(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
 {
     for (int i = 0; i < CHUNK; i += SPAN) {
         const mox_v8u16 x = load_units(a + i), y = load_units(b + i);
@@ -79,7 +79,7 @@ INLINE void mix_int4(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *
     }
 }
 
-INLINE void part_int4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
+INLINE void deinterleave_int4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
 {
     for (int i = 0; i < CHUNK; i += SPAN) {
         const mox_v8u16 x = load_units(low + i), y = load_units(high + i);
@@ -88,7 +88,7 @@ INLINE void part_int4(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8
     }
 }
 
-/* Signs of nibbles n0 .. n7 in the order n4 n0 n5 n1 n6 n2 n7 n3: halves exchanged, then interleaved. */
+/* Moves the signs of nibbles n0 .. n7 to the order n4 n0 n5 n1 n6 n2 n7 n3: swaps halves, then interleaves. */
 INLINE mox_v8u16 spread_signs(mox_v8u16 units)
 {
     const mox_v4u32 w = (mox_v4u32)units;
@@ -112,27 +112,27 @@ INLINE mox_v8u16 gather_signs(mox_v8u16 units)
     return (mox_v8u16)((w & 0x77777777u) | s << 16 | s >> 16);
 }
 
-INLINE void mix_fp4_fp8(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
+INLINE void interleave_fp4_fp8(const uint8_t *a, const uint8_t *b, uint8_t *low, uint8_t *high)
 {
-    mix_int4(a, b, low, high);
+    interleave_int4(a, b, low, high);
     for (int i = 0; i < CHUNK; i += SPAN) {
         store_units(low + i, spread_signs(load_units(low + i)));
         store_units(high + i, spread_signs(load_units(high + i)));
     }
 }
 
-INLINE void part_fp4_fp8(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
+INLINE void deinterleave_fp4_fp8(const uint8_t *low, const uint8_t *high, uint8_t *a, uint8_t *b)
 {
     uint8_t x[CHUNK], y[CHUNK];
     for (int i = 0; i < CHUNK; i += SPAN) {
         store_units(x + i, gather_signs(load_units(low + i)));
         store_units(y + i, gather_signs(load_units(high + i)));
     }
-    part_int4(x, y, a, b);
+    deinterleave_int4(x, y, a, b);
 }
 
 INLINE void put_weights(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
-                        uint8_t *tensor, mix *function)
+                        uint8_t *tensor, interleave_fn *function)
 {
     for (int64_t r = 0; r < count; r += r % HALF == HALF - 1 ? HALF + 1 : 1) {
         uint8_t *low = tensor + (row + r) * m->row_bytes, *high = low + HALF * m->row_bytes;
@@ -142,7 +142,7 @@ INLINE void put_weights(const mox_vendor_matrix *m, int64_t row, int64_t count, 
 }
 
 INLINE void get_weights(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
-                        const uint8_t *tensor, mix *function)
+                        const uint8_t *tensor, interleave_fn *function)
 {
     for (int64_t r = 0; r < count; r += r % HALF == HALF - 1 ? HALF + 1 : 1) {
         const uint8_t *low = tensor + (row + r) * m->row_bytes, *high = low + HALF * m->row_bytes;
@@ -153,36 +153,36 @@ INLINE void get_weights(const mox_vendor_matrix *m, int64_t row, int64_t count, 
 
 static void put_fp4(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows, uint8_t *tensor)
 {
-    put_weights(m, row, count, rows, tensor, mix_fp4);
+    put_weights(m, row, count, rows, tensor, interleave_fp4);
 }
 
 static void get_fp4(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows, const uint8_t *tensor)
 {
-    get_weights(m, row, count, rows, tensor, part_fp4);
+    get_weights(m, row, count, rows, tensor, deinterleave_fp4);
 }
 
 static void put_int4(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                      uint8_t *tensor)
 {
-    put_weights(m, row, count, rows, tensor, mix_int4);
+    put_weights(m, row, count, rows, tensor, interleave_int4);
 }
 
 static void get_int4(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                      const uint8_t *tensor)
 {
-    get_weights(m, row, count, rows, tensor, part_int4);
+    get_weights(m, row, count, rows, tensor, deinterleave_int4);
 }
 
 static void put_fp4_fp8(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                         uint8_t *tensor)
 {
-    put_weights(m, row, count, rows, tensor, mix_fp4_fp8);
+    put_weights(m, row, count, rows, tensor, interleave_fp4_fp8);
 }
 
 static void get_fp4_fp8(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                         const uint8_t *tensor)
 {
-    get_weights(m, row, count, rows, tensor, part_fp4_fp8);
+    get_weights(m, row, count, rows, tensor, deinterleave_fp4_fp8);
 }
 
 #define WEIGHTS .step = ROWS, .bytes_multiple = CHUNK, .pad_rows = 1, .pad_cols = 1
@@ -196,7 +196,8 @@ const mox_vendor_order mox_order_sm90_fp4_fp8 = {
 
 enum { FOLD = 64, LINE = 16 };
 
-/* `run`: bytes that a row has in 128 columns. Lines of 64 rows in 128 columns: 4 * run. */
+/* Offset of a row in folded scales. `run`: bytes of scales that a row has for 128 columns; 64 rows then fill 4 * run
+ * lines. */
 INLINE int64_t folded_offset(const mox_vendor_matrix *m, int64_t row, int64_t run)
 {
     const int64_t lines = 4 * run, in = row % FOLD;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_orders_triton.c - MXFP4 as Triton's kernels for Hopper read it: what one thread multiplies lies together.
+ * vendor_orders_triton.c - MXFP4 as Triton's kernels for Hopper read it: what one thread multiplies is contiguous.
  *
- *     values    [rows / 4][4 * row_bytes]. Rows n and n + 8 of every 16 are mixed, 32 bytes of both to 64 bytes:
+ *     values    [rows / 4][4 * row_bytes]. Rows n and n + 8 of every 16 are interleaved ("mixed"), 32 bytes of each:
  *
  *                     of row n        a00 a01 a02 a03 a04 .. a31               line n / 16 * 4 + n % 8 / 2, from byte
  *                     of row n + 8    b00 b01 b02 b03 b04 .. b31               k / 32 * 128 + n % 2 * 64
@@ -10,12 +10,13 @@
  *         mma 2       a00 .. a03 | b00 .. b03 | a16 .. a19 | b16 .. b19 | a04 .. a07 | b04 .. | .. | b28 .. b31
  *         then every four bytes are twiddled (vendor_twiddle.h)
  *
- *     scales    [rows / 32][32 * cols] for W warps, in blocks of 32 W rows and 2 columns, a line for each warp:
+ *     scales    [rows / 32][32 * cols] for W warps: blocks of 32 W rows and 2 columns, one line per warp. With
+ *               n = 16 * warp of the block, a line is:
  *
  *         rows n      n + 8   |  n + 1 ..  n + 9 ..  | .. n + 7, n + 15 |  the same of rows n + 16 W
- *         k n, k n8, k+1 n, k+1 n8                                         n = 16 * warp of the block
+ *         k n, k n8, k+1 n, k+1 n8
  *
- * Rows and columns are padded with zeros: rows of values to 256 (older Triton 64), columns to 64 bytes; rows of scales
+ * Rows and columns are padded with zeros: rows of values to 256 (older Triton: 64), columns to 64 bytes; rows of scales
  * to 32 W, columns to 2. Source: triton_kernels' hopper_value.py and hopper_scale.py.
  */
 #include "vendor/vendor_parts.h"
@@ -29,38 +30,38 @@ enum { VALUE_ROWS = 16, HALF_BLOCK = 32, BLOCK = 64, LINES = 4 };
 
 typedef mox_twiddle_block block;
 
-INLINE void mix_2(const uint8_t *a, const uint8_t *b, block *out)
+INLINE void interleave_2(const uint8_t *a, const uint8_t *b, block *out)
 {
     out->v[0] = mox_load_v4u32(a);
     out->v[1] = mox_load_v4u32(b);
     out->v[2] = mox_load_v4u32(a + 16);
     out->v[3] = mox_load_v4u32(b + 16);
-    mox_flip_words(out->v);
+    mox_transpose_words(out->v);
 }
 
-INLINE void part_2(block *in, uint8_t *a, uint8_t *b)
+INLINE void deinterleave_2(block *in, uint8_t *a, uint8_t *b)
 {
-    mox_flip_words(in->v);
+    mox_transpose_words(in->v);
     mox_store_v4u32(a, in->v[0]);
     mox_store_v4u32(b, in->v[1]);
     mox_store_v4u32(a + 16, in->v[2]);
     mox_store_v4u32(b + 16, in->v[3]);
 }
 
-/* Where the mixed bytes of row `row`, which is one of the first 8 of its 16, begin. */
+/* Offset of the interleaved bytes of row `row`, one of the first 8 of its 16. */
 INLINE int64_t line_of(const mox_vendor_matrix *m, int64_t row)
 {
     return (row / VALUE_ROWS * LINES + row % 8 / 2) * LINES * m->row_bytes + row % 2 * BLOCK;
 }
 
 INLINE void put_values(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
-                       uint8_t *tensor, void (*mix)(const uint8_t *, const uint8_t *, block *))
+                       uint8_t *tensor, void (*interleave)(const uint8_t *, const uint8_t *, block *))
 {
     for (int64_t r = 0; r < count; r += r % 8 == 7 ? 9 : 1) {
         uint8_t *to = tensor + line_of(m, row + r);
         for (int64_t k = 0; k < m->row_bytes; k += HALF_BLOCK) {
             block both;
-            mix(rows[r] + k, rows[r + 8] + k, &both);
+            interleave(rows[r] + k, rows[r + 8] + k, &both);
             for (int i = 0; i < 16; i++)
                 both.words[i] = mox_twiddle4(both.words[i]);
             memcpy(to + k * LINES, &both, BLOCK);
@@ -69,7 +70,7 @@ INLINE void put_values(const mox_vendor_matrix *m, int64_t row, int64_t count, c
 }
 
 INLINE void get_values(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
-                       const uint8_t *tensor, void (*part)(block *, uint8_t *, uint8_t *))
+                       const uint8_t *tensor, void (*deinterleave)(block *, uint8_t *, uint8_t *))
 {
     for (int64_t r = 0; r < count; r += r % 8 == 7 ? 9 : 1) {
         const uint8_t *from = tensor + line_of(m, row + r);
@@ -78,7 +79,7 @@ INLINE void get_values(const mox_vendor_matrix *m, int64_t row, int64_t count, u
             memcpy(&both, from + k * LINES, BLOCK);
             for (int i = 0; i < 16; i++)
                 both.words[i] = mox_untwiddle4(both.words[i]);
-            part(&both, rows[r] + k, rows[r + 8] + k);
+            deinterleave(&both, rows[r] + k, rows[r + 8] + k);
         }
     }
 }
@@ -86,25 +87,25 @@ INLINE void get_values(const mox_vendor_matrix *m, int64_t row, int64_t count, u
 static void put_values_3(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                          uint8_t *tensor)
 {
-    put_values(m, row, count, rows, tensor, mox_mix_rows);
+    put_values(m, row, count, rows, tensor, mox_interleave_rows);
 }
 
 static void get_values_3(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                          const uint8_t *tensor)
 {
-    get_values(m, row, count, rows, tensor, mox_part_rows);
+    get_values(m, row, count, rows, tensor, mox_deinterleave_rows);
 }
 
 static void put_values_2(const mox_vendor_matrix *m, int64_t row, int64_t count, const uint8_t *const *rows,
                          uint8_t *tensor)
 {
-    put_values(m, row, count, rows, tensor, mix_2);
+    put_values(m, row, count, rows, tensor, interleave_2);
 }
 
 static void get_values_2(const mox_vendor_matrix *m, int64_t row, int64_t count, uint8_t *const *rows,
                          const uint8_t *tensor)
 {
-    get_values(m, row, count, rows, tensor, part_2);
+    get_values(m, row, count, rows, tensor, deinterleave_2);
 }
 
 static int32_t values_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK])
@@ -125,10 +126,10 @@ const mox_vendor_order mox_order_hopper_values_mma2 = VALUES("hopper values for 
 
 /* ---- scales --------------------------------------------------------------------------------------- */
 
-/* Rows a line takes from one half of its block; bytes that a pair of columns has there. */
+/* WARP_ROWS: rows that a line takes from one half of its block. HALF_LINE: bytes of a pair of columns there. */
 enum { WARP_ROWS = 16, HALF_LINE = 32 };
 
-/* Where columns 0 and 1 of row `row`, one of the first 8 of its 16, begin. */
+/* Offset of columns 0 and 1 of row `row`, one of the first 8 of its 16. */
 INLINE int64_t scale_of(const mox_vendor_matrix *m, int64_t row, int64_t warps)
 {
     const int64_t half = row % (32 * warps) / (WARP_ROWS * warps);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_parts.h - the rows, codes and orders that vendor layouts are composed of. Each is drawn where it is defined.
+ * vendor_parts.h - the rows, codes, orders and constants that vendor layouts are composed of. Each is drawn where it is
+ * defined.
  */
-#ifndef MOX_PACK_VENDOR_PARTS_H
-#define MOX_PACK_VENDOR_PARTS_H
+#ifndef MOX_VENDOR_PARTS_H
+#define MOX_VENDOR_PARTS_H
 
 #include "vendor/vendor.h"
 
@@ -30,35 +31,35 @@ extern const mox_vendor_code mox_code_f32_at_least, mox_code_fp4_no_minus_zero, 
 extern const mox_vendor_order mox_order_lines, mox_order_scales_8x4, mox_order_sm90_fp4, mox_order_sm90_int4,
     mox_order_sm90_fp4_fp8, mox_order_sm90_folded_8, mox_order_sm90_folded_16;
 
-/* Shape of a tensor that is all its items in a row. */
+/* The shape of a tensor of rank 1 that holds all items. */
 int32_t mox_vendor_vector_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_RANK]);
 
 /* ---- constants (vendor_constants.c) ---- */
 
 typedef float mox_vendor_value(const mox_vendor_plan *plan, const moxie_expert *expert);
 
-/* The activation's alpha, beta and limit, and whether the caller passes any. */
+/* Alpha, beta and limit of the activation; whether the caller passes alpha, beta; whether it passes a limit. */
 mox_vendor_value mox_value_alpha, mox_value_beta, mox_value_limit;
 bool mox_use_has_alpha(const mox_vendor_use *use), mox_use_has_limit(const mox_vendor_use *use);
-/* Static scales of activations, their largest over the layer's experts: a1 and a2 multiply codes, gscales are the
- * reciprocals. */
+/* The largest static activation scales of the layer: a1 and a2 multiply codes, gscales are their reciprocals. */
 mox_vendor_value mox_value_a1_scale, mox_value_a1_gscale, mox_value_a2_gscale;
-/* What multiplies accumulators, where a weight's scalar is its global, or its scale when that is one per matrix:
- *     g1_alpha      gate's (or the only matrix') scalar * a1
- *     g1_scale_c    up's scalar * a1 / a2, which quantizes the gated product too; without a gate 1 / a2
- *     g2_alpha      down's scalar * a2 */
+/* Multipliers of accumulators. The scalar of a weight is its global, or its scale when the matrix has only one:
+ *     g1_alpha      scalar of gate (or of the only matrix) * a1
+ *     g1_scale_c    scalar of up * a1 / a2, which quantizes the gated product, too; without a gate 1 / a2
+ *     g2_alpha      scalar of down * a2 */
 mox_vendor_value mox_value_g1_alpha, mox_value_g1_scale_c, mox_value_g2_alpha;
 
-/* What E8M0 scales leave of themselves beside offsets (vendor_humming.c): 2^(lowest kept - 128), of w13 and of w2. */
+/* What the offsets leave out of E8M0 scales (vendor_humming.c): 2^(low - 128), for w13 and w2. */
 mox_vendor_value mox_value_residual13, mox_value_residual2;
 
-/* ---- what targets cannot hold (vendor_constants.c, vendor_humming.c) ---- */
+/* ---- checks that the target can represent an expert (vendor_constants.c, vendor_humming.c) ---- */
 
 typedef bool mox_vendor_holds(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size);
 
-/* No alpha, beta, limits; those, as one number each for the layer; one scalar (above) for gate and up besides. */
+/* plain: the activation has no alpha, beta, limit. swiglu: it may, as one number each for the layer. one_scalar:
+ * swiglu, and gate and up have the same scalar (above). */
 mox_vendor_holds mox_holds_plain, mox_holds_swiglu, mox_holds_one_scalar;
-/* E8M0 scales that offsets of 4 bits tell apart, but for groups of zeros. */
+/* The E8M0 scales of a projection fit 4-bit offsets, except in groups of zeros. */
 mox_vendor_holds mox_holds_offsets;
 
 /* ---- Marlin and moe_wna16 (vendor_codes_marlin.c, vendor_codes_marlin_scales.c, vendor_orders_marlin.c,
@@ -70,7 +71,7 @@ extern const mox_vendor_code mox_code_times_512, mox_code_int8_scales, mox_code_
 extern const mox_vendor_order mox_order_marlin, mox_order_marlin_a8, mox_order_marlin_scales, mox_order_marlin_single,
     mox_order_marlin_fp4_scales, mox_order_marlin_bias, mox_order_marlin_zeros, mox_order_marlin_zeros_a8,
     mox_order_row_pairs;
-/* log2 of the factor f of NVFP4 scales, when `most` is the layer's largest. */
-int mox_marlin_nvfp4_shift(float most);
+/* log2 of the factor f of NVFP4 scales; `max`: the largest scale of the layer. */
+int mox_marlin_nvfp4_shift(float max);
 
 #endif

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_plan.c - the list of vendor layouts; what one of them makes of a shape, or why it does not (vendor.h).
+ * vendor_plan.c - the list of vendor layouts, and the plan of one layout for one shape, or why there is none
+ * (vendor.h).
  *
- *     takes     elements, scales, groups, zero points, bias: what the target's kernel can read at all
- *     limits    multiples of hidden and intermediate; padding only where the target pads, and only when asked
- *     tensors   parts in the table's order, then constants, then what is kept for undoing
+ *     accepts   elements, scales, groups, zero points, bias: what the target's kernel can read at all
+ *     limits    multiples of hidden and intermediate; padding only where the target pads, and only on request
+ *     tensors   parts in the order of the table, then constants, act order, and the scalars for undo
  */
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
 #include <stdio.h>
 
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 
-/* Bytes of one part. What orders pad or widen, and the sum over an expert's parts, fit in 64 bits besides. */
-#define LARGEST_PART (UINT64_C(1) << 56)
+/* Limit of one part. Padding, widening and the sum over the parts of an expert then fit in 64 bits. */
+#define MAX_PART_BYTES (UINT64_C(1) << 56)
 
 #define MOX_VENDOR_LAYOUT(object) extern const mox_vendor_layout object;
 #include "pack/layouts.def"
@@ -39,7 +40,7 @@ const mox_vendor_layout *mox_vendor_by_name(const char *name)
     return NULL;
 }
 
-/* ---- what is taken -------------------------------------------------------------------------------- */
+/* ---- what a layout accepts ------------------------------------------------------------------------ */
 
 static bool has_dtype(const moxie_dtype list[4], moxie_dtype dtype)
 {
@@ -49,7 +50,7 @@ static bool has_dtype(const moxie_dtype list[4], moxie_dtype dtype)
     return list[0] == MOXIE_DTYPE_NONE && dtype == MOXIE_DTYPE_NONE;
 }
 
-/* The list in words, for a refusal. */
+/* The list in words, for errors. */
 static const char *dtypes_of(const moxie_dtype list[4], char *buffer, size_t size)
 {
     size_t at = (size_t)snprintf(buffer, size, "%s", moxie_dtype_name(list[0]));
@@ -58,68 +59,70 @@ static const char *dtypes_of(const moxie_dtype list[4], char *buffer, size_t siz
     return list[0] == MOXIE_DTYPE_NONE ? "none" : buffer;
 }
 
-/* A group wider than the row is the row, but for targets that go by the number in the configuration. */
-static bool has_group(const mox_vendor_accepts *takes, const moxie_quant *quant, int64_t cols)
+/* A group wider than the row counts as the row, except for targets that use the number in the configuration. */
+static bool has_group(const mox_vendor_accepts *accepts, const moxie_quant *quant, int64_t cols)
 {
-    const int64_t group = takes->least_group > 0 ? quant->group_cols : mox_group_cols(quant, cols);
-    for (int i = 0; i < 6 && takes->group_cols[i] != 0; i++)
-        if (takes->group_cols[i] == group || (takes->group_cols[i] == -1 && group == cols))
+    const int64_t group = accepts->min_group > 0 ? quant->group_cols : mox_group_cols(quant, cols);
+    for (int i = 0; i < 6 && accepts->group_cols[i] != 0; i++)
+        if (accepts->group_cols[i] == group || (accepts->group_cols[i] == -1 && group == cols))
             return true;
-    return takes->group_cols[0] == 0;
+    return accepts->group_cols[0] == 0;
 }
 
-static bool has_group_rows(const mox_vendor_accepts *takes, const moxie_quant *quant, int64_t rows)
+static bool has_group_rows(const mox_vendor_accepts *accepts, const moxie_quant *quant, int64_t rows)
 {
     const int64_t group = mox_group_rows(quant, rows);
-    for (int i = 0; i < 4 && takes->group_rows[i] != 0; i++)
-        if (takes->group_rows[i] == group || (takes->group_rows[i] == -1 && group == rows))
+    for (int i = 0; i < 4 && accepts->group_rows[i] != 0; i++)
+        if (accepts->group_rows[i] == group || (accepts->group_rows[i] == -1 && group == rows))
             return true;
-    return takes->group_rows[0] == 0 && group == 1;
+    return accepts->group_rows[0] == 0 && group == 1;
 }
 
 static moxie_status check_quant(const mox_vendor_layout *layout, const moxie_quant *quant, int64_t rows, int64_t cols,
                                 const char *what, moxie_error *error)
 {
-    const mox_vendor_accepts *takes = &layout->takes;
+    const mox_vendor_accepts *accepts = &layout->accepts;
     char found[96], list[64];
     mox_quant_describe(quant, found, sizeof found);
-    MOX_FAIL_IF(!has_dtype(takes->elements, quant->element), MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(!has_dtype(accepts->elements, quant->element), MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s is %s, its elements must be %s", layout->name, what, found,
-                dtypes_of(takes->elements, list, sizeof list));
-    MOX_FAIL_IF(!has_dtype(takes->scales, quant->scale), MOXIE_ERR_UNSUPPORTED, error,
+                dtypes_of(accepts->elements, list, sizeof list));
+    MOX_FAIL_IF(!has_dtype(accepts->scales, quant->scale), MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s is %s, its scales must be %s", layout->name, what, found,
-                dtypes_of(takes->scales, list, sizeof list));
+                dtypes_of(accepts->scales, list, sizeof list));
     MOX_FAIL_IF(quant->scale != MOXIE_DTYPE_NONE &&
-                    (!has_group(takes, quant, cols) || !has_group_rows(takes, quant, rows)),
-                MOXIE_ERR_UNSUPPORTED, error, "layout %s: %s is %s, whose groups the target has no kernel for",
+                    (!has_group(accepts, quant, cols) || !has_group_rows(accepts, quant, rows)),
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s is %s, and the target has no kernel for these groups; `moxie prepare --list` "
+                "shows the groups that it accepts",
                 layout->name, what, found);
-    MOX_FAIL_IF(quant->has_zero && !takes->zeros, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has zero points, and the target takes none", layout->name, what);
-    MOX_FAIL_IF(!quant->has_zero && takes->zeros && !takes->no_zeros, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has no zero points, and the target wants some", layout->name, what);
-    MOX_FAIL_IF((quant->global != MOXIE_GLOBAL_NONE) != (takes->global != MOXIE_GLOBAL_NONE), MOXIE_ERR_UNSUPPORTED,
+    MOX_FAIL_IF(quant->has_zero && !accepts->zeros, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has zero points, and the target accepts none", layout->name, what);
+    MOX_FAIL_IF(!quant->has_zero && accepts->zeros && !accepts->no_zeros, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: %s has no zero points, and the target requires them", layout->name, what);
+    MOX_FAIL_IF((quant->global != MOXIE_GLOBAL_NONE) != (accepts->global != MOXIE_GLOBAL_NONE), MOXIE_ERR_UNSUPPORTED,
                 error, "layout %s: %s %s a global scale, and the target %s", layout->name, what,
                 quant->global != MOXIE_GLOBAL_NONE ? "has" : "lacks",
-                takes->global != MOXIE_GLOBAL_NONE ? "needs one" : "takes none");
+                accepts->global != MOXIE_GLOBAL_NONE ? "requires one" : "accepts none");
     return MOXIE_OK;
 }
 
-static moxie_status check_takes(const mox_vendor_layout *layout, const mox_record_shape *shape, moxie_error *error)
+static moxie_status check_accepted(const mox_vendor_layout *layout, const mox_record_shape *shape, moxie_error *error)
 {
     MOX_TRY(check_quant(layout, &shape->w13, shape->intermediate, shape->hidden, "w13", error));
     MOX_TRY(check_quant(layout, &shape->w2, shape->hidden, shape->intermediate, "w2", error));
-    MOX_FAIL_IF((shape->bias13 || shape->bias2) && !layout->takes.bias, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: the experts have biases, and the target takes none", layout->name);
-    MOX_FAIL_IF(!shape->gated && !layout->takes.ungated, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: the experts have no gate, and the target wants gate and up", layout->name);
+    MOX_FAIL_IF((shape->bias13 || shape->bias2) && !layout->accepts.bias, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: the experts have biases, and the target accepts none", layout->name);
+    MOX_FAIL_IF(!shape->gated && !layout->accepts.ungated, MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s: the experts have no gate, and the target requires gate and up", layout->name);
     return MOXIE_OK;
 }
 
 /* ---- limits and padding --------------------------------------------------------------------------- */
 
 /* Checks one extent against all its limits, or pads it. */
-static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_extent which, bool gated, bool pad,
-                                  int64_t *extent, moxie_error *error)
+static moxie_status resolve_extent(const mox_vendor_layout *layout, mox_vendor_extent which, bool gated, bool pad,
+                                   int64_t *extent, moxie_error *error)
 {
     const char *name = which == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate";
     for (const mox_vendor_limit *limit = layout->limits; limit < layout->limits + MOX_VENDOR_LIMITS; limit++) {
@@ -137,24 +140,24 @@ static moxie_status settle_extent(const mox_vendor_layout *layout, mox_vendor_ex
         MOX_FAIL_IF(true, MOXIE_ERR_UNSUPPORTED, error,
                     "layout %s: %s is %lld, which must be a multiple of %d: %s; the nearest that would do: %s%s",
                     layout->name, name, (long long)*extent, multiple, limit->why, nearest,
-                    limit->pads ? " (padding with zeros does it when asked for: --pad)" : "");
+                    limit->pads ? " (padding with zeros: --pad)" : "");
     }
     return MOXIE_OK;
 }
 
 static moxie_status check_dtypes(const mox_vendor_plan *plan, moxie_error *error)
 {
-    const mox_vendor_accepts *takes = &plan->layout->takes;
+    const mox_vendor_accepts *accepts = &plan->layout->accepts;
     char list[64];
     MOX_FAIL_IF(plan->shape.w13.has_zero && plan->zero[0] != plan->shape.w13.element, MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: zero points are %s, and the target wants them in the weights' own code, %s",
+                "layout %s: zero points are %s, and the target requires the dtype of the weights, %s",
                 plan->layout->name, moxie_dtype_name(plan->zero[0]), moxie_dtype_name(plan->shape.w13.element));
     for (int i = 0; i < 2; i++)
-        MOX_FAIL_IF(plan->bias[i] != MOXIE_DTYPE_NONE && takes->biases[0] != MOXIE_DTYPE_NONE &&
-                        !has_dtype(takes->biases, plan->bias[i]),
-                    MOXIE_ERR_UNSUPPORTED, error, "layout %s: the bias of %s is %s, and the target wants %s",
+        MOX_FAIL_IF(plan->bias[i] != MOXIE_DTYPE_NONE && accepts->biases[0] != MOXIE_DTYPE_NONE &&
+                        !has_dtype(accepts->biases, plan->bias[i]),
+                    MOXIE_ERR_UNSUPPORTED, error, "layout %s: the bias of %s is %s, and the target accepts %s",
                     plan->layout->name, i ? "w2" : "w13", moxie_dtype_name(plan->bias[i]),
-                    dtypes_of(takes->biases, list, sizeof list));
+                    dtypes_of(accepts->biases, list, sizeof list));
     return MOXIE_OK;
 }
 
@@ -165,7 +168,7 @@ static int64_t round_up(int64_t value, int64_t multiple)
     return mox_ceil_div(value, multiple) * multiple;
 }
 
-/* Dtype of a part's elements in the checkpoint; NONE when the experts have no such part. */
+/* The dtype of the elements of a part in the checkpoint; NONE when the experts have no such part. */
 static moxie_dtype source_dtype(const mox_vendor_plan *plan, const mox_vendor_part *part)
 {
     const bool second = part->projection == MOX_VENDOR_W2;
@@ -178,7 +181,7 @@ static moxie_dtype source_dtype(const mox_vendor_plan *plan, const mox_vendor_pa
     }
 }
 
-/* Rows of one matrix and columns of a part, padded as the plan says. */
+/* Rows of one matrix, and columns, of a part; padded as the plan says. */
 static void extents_of(const mox_vendor_plan *plan, const mox_vendor_part *part, int64_t *rows, int64_t *cols)
 {
     const bool second = part->projection == MOX_VENDOR_W2;
@@ -196,11 +199,11 @@ static void extents_of(const mox_vendor_plan *plan, const mox_vendor_part *part,
 const mox_vendor_code *mox_vendor_code_for(const mox_vendor_code *code, moxie_dtype dtype)
 {
     while (code != NULL && code->of != dtype)
-        code = code->otherwise;
+        code = code->fallback;
     return code;
 }
 
-/* The dtype of a tensor that holds such elements as they are: one that files have a name for. */
+/* The dtype of a tensor that holds such elements unchanged: one that files have a name for. */
 static moxie_dtype stored_as(moxie_dtype source)
 {
     return mox_dtype_bytes(source) == 0 || source == MOXIE_U8B128 ? MOXIE_U8 : source;
@@ -222,17 +225,17 @@ static moxie_status measure_matrix(const mox_vendor_plan *plan, mox_vendor_tenso
     m->item_bytes = mox_dtype_bytes(tensor->dtype);
     m->row_bytes = mox_ceil_div(m->cols * m->bits, 8);
     uint64_t bytes;
-    MOX_FAIL_IF(!mox_mul_u64((uint64_t)m->rows, (uint64_t)m->row_bytes, &bytes) || bytes > LARGEST_PART,
+    MOX_FAIL_IF(!mox_mul_u64((uint64_t)m->rows, (uint64_t)m->row_bytes, &bytes) || bytes > MAX_PART_BYTES,
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has %lld rows of %lld bytes, which is no tensor of a model", plan->layout->name,
-                part->name, (long long)m->rows, (long long)m->row_bytes);
+                "layout %s: %s has %lld rows of %lld bytes, more than a tensor of a real model has: check the shapes",
+                plan->layout->name, part->name, (long long)m->rows, (long long)m->row_bytes);
     MOX_FAIL_IF(part->rows != NULL && m->rows % part->rows->multiple != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "layout %s: %s has %lld rows, which %s permutes in blocks of %d", plan->layout->name, part->name,
                 (long long)m->rows, part->rows->name, part->rows->multiple);
     MOX_FAIL_IF(m->rows % order->step != 0 || m->row_bytes % order->bytes_multiple != 0 ||
                     (order->shape == NULL && m->row_bytes % m->item_bytes != 0),
                 MOXIE_ERR_UNSUPPORTED, error,
-                "layout %s: %s has %lld rows of %lld bytes; order %s wants multiples of %d rows and %d bytes",
+                "layout %s: %s has %lld rows of %lld bytes; order %s requires multiples of %d rows and %d bytes",
                 plan->layout->name, part->name, (long long)m->rows, (long long)m->row_bytes, order->name, order->step,
                 order->bytes_multiple > m->item_bytes ? order->bytes_multiple : m->item_bytes);
     return MOXIE_OK;
@@ -258,16 +261,17 @@ static moxie_status add_part(mox_vendor_plan *plan, const mox_vendor_part *part,
 
 static void add_values(mox_vendor_plan *plan, const char *name, const mox_vendor_constant *constant, int64_t count)
 {
-    plan->tensors[plan->count++] = (mox_vendor_tensor) { .name = name,
-                                                         .kind = constant ? MOX_VENDOR_CONSTANT : MOX_VENDOR_NUMBERS,
-                                                         .constant = constant,
-                                                         .dtype = MOXIE_F32,
-                                                         .rank = count > 1,
-                                                         .shape = { count },
-                                                         .bytes = (uint64_t)count * sizeof(float) };
+    plan->tensors[plan->count++] =
+        (mox_vendor_tensor) { .name = name,
+                              .kind = constant ? MOX_VENDOR_CONSTANT : MOX_VENDOR_SCALAR_VALUES,
+                              .constant = constant,
+                              .dtype = MOXIE_F32,
+                              .rank = count > 1,
+                              .shape = { count },
+                              .bytes = (uint64_t)count * sizeof(float) };
 }
 
-/* One value for each column of W13 or W2. */
+/* Adds a tensor with one value for each column of W13 or W2. */
 static void add_columns(mox_vendor_plan *plan, const char *name, mox_vendor_kind kind, mox_vendor_projection projection)
 {
     const int64_t cols = projection == MOX_VENDOR_W2 ? plan->intermediate : plan->hidden;
@@ -309,7 +313,7 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                                   const mox_vendor_use *use, const moxie_expert *example, bool pad,
                                   mox_vendor_plan *out, moxie_error *error)
 {
-    MOX_TRY(check_takes(layout, shape, error));
+    MOX_TRY(check_accepted(layout, shape, error));
     mox_vendor_plan plan = { .layout = layout,
                              .use = use != NULL ? *use : (mox_vendor_use) { .a13 = { 0 } },
                              .shape = *shape,
@@ -318,8 +322,8 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .hidden = shape->hidden,
                              .intermediate = shape->intermediate,
                              .act_order = layout->act_order.order[0] != NULL && has_act_order(shape, example) };
-    MOX_TRY(settle_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
-    MOX_TRY(settle_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
+    MOX_TRY(resolve_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
+    MOX_TRY(resolve_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
     MOX_TRY(mox_groups_resolve(&plan, pad, error));
     MOX_TRY(check_dtypes(&plan, error));
     for (const mox_vendor_part *part = layout->parts; part < layout->parts + MOX_VENDOR_PARTS && part->name; part++)
@@ -333,10 +337,10 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
         add_columns(&plan, layout->act_order.groups[i], MOX_VENDOR_GROUPS, (mox_vendor_projection)i);
         add_columns(&plan, layout->act_order.order[i], MOX_VENDOR_ORDER, (mox_vendor_projection)i);
     }
-    if (layout->takes.global != MOXIE_GLOBAL_NONE || layout->takes.static_acts || example->a13_scale != 0 ||
+    if (layout->accepts.global != MOXIE_GLOBAL_NONE || layout->accepts.static_acts || example->a13_scale != 0 ||
         example->a2_scale != 0 || mox_vendor_has_scalar(shape, MOX_VENDOR_W13) ||
         mox_vendor_has_scalar(shape, MOX_VENDOR_W2))
-        add_values(&plan, MOX_VENDOR_KEPT, NULL, MOX_VENDOR_KEPT_COUNT);
+        add_values(&plan, MOX_VENDOR_SCALARS, NULL, MOX_VENDOR_SCALAR_COUNT);
     *out = plan;
     return MOXIE_OK;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_rows.c - orders of rows: source(r) is the row of [gate | up], or of the only matrix, that becomes row r.
+ * vendor_rows.c - orders of rows. Row r of the tensor is row source(r) of [gate | up], or of the only matrix.
  *
- *     w31              [up | gate]                          halves exchanged
- *     gated            up0 gate0 up1 gate1 ...              from [up | gate], pairs; gate0 up0 .. from [gate | up]
- *     runs 64          64 of up, 64 of gate, ...        from [up | gate]
+ *     w31              [up | gate]                          the halves swapped
+ *     gated            up0 gate0 up1 gate1 ...              from [up | gate]; gate0 up0 .. from [gate | up]
+ *     runs 64          64 of up, 64 of gate, ...            from [up | gate]
  *     shuffle B        inside blocks of B = 32 or 16 rows:  0 4 8 .. 28 | 1 5 .. 29 | 2 ..     (B = 32)
  *                                                           0 2 4 .. 14 | 1 3 .. 15            (B = 16)
- *     runs_8           gate0..7 up0..7 gate8..15 up8..15 ..  from [gate | up]
+ *     runs_8           gate0..7 up0..7 gate8..15 up8..15 .. from [gate | up]
  *     lanes            inside blocks of 128 rows:           0 32 64 96 1 33 65 97 2 ..
- *     a single matrix  has no halves: its rows are only shuffled, or stay
  *     a_b              b first, then a of its result: source(r) = b(a(r))
  *
- * The shuffles bring rows that one thread of the kernel's epilogue holds next to each other.
+ * A single matrix has no halves, so its rows are only shuffled, or stay.
+ * The shuffles make rows neighbours that one thread of the kernel's epilogue holds.
  * Sources: FlashInfer's shuffle_matrix_a and reorder_rows_for_gated_act_gemm (row index maps); DeepGEMM's preparation
  * of weights for its fused layer (runs_8, lanes).
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_source.c - a checkpoint's grid as dense rows, and back.
+ * vendor_source.c - a grid of the checkpoint as dense rows, and back.
  *
  *     rows dense in the checkpoint      used where they lie
- *     any other packing                 turned over, 16 rows a task, into scratch of the grid's own size
+ *     any other packing                 copied, 16 rows per task, to or from scratch of the grid's size
  *
  * In the flow: checkpoint grid -> [dense rows] -> vendor_move.c.
  */
@@ -11,24 +11,25 @@
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
-#include "vendor/vendor.h"
+#include "vendor/vendor_internal.h"
 
-/* Rows of a grid and their place in scratch. */
-typedef struct turning {
+/* One copy between a grid and scratch. */
+typedef struct transposition {
     const mox_vendor_source *source;
     bool write; /* from scratch to the grid */
-} turning;
+} transposition;
 
-static void turn_rows(void *context, int64_t task, int32_t worker)
+static void move_rows(void *context, int64_t task, int32_t worker)
 {
     (void)worker;
-    const turning *t = context;
+    const transposition *t = context;
     const mox_vendor_source *s = t->source;
     const int64_t row = task * MOX_TILE_ROWS, count = mox_min_i64(MOX_TILE_ROWS, s->grid->rows - row);
     const int32_t bits = mox_dtype_bits(s->grid->dtype);
-    const int64_t most = bits > 16 ? MOX_TILE_COLS / 2 : MOX_TILE_COLS; /* a tile's memory is for 16 bits */
-    for (int64_t col = 0; col < s->grid->cols; col += most) {
-        const int64_t cols = mox_min_i64(most, mox_ceil_div(s->grid->cols - col, 8) * 8);
+    const int64_t max_cols =
+        bits > 16 ? MOX_TILE_COLS / 2 : MOX_TILE_COLS; /* the memory of a tile is for 16-bit elements */
+    for (int64_t col = 0; col < s->grid->cols; col += max_cols) {
+        const int64_t cols = mox_min_i64(max_cols, mox_ceil_div(s->grid->cols - col, 8) * 8);
         uint8_t *here = s->data + row * s->stride + col * bits / 8;
         if (t->write) {
             mox_tile_write(s->grid, row, col, cols, here, s->stride);
@@ -42,10 +43,10 @@ static void turn_rows(void *context, int64_t task, int32_t worker)
     }
 }
 
-static void turn(const mox_vendor_source *source, bool write, const moxie_executor *executor)
+static void move_grid(const mox_vendor_source *source, bool write, const moxie_executor *executor)
 {
-    turning t = { source, write };
-    mox_parallel(executor, mox_ceil_div(source->grid->rows, MOX_TILE_ROWS), turn_rows, &t);
+    transposition t = { source, write };
+    mox_parallel(executor, mox_ceil_div(source->grid->rows, MOX_TILE_ROWS), move_rows, &t);
 }
 
 moxie_status mox_vendor_source_open(const moxie_grid *grid, bool read, const moxie_executor *executor,
@@ -56,26 +57,26 @@ moxie_status mox_vendor_source_open(const moxie_grid *grid, bool read, const mox
     if (grid->data == NULL)
         return MOXIE_OK;
     if (mox_pack_has_dense_rows(grid) && whole) {
-        /* Views are const for their many readers; who opens one for writing says that its memory is not. */
+        /* Views are const for their readers; whoever opens one for writing guarantees that its memory is writable. */
         out->data = (uint8_t *)(uintptr_t)grid->data;
         out->stride = grid->row_stride;
         return MOXIE_OK;
     }
-    /* Tiles are written whole: 8 columns and 16 rows at a time. */
+    /* Tiles are whole: 8 columns and 16 rows at a time. */
     out->stride = (int64_t)mox_dense_row_bytes(grid->dtype, mox_ceil_div(grid->cols, 8) * 8);
     const uint64_t bytes = (uint64_t)(mox_ceil_div(grid->rows, MOX_TILE_ROWS) * MOX_TILE_ROWS * out->stride);
     out->data = out->owned = mox_alloc(bytes);
-    MOX_FAIL_IF(out->owned == NULL, MOXIE_ERR_MEMORY, error, "no %llu bytes to turn a matrix over",
+    MOX_FAIL_IF(out->owned == NULL, MOXIE_ERR_MEMORY, error, "no memory: %llu bytes for a matrix as dense rows",
                 (unsigned long long)bytes);
     if (read)
-        turn(out, false, executor);
+        move_grid(out, false, executor);
     return MOXIE_OK;
 }
 
 void mox_vendor_source_flush(const mox_vendor_source *source, const moxie_executor *executor)
 {
     if (source->owned != NULL)
-        turn(source, true, executor);
+        move_grid(source, true, executor);
 }
 
 void mox_vendor_source_close(mox_vendor_source *source)

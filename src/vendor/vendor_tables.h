@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_tables.h - what tables of several layouts say in the same words (FlashInfer's kernels).
+ * vendor_tables.h - macros that tables of several layouts share (TRT-LLM and FlashInfer kernels).
  */
-#ifndef MOX_PACK_VENDOR_TABLES_H
-#define MOX_PACK_VENDOR_TABLES_H
+#ifndef MOX_VENDOR_TABLES_H
+#define MOX_VENDOR_TABLES_H
 
 #include "vendor/vendor_parts.h"
 
-/* The same part of both projections: names begin w13_ and w2_. */
+/* The same part for both projections; names begin with w13_ and w2_. */
 #define MOX_VENDOR_BOTH(name, of, dtype, rows13, rows2, code, order)                                                   \
     { "w13_" name, MOX_VENDOR_W13, of, dtype, rows13, code, order, 0 },                                                \
     {                                                                                                                  \
@@ -24,7 +24,7 @@
         "gemm1_clamp_limit", mox_value_limit, mox_use_has_limit                                                        \
     }
 
-/* Weights in one fp8 scale per matrix, with static activations; in blocks of 128 x 128; and in NVFP4. */
+/* Accepted weights: fp8 with one scale per matrix and static activations; fp8 in blocks of 128 x 128; NVFP4. */
 #define MOX_VENDOR_FP8_TENSOR                                                                                          \
     {                                                                                                                  \
         .elements = { MOXIE_F8_E4M3 }, .scales = { MOXIE_F32, MOXIE_BF16 }, .group_cols = { -1 },                      \

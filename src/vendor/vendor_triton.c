@@ -2,14 +2,14 @@
  *
  * vendor_triton.c - MXFP4 experts as OpenAI's Triton kernels read them, which vLLM calls for gpt-oss.
  *
- *     layout                       values                               scales
- *     triton-mxfp4                 rows as they are                     rows as they are           before Hopper
- *     triton-hopper-mxfp4          mixed for mma 3, twiddled            mixed for 8 warps          Hopper
- *       -warps4                    the same                             mixed for 4 warps          with EP, small
- * chunks -pad64                     rows padded to 64                    mixed for 8 warps          older Triton
- *     triton-mma2-mxfp4            mixed for mma 2, twiddled            mixed for 8 warps          mma_version 2
- *     triton-blackwell-mxfp4       columns padded to 128 bytes          128x4 atoms, columns by 8  Blackwell
- *       -tiles                     tiles of 256 rows x 64 bytes         the same                   the newest Triton
+ *     layout                       values                           scales                      for
+ *     triton-mxfp4                 rows as they are                 rows as they are            before Hopper
+ *     triton-hopper-mxfp4          mixed for mma 3, twiddled        mixed for 8 warps           Hopper
+ *       -warps4                    the same                         mixed for 4 warps           Hopper with EP
+ *       -pad64                     rows padded to 64                mixed for 8 warps           older Triton
+ *     triton-mma2-mxfp4            mixed for mma 2, twiddled        mixed for 8 warps           mma_version 2
+ *     triton-blackwell-mxfp4       columns padded to 128 bytes      128x4 atoms, columns by 8   Blackwell
+ *       -tiles                     tiles of 256 rows x 64 bytes     the same                    the newest Triton
  *
  * w13's rows are gate0 up0 gate1 up1 ... as in gpt-oss; biases are f32. Memory is drawn in docs/formats/triton.md.
  * Source: triton_kernels' tensor_details/layout_details and vLLM's mxfp4_utils.py (what becomes of the tensors).
@@ -19,7 +19,7 @@
 #define LIMITS                                                                                                         \
     {                                                                                                                  \
         { MOX_VENDOR_HIDDEN, 32, false, "a scale is for 32 columns" },                                                 \
-            { MOX_VENDOR_INTERMEDIATE, 64, true, "vLLM allocates it in multiples of 64 for Triton" },                  \
+            { MOX_VENDOR_INTERMEDIATE, 64, true, "vLLM allocates multiples of 64 for Triton" },                        \
     }
 #define PARTS(values, scales)                                                                                          \
     {                                                                                                                  \
@@ -45,7 +45,7 @@ const mox_vendor_layout mox_vendor_triton_mxfp4 = {
     .name = "triton-mxfp4",
     .summary = "MXFP4 rows as they are, gate and up alternating",
     .caller = CALLER ", StridedLayout",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_plain, mox_order_plain),
 };
@@ -54,7 +54,7 @@ const mox_vendor_layout mox_vendor_triton_hopper = {
     .name = "triton-hopper-mxfp4",
     .summary = "MXFP4 mixed and twiddled for mma 3, scales for 8 warps; rows padded to 256",
     .caller = CALLER ", HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 8)",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_hopper_values, mox_order_hopper_scales_8),
 };
@@ -63,7 +63,7 @@ const mox_vendor_layout mox_vendor_triton_hopper_warps4 = {
     .name = "triton-hopper-mxfp4-warps4",
     .summary = "MXFP4 mixed and twiddled for mma 3, scales for 4 warps; rows padded to 256",
     .caller = CALLER ", HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 4)",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_hopper_values, mox_order_hopper_scales_4),
 };
@@ -72,7 +72,7 @@ const mox_vendor_layout mox_vendor_triton_hopper_pad64 = {
     .name = "triton-hopper-mxfp4-pad64",
     .summary = "triton-hopper-mxfp4 of older Triton: rows padded to 64",
     .caller = CALLER " of older Triton, HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 8)",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_hopper_values_pad64, mox_order_hopper_scales_8),
 };
@@ -81,7 +81,7 @@ const mox_vendor_layout mox_vendor_triton_mma2 = {
     .name = "triton-mma2-mxfp4",
     .summary = "MXFP4 mixed and twiddled for mma 2, scales for 8 warps; rows padded to 256",
     .caller = CALLER ", HopperMXValueLayout (mma_version 2) and HopperMXScaleLayout (num_warps 8)",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_hopper_values_mma2, mox_order_hopper_scales_8),
 };
@@ -90,7 +90,7 @@ const mox_vendor_layout mox_vendor_triton_blackwell = {
     .name = "triton-blackwell-mxfp4",
     .summary = "MXFP4 rows padded to 128 bytes, swizzled scales",
     .caller = CALLER ", BlackwellMXValueLayout and BlackwellMXScaleLayout",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_blackwell_values, mox_order_blackwell_scales),
 };
@@ -99,7 +99,7 @@ const mox_vendor_layout mox_vendor_triton_blackwell_tiles = {
     .name = "triton-blackwell-mxfp4-tiles",
     .summary = "MXFP4 in tiles of 256 rows x 64 bytes, swizzled scales",
     .caller = CALLER ", BlackwellMX4ValueShuffledLayout (block_k 128, block_n 256) and BlackwellMXScaleLayout",
-    .takes = TAKES,
+    .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_blackwell_tiles, mox_order_blackwell_scales),
 };

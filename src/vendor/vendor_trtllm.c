@@ -13,7 +13,7 @@
  *     trtllm-bf16                  shuffle(gated(w31))    block major    -
  *
  * w2's rows are only shuffled; biases of trtllm-mxfp4 are f32 in the rows' order. Memory is drawn in
- * docs/formats/trtllm.md. gpt-oss has gate and up rows in turn; its preparation swaps each pair and shuffles, which is
+ * docs/formats/trtllm.md. In gpt-oss gate and up rows alternate; its preparation swaps each pair and shuffles, which is
  * shuffle(gated(w31)) of what an expert's views call gate and up. Source: vLLM's prepare_static_weights_for_trtllm_*
  * and prepare_fp8_moe_layer_for_fi, and FlashInfer's fused_moe preparation (functions' results).
  */
@@ -37,23 +37,26 @@ const mox_vendor_layout mox_vendor_trtllm_mxint4 = {
     .name = "trtllm-mxint4",
     .summary = "int4 with a bf16 scale per 32: shuffled rows, block-major, swizzled scales",
     .caller = "FlashInfer trtllm_mxint4_block_scale_moe",
-    .takes = { .elements = { MOXIE_U4B8, MOXIE_I4 }, .scales = { MOXIE_BF16 }, .group_cols = { 32 }, .no_zeros = true },
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_I4 },
+                 .scales = { MOXIE_BF16 },
+                 .group_cols = { 32 },
+                 .no_zeros = true },
     .holds = mox_holds_plain,
     .limits = { MOX_VENDOR_EXTENTS(256, false, INT4_WHY) },
     .parts = { SHUFFLED("weight_packed", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_u4b8_to_i4, &mox_order_block_major),
                SHUFFLED("weight_scale", MOX_VENDOR_SCALES, MOXIE_BF16, NULL, &mox_order_scales_128x4) },
 };
 
-/* The kernel's caller views the e8m0 bytes of scales as e4m3 to pass a check of types. */
+/* The scales are e8m0 bytes; callers view them as e4m3 to pass the kernel's check of types. */
 const mox_vendor_layout mox_vendor_trtllm_mxfp4 = {
     .name = "trtllm-mxfp4",
     .summary = "fp4 with an e8m0 scale per 32 (gpt-oss): shuffled rows, swizzled scales, f32 biases",
     .caller = "FlashInfer trtllm_fp4_block_scale_moe",
-    .takes = { .elements = { MOXIE_F4_E2M1 },
-               .scales = { MOXIE_F8_E8M0 },
-               .group_cols = { 32 },
-               .no_zeros = true,
-               .bias = true },
+    .accepts = { .elements = { MOXIE_F4_E2M1 },
+                 .scales = { MOXIE_F8_E8M0 },
+                 .group_cols = { 32 },
+                 .no_zeros = true,
+                 .bias = true },
     .holds = mox_holds_swiglu,
     .limits = { MOX_VENDOR_EXTENTS(256, true, MXFP4_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_U8, NULL, &mox_order_plain),
@@ -66,11 +69,11 @@ const mox_vendor_layout mox_vendor_trtllm_mxfp8 = {
     .name = "trtllm-mxfp8",
     .summary = "fp8 with an e8m0 scale per 32: shuffled rows, swizzled scales",
     .caller = "FlashInfer trtllm_fp8_block_scale_moe, MxFp8",
-    .takes = { .elements = { MOXIE_F8_E4M3 },
-               .scales = { MOXIE_F8_E8M0 },
-               .group_cols = { 32 },
-               .no_zeros = true,
-               .ungated = true },
+    .accepts = { .elements = { MOXIE_F8_E4M3 },
+                 .scales = { MOXIE_F8_E8M0 },
+                 .group_cols = { 32 },
+                 .no_zeros = true,
+                 .ungated = true },
     .holds = mox_holds_swiglu,
     .limits = { MOX_VENDOR_EXTENTS(128, false, MXFP8_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, NULL, &mox_order_plain),
@@ -82,7 +85,7 @@ const mox_vendor_layout mox_vendor_trtllm_nvfp4 = {
     .name = "trtllm-nvfp4",
     .summary = "fp4 with an e4m3 scale per 16 and a global: shuffled rows, swizzled scales",
     .caller = "FlashInfer trtllm_fp4_block_scale_moe",
-    .takes = MOX_VENDOR_NVFP4,
+    .accepts = MOX_VENDOR_NVFP4,
     .surveys = true,
     .holds = mox_holds_plain,
     .limits = { { MOX_VENDOR_HIDDEN, 256, true, NVFP4_H_WHY, 0 },
@@ -100,7 +103,7 @@ const mox_vendor_layout mox_vendor_trtllm_fp8_tensor = {
     .name = "trtllm-fp8-tensor",
     .summary = "fp8 with a scale per matrix: shuffled rows, scales in constants",
     .caller = "FlashInfer trtllm_fp8_per_tensor_scale_moe",
-    .takes = MOX_VENDOR_FP8_TENSOR,
+    .accepts = MOX_VENDOR_FP8_TENSOR,
     .surveys = true,
     .holds = mox_holds_plain,
     .limits = { { MOX_VENDOR_HIDDEN, 128, false, FP8_H_WHY, 0 }, { MOX_VENDOR_INTERMEDIATE, 16, true, FP8_WHY, 128 } },
@@ -116,7 +119,7 @@ const mox_vendor_layout mox_vendor_trtllm_fp8_block = {
     .name = "trtllm-fp8-block",
     .summary = "fp8 with an f32 scale per 128 x 128 (DeepSeek): up before gate, rows as they are",
     .caller = "FlashInfer trtllm_fp8_block_scale_moe, MajorK, not shuffled",
-    .takes = MOX_VENDOR_FP8_BLOCK,
+    .accepts = MOX_VENDOR_FP8_BLOCK,
     .holds = mox_holds_plain,
     .limits = { MOX_VENDOR_EXTENTS(128, false, BLOCK_WHY) },
     .parts = { MOX_VENDOR_BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_w31, NULL, NULL, &mox_order_plain),
@@ -128,7 +131,7 @@ const mox_vendor_layout mox_vendor_trtllm_fp8_block_shuffled = {
     .name = "trtllm-fp8-block-shuffled",
     .summary = "fp8 with an f32 scale per 128 x 128 (DeepSeek): up before gate, shuffled rows, block-major",
     .caller = "FlashInfer trtllm_fp8_block_scale_moe, BlockMajorK, shuffled",
-    .takes = MOX_VENDOR_FP8_BLOCK,
+    .accepts = MOX_VENDOR_FP8_BLOCK,
     .holds = mox_holds_plain,
     .limits = { MOX_VENDOR_EXTENTS(128, false, BLOCK_WHY) },
     .parts = { MOX_VENDOR_BOTH("weight", MOX_VENDOR_CODES, MOXIE_F8_E4M3, &mox_rows_shuffle_16_w31,
@@ -141,7 +144,7 @@ const mox_vendor_layout mox_vendor_trtllm_bf16 = {
     .name = "trtllm-bf16",
     .summary = "bf16: shuffled rows, block-major",
     .caller = "FlashInfer trtllm_bf16_moe",
-    .takes = { .elements = { MOXIE_BF16 }, .no_zeros = true },
+    .accepts = { .elements = { MOXIE_BF16 }, .no_zeros = true },
     .holds = mox_holds_plain,
     .limits = { MOX_VENDOR_EXTENTS(64, false, BF16_WHY) },
     .parts = { SHUFFLED("weight", MOX_VENDOR_CODES, MOXIE_BF16, NULL, &mox_order_block_major) },

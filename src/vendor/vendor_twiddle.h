@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * vendor_twiddle.h - eight e2m1 codes in a word, their bits spread so that a kernel makes bf16 of them with masks and
- * shifts of whole words.
+ * vendor_twiddle.h - eight e2m1 codes in a word, with their bits spread ("twiddled") so that a kernel makes bf16 of
+ * them with masks and shifts of whole words.
  *
- *     word of four bytes x0 x1 x2 x3, x0 lowest; low nibbles to bits 0 .. 15, high nibbles to bits 16 .. 31:
+ *     word of four bytes x0 x1 x2 x3, x0 lowest; low nibbles go to bits 0 .. 15, high nibbles to bits 16 .. 31:
  *
  *                 15   14   13   12   11   10    9    8    7    6    5    4    3    2    1    0
  *                 s0   s3   m3   s1  e3.1 e3.0  s2  e0.1 e0.0  m0  e1.1 e1.0  m1  e2.1 e2.0  m2
  *
- *     s sign, e.1 e.0 exponent, m mantissa bit of slot 0 .. 3. Under the mask 0x81c081c0 the word, and the word shifted
- *     left by 3 and by 6, are slots 0, 1 and 2 as bf16 pairs of value * 2^-126; slot 3 is collected from what is left.
+ *     s sign, e.1 e.0 exponent, m mantissa bit of slots 0 .. 3. Under the mask 0x81c081c0 the word, and the word
+ *     shifted left by 3 and by 6, are slots 0, 1 and 2 as pairs of bf16 of value * 2^-126. Slot 3 is made from the
+ *     remaining bits.
  *
- * In the flow: called by orders that put four bytes side by side (Triton's Hopper values, FlashInfer's sm90 "fp4").
+ * In the flow: orders call it that put four bytes side by side (Triton's Hopper values, FlashInfer's sm90 "fp4").
  * Sources: triton_kernels' hopper_value.py and FlashInfer's moe_gemm_mixed_utils.cu, which agree bit for bit.
  */
-#ifndef MOX_PACK_VENDOR_TWIDDLE_H
-#define MOX_PACK_VENDOR_TWIDDLE_H
+#ifndef MOX_VENDOR_TWIDDLE_H
+#define MOX_VENDOR_TWIDDLE_H
 
-#include "pack/flip.h"
+#include "pack/transpose.h"
 
-/* Both are plain word operations without branches, so that loops over them become vector code. Immutable. */
+/* Plain word operations without branches, so that compilers vectorize loops over them. */
 static inline uint32_t mox_twiddle4(uint32_t word)
 {
-    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l2 l1 l3 h0 h2 h1 h3: one exchange, of h0 h1 with l2 l3. */
+    /* Nibbles l0 h0 l1 h1 l2 h2 l3 h3, low first, to l0 l2 l1 l3 h0 h2 h1 h3: one delta swap, of h0 h1 with l2 l3. */
     const uint32_t t = (word ^ word >> 12) & 0x0000f0f0u;
     word ^= t ^ t << 12;
     return (word & 0x00080008u) << 12 | (word & 0x00070007u) << 6 | (word & 0x00800080u) << 2 |
@@ -47,8 +48,8 @@ typedef union mox_twiddle_block {
     uint32_t words[16];
 } mox_twiddle_block;
 
-/* Bytes t of four vectors' words to the words of vector t: a square of bytes turned over in every lane. */
-MOX_FLIP_INLINE void mox_flip_bytes(mox_words v[4])
+/* Transposes 4 x 4 bytes in every lane: bytes t of the words of four vectors become the words of vector t. */
+MOX_PACK_INLINE void mox_transpose_bytes(mox_words v[4])
 {
     const mox_words even = { 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff };
     const mox_words low = { 0xffff, 0xffff, 0xffff, 0xffff };
@@ -60,9 +61,8 @@ MOX_FLIP_INLINE void mox_flip_bytes(mox_words v[4])
     v[3] = b >> 16 | (d & ~low);
 }
 
-/* Even and odd words of both rows, a square of bytes for each word: word 4 * t + i is bytes a[8i + t], b[8i + t],
- * a[8i + 4 + t], b[8i + 4 + t]. */
-MOX_FLIP_INLINE void mox_mix_rows(const uint8_t *a, const uint8_t *b, mox_twiddle_block *out)
+/* Interleaves two rows: word 4 * t + i of the result is bytes a[8i + t], b[8i + t], a[8i + 4 + t], b[8i + 4 + t]. */
+MOX_PACK_INLINE void mox_interleave_rows(const uint8_t *a, const uint8_t *b, mox_twiddle_block *out)
 {
     const mox_words a0 = mox_load_v4u32(a), a1 = mox_load_v4u32(a + 16);
     const mox_words b0 = mox_load_v4u32(b), b1 = mox_load_v4u32(b + 16);
@@ -70,12 +70,12 @@ MOX_FLIP_INLINE void mox_mix_rows(const uint8_t *a, const uint8_t *b, mox_twiddl
     out->v[1] = MOX_PICK_WORDS(b0, b1, 0, 2, 4, 6);
     out->v[2] = MOX_PICK_WORDS(a0, a1, 1, 3, 5, 7);
     out->v[3] = MOX_PICK_WORDS(b0, b1, 1, 3, 5, 7);
-    mox_flip_bytes(out->v);
+    mox_transpose_bytes(out->v);
 }
 
-MOX_FLIP_INLINE void mox_part_rows(mox_twiddle_block *in, uint8_t *a, uint8_t *b)
+MOX_PACK_INLINE void mox_deinterleave_rows(mox_twiddle_block *in, uint8_t *a, uint8_t *b)
 {
-    mox_flip_bytes(in->v);
+    mox_transpose_bytes(in->v);
     mox_store_v4u32(a, MOX_PICK_WORDS(in->v[0], in->v[2], 0, 4, 1, 5));
     mox_store_v4u32(a + 16, MOX_PICK_WORDS(in->v[0], in->v[2], 2, 6, 3, 7));
     mox_store_v4u32(b, MOX_PICK_WORDS(in->v[1], in->v[3], 0, 4, 1, 5));

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "vendor/vendor_share.h"
+#include "vendor/vendor_slice.h"
 #include "test_problem.h"
 
 static moxie_layer_config config_of(const test_expert_spec *spec)
@@ -237,7 +237,7 @@ static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t
 /* Elements and scales are such as the layout takes: others would be made only to be refused. */
 static bool takes_format(const char *name, const moxie_quant *quant, bool bias)
 {
-    const mox_vendor_accepts *takes = &mox_vendor_by_name(name)->takes;
+    const mox_vendor_accepts *takes = &mox_vendor_by_name(name)->accepts;
     bool element = false, scale = takes->scales[0] == quant->scale;
     for (int i = 0; i < 4; i++) {
         element = element || takes->elements[i] == quant->element;
@@ -382,7 +382,7 @@ static void refusals_name_rule_rank_and_remedy(void **state)
     refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "of 6 ranks rank 5 would get none");
     refuses(&even, &o, MOXIE_ERR_UNSUPPORTED, "5 ranks, or an intermediate size of 1536");
     o = options_of("trtllm-mxint4", 1, 2);
-    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "rank 1 would be left with 32 past one");
+    refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "the slice of rank 1 would end 32 past one");
     refuses(&odd, &o, MOXIE_ERR_UNSUPPORTED, "768 or 1024");
     o = options_of("trtllm-mxint4", 2, 2);
     refuses(&even, &o, MOXIE_ERR_ARGUMENT, "rank 2 of 2");
@@ -531,7 +531,7 @@ static void tensors_beyond_64_bits_are_refused(void **state)
     const moxie_preparation_options options = options_of("trtllm-bf16", 0, 1);
     moxie_preparation *p = NULL;
     assert_int_equal(moxie_preparation_create(&config, &options, &expert, &p, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "no tensor of a model"));
+    assert_non_null(strstr(error.text, "more than a tensor of a real model"));
     assert_null(p);
 }
 

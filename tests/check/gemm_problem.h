@@ -56,8 +56,8 @@ static inline void gemm_pack_records(gemm_problem *p, const mox_layout *layout)
     uint64_t bytes = 0;
     assert_true(layout->number < GEMM_LAYOUTS);
     for (int s = 0; s < GEMM_SLOTS; s++)
-        if (layout->refuse(&p->shape, reason, sizeof reason) != NULL ||
-            (layout->takes != NULL && !layout->takes(&p->shape, &p->experts[s].view, reason, sizeof reason)))
+        if (layout->reject(&p->shape, reason, sizeof reason) != NULL ||
+            (layout->accepts != NULL && !layout->accepts(&p->shape, &p->experts[s].view, reason, sizeof reason)))
             return;
     assert_true(layout->record_bytes(&p->shape, &bytes));
     for (int s = 0; s < GEMM_SLOTS; s++) {

@@ -2,7 +2,7 @@
  *
  * hand_checkpoint.h - small checkpoints written by hand: tensors one by one, config.json as text.
  *
- * Nothing here knows the tables under test: names, dtypes and shapes are what the test says.
+ * Nothing here uses the tables under test: names, dtypes and shapes are what the test says.
  */
 #ifndef HAND_CHECKPOINT_H
 #define HAND_CHECKPOINT_H
@@ -10,7 +10,7 @@
 #include "test_support.h"
 
 #include "ckpt/model/model.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "quant/quant.h"
 
 #define HAND_MAX_TENSORS 96
@@ -48,7 +48,7 @@ static inline int64_t hand_find(const hand_checkpoint *c, const char *name)
     return -1;
 }
 
-/* Adds a tensor of zeros; shape entries < 0 end it. Returns its bytes to be filled. */
+/* Adds a tensor of zeros; a shape entry < 0 ends the shape. Returns its bytes, to be filled. */
 static inline void *hand_add(hand_checkpoint *c, const char *name, moxie_dtype dtype, int64_t a, int64_t b, int64_t d,
                              int64_t e)
 {
@@ -135,7 +135,7 @@ static inline void hand_unload(hand_model *m)
     mox_model_close(m->model);
 }
 
-/* Opens the directory and reads the layer; the first failure is returned. */
+/* Opens the directory and loads the layer; returns the first failure. */
 static inline moxie_status hand_try(const hand_checkpoint *c, int64_t layer, moxie_error *error)
 {
     const moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
@@ -149,7 +149,7 @@ static inline moxie_status hand_try(const hand_checkpoint *c, int64_t layer, mox
     return status;
 }
 
-/* Every weight of a matrix against what the test computes for (n, k); NaN equals NaN. */
+/* Compares every weight of a matrix with what the test computes for (n, k); NaN equals NaN. */
 typedef double (*hand_weight_fn)(const hand_checkpoint *c, const char *name, int64_t n, int64_t k);
 static inline void hand_check(const hand_checkpoint *c, const moxie_matrix *matrix, const moxie_quant *quant,
                               const char *name, int64_t rows, int64_t cols, hand_weight_fn want)
@@ -164,7 +164,7 @@ static inline void hand_check(const hand_checkpoint *c, const moxie_matrix *matr
         }
 }
 
-/* Bytes that look like anything, from a name. */
+/* Pseudo-random bytes, from a name. */
 static inline void hand_scramble(hand_checkpoint *c, const char *name)
 {
     const int64_t i = hand_find(c, name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * one_file.h - what tests of writers start from: a fresh folder, the path of a file in it, and what else lies there.
+ * one_file.h - fixture of tests of writers: a fresh directory, the path of a file in it, and how many files it holds.
  */
 #ifndef TEST_ONE_FILE_H
 #define TEST_ONE_FILE_H
@@ -32,7 +32,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Files in `dir`, hidden ones not counted. */
+/* Number of files in `dir`, without hidden ones. */
 static int files_in(const char *dir)
 {
     int count = 0;

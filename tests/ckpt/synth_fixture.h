@@ -7,7 +7,9 @@
 
 #include "test_support.h"
 
+#include "ckpt/safetensors/tensors.h"
 #include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_config.h"
 
 typedef struct fixture {
     char *dir;       /* temporary; checkpoints are made in it */

@@ -9,7 +9,7 @@
 #include "test_support.h"
 
 #include "ckpt/families/tables.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 typedef struct listing {
     const char *family, *format, *shared;
@@ -48,7 +48,7 @@ static const listing listings[] = {
         "model.language_model.layers.3.mlp.experts.down_proj BF16 [2, 64, 32]",
         SHARED("model.language_model.layers.3.mlp.shared_expert"),
         "model.language_model.layers.3.mlp.shared_expert_gate.weight BF16 [1, 64]" } },
-    /* quantized exports have experts of their own */
+    /* quantized exports have a tensor per expert */
     { "qwen3.5-moe", "nvfp4-modelopt-w4a16", "bf16", 0, 0,
       { "model.language_model.layers.3.mlp.gate.weight BF16 [2, 64]",
         "model.language_model.layers.3.mlp.experts.1.gate_proj.weight U8 [32, 32]",
@@ -273,7 +273,7 @@ static void real_shapes(void **state)
         { "step", "fp8-block", 288, 4096, 1280, "moe.down_proj.weight_scale_inv F32 [288, 32, 10]" },
     };
     for (size_t i = 0; i < sizeof real / sizeof real[0]; i++) {
-        /* Experts of their own are all alike: one is enough. Stacked ones need the true number. */
+        /* Separate experts are all alike: one is enough. Stacked experts need the true number. */
         const bool own = strstr(real[i].line, "experts.0.") != NULL;
         const mox_dims dims = { .experts = own ? 1 : real[i].experts,
                                 .top_k = 1,
@@ -289,7 +289,7 @@ static void real_shapes(void **state)
     }
 }
 
-static void refusals(void **state)
+static void rejections(void **state)
 {
     (void)state;
     const mox_dims dims = { .experts = 2, .top_k = 1, .hidden = 64, .intermediate = 32 };
@@ -300,7 +300,7 @@ static void refusals(void **state)
         mox_enumerate_layer(mox_family_by_id("dbrx"), &dims, mox_hf_quant_by_id("awq"), NULL, 0, collect, &got, &error),
         MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "dbrx"));
-    /* A word of eight rows would hold gates and ups. */
+    /* A word of eight rows would hold gate and up rows. */
     assert_int_equal(mox_enumerate_layer(mox_family_by_id("gpt-oss"), &dims, mox_hf_quant_by_id("awq"), NULL, 0,
                                          collect, &got, &error),
                      MOXIE_ERR_UNSUPPORTED);
@@ -330,7 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_shapes), cmocka_unit_test(every_family_is_listed), cmocka_unit_test(real_shapes),
-        cmocka_unit_test(refusals),         cmocka_unit_test(name_templates),
+        cmocka_unit_test(rejections),       cmocka_unit_test(name_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

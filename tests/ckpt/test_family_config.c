@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * config.json of every family: what is read from the releases' own keys, what is written and read back, and what is
- * refused, in which words. The texts are the releases' files, cut to what the layer needs.
+ * rejected, in which words. The texts are the releases' files, cut to what the layer needs.
  */
 #include "test_support.h"
 
@@ -43,7 +43,7 @@ static const config_case configs[] = {
       "deepseek-v2", 1,
       { SIZES(64, 6, 2048, 1408, 2816, 2048), .n_group = 1, .topk_group = 1, .routed_scale = 1 },
       SOFTMAX, 0, 0, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
-    /* "greedy" ignores groups, whatever they are */
+    /* "greedy" ignores groups of any number */
     { "{\"model_type\":\"deepseek_v2\",\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"hidden_size\":2048,"
       "\"moe_intermediate_size\":1408,\"n_group\":8,\"topk_group\":3,\"topk_method\":\"greedy\"}",
       "deepseek-v2", 1,
@@ -101,7 +101,7 @@ static const config_case configs[] = {
       "llama4", 0,
       { SIZES(16, 1, 5120, 8192, 8192, 5120), .routed_scale = 1 },
       MOXIE_SCORE_LOGIT, 0, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
-    /* Python's Infinity stands in three Nemotron files. */
+    /* three Nemotron files contain Python's Infinity */
     { "{\"model_type\":\"nemotron_h\",\"n_routed_experts\":512,\"num_experts_per_tok\":22,\"hidden_size\":4096,"
       "\"moe_intermediate_size\":2688,\"moe_latent_size\":1024,\"n_shared_experts\":1,"
       "\"moe_shared_expert_intermediate_size\":5376,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":5.0,"
@@ -335,7 +335,7 @@ static void bad_configs(void **state)
     }
 }
 
-/* A family's name for its method and the recipe it carries must mean the same. */
+/* The name of the routing method of a family, and its routing struct, must mean the same. */
 static void recipes_match_their_names(void **state)
 {
     (void)state;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every row of hf_quant.def: which tensors a [128, 256] matrix has in it, against literal lists; what
- * quantization_config settles, with the texts of releases; that what the generator writes is read back.
+ * quantization_config resolves, with the texts of releases; that what the generator writes is read back.
  */
 #include "test_support.h"
 
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/formats/part.h"
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #define M "model.layers.0.mlp.experts.0.up_proj"
 
@@ -125,7 +125,7 @@ static void tensors_of_every_format(void **state)
     assert_null(mox_hf_quant_at(-1));
 }
 
-/* Every row is a quantization that the library can read, and its grids reach exactly the tensor. */
+/* Every format is a quantization that the library can read, and its grids cover exactly the tensor. */
 static moxie_status check_grid(void *user, const mox_tensor_spec *spec, moxie_error *error)
 {
     (void)user;
@@ -180,12 +180,12 @@ static json_t *parse(const char *text)
     return json;
 }
 
-typedef struct settle_case {
+typedef struct resolve_case {
     const char *text, *id;
     bool fits;
     moxie_quant act;
-    int32_t group_rows, group_cols; /* 0: not looked at */
-} settle_case;
+    int32_t group_rows, group_cols; /* 0: not compared */
+} resolve_case;
 
 #define FP8(rows, cols, ...)                                                                                           \
     {                                                                                                                  \
@@ -210,13 +210,13 @@ typedef struct settle_case {
     "\"input_tensors\":{\"dtype\":\"fp8_e4m3\",\"qscheme\":\"per_tensor\",\"is_dynamic\":false}}}"
 
 /* clang-format off */
-static const settle_case settle_cases[] = {
+static const resolve_case resolve_cases[] = {
     { "{\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}",
       "fp8-block", true, FP8(1, 128), 128, 128 },
     { "{\"activation_scheme\":\"dynamic\",\"quant_method\":\"fp8\",\"weight_block_size\":[64,256],"
       "\"scale_fmt\":\"ue8m0\"}",
       "fp8-block", true, FP8(1, 256, .rule = MOXIE_RULE_UE8M0), 64, 256 },
-    /* numbers that no matrix has are not used */
+    /* impossible sizes are ignored */
     { "{\"quant_method\":\"fp8\",\"weight_block_size\":[-1,99999999999]}", "fp8-block", true, FP8(1, 128), 128, 128 },
     { "{\"quant_method\":\"mxfp8\",\"weight_block_size\":[1,32]}", "fp8-block-e8m0", true,
       FP8(1, 128, .rule = MOXIE_RULE_UE8M0), 128, 128 },
@@ -267,12 +267,12 @@ static const settle_case settle_cases[] = {
 static void configs_settle(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof settle_cases / sizeof settle_cases[0]; i++) {
-        const settle_case *want = &settle_cases[i];
+    for (size_t i = 0; i < sizeof resolve_cases / sizeof resolve_cases[0]; i++) {
+        const resolve_case *want = &resolve_cases[i];
         mox_hf_quant row = *mox_hf_quant_by_id(want->id);
         json_t *config = parse(want->text);
         print_message("%s %s\n", want->id, want->text);
-        assert_int_equal(row.settle(config, NULL, &row), want->fits);
+        assert_int_equal(row.resolve(config, NULL, &row), want->fits);
         if (want->fits)
             assert_memory_equal(&row.act, &want->act, sizeof row.act);
         if (want->group_rows) {
@@ -283,7 +283,7 @@ static void configs_settle(void **state)
     }
 }
 
-/* What a row writes leads back to that row, not to its neighbours of the same tensors. */
+/* The config that a format writes resolves to that format, not to its neighbours with the same tensors. */
 static void written_configs_settle_the_same(void **state)
 {
     (void)state;
@@ -297,8 +297,8 @@ static void written_configs_settle_the_same(void **state)
         print_message("%s\n", row.id);
         assert_string_equal(mox_quant_config_method(config), row.method);
         const mox_hf_quant before = row;
-        if (row.settle)
-            assert_true(row.settle(config, NULL, &row));
+        if (row.resolve)
+            assert_true(row.resolve(config, NULL, &row));
         assert_memory_equal(&row.act, &before.act, sizeof row.act);
         assert_memory_equal(&row.weight, &before.weight, sizeof row.weight);
         if (strcmp(row.method, "gptq") != 0) {
@@ -323,7 +323,7 @@ static void exclusions(void **state)
         { "{\"exclude_modules\":[\"model.layers.1.*\"]}", "model.layers.1.mlp.experts.0.up_proj", true },
         { "{\"exclude_modules\":[\"model.layers.1.*\"]}", "model.layers.10.mlp.experts.0.up_proj", false },
         { "{\"exclude_modules\":[\"model.layers.1*\"]}", "model.layers.10.mlp.experts.0.up_proj", true },
-        /* A container that is named does not exclude what is inside. */
+        /* Excluding a container does not exclude what is inside. */
         { "{\"ignore\":[\"model.layers.1.mlp.experts.0\"]}", "model.layers.1.mlp.experts.0.up_proj", false },
         { "{\"ignore\":[\"re:.*experts.*\"]}", "model.layers.1.mlp.experts.0.up_proj", false },
         { "{\"ignore\":[7,null,{}]}", "7", false },

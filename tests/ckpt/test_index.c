@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ckpt/safetensors/tensor_index.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/safetensors/tensors.h"
 
 #define INDEX "model.safetensors.index.json"
@@ -68,7 +69,7 @@ static void open_dir(fixture *f)
     assert_ok(mox_tensor_set_open_dir(f->dir, false, &f->set, &f->error), &f->error);
 }
 
-static void refuse_dir(fixture *f, moxie_status wanted, const char *says)
+static void reject_dir(fixture *f, moxie_status wanted, const char *says)
 {
     for (int no_mmap = 0; no_mmap < 2; no_mmap++) {
         assert_int_equal(mox_tensor_set_open_dir(f->dir, no_mmap, &f->set, &f->error), wanted);
@@ -92,7 +93,8 @@ static void check_content(const fixture *f, const char *tensors)
 
 /* ---- good directories ------------------------------------------------------------------------------- */
 
-/* Zero-based, three shards called "of 2", as one real release has them; the names' order is not the map's. */
+/* Zero-based: three shards called "of 2", as in one real release. The order of their names differs from that of the
+ * map. */
 static void test_indexed(void **state)
 {
     fixture *f = *state;
@@ -131,7 +133,7 @@ static void test_without_index(void **state)
     assert_int_equal(mox_tensor_set_warnings(f->set), 0);
 }
 
-/* Whatever order the file system lists them in. */
+/* Independent of the order in which the file system lists them. */
 static void test_name_order(void **state)
 {
     fixture *f = *state;
@@ -181,12 +183,12 @@ static void test_warnings(void **state)
                         "\"2.safetensors\" holds 1 tensors that the index does not name; the first is \"z\"");
 }
 
-/* ---- refusals --------------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------------- */
 
 static void test_nothing_there(void **state)
 {
     fixture *f = *state;
-    refuse_dir(f, MOXIE_ERR_IO, "no model.safetensors.index.json and no file *.safetensors");
+    reject_dir(f, MOXIE_ERR_IO, "no model.safetensors.index.json and no file *.safetensors");
     moxie_error error;
     char path[700];
     snprintf(path, sizeof path, "%s/absent", f->dir);
@@ -195,7 +197,7 @@ static void test_nothing_there(void **state)
     snprintf(path, sizeof path, "%s/" INDEX, f->dir);
     assert_int_equal(symlink("nowhere", path), 0);
     write_shard(f, "1.safetensors", "a");
-    refuse_dir(f, MOXIE_ERR_IO, "cannot open");
+    reject_dir(f, MOXIE_ERR_IO, "cannot open");
 }
 
 static void test_missing_shard(void **state)
@@ -203,7 +205,7 @@ static void test_missing_shard(void **state)
     fixture *f = *state;
     write_shard(f, "1.safetensors", "a");
     write_text(f, INDEX, "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
-    refuse_dir(f, MOXIE_ERR_IO, "No such file");
+    reject_dir(f, MOXIE_ERR_IO, "No such file");
     assert_non_null(strstr(f->error.file, "/2.safetensors"));
 }
 
@@ -213,12 +215,12 @@ static void test_index_against_shards(void **state)
     write_shard(f, "1.safetensors", "a");
     write_shard(f, "2.safetensors", "b");
     write_text(f, INDEX, "{\"weight_map\":{\"a\":\"1.safetensors\",\"q\":\"2.safetensors\"}}");
-    refuse_dir(f, MOXIE_ERR_MISMATCH, "places tensor \"q\" in \"2.safetensors\", but no shard holds it");
+    reject_dir(f, MOXIE_ERR_MISMATCH, "places tensor \"q\" in \"2.safetensors\", but no shard holds it");
     write_text(f, INDEX, "{\"weight_map\":{\"a\":\"2.safetensors\",\"b\":\"1.safetensors\"}}");
-    refuse_dir(f, MOXIE_ERR_MISMATCH, "places tensor \"a\" in \"2.safetensors\", but it is in \"1.safetensors\"");
+    reject_dir(f, MOXIE_ERR_MISMATCH, "places tensor \"a\" in \"2.safetensors\", but it is in \"1.safetensors\"");
     write_shard(f, "2.safetensors", "ba");
     write_text(f, INDEX, "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
-    refuse_dir(f, MOXIE_ERR_FORMAT, "tensor \"a\" is in this file and in");
+    reject_dir(f, MOXIE_ERR_FORMAT, "tensor \"a\" is in this file and in");
     assert_non_null(strstr(f->error.text, "1.safetensors"));
     assert_non_null(strstr(f->error.file, "2.safetensors"));
 }
@@ -228,7 +230,7 @@ static void test_duplicates_without_index(void **state)
     fixture *f = *state;
     write_shard(f, "1.safetensors", "a");
     write_shard(f, "2.safetensors", "a");
-    refuse_dir(f, MOXIE_ERR_FORMAT, "expected every name once");
+    reject_dir(f, MOXIE_ERR_FORMAT, "expected every name once");
 }
 
 static void test_damaged_shard(void **state)
@@ -241,11 +243,11 @@ static void test_damaged_shard(void **state)
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(truncate(path, info.st_size - 1), 0);
-    refuse_dir(f, MOXIE_ERR_FORMAT, "\"d\" lies at [2, 3), but the file has 2 bytes of data");
+    reject_dir(f, MOXIE_ERR_FORMAT, "\"d\" lies at [2, 3), but the file has 2 bytes of data");
     assert_string_equal(f->error.file, path);
 }
 
-/* The index points outside its directory, or at no file. Nothing outside is ever opened. */
+/* The index points outside its directory, or at no file. Nothing outside may be opened. */
 static void test_index_attacks(void **state)
 {
     fixture *f = *state;
@@ -254,19 +256,19 @@ static void test_index_attacks(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(text, sizeof text, "{\"weight_map\":{\"a\":\"%s\"}}", names[i]);
         write_text(f, INDEX, text);
-        refuse_dir(f, MOXIE_ERR_FORMAT, "expected a bare file name");
+        reject_dir(f, MOXIE_ERR_FORMAT, "expected a bare file name");
         assert_non_null(strstr(f->error.file, INDEX));
     }
     write_text(f, INDEX, "{\"weight_map\":{\"a\":\"x\"}}");
     snprintf(path, sizeof path, "%s/x", f->dir);
     assert_int_equal(mkdir(path, 0700), 0);
-    refuse_dir(f, MOXIE_ERR_IO, "regular file");
+    reject_dir(f, MOXIE_ERR_IO, "regular file");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("/dev/zero", path), 0);
-    refuse_dir(f, MOXIE_ERR_IO, "regular file");
+    reject_dir(f, MOXIE_ERR_IO, "regular file");
     remove(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    refuse_dir(f, MOXIE_ERR_IO, "regular file");
+    reject_dir(f, MOXIE_ERR_IO, "regular file");
 }
 
 static void test_malformed_index(void **state)
@@ -278,10 +280,10 @@ static void test_malformed_index(void **state)
         { "", "line 1" },
         { "[]", "\"weight_map\"" },
         { "{}", "\"weight_map\"" },
-        { "{\"weight_map\":[]}", "something else" },
+        { "{\"weight_map\":[]}", "another type" },
         { "{\"weight_map\":{}}", "empty" },
-        { "{\"weight_map\":{\"a\":1}}", "no file name" },
-        { "{\"weight_map\":{\"a\":null}}", "no file name" },
+        { "{\"weight_map\":{\"a\":1}}", "expected a file name" },
+        { "{\"weight_map\":{\"a\":null}}", "expected a file name" },
         { "{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "duplicate" },
         { "{\"weight_map\":{\"a\":\"x\",\"\\u0061\":\"y\"}}", "duplicate" },
         { "{\"weight_map\":{\"a\":\"x\\u0000y\"}}", "u0000" },
@@ -292,7 +294,7 @@ static void test_malformed_index(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_text(f, INDEX, cases[i].text);
-        refuse_dir(f, MOXIE_ERR_FORMAT, cases[i].says);
+        reject_dir(f, MOXIE_ERR_FORMAT, cases[i].says);
         assert_non_null(strstr(f->error.file, INDEX));
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_json.c - the pre-pass (non-finite literals, depth), what strictness refuses, and typed look-ups.
+ * test_json.c - the pre-pass (non-finite literals, depth), what strict parsing rejects, and typed look-ups.
  */
 #include "test_support.h"
 
@@ -27,7 +27,7 @@ static json_t *good(const char *text, bool lenient)
     return root;
 }
 
-static void refuse(const char *text, bool lenient, const char *says)
+static void reject(const char *text, bool lenient, const char *says)
 {
     json_t *root = NULL;
     moxie_error error;
@@ -56,14 +56,14 @@ static void test_non_finite(void **state)
     assert_string_equal(json_string_value(json_object_get(root, "s")), "Infinity \"NaN\\");
     json_decref(root);
 
-    refuse("{\"a\":Infinity}", false, "line 1, column");
-    refuse("{\"a\":NaN}", false, "line 1, column");
-    refuse("{\"a\":-NaN}", true, "line 1, column");
-    refuse("{\"a\":+Infinity}", true, "line 1, column");
-    refuse("{\"a\":Infinit}", true, "line 1, column");
-    refuse("{\"a\":InfinityInfinity}", true, "line 1, column");
-    refuse("{NaN:1}", true, "line 1, column");
-    refuse("{\"a\":1}NaN", true, "line 1, column");
+    reject("{\"a\":Infinity}", false, "line 1, column");
+    reject("{\"a\":NaN}", false, "line 1, column");
+    reject("{\"a\":-NaN}", true, "line 1, column");
+    reject("{\"a\":+Infinity}", true, "line 1, column");
+    reject("{\"a\":Infinit}", true, "line 1, column");
+    reject("{\"a\":InfinityInfinity}", true, "line 1, column");
+    reject("{NaN:1}", true, "line 1, column");
+    reject("{\"a\":1}NaN", true, "line 1, column");
 }
 
 static char *nested(int depth)
@@ -81,13 +81,13 @@ static void test_depth(void **state)
     json_decref(good(text, false));
     free(text);
     text = nested(65);
-    refuse(text, false, "line 1, column 65: more than 64 levels");
-    refuse(text, true, "more than 64 levels");
+    reject(text, false, "line 1, column 65: more than 64 levels");
+    reject(text, true, "more than 64 levels");
     free(text);
     text = nested(1000000);
-    refuse(text, true, "more than 64 levels");
+    reject(text, true, "more than 64 levels");
     free(text);
-    /* Brackets in strings do not count, brackets side by side neither. */
+    /* Brackets in strings do not count, and neighbouring brackets do not add up. */
     text = calloc(1, 1000);
     strcpy(text, "[\"");
     memset(text + 2, '[', 500);
@@ -99,28 +99,28 @@ static void test_depth(void **state)
     strcat(text, "[]]");
     json_decref(good(text, true));
     free(text);
-    refuse("]]]]{}", true, "line 1");
+    reject("]]]]{}", true, "line 1");
 }
 
 static void test_strictness(void **state)
 {
     (void)state;
-    refuse("", true, "line 1");
-    refuse("1", true, "line 1");
-    refuse("{\"a\":1,\"a\":2}", true, "duplicate");
-    refuse("{\"a\":1,\"\\u0061\":2}", true, "duplicate");
-    refuse("{\n\n \"a\":1,}", true, "line 3");
-    refuse("{} x", true, "line 1");
-    refuse("{\"a\":\"\377\"}", true, "unable to decode byte 0xff");
-    refuse("{\"a\":\"\\ud800\"}", true, "Unicode");
-    refuse("{\"a\":\"\\u0000\"}", true, "\\u0000");
-    refuse("{\"a\":99999999999999999999}", true, "too big integer");
-    refuse("{\"a\":01}", true, "line 1");
-    refuse("\357\273\277{}", true, "line 1");
-    refuse("{'a':1}", true, "line 1");
-    refuse("{\"a", true, "line 1");
-    refuse("{\"a\\", true, "line 1");
-    refuse("[NaN,\"a\\", true, "line 1"); /* the pre-pass writes this one */
+    reject("", true, "line 1");
+    reject("1", true, "line 1");
+    reject("{\"a\":1,\"a\":2}", true, "duplicate");
+    reject("{\"a\":1,\"\\u0061\":2}", true, "duplicate");
+    reject("{\n\n \"a\":1,}", true, "line 3");
+    reject("{} x", true, "line 1");
+    reject("{\"a\":\"\377\"}", true, "unable to decode byte 0xff");
+    reject("{\"a\":\"\\ud800\"}", true, "Unicode");
+    reject("{\"a\":\"\\u0000\"}", true, "\\u0000");
+    reject("{\"a\":99999999999999999999}", true, "too big integer");
+    reject("{\"a\":01}", true, "line 1");
+    reject("\357\273\277{}", true, "line 1");
+    reject("{'a':1}", true, "line 1");
+    reject("{\"a", true, "line 1");
+    reject("{\"a\\", true, "line 1");
+    reject("[NaN,\"a\\", true, "line 1"); /* written by the pre-pass */
 }
 
 static void test_positions(void **state)
@@ -129,12 +129,12 @@ static void test_positions(void **state)
     json_t *root = NULL;
     moxie_error error;
     assert_int_equal(parse("{\"\033[2J\" 1}", true, &root, &error), MOXIE_ERR_FORMAT);
-    assert_null(strchr(error.text, '\033')); /* what the file holds is not quoted */
+    assert_null(strchr(error.text, '\033')); /* the content of the file is not quoted */
     assert_int_equal(parse("[\033[2J]", true, &root, &error), MOXIE_ERR_FORMAT);
     assert_null(strchr(error.text, '\033'));
     assert_int_equal(parse("{\n  \"a\": Infinity,\n  \"b\": x\n}", true, &root, &error), MOXIE_ERR_FORMAT);
     assert_non_null(strstr(error.text, "line 3, column 8"));
-    assert_int_equal(error.offset, 27); /* behind the x, as Jansson counts */
+    assert_int_equal(error.offset, 27); /* position behind the x, as Jansson counts */
 }
 
 /* ---- look-ups --------------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static void test_lookups(void **state)
     json_decref(root);
 }
 
-/* A section that is absent, or no object at all, is like an empty one. */
+/* A section that is absent, or is no object, counts as empty. */
 static void test_lookup_in_nothing(void **state)
 {
     (void)state;
@@ -199,8 +199,8 @@ static void test_load(void **state)
     test_rmdir(dir);
 }
 
-/* Memory ends at `most` bytes a block, or with call `fails_from`, and blocks have a page behind them that nobody may
- * touch. How large a block is stands before it, where nothing is aligned. */
+/* An allocator that fails for blocks above `most` bytes, or from call `fails_from` on. An inaccessible page follows
+ * each block. The size of a block is stored before it, unaligned. */
 static size_t most;
 static uint64_t calls, fails_from;
 
@@ -223,7 +223,7 @@ static void guarded_free(void *block)
     test_guarded_free((char *)block - 16, all);
 }
 
-/* A token that is too long for the memory there is, in a good text and in a bad one. */
+/* A token too long for the available memory, in a valid text and in an invalid one. */
 static void test_little_memory(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_little_memory(void **state)
     json_set_alloc_funcs(malloc, free);
 }
 
-/* Of each length a token, so that the buffer ends at every place of it; from one allocation on there is no memory. */
+/* One token of each length, so that the buffer ends at every position; from some allocation on there is no memory. */
 static void test_memory_ends(void **state)
 {
     (void)state;
@@ -274,8 +274,8 @@ static void *failing_malloc(size_t size)
     return mox_alloc(size);
 }
 
-/* The allocator of Jansson belongs to the program, which is this test. Names, texts and numbers are longer than the
- * buffer that its parser begins with. */
+/* Jansson's allocator belongs to the program, here this test. Names, texts and numbers are longer than the initial
+ * buffer of the parser. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bad checkpoints: each is a good one with one thing wrong, and must be refused with the right status and a text that
+ * Bad checkpoints: each is a good one with one thing wrong, and must be rejected with the right status and a text that
  * names the tensor or key, what was expected and what was found.
  */
 #include "hand_rules.h"
@@ -256,7 +256,7 @@ static void bad_tensors(void **state)
     }
 }
 
-/* The spoiled ones fail for their spoiling: unspoiled they load. */
+/* Without the one wrong thing, the same checkpoints load. */
 static void good_tensors(void **state)
 {
     (void)state;
@@ -306,7 +306,7 @@ static void bad_tables(void **state)
     }
 }
 
-/* Gate and up of 96 rows each, in blocks of 128: the first block would belong to both. */
+/* Gate and up of 96 rows each, in blocks of 128: the first block would cover rows of both. */
 static void a_block_across_gate_and_up(void **state)
 {
     (void)state;
@@ -348,7 +348,7 @@ static void bad_directories(void **state)
     hand_close(&c);
 }
 
-/* Each allocation fails once, at open and at load: an error, nothing lost, and the next try works. */
+/* Each allocation fails once, at open and at load: an error, no leak, and the next try works. */
 static void memory_runs_out(void **state)
 {
     (void)state;

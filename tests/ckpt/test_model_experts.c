@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_model_experts.c - a model read for its experts only: which tensors they are kept in, and the same layer from
+ * test_model_experts.c - a model opened for its experts only: which tensors store them, and the same layer loaded from
  * those tensors alone, in memory.
  */
 #include "synth_fixture.h"
@@ -48,7 +48,7 @@ static void tensors_of_one_layer_are_visited(void **state)
     assert_int_equal(l.count, 3);
     moxie_model_close(model);
     remove_dir(f->path);
-    /* Companions that no view needs, and stacks. */
+    /* Companion tensors that no view needs, and stacks. */
     list(f, "kimi-k2-thinking", "int4-ct-g32", 1, &model, &l);
     assert_int_equal(l.count, 16 * 3 * 3); /* weight_packed, weight_scale, weight_shape */
     moxie_model_close(model);
@@ -61,7 +61,7 @@ static void tensors_of_one_layer_are_visited(void **state)
     remove_dir(f->path);
 }
 
-/* Memory of its own for every tensor: views must lie in it. */
+/* Every tensor gets separate memory, in which the views must lie. */
 static void a_layer_from_tensors_in_memory(void **state)
 {
     fixture *f = *state;

@@ -18,7 +18,7 @@ static void add_nvfp4(hand_checkpoint *c, const char *name, int64_t n, int64_t k
     hand_scramble(c, join(name, nv_codes));
     hand_scramble(c, join(name, ".weight_scale"));
     hand_ramp(c, join(name, nv_global), strstr(name, "gate") ? 0.5f : 0.75f, 0);
-    /* Expert 1's down has none: calibration never reached it. */
+    /* Expert 1 has none for down: calibration never reached it. */
     if (strstr(name, "experts.1.down"))
         return;
     hand_add2(c, join(name, nv_input), MOXIE_F32, ct ? 1 : -1, -1);

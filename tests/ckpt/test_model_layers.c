@@ -205,7 +205,7 @@ static void table_and_bias(void **state)
     hand_close(&c);
 }
 
-/* ERNIE stores [1, E]; Gemma's learned factors; Qwen2's shared expert has a gate of its own. */
+/* ERNIE stores [1, E]; Gemma has learned factors; Qwen2's shared expert has its own gate. */
 static void arrays_of_families(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void layers_are_found(void **state)
     assert_string_equal(info.family, "qwen3-moe");
     assert_string_equal(info.model_type, "qwen3_moe");
     assert_string_equal(info.quant_method, "fp8");
-    assert_int_equal(info.n_warnings, 0); /* excluded and plain: as it should be */
+    assert_int_equal(info.n_warnings, 0); /* excluded and plain: consistent */
     assert_ok(mox_model_describe_layer(m.model, 0, &layer, &error), &error);
     assert_int_equal(layer.layer, 2);
     assert_string_equal(layer.format, "bf16");
@@ -341,7 +341,8 @@ static void contradictions_are_warnings(void **state)
     assert_int_equal(m.config->w13.element, MOXIE_F8_E4M3);
     assert_int_equal(m.config->bias13, 0);
     hand_unload(&m);
-    /* The configuration may lie beside config.json; without any, the usual activations are taken, with a warning. */
+    /* The quantization configuration may be a file next to config.json. Without any, the usual activations are assumed,
+     * with a warning. */
     hand_text(&c, "config.json", config_text("qwen3_moe", 2, 8, 4, ""));
     m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
     mox_model_get_info(m.model, &info);

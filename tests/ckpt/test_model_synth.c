@@ -10,6 +10,7 @@
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_model.h"
 #include "quant/quant.h"
 
 static void same_quant(const moxie_quant *got, const moxie_quant *want, int64_t rows, int64_t cols)

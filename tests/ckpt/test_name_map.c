@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_name_map.c - every name has its value at every fill, absent names are absent, and no memory is an error.
+ * test_name_map.c - every name has its value at every fill, absent names are not found, and running out of memory is an
+ * error.
  */
 #include "test_support.h"
 
@@ -24,7 +25,7 @@ static void test_every_fill(void **state)
     assert_int_equal(mox_name_map_find(&map, "n.0"), -1);
     for (int i = 0; i < NAMES; i++) {
         int64_t existing = 7;
-        assert_int_equal(mox_name_map_find(&map, name_of(i)), -1); /* would not end in a full table */
+        assert_int_equal(mox_name_map_find(&map, name_of(i)), -1); /* would loop for ever in a full table */
         assert_ok(mox_name_map_put(&map, name_of(i), 2 * i, &existing, &error), &error);
         assert_int_equal(existing, -1);
         assert_int_equal(mox_name_map_find(&map, name_of(i)), 2 * i);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_no_model.c - paths that are no checkpoint's directory: each is told what it seems to be, and what to give
- * instead.
+ * test_no_model.c - paths that are no checkpoint directory: the error says what the path seems to be, and what to pass.
  */
 #include "test_support.h"
 
@@ -13,8 +12,8 @@
 static char *tmp;
 
 static const struct path_case {
-    const char *files; /* made first, a space between them: "dir/", "file", "link@target", "file=text" */
-    const char *given;
+    const char *files; /* created first, separated by spaces: "dir/", "file", "link@target", "file=text" */
+    const char *path_given;
     moxie_status code;
     const char *says[3]; /* all in the text */
 } cases[] = {
@@ -28,7 +27,7 @@ static const struct path_case {
     { "b/pytorch_model.bin", "b/pytorch_model.bin", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
     { "p/consolidated.pth", "p", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
     { "t/model.pt", "t", MOXIE_ERR_UNSUPPORTED, { "pickled" } },
-    { "s/model.safetensors", "s", MOXIE_ERR_IO, { "config.json is missing beside" } },
+    { "s/model.safetensors", "s", MOXIE_ERR_IO, { "is missing next to the *.safetensors" } },
     { "s/model.safetensors",
       "s/model.safetensors",
       MOXIE_ERR_FORMAT,
@@ -97,18 +96,18 @@ static void each_path_is_told_what_it_is(void **state)
         for (char *word; (word = strsep(&rest, " ")) != NULL;)
             if (*word)
                 make(word);
-        /* A hub's name is one as it stands. */
-        snprintf(path, sizeof path, "%s%s%s", strstr(c->given, "openai") ? "" : tmp,
-                 strstr(c->given, "openai") ? "" : "/", c->given);
+        /* A hub name is passed unchanged. */
+        snprintf(path, sizeof path, "%s%s%s", strstr(c->path_given, "openai") ? "" : tmp,
+                 strstr(c->path_given, "openai") ? "" : "/", c->path_given);
         assert_int_equal(moxie_model_open(path, NULL, &model, &error), c->code);
         for (int s = 0; s < 3 && c->says[s]; s++)
             if (!strstr(error.text, c->says[s]))
-                fail_msg("%s: \"%s\" does not say \"%s\"", c->given, error.text, c->says[s]);
+                fail_msg("%s: \"%s\" does not say \"%s\"", c->path_given, error.text, c->says[s]);
     }
     test_rmdir(tmp);
 }
 
-/* A configuration is there, and weights in a format that is not read. */
+/* A config.json with weights in a format that is not supported. */
 static void weights_of_other_formats(void **state)
 {
     static const char config[] = "{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"moe_intermediate_size\":32,"

@@ -8,7 +8,7 @@
  */
 #include "test_support.h"
 
-#include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_model.h"
 
 typedef struct published {
     const char *name;
@@ -62,7 +62,7 @@ static const published table[] = {
     { "hunyuan-a13b", "bf16", 64, 8, 4096, 4096, 3072, 3072, 32, 4831838208, 4608, 2305 },
     /* 64 experts of 3 x 3584 x 2560 */
     { "qwen2-57b-a14b", "bf16", 64, 8, 3584, 3584, 2560, 20480, 28, 3523215360, 3360, 1680 },
-    /* the same sizes as a model above */
+    /* the same sizes as an earlier model */
     { "qwen3-vl-30b-a3b", "bf16", 128, 8, 2048, 2048, 768, 0, 48, 1207959552, 1152, 576 },
     { "deepseek-r1", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
     { "deepseek-v3.1", "fp8-block", 256, 8, 7168, 7168, 2048, 2048, 58, 11277041664, 21504, 10755 },
@@ -214,7 +214,7 @@ static void tensor_counts_are_the_published(void **state)
     assert_int_equal(tally_layer("minimax-m2", "nvfp4-modelopt", -1).tensors, 2 + 256 * 12);
     assert_int_equal(tally_layer("minimax-m2", "nvfp4-modelopt", -1).routed * 62,
                      UINT64_C(126382768128) + 2 * UINT64_C(190464));
-    /* DeepSeek-V4-Flash: 1,536 expert tensors; a hash layer has a table in the place of the bias. */
+    /* DeepSeek-V4-Flash: 1,536 expert tensors; a hash layer has a table and no bias. */
     assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 0).tensors, 1536 + 2 + 6);
     assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 42).tensors, 1536 + 2 + 6);
     assert_int_equal(tally_layer("deepseek-v4-flash", NULL, 0).all - tally_layer("deepseek-v4-flash", NULL, 42).all,
@@ -270,7 +270,7 @@ static void every_named_format_has_a_row_and_fits(void **state)
     }
 }
 
-static void refusals_say_what_fits(void **state)
+static void rejections_say_what_fits(void **state)
 {
     (void)state;
     mox_synth_model m;
@@ -338,7 +338,7 @@ int main(void)
         cmocka_unit_test(tensor_counts_are_the_published),
         cmocka_unit_test(layers_are_numbered_as_in_the_model),
         cmocka_unit_test(every_named_format_has_a_row_and_fits),
-        cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(rejections_say_what_fits),
         cmocka_unit_test(the_public_list_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_sealed.c - sealed files: pieces in any order make the file that they would make in order; the seal is what the
- * description says; no byte of it can change unseen; what is not finished leaves nothing.
+ * test_sealed.c - sealed files: pieces written in any order give the same file; the seal follows its description;
+ * changing any byte is detected; an unfinished file leaves nothing behind.
  */
 #include "one_file.h"
 
@@ -14,7 +14,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Three tensors: a stack of four pieces of 6 bytes, one piece, nothing. */
+/* Three tensors: a stack of four pieces of 6 bytes, one piece, an empty one. */
 enum { STACK = 24, SINGLE = 5, DATA = STACK + SINGLE };
 static const moxie_sealed_tensor tensors[] = {
     { "stack", MOXIE_U8, 3, { 4, 2, 3 }, 4 },
@@ -29,9 +29,9 @@ static moxie_status write_sealed(const char *path, const unsigned char *data, te
     moxie_sealed_writer *writer = NULL;
     int order[6] = { 0, 1, 2, 3, 4, 5 };
     for (int i = 5; i > 0; i--) {
-        const int j = (int)test_below(rng, (uint64_t)i + 1), kept = order[i];
+        const int j = (int)test_below(rng, (uint64_t)i + 1), saved = order[i];
         order[i] = order[j];
-        order[j] = kept;
+        order[j] = saved;
     }
     moxie_status status = moxie_sealed_writer_open(path, tensors, 3, metadata, 2, &writer, error);
     for (int i = 0; status == MOXIE_OK && i < 6; i++) {
@@ -196,8 +196,8 @@ static void wrong_declarations_are_refused(void **state)
     t.pieces = 0;
     assert_int_equal(moxie_sealed_writer_open(f->path, &t, 1, NULL, 0, &writer, &f->error), MOXIE_ERR_ARGUMENT);
     t.pieces = 5;
-    static const char *const taken[] = { "moxie.seal", "mine" };
-    assert_int_equal(moxie_sealed_writer_open(f->path, &t, 1, taken, 1, &writer, &f->error), MOXIE_ERR_ARGUMENT);
+    static const char *const accepted[] = { "moxie.seal", "mine" };
+    assert_int_equal(moxie_sealed_writer_open(f->path, &t, 1, accepted, 1, &writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_sealed_writer_open(NULL, &t, 1, NULL, 0, &writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_sealed_writer_open(f->path, NULL, 1, NULL, 0, &writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_sealed_writer_open(f->path, &t, 1, NULL, 1, &writer, &f->error), MOXIE_ERR_ARGUMENT);

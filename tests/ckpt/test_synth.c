@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_synth.c - synthetic checkpoints: random numbers against published vectors, the same bytes whoever makes them,
- * exactly the tensors that a layer has, checkpoints that open, and nothing left on failure. What the numbers are is
- * test_synth_values.c's.
+ * test_synth.c - synthetic checkpoints: random numbers against published vectors; the same bytes with any number of
+ * threads; exactly the tensors that a layer has; checkpoints that open; nothing left behind on failure. The values of
+ * the numbers are tested in test_synth_values.c.
  */
 #include "synth_fixture.h"
 
@@ -23,7 +23,7 @@ static int entries_in(const char *dir)
     return count;
 }
 
-/* Every file of `a` has the bytes of its namesake in `b`. */
+/* Every file of `a` has the same bytes in `b`. */
 static void assert_same_directory(const char *a, const char *b, bool same)
 {
     char command[1400];
@@ -47,7 +47,7 @@ static void philox_gives_the_published_vectors(void **state)
     assert_true(half[0] == UINT64_C(0x94fdccebd16cfe09) && half[1] == UINT64_C(0x24126ea15001e420));
 }
 
-/* The first deviates of seed 7, layer 3, expert 5, up: worked out apart from this program. */
+/* The first deviates of seed 7, layer 3, expert 5, up: computed independently of this program. */
 static void deviates_follow_their_definition(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void deviates_are_nearly_normal(void **state)
         within_one += fabs(x) < 1;
         within_two += fabs(x) < 2;
     }
-    /* Five deviations of each estimate; the shares are the normal distribution's, to a percent. */
+    /* Five standard deviations of each estimate; the fractions are those of the normal distribution, to a percent. */
     assert_close(sum / COUNT, 0, 5 / sqrt(COUNT));
     assert_close(squares / COUNT, 1, 5 * sqrt(2.0 / COUNT));
     assert_close(fourth / COUNT, 2.8, 0.05); /* six uniform digits: 3 - 1.2 / 6 */
@@ -163,7 +163,7 @@ static void assert_config(fixture *f, const mox_synth_model *m, const char *dir)
     json_decref(config);
 }
 
-/* The model opener finds what was written, under the names and sizes that it was asked for. */
+/* The model reader finds what was written, with the names and sizes that were requested. */
 static void assert_opens(fixture *f, const mox_synth_model *m, const char *dir)
 {
     moxie_model *model;
@@ -214,7 +214,7 @@ static void every_preset_in_every_format_it_lists(void **state)
     }
 }
 
-/* Formats that are not a preset's own: each on one model with an expert a tensor and one that stacks its experts. */
+/* Formats that are not a preset's own: each on one model with a tensor per expert and one with stacks. */
 static void every_format_on_models_that_were_never_released_in_it(void **state)
 {
     fixture *f = *state;
@@ -313,7 +313,7 @@ static void another_seed_makes_other_bytes(void **state)
     assert_same_directory(f->path, f->path2, false);
 }
 
-/* Bytes of every tensor that both have are the same, up to the shorter one's length for stacks. */
+/* Tensors that both have are equal, stacks up to the length of the shorter one. */
 static void assert_common_tensors_equal(fixture *f, const char *small_dir, const char *large_dir, int64_t least)
 {
     mox_tensor_set *a, *b;
@@ -388,7 +388,7 @@ static void only_an_empty_directory_is_taken(void **state)
     assert_int_equal(mkdir(f->path, 0777), 0);
     write_threads(f, "gpt-oss-20b", f->path, &o, 1);
     assert_int_equal(entries_in(f->path), 2);
-    /* Now it is not empty, and stays as it is. */
+    /* The directory is not empty now, and stays as it is. */
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_non_null(strstr(f->error.text, "not empty"));
     assert_int_equal(entries_in(f->path), 2);
@@ -439,7 +439,7 @@ static void progress_counts_bytes_and_cancels(void **state)
 static void a_disk_without_room_is_told_first(void **state)
 {
     fixture *f = *state;
-    /* 76 PB: no machine that runs this test has them. */
+    /* 76 PB: more than any machine that runs this test has. */
     moxie_synth_options o = MOXIE_SYNTH_OPTIONS_INIT;
     o.hidden = o.intermediate = 1 << 20;
     assert_int_equal(moxie_synth_write("kimi-k2", f->path, &o, &f->error), MOXIE_ERR_IO);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_synth_files.c - the directory around a checkpoint: two writers of one, a writer that dies, memory that runs out
- * inside Jansson, files that are cut off or replaced by something else while they are read.
+ * test_synth_files.c - the output directory: two writers of one directory, a writer that dies, memory that runs out
+ * inside Jansson, files that are truncated or replaced while they are read.
  */
 #include "synth_fixture.h"
 
@@ -83,7 +83,7 @@ static void the_second_writer_is_told_who_is_first(void **state)
     assert_int_equal(entries_in(f->dir), 1);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    /* The dead one's directory is taken over. */
+    /* The directory of the dead writer is reused. */
     assert_int_equal(entries_in(join(f, "a.moxie.tmp")), before);
     assert_ok(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), &f->error);
     assert_int_equal(entries_in(f->dir), 1);
@@ -101,7 +101,7 @@ static void foreign_files_stay(void **state)
     assert_says(&f->error, "\"notes.txt\" in it is not moxie's");
     assert_int_equal(entries_in(join(f, "a.moxie.tmp")), 2);
     remove_dir(join(f, "a.moxie.tmp"));
-    /* Neither are links followed, whatever has the name. */
+    /* Links are not followed, whatever they are called. */
     assert_int_equal(mkdir(f->path2, 0777), 0);
     assert_ok(moxie_file_write(join(f, "b/config.json"), "mine", 4, &f->error), &f->error);
     assert_int_equal(symlink("b", join(f, "a.moxie.tmp")), 0);
@@ -131,14 +131,14 @@ static void fail_jansson_at(int64_t n)
     json_set_alloc_funcs(failing_malloc, free);
 }
 
-/* Whether that allocation came. */
+/* Whether that allocation was reached. */
 static bool jansson_works_again(void)
 {
     json_set_alloc_funcs(malloc, free);
     return allocations_left <= 0;
 }
 
-/* Whichever allocation fails: an error, or the very same config.json. */
+/* Any failing allocation gives an error, or the same config.json. */
 static int64_t config_without_memory(fixture *f, const char *preset, const char *format)
 {
     mox_synth_model model;
@@ -174,7 +174,7 @@ static void jansson_may_have_no_memory(void **state)
         assert_true(config_without_memory(*state, cases[c].preset, cases[c].format) > 30);
 }
 
-/* The same of a whole checkpoint, whose zero points follow from the configuration: nothing, or the very same bytes. */
+/* The same for a whole checkpoint, whose zero points follow from the configuration: nothing, or the same bytes. */
 static void nothing_or_the_same_checkpoint(void **state)
 {
     fixture *f = *state;
@@ -229,7 +229,7 @@ static void a_file_that_was_cut_off_is_an_error(void **state)
     moxie_model_close(model);
 }
 
-/* A configuration that is there but cannot be read is not an absent one. */
+/* A configuration that exists but cannot be read does not count as absent. */
 static void a_broken_configuration_is_not_an_absent_one(void **state)
 {
     fixture *f = *state;

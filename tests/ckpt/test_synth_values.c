@@ -12,7 +12,7 @@
 
 /* ---- values --------------------------------------------------------------------------------------- */
 
-/* Row r of the stored matrix, as the projection and row that it is; own restatement of the layouts. */
+/* Row r of the stored matrix as the projection and row that it is; an independent statement of the layouts. */
 static int logical_row(const mox_tensor_spec *spec, int64_t *r)
 {
     switch (spec->kind) {
@@ -46,7 +46,7 @@ static double true_weight(uint64_t seed, int64_t layer, int64_t expert, const mo
     return 0.02 * z / 23170.465791606348;
 }
 
-/* Sums over all weights of a checkpoint's layer, one matrix at a time: its parts come one after the other. */
+/* Sums over all weights of a layer, one matrix at a time: the parts of a matrix follow each other. */
 typedef struct value_check {
     const mox_synth_model *m;
     const mox_tensor_set *set;
@@ -56,7 +56,7 @@ typedef struct value_check {
     uint64_t one[MOX_PART_SHAPE + 1];     /* bytes of one expert */
     bool open;
     double error2, weight2, weight, count;
-    int64_t every; /* expert of so many */
+    int64_t every; /* expert, out of how many */
 } value_check;
 
 static double part_value(const value_check *v, mox_part_role role, int64_t expert, int64_t r, int64_t c)
@@ -122,7 +122,7 @@ static moxie_status gather_part(void *user, const mox_tensor_spec *spec, moxie_e
     value_check *v = user;
     if (!spec->part || spec->part->role == MOX_PART_CODES)
         finish_matrix(v);
-    /* A fifth of the experts will do. */
+    /* A fifth of the experts is enough. */
     if (!spec->part || spec->expert % v->every > 0)
         return MOXIE_OK;
     const mox_file_tensor *t = mox_tensor_set_find(v->set, spec->name);
@@ -155,7 +155,7 @@ static double relative_error(fixture *f, const char *preset, const char *format)
     mox_tensor_set_close(set);
     remove_dir(f->path);
     assert_true(v.count >= 196608);
-    /* N(0, 0.02): five deviations of the estimates, and what quantization adds or takes. */
+    /* N(0, 0.02): five standard deviations of the estimates, plus the effect of quantization. */
     assert_close(v.weight / v.count, 0, 5 * 0.02 / sqrt(v.count));
     assert_close(sqrt(v.weight2 / v.count), 0.02, 0.02 * 0.03);
     return sqrt(v.error2 / v.count) / 0.02;
@@ -227,14 +227,14 @@ static void weights_come_back_with_the_format_s_error(void **state)
     for (size_t i = 0; i < count; i += step)
         assert_error_of(f, "qwen3-30b-a3b", expected_errors[i].element_of, expected_errors[i].low,
                         expected_errors[i].high);
-    /* Every row but the one that only stacks is in the list. */
+    /* Every format except the one that only stacks is in the list. */
     int32_t rows = 0;
     while (mox_hf_quant_at(rows))
         rows++;
     assert_int_equal(rows, (int)count + 1);
 }
 
-/* One number for one logical weight, whatever tensor it is in. */
+/* A logical weight is the same number in every tensor that stores it. */
 static void stacked_and_interleaved_tensors_hold_the_same_weights(void **state)
 {
     fixture *f = *state;
@@ -306,7 +306,7 @@ static void tables_hold_distinct_experts(void **state)
             used[ids[j]]++;
         }
     }
-    /* Each of 16 has its share of 6 * 129280 within five deviations. */
+    /* Each of 16 experts is chosen 6 * 129280 / 16 times, within five standard deviations. */
     for (int e = 0; e < 16; e++)
         assert_close((double)used[e], 129280 * 6 / 16.0, 5 * sqrt(129280 * 0.375 * 0.625));
     mox_tensor_set_close(set);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_writer.c - what is written is what is read; what cannot be finished leaves nothing.
+ * test_writer.c - what is written is read back; what cannot be finished leaves nothing.
  *
- * The bytes of one small file are spelled out by hand from the format's description; everything else is a
- * round trip.
+ * The bytes of one small file are spelled out by hand from the description of the format; everything else is a round
+ * trip.
  */
 #include "one_file.h"
 
@@ -14,6 +14,7 @@
 
 #include <moxie/moxie_ckpt.h>
 
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/safetensors/tensors.h"
 #include "format/format.h"
 
@@ -115,7 +116,7 @@ static void test_every_dtype(void **state)
         free(data[i]);
 }
 
-/* Pieces of random size, around and above the size that is gathered. */
+/* Writes of random size, around and above the size of the write buffer. */
 static void test_any_cut(void **state)
 {
     fixture *f = *state;
@@ -181,9 +182,9 @@ static void test_no_tensors(void **state)
     assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------------- */
 
-static void refused(fixture *f, const mox_tensor_decl *decls, int64_t count, const char *says)
+static void rejected(fixture *f, const mox_tensor_decl *decls, int64_t count, const char *says)
 {
     mox_tensor_writer *writer = NULL;
     assert_int_equal(mox_tensor_writer_open(f->path, decls, count, NULL, 0, &writer, &f->error), MOXIE_ERR_ARGUMENT);
@@ -198,20 +199,20 @@ static void test_bad_declarations(void **state)
     fixture *f = *state;
     const int64_t big = INT64_C(1) << 47;
     const mox_tensor_decl twice[] = { { "a", MOXIE_F32, 0, { 0 } }, { "a", MOXIE_F32, 0, { 0 } } };
-    refused(f, twice, 2, "twice");
-    refused(f, &(mox_tensor_decl) { "__metadata__", MOXIE_F32, 0, { 0 } }, 1, "reserves");
-    refused(f, &(mox_tensor_decl) { "a\377", MOXIE_F32, 0, { 0 } }, 1, "UTF-8");
-    refused(f, &(mox_tensor_decl) { NULL, MOXIE_F32, 0, { 0 } }, 1, "no name");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_I4, 0, { 0 } }, 1, "no dtype for i4");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_DTYPE_NONE, 0, { 0 } }, 1, "no dtype");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_F4_E2M1, 1, { 3 } }, 1, "whole bytes");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_F6_E2M3, 1, { 2 } }, 1, "whole bytes");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_F32, 6, { 0 } }, 1, "rank 6");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_F32, 1, { -1 } }, 1, "out of range");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_U8, 1, { 2 * big } }, 1, "out of range");
-    refused(f, &(mox_tensor_decl) { "a", MOXIE_U8, 2, { big, big } }, 1, "out of range");
+    rejected(f, twice, 2, "twice");
+    rejected(f, &(mox_tensor_decl) { "__metadata__", MOXIE_F32, 0, { 0 } }, 1, "reserves");
+    rejected(f, &(mox_tensor_decl) { "a\377", MOXIE_F32, 0, { 0 } }, 1, "UTF-8");
+    rejected(f, &(mox_tensor_decl) { NULL, MOXIE_F32, 0, { 0 } }, 1, "no name");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_I4, 0, { 0 } }, 1, "no dtype for i4");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_DTYPE_NONE, 0, { 0 } }, 1, "no dtype");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_F4_E2M1, 1, { 3 } }, 1, "whole bytes");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_F6_E2M3, 1, { 2 } }, 1, "whole bytes");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_F32, 6, { 0 } }, 1, "rank 6");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_F32, 1, { -1 } }, 1, "out of range");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_U8, 1, { 2 * big } }, 1, "out of range");
+    rejected(f, &(mox_tensor_decl) { "a", MOXIE_U8, 2, { big, big } }, 1, "out of range");
     const mox_tensor_decl far[] = { { "a", MOXIE_U8, 1, { big } }, { "b", MOXIE_U8, 1, { big } } };
-    refused(f, far, 2, "2^48");
+    rejected(f, far, 2, "2^48");
     static const char *const pairs[] = { "k", "1", "k", "2" }, *const latin[] = { "k", "\351" };
     mox_tensor_writer *writer = NULL;
     assert_int_equal(mox_tensor_writer_open(f->path, NULL, 0, pairs, 2, &writer, &f->error), MOXIE_ERR_ARGUMENT);
@@ -263,7 +264,7 @@ static void test_unfinished_leaves_nothing(void **state)
     mox_tensor_writer *writer = start_four_bytes(f);
     assert_ok(mox_tensor_writer_put(writer, "123", 3, &f->error), &f->error);
     assert_int_equal(mox_tensor_writer_finish(writer, &f->error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(f->error.text, "4 bytes of data were declared, 3 given"));
+    assert_non_null(strstr(f->error.text, "4 bytes of data were declared, 3 were written"));
     assert_int_equal(files_in(f->dir), 0);
 
     writer = start_four_bytes(f);
@@ -272,7 +273,7 @@ static void test_unfinished_leaves_nothing(void **state)
     assert_int_equal(files_in(f->dir), 0);
 }
 
-/* An old file stays whole until the new one is. */
+/* An existing file stays unchanged until the new one is complete. */
 static void test_replaces_at_once(void **state)
 {
     fixture *f = *state;
@@ -311,7 +312,7 @@ static void test_full_disk(void **state)
     for (int i = 0; opened == MOXIE_OK && i < 4096; i++)
         if (mox_tensor_writer_put(writer, data, 1024, NULL) != MOXIE_OK)
             worst = MOXIE_ERR_IO;
-    /* With room again, the file still lacks what could not be written. */
+    /* After there is room again, the file still lacks what could not be written. */
     setrlimit(RLIMIT_FSIZE, &before);
     if (opened == MOXIE_OK)
         finished = mox_tensor_writer_finish(writer, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_place.h - where a product lies in a record for Hopper, for the tests of those layouts: by the words of
- * pack/hopper/hopper.h, not by mox_hopper_form().
+ * hopper_place.h - where a product lies in a record for Hopper: stated from the text of pack/hopper/hopper.h,
+ * independent of mox_hopper_form().
  */
 #ifndef HOPPER_PLACE_H
 #define HOPPER_PLACE_H

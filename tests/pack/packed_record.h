@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * packed_record.h - what the tests of our layouts share: an expert packed over other bytes, looked at, and unpacked
+ * packed_record.h - shared by tests of our layouts: an expert is packed over other bytes, inspected, and unpacked
  * again.
  */
 #ifndef PACKED_RECORD_H
@@ -8,7 +8,7 @@
 
 #include "test_problem.h"
 
-/* A test's own words for where things lie in a record. */
+/* A test's own statement of where things lie in a record. */
 typedef void (*record_check)(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *record,
                              uint64_t bytes);
 
@@ -36,7 +36,7 @@ static inline void check_there_and_back(const mox_layout *layout, const mox_reco
     test_expert_free(&back);
 }
 
-/* Every byte behind the header is the one that `want` has there; `file` says why. */
+/* Compares every byte behind the header with `want`. */
 static inline void check_same_bytes(const mox_record_shape *shape, const uint8_t *record, const uint8_t *want,
                                     uint64_t bytes, const char *file)
 {

@@ -5,7 +5,7 @@
  */
 #include "test_golden.h"
 
-#define GOLDEN "tests/golden" /* tests run in the source's root */
+#define GOLDEN "tests/golden" /* tests run in the root of the source tree */
 
 static const mox_vendor_tensor *planned(const mox_vendor_plan *plan, const char *name)
 {
@@ -20,7 +20,7 @@ static void compare(const mox_vendor_plan *plan, void *const *tensors, const tes
 {
     int32_t public = 0;
     for (int32_t i = 0; i < plan->count; i++)
-    public += strcmp(plan->tensors[i].name, MOX_VENDOR_KEPT) != 0;
+    public += strcmp(plan->tensors[i].name, MOX_VENDOR_SCALARS) != 0;
     assert_int_equal(public, golden->count);
     for (int o = 0; o < golden->count; o++) {
         const moxie_tensor *want = &golden->outputs[o].tensor;
@@ -39,7 +39,7 @@ static void compare(const mox_vendor_plan *plan, void *const *tensors, const tes
 
 enum { BLOCKS = 18 };
 
-/* Memory of its own for every grid and group index, to unpack into; ends in `blocks`. */
+/* Separate memory for every grid and group index, to unpack into; it ends in `blocks`. */
 static moxie_expert writable(const moxie_expert *from, void *blocks[BLOCKS])
 {
     moxie_expert out = *from;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_hopper.c - layout hopper: every byte of a record against the words of hopper.h, put into formulas here element
- * by element; unpack(pack(w)) == w; sizes; what the layout refuses. (Parts and seals: test_record_parts.c.)
+ * test_hopper.c - layout hopper: every byte of a record against formulas for the text of hopper.h, element by element;
+ * unpack(pack(w)) == w; sizes; what the layout rejects. (Parts and seals: test_record_parts.c.)
  *
- *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; rows and columns about tiles,
- * chunks
+ *     bf16, f16, f8_e4m3 x scales of blocks, rows and tensors x packing, bias, gate; sizes around tiles, chunks
  */
 #include "pack/hopper/hopper.h"
 #include "packed_record.h"
@@ -88,7 +87,7 @@ static void check_bytes(const mox_record_shape *shape, const moxie_expert *exper
 static void check_spec(test_rng *rng, const test_expert_spec *spec)
 {
     const mox_record_shape shape = test_record_shape(spec);
-    const bool exact = spec->fill != TEST_FILL_NAN; /* of a NaN, only that it is one is kept */
+    const bool exact = spec->fill != TEST_FILL_NAN; /* of a NaN only the fact is stored */
     test_expert expert;
     test_expert_make(&expert, rng, spec);
     check_there_and_back(layout(), &shape, &expert, spec->w13->name, exact ? check_bytes : NULL);
@@ -118,9 +117,9 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                               .fill = (test_fill)test_below(rng, TEST_FILLS) };
     char reason[256];
     const mox_record_shape shape = test_record_shape(&spec);
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal != NULL)
-        fail_msg("%s is refused: %s", name, refusal);
+    const char *rejection = layout()->reject(&shape, reason, sizeof reason);
+    if (rejection != NULL)
+        fail_msg("%s is rejected: %s", name, rejection);
     check_spec(rng, &spec);
     spec.hidden = PICK(rng, row_sizes);
     spec.intermediate = PICK(rng, col_sizes);
@@ -178,7 +177,7 @@ static void sizes_are_minimal(void **state)
 
 /* ---- what cannot be held ---------------------------------------------------------------------------------- */
 
-static void refuses(const moxie_quant *quant, const char *word)
+static void rejects(const moxie_quant *quant, const char *word)
 {
     test_layout_refuses(layout(), 300, quant, word);
 }
@@ -186,14 +185,14 @@ static void refuses(const moxie_quant *quant, const char *word)
 static void shapes_are_refused(void **state)
 {
     (void)state;
-    refuses(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E5M2 }, "f8_e5m2");
-    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 }, "f4_e2m1");
-    refuses(&(moxie_quant) { .element = MOXIE_BF16, .scale = MOXIE_F32 }, "with scales");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .global = MOXIE_GLOBAL_MULTIPLY }, "global");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = 64, .group_rows = 64 },
+    rejects(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E5M2 }, "f8_e5m2");
+    rejects(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 }, "f4_e2m1");
+    rejects(&(moxie_quant) { .element = MOXIE_BF16, .scale = MOXIE_F32 }, "with scales");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .global = MOXIE_GLOBAL_MULTIPLY }, "global");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = 64, .group_rows = 64 },
             "64 x 64");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = 128 }, "1 x 128");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = 128 }, "1 x 128");
     uint64_t bytes = 77;
     const moxie_quant bf16 = { .element = MOXIE_BF16 };
     const mox_record_shape larger = {
@@ -213,9 +212,9 @@ static void order_of_columns(void **state)
     moxie_expert expert = { .up = { .codes = mox_grid_dense(codes, MOXIE_BF16, 2, 4), .group_index = natural },
                             .down = { .codes = mox_grid_dense(codes, MOXIE_BF16, 4, 2) } };
     char reason[256] = "";
-    assert_true(layout()->takes(&shape, &expert, reason, sizeof reason));
+    assert_true(layout()->accepts(&shape, &expert, reason, sizeof reason));
     expert.up.group_index = other;
-    assert_false(layout()->takes(&shape, &expert, reason, sizeof reason));
+    assert_false(layout()->accepts(&shape, &expert, reason, sizeof reason));
     assert_non_null(strstr(reason, "group index of up"));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_hopper_codes.c - layout hopper_codes: every weight read from a record as hopper.h has it, by formulas of this
- * file, as the two factors that a kernel multiplies, both of which must be bf16; unpack(pack(w)) == w; sizes; what the
- * layout refuses and does not take. (Parts and seals: test_record_parts.c.)
+ * test_hopper_codes.c - layout hopper_codes: every weight is read from a record by formulas of this file, from the text
+ * of hopper.h, as the two factors that a kernel multiplies; both must be bf16. unpack(pack(w)) == w; sizes; what the
+ * layout rejects. (Parts and seals: test_record_parts.c.)
  */
 #include <math.h>
 
@@ -17,14 +17,13 @@ static const mox_layout *layout(void)
 
 /* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
 
-/* Bits of a word that are sign, 4, 2, 1 of the e2m1 code in half h of register i. */
+/* Bits of a word that hold the sign and the magnitude bits 4, 2, 1 of the e2m1 code in half h of register i. */
 static const int float_bits[4][2][4] = { { { 15, 8, 7, 6 }, { 31, 24, 23, 22 } },
                                          { { 11, 4, 3, 2 }, { 27, 20, 19, 18 } },
                                          { { 5, 30, 29, 28 }, { 21, 14, 13, 12 } },
                                          { { 1, 26, 25, 0 }, { 17, 10, 9, 16 } } };
 
-/* Bits of a word that are sign and magnitude, the highest first, of the 8-bit float in half h of register i of its two.
- */
+/* Bits of a word that hold sign and magnitude, highest first, of the 8-bit float in half h of register i of its two. */
 static const int e4m3_bits[2][2][8] = { { { 15, 10, 9, 8, 7, 6, 5, 4 }, { 31, 26, 25, 24, 23, 22, 21, 20 } },
                                         { { 11, 14, 13, 12, 3, 2, 1, 0 }, { 27, 30, 29, 28, 19, 18, 17, 16 } } };
 static const int e5m2_bits[2][2][8] = { { { 15, 11, 10, 9, 8, 7, 6, 5 }, { 31, 27, 26, 25, 24, 23, 22, 21 } },
@@ -40,7 +39,7 @@ static bool is_e8m0(const place *p)
     return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32;
 }
 
-/* Rows' scales are their factors. */
+/* Scales of rows are row factors. */
 static bool is_by_row(const place *p)
 {
     return bits_of(p) == 8 && !is_e8m0(p) && (p->quant->group_cols <= 0 || p->quant->group_cols >= p->cols);
@@ -86,7 +85,7 @@ static double f16(uint32_t code)
     return (double)mox_format_of(MOXIE_F16)->decode((uint16_t)code);
 }
 
-/* The number that the code of a row of the chunk's 64 and of column k is in its register, of 8-bit codes. */
+/* The number that the 8-bit code of row n (of 64) and column k of the chunk becomes in its register. */
 static double byte_value(const place *p, const uint8_t *rows, int64_t in, int64_t k)
 {
     const int64_t lane = in % 8 * 4 + k % 8 / 2, i = in % 16 / 8, j = k % 64 / 16 * 2 + k % 16 / 8;
@@ -101,7 +100,7 @@ static double byte_value(const place *p, const uint8_t *rows, int64_t in, int64_
     return (double)bf16(code);
 }
 
-/* The same of 6-bit floats. */
+/* The same for 6-bit floats. */
 static double six_value(const place *p, const uint8_t *rows, int64_t in, int64_t k)
 {
     const bool e2m3 = p->quant->element == MOXIE_F6_E2M3;
@@ -121,7 +120,7 @@ static double six_value(const place *p, const uint8_t *rows, int64_t in, int64_t
     return (double)bf16(code);
 }
 
-/* What the kernel makes of product row n and column k: the factor in the register, and the scale. */
+/* What the kernel computes for product row n and column k: the factor in the register, and the scale. */
 static void read_weight(const place *p, int64_t n, int64_t k, double *value, double *scale)
 {
     const int64_t tile = n / 128, rows = rows_of_tile(p, tile), in = n % 128;
@@ -165,7 +164,7 @@ static bool is_bf16(double x)
     return (double)f == x && (bits & 0xffff) == 0;
 }
 
-/* Nothing is rounded: all but integers with scales of groups. */
+/* Nothing is rounded, except integers with scales of groups. */
 static bool is_exact(const place *p)
 {
     return is_by_row(p) || mox_format_of(p->quant->element)->kind == MOX_KIND_FLOAT;
@@ -212,7 +211,7 @@ static const int64_t col_sizes[] = { 1, 15, 31, 32, 33, 63, 64, 65, 128, 129, 20
 
 #define PICK(rng, list) (list)[test_below((rng), sizeof(list) / sizeof(list)[0])]
 
-/* Scales as far apart as an exponent allows, from one end of its range or the other. */
+/* Scales whose exponents are as far apart as the format allows, near either end of its range. */
 static uint32_t any_e8m0(test_rng *rng, moxie_dtype element, bool high)
 {
     const int least = element == MOXIE_F8_E4M3 ? 3 : element == MOXIE_F8_E5M2 ? 10 : 0;
@@ -262,9 +261,9 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .a13 = &test_act_quants[1] };
     const mox_record_shape shape = test_record_shape(&spec);
     test_expert expert;
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal != NULL)
-        fail_msg("%s is refused: %s", name, refusal);
+    const char *rejection = layout()->reject(&shape, reason, sizeof reason);
+    if (rejection != NULL)
+        fail_msg("%s is rejected: %s", name, rejection);
     test_expert_make(&expert, rng, &spec);
     if (test_below(rng, 2) == 0)
         stretch(rng, quant, &expert.view.up), stretch(rng, quant, &expert.view.down);
@@ -287,7 +286,7 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
     const moxie_quant grouped = { .element = PICK(rng, ints), .scale = MOXIE_BF16, .group_cols = group };
     moxie_quant six = mx;
     six.element = test_below(rng, 2) == 0 ? MOXIE_F6_E2M3 : MOXIE_F6_E3M2;
-    if (packing != TEST_WORDS) /* six bits fill none */
+    if (packing != TEST_WORDS) /* no 6-bit code is one */
         check_quant(rng, &six, packing);
     check_quant(rng, &mx, packing);
     check_quant(rng, &by_row, packing);
@@ -335,38 +334,38 @@ static void sizes_are_minimal(void **state)
 
 /* ---- what cannot be held ---------------------------------------------------------------------------------- */
 
-static void refuses(const moxie_quant *quant, const char *word)
+static void rejects(const moxie_quant *quant, const char *word)
 {
     char reason[256];
     const moxie_quant held = { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 };
     const mox_record_shape shape = { .hidden = 300, .intermediate = 300, .w13 = held, .w2 = *quant };
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
-        fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
+    const char *rejection = layout()->reject(&shape, reason, sizeof reason);
+    if (rejection == NULL || strstr(rejection, word) == NULL || strstr(rejection, "w2") == NULL)
+        fail_msg("wanted a rejection of w2 with \"%s\", got %s", word, rejection ? rejection : "none");
 }
 
 static void shapes_are_refused(void **state)
 {
     (void)state;
-    refuses(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
-    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "64");
-    refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 32 }, "those of 16");
-    refuses(
+    rejects(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
+    rejects(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "64");
+    rejects(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 32 }, "those of 16");
+    rejects(
         &(moxie_quant) {
             .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32, .global = MOXIE_GLOBAL_MULTIPLY },
         "f4_e2m1");
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 32 }, "f32");
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 32 }, "f32");
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
             "zero points");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 128 },
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 128 },
             "f32");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "32 or all");
-    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 64 }, "f16");
-    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "32 or all");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 64 }, "f16");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
 }
 
-static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool taken)
+static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool accepted)
 {
     const bool ints = scale == MOXIE_BF16 || scale == MOXIE_F16;
     const moxie_quant q = { .element = ints ? MOXIE_I4 : MOXIE_F4_E2M1,
@@ -382,11 +381,11 @@ static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bo
                                   .down = { .codes = mox_grid_dense(zeros, q.element, shape.hidden, 1),
                                             .scale = mox_grid_dense(plain, scale, shape.hidden, 1) } };
     char reason[256] = "";
-    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
-    assert_true(taken || strstr(reason, "row 0 of up") != NULL);
+    assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), accepted);
+    assert_true(accepted || strstr(reason, "row 0 of up") != NULL);
 }
 
-/* The last distance that bf16 bridges, and the first that it does not. */
+/* The largest distance that bf16 bridges, and the smallest that it does not. */
 static void scales_are_bounded(void **state)
 {
     (void)state;
@@ -409,7 +408,7 @@ static void scales_are_bounded(void **state)
     check_scales(MOXIE_F16, (const uint16_t[]) { 0x7c00, 0 }, 2, false);
 }
 
-/* Codes that bf16 would take for numbers, and factors that would not come back. */
+/* Codes that would become finite bf16 numbers, and factors that cannot be inverted exactly. */
 static void numbers_are_bounded(void **state)
 {
     (void)state;
@@ -442,7 +441,7 @@ static void numbers_are_bounded(void **state)
                                       .down = { .codes = mox_grid_dense(codes, q.element, 20, 150),
                                                 .scale = mox_grid_dense(scales, MOXIE_F32, 20, 1) } };
         char reason[256] = "";
-        assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), cases[i].word == NULL);
+        assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), cases[i].word == NULL);
         assert_true(cases[i].word == NULL || strstr(reason, cases[i].word) != NULL);
     }
 }

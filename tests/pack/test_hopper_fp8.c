@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_hopper_fp8.c - layout hopper_fp8: every weight read from a record as hopper.h has it, by formulas of this file,
- * as the e4m3 byte that a kernel looks up and the row's factor; what stands behind the last row and column;
- * unpack(pack(w)) == w; parts; sizes; what the layout refuses and does not take. (Seals: test_record_parts.c, whose
- * random pairs of formats are hardly ever two that this layout holds.)
+ * test_hopper_fp8.c - layout hopper_fp8: every weight is read from a record by formulas of this file, from the text of
+ * hopper.h, as the e4m3 byte that a kernel looks up and the row's factor; what lies behind the last row and column;
+ * unpack(pack(w)) == w; parts; sizes; what the layout rejects. (Seals: test_record_parts.c, whose random pairs of
+ * formats rarely are two that this layout holds.)
  */
 #include <math.h>
 
@@ -23,7 +23,7 @@ static const mox_layout *layout(void)
 
 /* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
 
-/* 64 bytes of codes and 4 of scales for every row and chunk: always whole pieces of 128. */
+/* 64 bytes of codes and 4 of scales for every row and chunk: always a multiple of 128 bytes. */
 static int64_t tile_bytes(const place *p, int64_t rows)
 {
     return up_to(p->cols, CHUNK) / CHUNK * rows * (CHUNK / 2 + GROUPS);
@@ -47,7 +47,7 @@ static uint32_t read_code(const place *p, int64_t n, int64_t k)
     return sign * SIGN | magnitude;
 }
 
-/* The byte of the group that has product row n and column k. */
+/* The scale byte of the group with product row n and column k. */
 static int read_scale(const place *p, int64_t n, int64_t k)
 {
     const int64_t tile = n / TILE, in = n % TILE, rows = rows_of_tile(p, tile);
@@ -64,7 +64,7 @@ static float read_factor(const place *p, int64_t n)
     return factor;
 }
 
-/* The row of a matrix that product row n is, -1 behind the last; of a gated product, which matrix. */
+/* The row of a matrix that product row n is, -1 behind the last; for a gated product also which matrix. */
 static int64_t find_row(const place *p, int64_t n, int *half)
 {
     const int64_t row = p->gated ? n / 16 * 8 + n % 8 : n;
@@ -72,8 +72,8 @@ static int64_t find_row(const place *p, int64_t n, int *half)
     return row < p->rows ? row : -1;
 }
 
-/* What a kernel looks up, bit by bit: e4m3's exponent is counted from 7, the values of e2m1 are 2^-1 (code 1) and
- * 2^(m / 2 - 1) times 1 or 1 1/2. */
+/* What a kernel looks up, bit by bit: the bias of e4m3 is 7, the values of e2m1 are 2^-1 (code 1) and 2^(m / 2 - 1)
+ * times 1 or 1 1/2. */
 static uint32_t e4m3_of(uint32_t code, int e)
 {
     const uint32_t m = code % SIGN, sign = code / SIGN << 7;
@@ -82,7 +82,7 @@ static uint32_t e4m3_of(uint32_t code, int e)
     return sign | (uint32_t)(e - 5 + 7 + (int)(m / 2) - 1) << 3 | (m == 1 ? 0 : m % 2 << 2);
 }
 
-/* Which of scale bytes and codes were met: the test shall have seen all. */
+/* Which scale bytes and codes occurred: the test must see all. */
 static bool met[WINDOW][16];
 
 static double weight_of(uint32_t code, int e)
@@ -96,7 +96,7 @@ static double weight_of(uint32_t code, int e)
     return (double)value;
 }
 
-/* Fields of a row's scales; *greatest, or the least that a factor has room for. */
+/* Exponent fields of the scales of a row; *greatest: the largest, or the smallest that a factor can express. */
 static int64_t scale_row(const moxie_matrix *from, const place *p, int64_t row, int *greatest)
 {
     const int64_t r = p->quant->group_rows > 1 ? row / p->quant->group_rows : p->quant->group_rows < 0 ? 0 : row;
@@ -118,7 +118,7 @@ static void check_row(const place *p, const moxie_matrix *from, int64_t row, int
         const int e = read_scale(p, n, k), field = (int)mox_grid_code(&from->scale, r, k / GROUP);
         const uint32_t code = read_code(p, n, k);
         const double want = mox_matrix_weight(from, p->quant, row, k);
-        /* Elsewhere no byte is looked up, or whichever is there: zeros stay zeros. */
+        /* Outside 0 .. 11 a byte is not looked up, or does not matter: zeros stay zeros. */
         const double value = e < WINDOW ? weight_of(code, e) : code == SIGN ? -0.0 : code == 0 ? 0.0 : NAN;
         if (e != ((field - greatest + WINDOW - 1) & 255) || value * (double)factor != want ||
             signbit(value) != signbit(want))
@@ -127,7 +127,7 @@ static void check_row(const place *p, const moxie_matrix *from, int64_t row, int
     }
 }
 
-/* Code 0 with scale 0; a group that has some columns has its scale. */
+/* Code 0 with scale 0 behind the last column; a group that has some columns has its scale. */
 static void check_nothing(const place *p, int64_t n, int64_t from)
 {
     for (int64_t k = from; k < up_to(p->cols, CHUNK); k++)
@@ -192,7 +192,7 @@ static int most(int a, int b)
     return a > b ? a : b;
 }
 
-/* Scales that are not to be changed otherwise: those too far below the greatest are lifted. */
+/* Scales that must not change; scales too far below the largest are raised. */
 static void fit(const moxie_matrix *m)
 {
     for (int64_t r = 0; r < m->scale.rows; r++) {
@@ -204,7 +204,7 @@ static void fit(const moxie_matrix *m)
     }
 }
 
-/* The scale row's rows, columns of one of its groups: zeros of either sign. */
+/* Sets the weights of one group of a scale row to zeros of either sign. */
 static void clear_group(test_rng *rng, const moxie_quant *q, const moxie_matrix *m, int64_t r, int64_t g)
 {
     const int64_t rows = q->group_rows < 0 ? m->codes.rows : q->group_rows > 1 ? q->group_rows : 1;
@@ -213,14 +213,14 @@ static void clear_group(test_rng *rng, const moxie_quant *q, const moxie_matrix 
             mox_grid_store(&m->codes, row, k, (uint32_t)test_below(rng, 2) * SIGN);
 }
 
-/* Scales over the whole window, anywhere in the exponent's range and often at its ends; `far`: groups of zeros with
- * scales anywhere below. */
+/* Scales over the whole window, anywhere in the range of exponents and often at its ends; `far`: groups of zeros with
+ * smaller scales. */
 static void spread(test_rng *rng, const moxie_quant *q, const moxie_matrix *m, bool far)
 {
     const int tops[] = { 0, 1, 6, LEAST_TOP, 8, WINDOW - 1, WINDOW, MOST_FIELD, (int)test_range(rng, 0, MOST_FIELD) };
     for (int64_t r = 0; r < m->scale.rows; r++) {
         const int top = PICK(rng, tops), least = most(most(top, LEAST_TOP) - WINDOW + 1, 0);
-        const int64_t first = test_range(rng, 0, m->scale.cols - 1); /* has the greatest */
+        const int64_t first = test_range(rng, 0, m->scale.cols - 1); /* has the largest */
         for (int64_t g = 0; g < m->scale.cols; g++) {
             const bool cleared = far && g != first && test_below(rng, 3) == 0;
             const int64_t any = cleared ? test_range(rng, 0, top) : test_range(rng, least, top);
@@ -257,9 +257,9 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .fill = PICK(rng, fills) };
     const mox_record_shape shape = test_record_shape(&spec);
     test_expert expert;
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal != NULL)
-        fail_msg("%s is refused: %s", name, refusal);
+    const char *rejection = layout()->reject(&shape, reason, sizeof reason);
+    if (rejection != NULL)
+        fail_msg("%s is rejected: %s", name, rejection);
     test_expert_make(&expert, rng, &spec);
     const int how = (int)test_below(rng, 3);
     if (spec.gated)
@@ -291,7 +291,7 @@ static void every_form(void **state)
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 
-/* Packed from the last part to the first over other bytes: the same record. */
+/* Packing from the last part to the first, over other bytes, gives the same record. */
 static void check_parts(const mox_record_shape *shape, const test_expert *expert)
 {
     enum { MOST = 16 };
@@ -314,7 +314,7 @@ static void check_parts(const mox_record_shape *shape, const test_expert *expert
     test_guarded_free(apart, bytes);
 }
 
-/* Tiles of 200 KB, of which a part has two, and tiles of 26 KB. */
+/* Tiles of 200 KB, two of them in a part, and tiles of 26 KB. */
 static void parts_come_in_any_order(void **state)
 {
     (void)state;
@@ -336,7 +336,7 @@ static void parts_come_in_any_order(void **state)
 
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 
-/* gpt-oss: of 2880 columns 23 chunks, whose last has 64 that are nothing; 45 tiles and 22 1/2, and the factors. */
+/* gpt-oss: 2880 columns are 23 chunks, the last with 64 columns of padding; 45 tiles and 22 1/2, and the factors. */
 static void sizes_are_known(void **state)
 {
     (void)state;
@@ -361,16 +361,16 @@ static void sizes_are_known(void **state)
 
 /* ---- what cannot be held ---------------------------------------------------------------------------------- */
 
-static void refuses(const moxie_quant *quant, const char *word)
+static void rejects(const moxie_quant *quant, const char *word)
 {
     for (int first = 0; first < 2; first++) {
         char reason[256];
         const mox_record_shape shape = {
             .hidden = 300, .intermediate = 300, .w13 = first ? *quant : mxfp4, .w2 = first ? mxfp4 : *quant
         };
-        const char *refusal = layout()->refuse(&shape, reason, sizeof reason), *name = first ? "w13" : "w2";
-        if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, name) == NULL)
-            fail_msg("wanted a refusal of %s with \"%s\", got %s", name, word, refusal ? refusal : "none");
+        const char *rejection = layout()->reject(&shape, reason, sizeof reason), *name = first ? "w13" : "w2";
+        if (rejection == NULL || strstr(rejection, word) == NULL || strstr(rejection, name) == NULL)
+            fail_msg("wanted a rejection of %s with \"%s\", got %s", name, word, rejection ? rejection : "none");
     }
 }
 
@@ -382,29 +382,29 @@ static void shapes_are_refused(void **state)
     static const int32_t groups[] = { 16, 64, 96, 128, -1 };
     moxie_quant q;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        q = mxfp4, q.element = others[i], refuses(&q, "the chunks hold f4_e2m1 with");
+        q = mxfp4, q.element = others[i], rejects(&q, "the chunks hold f4_e2m1 with");
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
-        q = mxfp4, q.scale = scales[i], refuses(&q, "with scales of f8_e8m0 of 32 columns");
+        q = mxfp4, q.scale = scales[i], rejects(&q, "with scales of f8_e8m0 of 32 columns");
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
-        q = mxfp4, q.group_cols = groups[i], refuses(&q, "those of 32 columns");
+        q = mxfp4, q.group_cols = groups[i], rejects(&q, "those of 32 columns");
     for (int global = MOXIE_GLOBAL_NONE; global <= MOXIE_GLOBAL_DIVIDE; global++)
-        refuses(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 16, .global = global },
+        rejects(&(moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = 16, .global = global },
                 "f8_e4m3"); /* NVFP4 */
-    q = mxfp4, q.global = MOXIE_GLOBAL_MULTIPLY, refuses(&q, "f4_e2m1");
-    q = mxfp4, q.global = MOXIE_GLOBAL_DIVIDE, refuses(&q, "f4_e2m1");
-    q = mxfp4, q.has_zero = 1, refuses(&q, "f4_e2m1");
-    refuses(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
-    refuses(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 }, "i4");
-    refuses(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 32 }, "u4b8");
-    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1 }, "i8");
+    q = mxfp4, q.global = MOXIE_GLOBAL_MULTIPLY, rejects(&q, "f4_e2m1");
+    q = mxfp4, q.global = MOXIE_GLOBAL_DIVIDE, rejects(&q, "f4_e2m1");
+    q = mxfp4, q.has_zero = 1, rejects(&q, "f4_e2m1");
+    rejects(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 }, "i4");
+    rejects(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 32 }, "u4b8");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1 }, "i8");
 }
 
 /* ---- what is not taken ------------------------------------------------------------------------------------ */
 
-/* The scales of a row's first groups and of its last, and one code in each: the only ones that are not 0. */
+/* Sets the scales of the first groups of a row and of its last, and one code in each; all other codes are 0. */
 typedef struct far_case {
     uint32_t first, last, first_code, last_code;
-    bool taken;
+    bool accepted;
 } far_case;
 
 static void set_row(const moxie_matrix *m, int64_t scale_row, int64_t row, const far_case *c)
@@ -415,7 +415,7 @@ static void set_row(const moxie_matrix *m, int64_t scale_row, int64_t row, const
     mox_grid_store(&m->codes, row, m->codes.cols - 1, c->last_code);
 }
 
-/* Row 16 of one matrix; with scales for three rows that is the second of those that begin with 15. */
+/* Row 16 of one matrix. When three rows share a scale, that is the second row of the group that begins with row 15. */
 static void check_taken(test_rng *rng, const far_case *c, int which, int32_t group_rows)
 {
     static const char *const names[] = { "gate", "up", "down" };
@@ -432,19 +432,19 @@ static void check_taken(test_rng *rng, const far_case *c, int which, int32_t gro
     for (int i = 0; i < 3; i++)
         fit(matrices[i]);
     set_row(matrices[which], group_rows == 3 ? 5 : 16, 16, c);
-    const bool taken = layout()->takes(&shape, &expert.view, reason, sizeof reason);
+    const bool accepted = layout()->accepts(&shape, &expert.view, reason, sizeof reason);
     snprintf(row, sizeof row, "row %d of %s has", group_rows == 3 ? 15 : 16, names[which]);
-    if (taken != c->taken)
+    if (accepted != c->accepted)
         fail_msg("scales %u and %u of %s, codes %u and %u: %s", c->first, c->last, names[which], c->first_code,
-                 c->last_code, taken ? "taken" : reason);
-    if (taken)
+                 c->last_code, accepted ? "taken" : reason);
+    if (accepted)
         check_expert(&shape, &expert, "mxfp4");
     else if (strstr(reason, row) == NULL || strstr(reason, "not within 12 powers of two") == NULL)
         fail_msg("wanted \"%s\", got \"%s\"", row, reason);
     test_expert_free(&expert);
 }
 
-/* The last distance that e4m3 bridges, and the first that it does not, but where the weights there are zeros. */
+/* The largest distance that e4m3 bridges, and the smallest that it does not, unless the weights there are zeros. */
 static void scales_are_bounded(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_panel.c - layout panel16: every byte of a record against the words of panel.h, put into formulas here element
- * by element; unpack(pack(w)) == w; sizes; what the layout refuses.
+ * test_panel.c - layout panel16: every byte of a record against formulas for the text of panel.h, element by element;
+ * unpack(pack(w)) == w; sizes; what the layout rejects.
  *
- *     every element x scale x groups x packing, bias, gate, zero points; rows and columns about panels and steps
+ *     every element x scale x groups x packing, bias, gate, zero points; rows and columns around panels and steps
  */
 #include <math.h>
 
@@ -28,7 +28,7 @@ static void put(uint8_t *bytes, int64_t bit, int bits, uint32_t value)
         bytes[(bit + i) / 8] |= (uint8_t)((value >> i & 1) << (bit + i) % 8);
 }
 
-/* Puts the code of row n, column k into a step: line, then lane or what stands in its place, then the bits. */
+/* Stores the code of row n, column k in a step: finds the line, then the lane or its equivalent, then the bits. */
 static void put_code(uint8_t *step, moxie_dtype element, int n, int k, uint32_t code)
 {
     const int lane = 32 * n;
@@ -96,7 +96,8 @@ static void pack_one(const mox_record_shape *shape, const moxie_expert *expert, 
     assert_ok(layout()->pack_part(shape, expert, part, record, &error), &error);
 }
 
-/* The first part alone writes nothing behind it, and the others, last to first, nothing before them. */
+/* Packing the first part alone writes nothing behind it; packing the others, last to first, writes nothing before
+ * them. */
 static void pack_parts(const mox_record_shape *shape, const moxie_expert *expert, uint8_t *record, uint64_t bytes)
 {
     memset(record, 0xcc, bytes);
@@ -111,7 +112,7 @@ static void pack_parts(const mox_record_shape *shape, const moxie_expert *expert
     }
 }
 
-/* Part by part, over whatever lies there: the size, and every byte behind the header. */
+/* Packs part by part over other bytes: the size, and every byte behind the header. */
 static void check_parts(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *whole, uint64_t bytes)
 {
     uint8_t *want = calloc(1, bytes + 4096), *record = test_guarded(bytes);
@@ -156,9 +157,9 @@ static void check_quant(test_rng *rng, const test_weight_quant *which)
                               .fill = (test_fill)test_below(rng, TEST_FILLS) };
     char reason[256];
     const mox_record_shape shape = test_record_shape(&spec);
-    const char *refusal = layout()->refuse(&shape, reason, sizeof reason);
-    if (refusal != NULL)
-        fail_msg("%s is refused: %s", which->name, refusal);
+    const char *rejection = layout()->reject(&shape, reason, sizeof reason);
+    if (rejection != NULL)
+        fail_msg("%s is rejected: %s", which->name, rejection);
     check_spec(rng, &spec);
     spec.hidden = PICK(rng, row_sizes);
     spec.intermediate = PICK(rng, col_sizes);
@@ -178,7 +179,7 @@ static bool can_pack(moxie_dtype element, test_packing packing)
     }
 }
 
-/* One in `step` packings, others each turn. */
+/* One of `step` packings, another one each time. */
 static void check_packings(test_rng *rng, const moxie_quant *quant, int64_t turn, int64_t step)
 {
     static const float to_add[] = { 0.0f, 1.0f };
@@ -187,7 +188,7 @@ static void check_packings(test_rng *rng, const moxie_quant *quant, int64_t turn
         test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
         if (!can_pack(quant->element, packing) || (turn + packing) % step != 0)
             continue;
-        /* One more than the largest of 8 bits would not fit. */
+        /* one more than the largest 8-bit number does not fit */
         if (quant->has_zero && mox_dtype_bits(quant->element) == 4)
             which.zero_add = PICK(rng, to_add);
         snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
@@ -253,14 +254,14 @@ static void real_sizes(void **state)
                                         .w2 = &test_weight_quants[q] };
         const mox_record_shape shape = test_record_shape(&spec);
         const bool fractions = test_weight_quants[q].zero_dtype != MOXIE_DTYPE_NONE;
-        if (layout()->refuse(&shape, reason, sizeof reason) == NULL && !test_weight_quants[q].act_order && !fractions)
+        if (layout()->reject(&shape, reason, sizeof reason) == NULL && !test_weight_quants[q].act_order && !fractions)
             check_spec(&rng, &spec);
     }
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 
-/* gpt-oss-20b: gate and up of 2880 x 2880 in MXFP4 with biases, and nothing beyond that. */
+/* gpt-oss-20b: gate and up of 2880 x 2880 in MXFP4 with biases, and nothing more. */
 static void sizes_are_minimal(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void sizes_are_minimal(void **state)
 
 /* ---- what cannot be held ---------------------------------------------------------------------------------- */
 
-static void refuses(const moxie_quant *quant, const char *word)
+static void rejects(const moxie_quant *quant, const char *word)
 {
     test_layout_refuses(layout(), 70, quant, word);
 }
@@ -295,11 +296,11 @@ static void refuses(const moxie_quant *quant, const char *word)
 static void shapes_are_refused(void **state)
 {
     (void)state;
-    refuses(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
-    refuses(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F16, .has_zero = 1 }, "zero points");
-    refuses(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 24 }, "24 columns");
-    refuses(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 16 }, "16 columns");
-    refuses(&(moxie_quant) { .element = MOXIE_F6_E2M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "16 columns");
+    rejects(&(moxie_quant) { .element = MOXIE_F32 }, "f32");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F16, .has_zero = 1 }, "zero points");
+    rejects(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 24 }, "24 columns");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 16 }, "16 columns");
+    rejects(&(moxie_quant) { .element = MOXIE_F6_E2M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "16 columns");
     uint64_t bytes = 77;
     const moxie_quant bf16 = { .element = MOXIE_BF16 };
     const mox_record_shape wide = { .hidden = INT64_MAX, .intermediate = 1, .w13 = bf16, .w2 = bf16 };
@@ -316,8 +317,8 @@ static void shapes_are_refused(void **state)
     assert_int_equal(bytes, 77);
 }
 
-/* A matrix of integers with one group a row and f32 zero points, so that any number can be one. */
-static void float_zero(moxie_dtype element, float zero, float add, bool taken)
+/* A matrix of integers with one group per row and f32 zero points, so that a zero point can be any number. */
+static void float_zero(moxie_dtype element, float zero, float add, bool accepted)
 {
     const moxie_quant quant = { .element = element, .scale = MOXIE_F32, .has_zero = 1 };
     const mox_record_shape shape = { .hidden = 3, .intermediate = 2, .w13 = quant, .w2 = quant };
@@ -335,10 +336,10 @@ static void float_zero(moxie_dtype element, float zero, float add, bool taken)
     moxie_error error = { 0 };
     assert_true(layout()->record_bytes(&shape, &bytes));
     uint8_t *record = test_guarded(bytes);
-    assert_int_equal(layout()->takes(&shape, &expert, reason, sizeof reason), taken);
+    assert_int_equal(layout()->accepts(&shape, &expert, reason, sizeof reason), accepted);
     assert_int_equal(mox_record_pack(layout(), &shape, 9, &expert, record, &error),
-                     taken ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
-    if (!taken) {
+                     accepted ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
+    if (!accepted) {
         assert_non_null(strstr(reason, "up has zero point"));
         assert_non_null(strstr(error.text, "expert 9"));
         assert_non_null(strstr(error.text, reason));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_panel_codes.c - the orders of codes in panels: single codes at places worked out by hand, and vectors of every
- * width alike.
+ * test_panel_codes.c - the orders of codes in panels: single codes at places computed by hand, and equal bytes from
+ * vectors of every width.
  */
 #include "base/cpu_features.h"
 #include "pack/layout.h"
+#include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_codes_tmpl.h"
 #include "test_support.h"
 
@@ -82,7 +83,7 @@ static void known_places_hold(void **state)
 
 /* ---- vectors of other widths ------------------------------------------------------------------------------ */
 
-/* The baseline, as this file compiles it, beside the functions of panel_codes_avx2.c. */
+/* The template as this file compiles it (baseline), against the functions of panel_codes_avx2.c. */
 static void widths_agree(void **state)
 {
     (void)state;

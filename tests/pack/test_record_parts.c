@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_record_parts.c - records packed part by part: every layout of layouts.def, and one made here whose parts are
- * small. Whatever the order of the parts and whatever lay in the memory before, the record is the same to the byte; a
- * part is written by its packing alone; the seal covers every byte.
+ * test_record_parts.c - records packed part by part: every layout of layouts.def, and one made here with small parts.
+ * The record has the same bytes whatever the order of the parts and whatever the memory held before; packing a part
+ * writes only that part; the seal covers every byte.
  */
 #include "test_problem.h"
 
@@ -70,7 +70,7 @@ static moxie_status fail_at_part_1(const mox_record_shape *shape, const moxie_ex
 static const mox_layout small = {
     .number = 1000,
     .name = "small",
-    .refuse = accepts_all,
+    .reject = accepts_all,
     .record_bytes = small_bytes,
     .parts = small_parts,
     .part_at = small_at,
@@ -94,7 +94,7 @@ typedef struct sample {
     const mox_layout *layout;
 } sample;
 
-/* False when the layout refuses the shape or does not take the expert. */
+/* False when the layout rejects the shape or the expert. */
 static bool make_sample_of(sample *out, test_rng *rng, const mox_layout *layout, int64_t hidden, int64_t intermediate)
 {
     const test_expert_spec spec = {
@@ -109,10 +109,10 @@ static bool make_sample_of(sample *out, test_rng *rng, const mox_layout *layout,
     };
     char reason[256];
     *out = (sample) { .shape = test_record_shape(&spec), .layout = layout };
-    if (layout->refuse(&out->shape, reason, sizeof reason) != NULL)
+    if (layout->reject(&out->shape, reason, sizeof reason) != NULL)
         return false;
     test_expert_make(&out->expert, rng, &spec);
-    if (layout->takes != NULL && !layout->takes(&out->shape, &out->expert.view, reason, sizeof reason)) {
+    if (layout->accepts != NULL && !layout->accepts(&out->shape, &out->expert.view, reason, sizeof reason)) {
         test_expert_free(&out->expert);
         return false;
     }
@@ -245,7 +245,7 @@ static void the_seal_covers_every_byte(void **state)
 
 /* ---- strides that lead nowhere ------------------------------------------------------------------------------ */
 
-/* A stride along one word is never taken, so any number will do: tensors of one row come with odd ones. */
+/* With a single word the stride is never used, so any number is valid: tensors of one row come with odd ones. */
 static void stretch(moxie_grid *grid)
 {
     const moxie_packing p = grid->packing;

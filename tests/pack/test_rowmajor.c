@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_rowmajor.c - the rowmajor layout: unpack(pack(w)) == w for every format and packing at odd shapes, the
- * views of a record, its bytes for a case worked out by hand, sizes, and the seal.
+ * test_rowmajor.c - the rowmajor layout: unpack(pack(w)) == w for every format and packing at odd shapes, the views of
+ * a record, its bytes for a case computed by hand, sizes, and the seal.
  */
 #include "test_problem.h"
 
@@ -91,7 +91,7 @@ static void every_format_comes_back(void **state)
         }
 }
 
-/* A group index that says no more than column / group comes back although the record does not keep it. */
+/* A group index of column / group comes back although the record does not store it. */
 static void natural_order_comes_back(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void known_bytes(void **state)
 
     const float zeros[] = { 1.0f, 2.0f }; /* codes 8 and 9 less 8, plus 1 */
     const int32_t visit[] = { 1, 0, 2 };
-    assert_memory_equal(record + 64, ((uint8_t[]) { 0x21, 0x03 }), 2); /* the fourth nibble is nobody's */
+    assert_memory_equal(record + 64, ((uint8_t[]) { 0x21, 0x03 }), 2); /* the fourth nibble is unused */
     assert_memory_equal(record + 128, up_scale, sizeof up_scale);
     assert_memory_equal(record + 192, zeros, sizeof zeros);
     assert_memory_equal(record + 256, &bias, sizeof bias);
@@ -194,7 +194,7 @@ static void sizes_that_do_not_fit(void **state)
     assert_non_null(strstr(error.text, "64 bits"));
 }
 
-/* Whichever byte is damaged, the record no longer verifies, and the text names the expert. */
+/* If any byte is damaged, the record no longer verifies, and the text names the expert. */
 static void damage_is_found(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void damage_is_found(void **state)
     test_expert_free(&expert);
 }
 
-/* The same expert gives the same bytes, whatever was in the memory before. */
+/* The same expert gives the same bytes, whatever the memory held before. */
 static void packing_is_canonical(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 enum { MOST_PAIRS = 32, MOST_TRIES = 64 };
 
@@ -69,8 +69,8 @@ static bool try_form(const mox_vendor_layout *layout, int64_t hidden, int64_t in
     const test_expert_spec spec = { .hidden = hidden,
                                     .intermediate = intermediate,
                                     .gated = true,
-                                    .bias13 = layout->takes.bias,
-                                    .bias2 = layout->takes.bias,
+                                    .bias13 = layout->accepts.bias,
+                                    .bias2 = layout->accepts.bias,
                                     .w13 = c->quant,
                                     .w2 = c->quant };
     c->shape = test_record_shape(&spec);
@@ -101,7 +101,7 @@ static bool is_of_kind(const test_weight_quant *quant, test_golden_kind kind)
 bool test_golden_has(const mox_vendor_layout *layout, test_golden_kind kind)
 {
     return kind == TEST_GOLDEN_ACT_ORDER ? layout->act_order.order[0] != NULL
-           : kind == TEST_GOLDEN_HALVED  ? layout->takes.least_group > 0
+           : kind == TEST_GOLDEN_HALVED  ? layout->accepts.min_group > 0
                                          : true;
 }
 

@@ -515,7 +515,7 @@ void test_layout_refuses(const mox_layout *layout, int64_t size, const moxie_qua
     char reason[256];
     const moxie_quant plain = { .element = MOXIE_BF16 };
     const mox_record_shape shape = { .hidden = size, .intermediate = size, .w13 = plain, .w2 = *quant };
-    const char *refusal = layout->refuse(&shape, reason, sizeof reason);
+    const char *refusal = layout->reject(&shape, reason, sizeof reason);
     if (refusal == NULL || strstr(refusal, word) == NULL || strstr(refusal, "w2") == NULL)
         fail_msg("wanted a refusal of w2 with \"%s\", got %s", word, refusal ? refusal : "none");
 }

@@ -4,6 +4,8 @@
  */
 #include "test_vendor_cases.h"
 
+#include "vendor/vendor_internal.h"
+
 const test_statement *test_statement_of(const mox_vendor_layout *layout)
 {
     const test_statement *s = test_statements;
@@ -32,12 +34,13 @@ const test_weight_quant *test_vendor_quant_at(int i)
 
 bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant)
 {
-    bool element = false, scale = layout->takes.scales[0] == quant->scale;
+    bool element = false, scale = layout->accepts.scales[0] == quant->scale;
     for (int i = 0; i < 4; i++) {
-        element = element || layout->takes.elements[i] == quant->element;
-        scale = scale || (quant->scale != MOXIE_DTYPE_NONE && layout->takes.scales[i] == quant->scale);
+        element = element || layout->accepts.elements[i] == quant->element;
+        scale = scale || (quant->scale != MOXIE_DTYPE_NONE && layout->accepts.scales[i] == quant->scale);
     }
-    return element && scale && (quant->has_zero ? layout->takes.zeros : layout->takes.no_zeros || !layout->takes.zeros);
+    return element && scale &&
+           (quant->has_zero ? layout->accepts.zeros : layout->accepts.no_zeros || !layout->accepts.zeros);
 }
 
 int64_t test_vendor_unit(const mox_vendor_layout *layout, mox_vendor_extent extent)
@@ -74,7 +77,7 @@ void test_vendor_settle(moxie_expert *expert, const mox_vendor_layout *layout, c
     if (expert->gate.group_index != NULL)
         memcpy((int32_t *)(uintptr_t)expert->up.group_index, expert->gate.group_index,
                (size_t)expert->gate.codes.cols * sizeof(int32_t));
-    if (layout->takes.static_acts) {
+    if (layout->accepts.static_acts) {
         expert->a13_scale = (float)test_range(rng, 1, 4000) / 1024;
         expert->a2_scale = (float)test_range(rng, 1, 4000) / 1024;
     }

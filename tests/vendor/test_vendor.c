@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_vendor.c - every vendor layout, over every weight format it takes, in every packing that checkpoints have:
+ * test_vendor.c - every vendor layout, over every weight format it accepts, in every packing that checkpoints have:
  *
- *     tensors     equal the second statement (test_statements.h), byte for byte; every byte is written
- *     undo        unpack(pack(w)) == w, and what is padded came back as nothing
- *     limits      shapes beside a limit are refused with the rule and the nearest that would do
+ *     tensors     equal the independent statement (test_statements.h), byte for byte; every byte is written
+ *     undo        unpack(pack(w)) == w, and padding comes back as nothing
+ *     limits      shapes next to a limit are rejected with the rule and the nearest size that would do
  */
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "vendor/vendor.h"
 #include "test_executors.h"
 #include "test_problem.h"
@@ -42,11 +42,11 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
     const mox_vendor_plan *plan = t->plan;
     test_stated stated[MOX_VENDOR_TENSORS];
     const int count = test_statement_of(plan->layout)->state(plan, expert, stated);
-    int32_t kept = 0;
+    int32_t scalars = 0;
     for (int32_t i = 0; i < plan->count; i++)
-        kept += !strcmp(plan->tensors[i].name, MOX_VENDOR_KEPT);
-    if (plan->count - kept != count)
-        fail_msg("%s: %d tensors, stated %d", what, (int)(plan->count - kept), count);
+        scalars += !strcmp(plan->tensors[i].name, MOX_VENDOR_SCALARS);
+    if (plan->count - scalars != count)
+        fail_msg("%s: %d tensors, stated %d", what, (int)(plan->count - scalars), count);
     for (int s = 0; s < count; s++) {
         int32_t i = 0;
         while (i < plan->count && strcmp(plan->tensors[i].name, stated[s].name) != 0)
@@ -69,7 +69,7 @@ static void compare(const tensors *t, const moxie_expert *expert, const char *wh
 
 /* ---- one case ---- */
 
-/* A layer of one expert, and what is asked of its layout. */
+/* A layer of one expert, and the options for its layout. */
 typedef struct layer_case {
     const mox_vendor_layout *layout;
     const test_weight_quant *quant;
@@ -77,7 +77,7 @@ typedef struct layer_case {
     bool gated, bias, pad;
 } layer_case;
 
-/* False when the target cannot hold the weights. Tasks run backwards: none may need another to come first. */
+/* False when the target cannot represent the weights. Tasks run backwards: none may depend on an earlier one. */
 static bool check_case(const mox_vendor_plan *plan, const test_expert *expert, const char *what)
 {
     moxie_error error = { 0 };
@@ -103,7 +103,7 @@ static bool check_case(const mox_vendor_plan *plan, const test_expert *expert, c
     return true;
 }
 
-/* Whether an expert of this form is worth making: a plan needs only its types. */
+/* Whether making an expert of this form is worth it: a plan needs only its types. */
 static bool can_plan(const layer_case *c, const mox_record_shape *shape)
 {
     const moxie_dtype zero = c->quant->zero_dtype != MOXIE_DTYPE_NONE ? c->quant->zero_dtype : c->quant->quant.element;
@@ -115,7 +115,7 @@ static bool can_plan(const layer_case *c, const mox_record_shape *shape)
     return mox_vendor_plan_make(c->layout, shape, NULL, &types, c->pad, &plan, &error) == MOXIE_OK;
 }
 
-/* False when the layout does not take these weights. */
+/* False when the layout does not accept these weights. */
 static bool run_case(const layer_case *c, test_rng *rng)
 {
     const test_expert_spec spec = { .hidden = c->hidden,
@@ -163,8 +163,8 @@ static bool pads(const mox_vendor_layout *layout, mox_vendor_extent extent)
     return found && all;
 }
 
-/* Small multiples of the unit, because edges of tiles come up often and the oracle of bytes is slow: of large units
- * seldom more than one. Where the layout pads, sometimes short of one by an even number. */
+/* Small multiples of the unit: edges of tiles occur often, and the oracle of bytes is slow. Large units seldom more
+ * than once. Where the layout pads, sometimes short of a multiple by an even number. */
 static int64_t random_extent(const mox_vendor_layout *layout, mox_vendor_extent extent, bool pad, test_rng *rng)
 {
     const int64_t unit = test_vendor_unit(layout, extent);
@@ -184,24 +184,24 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
         if (test_statement_of(layout)->layout == NULL)
             fail_msg("%s has no second statement", layout->name);
         test_rng rng = { seed + (uint64_t)i };
-        int taken = 0, quants = 0;
+        int accepted = 0, quants = 0;
         while (test_vendor_quant_at(quants) != NULL)
             quants++;
-        /* Every format once at least. */
-        for (int tries = 0; tries < quants || (taken < shapes && tries < 100 * SHAPES); tries++) {
+        /* Every format at least once. */
+        for (int tries = 0; tries < quants || (accepted < shapes && tries < 100 * SHAPES); tries++) {
             layer_case c = { .layout = layout,
                              .quant = test_vendor_quant_at(tries % quants),
-                             .gated = layout->takes.ungated ? test_below(&rng, 2) : true,
-                             .bias = layout->takes.bias ? test_below(&rng, 2) : false,
+                             .gated = layout->accepts.ungated ? test_below(&rng, 2) : true,
+                             .bias = layout->accepts.bias ? test_below(&rng, 2) : false,
                              .pad = test_below(&rng, 2) };
             if (!test_vendor_takes(layout, &c.quant->quant))
                 continue;
             c.hidden = random_extent(layout, MOX_VENDOR_HIDDEN, c.pad, &rng);
             c.intermediate = random_extent(layout, MOX_VENDOR_INTERMEDIATE, c.pad, &rng);
-            taken += run_case(&c, &rng);
+            accepted += run_case(&c, &rng);
         }
-        if (taken < shapes)
-            fail_msg("%s took %d of the wanted %d cases", layout->name, taken, shapes);
+        if (accepted < shapes)
+            fail_msg("%s took %d of the wanted %d cases", layout->name, accepted, shapes);
     }
 }
 
@@ -223,7 +223,7 @@ static moxie_status plan_of(const mox_vendor_layout *layout, const test_weight_q
     return status;
 }
 
-/* The smallest extent that keeps the limits before `limit` and breaks this one; 0: none. */
+/* The smallest extent that meets the limits before `limit` and breaks this one; 0: none. */
 static int64_t breaking(const mox_vendor_layout *layout, const mox_vendor_limit *limit)
 {
     mox_vendor_layout before = *layout;
@@ -245,13 +245,13 @@ static void shapes_beside_a_limit_are_refused_with_the_nearest(void **state)
                                   test_vendor_unit(layout, MOX_VENDOR_INTERMEDIATE) };
         const test_weight_quant *quant = test_weight_quants;
         moxie_error error = { 0 };
-        /* Larger than a block of 128 x 128, which is a whole matrix when that is small enough. */
+        /* Larger than a block of 128 x 128, which would be the whole of a small matrix. */
         while (quant < test_weight_quants + test_weight_quant_count &&
                (!test_vendor_takes(layout, &quant->quant) ||
                 plan_of(layout, quant, 9 * good[0], 9 * good[1], &error) != MOXIE_OK))
             quant++;
         if (quant == test_weight_quants + test_weight_quant_count)
-            fail_msg("%s: takes no format of the tests; the last refusal: %s", layout->name, error.text);
+            fail_msg("%s: accepts no format of the tests; the last rejection: %s", layout->name, error.text);
         for (const mox_vendor_limit *l = layout->limits; l < layout->limits + MOX_VENDOR_LIMITS && l->multiple; l++) {
             const int64_t wrong = breaking(layout, l), below = wrong / l->multiple * l->multiple;
             if (wrong == 0)
@@ -262,7 +262,8 @@ static void shapes_beside_a_limit_are_refused_with_the_nearest(void **state)
                                                             : plan_of(layout, quant, good[0], wrong, &error),
                              MOXIE_ERR_UNSUPPORTED);
             if (strstr(error.text, nearest) == NULL || strstr(error.text, l->why) == NULL)
-                fail_msg("%s: the refusal names neither %s nor that %s: %s", layout->name, nearest, l->why, error.text);
+                fail_msg("%s: the rejection names neither %s nor that %s: %s", layout->name, nearest, l->why,
+                         error.text);
         }
     }
 }

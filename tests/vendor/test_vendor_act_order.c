@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_vendor_act_order.c - Marlin's layouts of weights in act order (GPTQ's desc_act): published order of columns, the
- * weights as the kernel reads them, what is refused. Bytes and the way back: test_vendor.c and test_golden_files.c.
+ * test_vendor_act_order.c - Marlin's layouts of weights in act order (GPTQ's desc_act): the published order of columns,
+ * the weights as the kernel reads them, what is rejected. Bytes and undo: test_vendor.c and test_golden_files.c.
  */
 #include "test_executors.h"
 #include "test_orders.h"
@@ -25,7 +25,7 @@ static void make(fixture *f, const test_weight_quant *quant, uint64_t seed)
     f->shape = test_record_shape(&spec);
     test_vendor_settle(&f->expert.view, mox_vendor_by_name("marlin-gptq"), &f->shape, &rng);
     const moxie_matrix *const all[] = { &f->expert.view.gate, &f->expert.view.up, &f->expert.view.down };
-    for (int i = 0; i < 3; i++) /* what v1 stores for the middle */
+    for (int i = 0; i < 3; i++) /* the middle code as v1 stores it */
         for (int64_t r = 0; all[i]->zero.data != NULL && r < all[i]->zero.rows; r++)
             for (int64_t c = 0; c < all[i]->zero.cols; c++)
                 mox_grid_store(&all[i]->zero, r, c, 7);
@@ -61,7 +61,7 @@ static uint32_t field(const uint8_t *tensor, int64_t k, int64_t n, int64_t colum
     return w >> shift & ((1u << bits) - 1);
 }
 
-/* Row k of the kernel's weights meets column sort_indices[k] of the activations, and its scale is that of group
+/* Row k of the kernel's weights multiplies column sort_indices[k] of the activations; its scale is that of group
  * g_idx[k]. */
 static void compare(const fixture *f, int second, const char *codes, const char *scales, const char *groups,
                     const char *order)
@@ -140,10 +140,10 @@ static void natural_order_has_no_such_tensors(void **state)
     assert_ok(mox_vendor_plan_make(layout, &f.shape, NULL, &e, false, &plan, &error), &error);
     const int32_t count = plan.count;
     assert_false(plan.act_order);
-    /* Another expert of such a layer has no place. */
+    /* Another expert of such a layer has no tensors for an act order. */
     assert_int_equal(mox_vendor_check(&plan, &f.expert.view, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "act order"));
-    /* One whose columns are in natural order has one where the others are not. */
+    /* An expert in natural order can be packed with a plan for act order. */
     assert_ok(mox_vendor_plan_make(layout, &f.shape, NULL, &f.expert.view, false, &plan, &error), &error);
     assert_int_equal(plan.count, count + 4);
     assert_ok(mox_vendor_check(&plan, &e, &error), &error);
@@ -184,14 +184,14 @@ static void tensors_that_hold_no_permutation_are_refused(void **state)
     test_expert_twin(&twin, &f.expert);
     int32_t *from = (int32_t *)(uintptr_t)numbers(&f.packed, "w13_g_idx_sort_indices");
     const int32_t wrong[] = { -1, HIDDEN, from[1], INT32_MIN };
-    const int32_t kept = from[0];
+    const int32_t saved = from[0];
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         from[0] = wrong[i];
         assert_int_equal(mox_vendor_unpack(&f.packed.plan, f.packed.data, &twin.view, &mox_executor_serial, &error),
                          MOXIE_ERR_FORMAT);
         assert_non_null(strstr(error.text, "w13_g_idx_sort_indices"));
     }
-    from[0] = kept;
+    from[0] = saved;
     assert_ok(mox_vendor_unpack(&f.packed.plan, f.packed.data, &twin.view, &mox_executor_serial, &error), &error);
     const char *differs = "";
     if (!test_expert_equal(&f.expert.view, &twin.view, &differs))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_vendor_deepgemm.c - what DeepGEMM reads, by literal examples of the published layouts, and decoded as its
- * kernels decode it. Undo and second statements of whole experts are compared in test_vendor.c.
+ * kernels decode it. test_vendor.c compares undo, and whole experts with independent statements.
  */
 #include <math.h>
 
@@ -42,7 +42,7 @@ static void exponents_are_four_in_a_word(void **state)
     uint8_t staged[4][8] = { { 0 } };
     const uint8_t *rows[4] = { staged[0], staged[1], staged[2], staged[3] };
     for (int r = 0; r < 2; r++) {
-        assert_null(code->refuse(NULL, (const uint8_t *)scales[r], 5));
+        assert_null(code->reject(NULL, (const uint8_t *)scales[r], 5));
         code->forward(NULL, (const uint8_t *)scales[r], 5, staged[r]);
         float back[5];
         code->backward(NULL, staged[r], 5, (uint8_t *)back);
@@ -59,10 +59,10 @@ static void scales_without_an_exponent_of_their_own_are_refused(void **state)
     static const float wrong[] = { 0.0f, -0.0f, -1.0f, 1.5f, 0x1p-127f, 0x1.000002p0f, INFINITY, NAN };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const float scales[2] = { 1.0f, wrong[i] };
-        assert_non_null(mox_code_f32_to_e8m0.refuse(NULL, (const uint8_t *)scales, 2));
+        assert_non_null(mox_code_f32_to_e8m0.reject(NULL, (const uint8_t *)scales, 2));
     }
     const float ends[2] = { 0x1p-126f, 0x1p127f };
-    assert_null(mox_code_f32_to_e8m0.refuse(NULL, (const uint8_t *)ends, 2));
+    assert_null(mox_code_f32_to_e8m0.reject(NULL, (const uint8_t *)ends, 2));
 }
 
 static void rows_are_permuted_as_published(void **state)

@@ -167,7 +167,7 @@ static uint32_t hopper_int4(const view *v, int64_t row, int64_t k)
     return v->codes[to * (v->cols / 2) + 2 * at + k % 4 / 2] >> (k % 2 * 4) & 15;
 }
 
-/* int4's places; in the word of the place, the sign is a nibble's that is elsewhere. */
+/* The places of int4; within a word the sign belongs to another nibble. */
 static uint32_t hopper_fp4_fp8(const view *v, int64_t row, int64_t k)
 {
     const int64_t u = k / 4, x = u % 16;
@@ -215,13 +215,13 @@ static double scale_of(const view *v, int64_t row, int which, int64_t n, int64_t
 {
     if (v->how->scales == NO_SCALE || v->how->scales == SCALAR)
         return 1;
-    /* Blocks of rows are in the order of [w3; w1], whatever became of the rows in them. */
+    /* Blocks of rows are in the order of [w3; w1], regardless of the order of rows within them. */
     const int64_t of = v->how->scales == F32_BLOCKS ? (which == GATE ? v->half : 0) + n : row;
     uint32_t bits = 0;
     const int64_t bytes = v->scale_bits / 8;
     memcpy(&bits, v->scales + scale_place(v, of, k / v->group_cols) * bytes, (size_t)bytes);
-    /* The kernel adds the offset to the exponent of an e4m3 code; what its bias is larger than e2m1's, the caller's
-     * factor of 2^6 takes back. */
+    /* The kernel adds the offset to the exponent of an e4m3 code. The bias of e4m3 is larger than that of e2m1; the
+     * factor 2^6 of the caller makes up for it. */
     return v->how->scales == FOLDED_OFFSETS ? ldexp(1, (int)bits) : (double)moxie_decode(v->scale, bits);
 }
 
@@ -234,18 +234,18 @@ static double constant_of(const test_packed *packed, const char *name)
     return (double)value;
 }
 
-/* Scalars of the weights: constants without activations' scales, which are powers of two. */
+/* Scalars of the weights: constants divided by the scales of activations, which are powers of two. */
 static void read_scalars(const test_packed *packed, view *v, const moxie_expert *e)
 {
     const char *const *names = v->how->scalars;
     v->scalar[GATE] = v->scalar[UP] = v->scalar[DOWN] = 1;
     if (names[0] == NULL)
         return;
-    const bool acts = packed->plan.layout->takes.static_acts;
+    const bool acts = packed->plan.layout->accepts.static_acts;
     const double a1 = acts ? (double)e->a13_scale : 1, a2 = acts ? (double)e->a2_scale : 1;
     v->scalar[GATE] = constant_of(packed, names[0]) / a1;
     v->scalar[UP] = constant_of(packed, names[1]) / a1;
-    if (strcmp(names[0], names[1]) != 0) /* up's quantizes the product as well */
+    if (strcmp(names[0], names[1]) != 0) /* the one of up quantizes the product as well */
         v->scalar[UP] *= a2;
     v->scalar[DOWN] = constant_of(packed, names[2]) / a2;
 }
@@ -325,7 +325,7 @@ static void kernels_read_the_checkpoints_weights(void **state)
         read_expert(&readings[i], false, &rng);
 }
 
-/* Padded rows and columns read as zeros, and what is before them is where it was. */
+/* Padded rows and columns read as zeros, and everything before them is in its place. */
 static void kernels_read_zeros_where_a_layout_pads(void **state)
 {
     (void)state;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_vendor_groups.c - moe_wna16 where the group divides hidden or intermediate not: refused, or halved when asked
- * for. What every column is multiplied by must be what the checkpoint says, and undo must find repeats that are none.
+ * test_vendor_groups.c - moe_wna16 when the group does not divide hidden or intermediate: rejected, or halved on
+ * request. The scale of every column must be that of the checkpoint, and undo must detect copies that differ.
  */
 #include "test_orders.h"
 #include "test_vendor_cases.h"
+
+#include "vendor/vendor_internal.h"
 
 static void elements_are_repeated_and_merged(void **state)
 {
@@ -70,7 +72,8 @@ static moxie_status plan_of(const subject *s, bool pad, moxie_error *error)
     return mox_vendor_plan_make(wna16(), &s->shape, NULL, &s->expert.view, pad, &plan, error);
 }
 
-/* What the target's kernel finds for column k of row n, when groups are `group` wide, is the checkpoint's. */
+/* What the kernel of the target finds for column k of row n, with groups of `group` columns, is what the checkpoint
+ * has. */
 static void check_matrix(const subject *s, int second, int64_t group)
 {
     const mox_vendor_tensor *scales, *zeros;
@@ -93,7 +96,7 @@ static void check_matrix(const subject *s, int second, int64_t group)
     }
 }
 
-/* `group`: what the target's must be. */
+/* `group`: the group size that the target must have. */
 static void check_case(const char *quant, int64_t hidden, int64_t intermediate, int64_t group, test_rng *rng)
 {
     subject s;
@@ -146,7 +149,7 @@ static void random_extents_are_halved_for(void **state)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejections ---- */
 
 static void parts_of_groups_are_refused_unless_asked_for(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_vendor_humming.c - MXFP4 for FP8 activations on Hopper: signs where published, scales split as published, and
- * what the split cannot say is refused or kept.
+ * test_vendor_humming.c - MXFP4 for FP8 activations on Hopper: signs where published, scales split as published;
+ * experts that the split cannot represent are rejected, and originals are stored for undo.
  */
 #include <math.h>
 
@@ -68,7 +68,7 @@ static void make_expert(test_expert *out, mox_record_shape *shape, uint32_t scal
                                i != 0 && r == ROW && g == GROUP ? scale : COMMON); /* up and down */
 }
 
-/* Codes of the group that has the other scale. */
+/* Codes of the group with the other scale. */
 static void fill_group(const moxie_expert *e, uint32_t code)
 {
     for (int64_t k = 32 * GROUP; k < 32 * (GROUP + 1); k++) {
@@ -123,7 +123,7 @@ static void scales_are_split_as_published(void **state)
     expect_split(COMMON, 5, COMMON, 1, 1);            /* all the same: range 0 */
     expect_split(COMMON + 4, 5, COMMON, 5, 1);        /* range 4 */
     expect_split(COMMON - 11, 5, COMMON - 11, 1, 12); /* range 11, the largest */
-    expect_split(COMMON - 12, 8, COMMON - 11, 1, 12); /* beyond it, of zeros, minus ones too */
+    expect_split(COMMON - 12, 8, COMMON - 11, 1, 12); /* beyond it, for groups of zeros, minus zeros too */
     expect_split(0, 0, COMMON - 11, 1, 12);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "vendor/vendor_internal.h"
 #include "vendor/vendor_parts.h"
 #include "test_support.h"
 
@@ -108,7 +109,7 @@ static void scales_and_zero_points_are_permuted_as_published(void **state)
 static void codes_are_as_published(void **state)
 {
     (void)state;
-    mox_vendor_facts facts = { .scale_most = { 448, 1 } };
+    mox_vendor_facts facts = { .scale_max = { 448, 1 } };
     mox_vendor_context context = { .code = &mox_code_s0e5m3_f16, .facts = &facts, .projection = MOX_VENDOR_W13 };
     static const uint8_t e4m3[] = { 0x7e, 0x38, 0x08, 0x01, 0 }, f16[] = { 0xf6, 0xb0, 0x80, 0x68, 0 };
     uint8_t out[8], back[8];
@@ -121,14 +122,14 @@ static void codes_are_as_published(void **state)
     context = (mox_vendor_context) {
         .code = &mox_code_s0e5m3_bf16, .facts = &facts, .projection = MOX_VENDOR_W2, .zero_add = 0
     };
-    assert_null(context.code->refuse(&context, three, 3));
+    assert_null(context.code->reject(&context, three, 3));
     context.code->forward(&context, three, 3, out);
     assert_memory_equal(out, want, 3);
     context.projection = MOX_VENDOR_W13; /* largest 448: f = 1 */
-    assert_non_null(context.code->refuse(&context, &three[2], 1));
+    assert_non_null(context.code->reject(&context, &three[2], 1));
     static const uint8_t negative = 0xb8, nan = 0x7f;
-    assert_non_null(context.code->refuse(&context, &negative, 1));
-    assert_non_null(context.code->refuse(&context, &nan, 1));
+    assert_non_null(context.code->reject(&context, &negative, 1));
+    assert_non_null(context.code->reject(&context, &nan, 1));
     static const uint8_t nibbles[] = { 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe };
     static const uint8_t for_fp8[] = { 0xef, 0xcd, 0xab, 0x89, 0x10, 0x32, 0x54, 0x76 };
     context.code = &mox_code_u4b8_to_s4m;
@@ -138,18 +139,18 @@ static void codes_are_as_published(void **state)
         .code = &mox_code_zeros_plus, .facts = &facts, .projection = MOX_VENDOR_W13, .zero_add = 1
     };
     static const uint8_t stored[] = { 0x77, 0xe0 }, plus[] = { 0x88, 0xf1 }, full = 0x0f;
-    assert_null(context.code->refuse(&context, stored, 4));
+    assert_null(context.code->reject(&context, stored, 4));
     context.code->forward(&context, stored, 4, out);
     assert_memory_equal(out, plus, 2);
-    assert_non_null(context.code->refuse(&context, &full, 2));
+    assert_non_null(context.code->reject(&context, &full, 2));
     static const uint8_t exponents[] = { 249, 250 };
     context.code = &mox_code_e8m0_plus_6;
-    assert_null(context.code->refuse(&context, exponents, 1));
-    assert_non_null(context.code->refuse(&context, exponents, 2));
+    assert_null(context.code->reject(&context, exponents, 1));
+    assert_non_null(context.code->reject(&context, exponents, 2));
 }
 
-/* All codes under two zero points, `add` of each not stored: what lies at or above the zero point counts up from 0, the
- * rest down from 15 without meeting it; and back. Groups are a vector, a word and a part of one wide. */
+/* All codes with two zero points, `add` of each not stored: codes at or above the zero point count up from 0, the
+ * others down from 15 without meeting them; and back. Group sizes: a vector, a word, and a part of one. */
 static void check_counted(moxie_dtype dtype, int zero, int add)
 {
     enum { GROUP = 96, CODES = 2 * GROUP - 6 };
@@ -187,31 +188,32 @@ static void codes_are_counted_from_their_zero_point(void **state)
     assert_memory_equal(out, want, 2);
 }
 
-/* Every scale up to the layer's largest, by the definition: the share in the scales' dtype, times 4096, to even. */
+/* Every scale up to the largest of the layer, by the definition: the quotient in the dtype of scales, times 4096,
+ * rounded to even. */
 static void check_int8_scales(moxie_dtype dtype, uint32_t most)
 {
     static uint16_t scales[2 * (0x8000)];
     static int16_t shares[2 * (0x8000)];
-    const mox_vendor_facts facts = { .scale_most = { moxie_decode(dtype, most), 0 } };
+    const mox_vendor_facts facts = { .scale_max = { moxie_decode(dtype, most), 0 } };
     const mox_vendor_context context = { .code = mox_vendor_code_for(&mox_code_int8_scales, dtype), .facts = &facts };
     int64_t count = 0;
     for (uint32_t code = 0; code <= most; code++) {
         scales[count++] = (uint16_t)code;
         scales[count++] = (uint16_t)(code | 0x8000);
     }
-    assert_null(context.code->refuse(&context, (const uint8_t *)scales, count));
+    assert_null(context.code->reject(&context, (const uint8_t *)scales, count));
     context.code->forward(&context, (const uint8_t *)scales, count, (uint8_t *)shares);
     for (int64_t i = 0; i < count; i++) {
-        const float share = moxie_decode(dtype, scales[i]) / facts.scale_most[0];
-        const long want = lrintf(moxie_decode(dtype, moxie_encode(dtype, share)) * 4096);
+        const float fraction = moxie_decode(dtype, scales[i]) / facts.scale_max[0];
+        const long want = lrintf(moxie_decode(dtype, moxie_encode(dtype, fraction)) * 4096);
         if (shares[i] != want)
             fail_msg("%s: scale %04x of %04x is %d, %ld by definition", moxie_dtype_name(dtype), scales[i], most,
                      shares[i], want);
     }
     for (uint32_t above = most + 1; above < 0x8000; above += 1 + above / 64) {
         const uint16_t one = (uint16_t)above, minus = (uint16_t)(above | 0x8000);
-        assert_non_null(context.code->refuse(&context, (const uint8_t *)&one, 1));
-        assert_non_null(context.code->refuse(&context, (const uint8_t *)&minus, 1));
+        assert_non_null(context.code->reject(&context, (const uint8_t *)&one, 1));
+        assert_non_null(context.code->reject(&context, (const uint8_t *)&minus, 1));
     }
 }
 
@@ -224,12 +226,12 @@ static void int8_scales_are_shares_of_the_largest(void **state)
         check_int8_scales(MOXIE_F16, f16[i]);
     for (int i = 0; i < 4; i++)
         check_int8_scales(MOXIE_BF16, bf16[i]);
-    const mox_vendor_facts endless = { .scale_most = { INFINITY, 0 } }, none = { .scale_most = { 0, 0 } };
+    const mox_vendor_facts endless = { .scale_max = { INFINITY, 0 } }, none = { .scale_max = { 0, 0 } };
     mox_vendor_context context = { .code = &mox_code_int8_scales, .facts = &endless };
     static const uint16_t infinite = 0x7c00, one = 0x3c00;
-    assert_non_null(context.code->refuse(&context, (const uint8_t *)&infinite, 1));
+    assert_non_null(context.code->reject(&context, (const uint8_t *)&infinite, 1));
     context.facts = &none;
-    assert_non_null(context.code->refuse(&context, (const uint8_t *)&one, 1));
+    assert_non_null(context.code->reject(&context, (const uint8_t *)&one, 1));
 }
 
 int main(void)

@@ -58,7 +58,7 @@ static const uint8_t *tensor_of(const test_packed *p, int second, const char *na
     return test_packed_named(p, whole, NULL);
 }
 
-/* What is asked of one layout: how the kernel makes a weight of a field and a scale. */
+/* How the kernel of one layout makes a weight of a field and a scale. */
 typedef struct reader {
     const char *layout, *quant, *weight, *scale;
     bool a8, swapped;
@@ -201,16 +201,16 @@ static void unpack_expert(test_packed *p, const test_expert *expert)
     test_packed_free(p);
 }
 
-/* Scales that any target holds: rounded to a power of two. */
+/* Scales that every target can represent: rounded to powers of two. */
 static void round_scales(const moxie_grid *scale, bool also_halves)
 {
-    const uint32_t kept = scale->dtype == MOXIE_F32    ? 0xff800000u
-                          : !also_halves               ? UINT32_MAX
-                          : scale->dtype == MOXIE_BF16 ? 0xff80u
-                                                       : 0xfc00u;
+    const uint32_t saved = scale->dtype == MOXIE_F32    ? 0xff800000u
+                           : !also_halves               ? UINT32_MAX
+                           : scale->dtype == MOXIE_BF16 ? 0xff80u
+                                                        : 0xfc00u;
     for (int64_t r = 0; r < scale->rows; r++)
         for (int64_t c = 0; c < scale->cols; c++)
-            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & kept);
+            mox_grid_store(scale, r, c, mox_grid_code(scale, r, c) & saved);
 }
 
 /* `scales`: their dtype, or NONE for the format's. */
@@ -345,14 +345,14 @@ static void stored_zero_points_are_what_the_kernel_subtracts(void **state)
     test_expert_free(&expert);
 }
 
-/* What the kernel has of zero point n of w2's group, with 8-bit activations. */
+/* What the kernel reads as zero point n of w2's group, with 8-bit activations. */
 static uint32_t zero_under_a8(const test_packed *p, int64_t g, int64_t n)
 {
     const int64_t at = g * 256 + scale_at(n, false, false);
     return tensor_of(p, 1, "qzeros")[at / 2] >> at % 2 * 4 & 15;
 }
 
-/* INT8 activations: what the kernel subtracts, from what; its scales are rounded to int16. */
+/* INT8 activations: what the kernel subtracts from what; its scales are rounded to int16. */
 static void zero_points_under_int8_are_in_order_of_columns(void **state)
 {
     (void)state;
@@ -372,8 +372,8 @@ static void zero_points_under_int8_are_in_order_of_columns(void **state)
     test_expert_free(&expert);
 }
 
-/* The byte that the kernel makes of a field and a zero point: below zero where adding the zero point carries out of
- * four bits. */
+/* The byte that the kernel makes of a field and a zero point: negative when adding the zero point carries out of four
+ * bits. */
 static double fp8_of_zero(uint32_t f, uint32_t zero)
 {
     const uint32_t x = f | 0x70, sign = (x + zero) & 0x80;

@@ -22,7 +22,7 @@ static void four_bytes_are_twiddled_as_published(void **state)
     }
 }
 
-/* The kernel's way to slot `slot`: a pair of bf16, low nibble in the low half, each 2^-126 of its value. */
+/* How the kernel extracts slot `slot`: a pair of bf16, low nibble in the low half, each 2^-126 times its value. */
 static uint32_t decode_slot(uint32_t word, int slot)
 {
     const uint32_t mask = 0x81c081c0u;

@@ -102,7 +102,7 @@ static void scales_lie_where_published(void **state)
     EXPECT_POSITIONS(&mox_order_scales_128x4, 128, 4, 16, wide, false);
 }
 
-/* Linear scales (SfLayout 2) are rows; 128x4 and 8x4 without padding are what multiples have. */
+/* Linear scales (SfLayout 2) are rows; 128x4 and 8x4 without padding apply to multiples. */
 static void scales_pad_only_what_is_no_multiple(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void hopper_weights_lie_where_published(void **state)
     EXPECT_POSITIONS(&mox_order_sm90_int4, 16, 64, 4, int4, false);
     static const position lines[] = { { 0, 3, 3 }, { 1, 0, 4 }, { 0, 4, 32 }, { 7, 7, 63 } };
     EXPECT_POSITIONS(&mox_order_lines, 8, 8, 8, lines, false);
-    static const position pairs[] = { { 0, 3, 3 }, { 1, 0, 4 }, { 0, 4, 32 } }; /* 6 columns of bf16: two together */
+    static const position pairs[] = { { 0, 3, 3 }, { 1, 0, 4 }, { 0, 4, 32 } }; /* 6 columns of bf16: two per line */
     EXPECT_POSITIONS(&mox_order_lines, 8, 6, 16, pairs, false);
 }
 
@@ -174,17 +174,17 @@ static void block_scales_are_raised_and_negative_ones_refused(void **state)
     float out[5];
     mox_code_f32_at_least.forward(NULL, (const uint8_t *)in, 5, (uint8_t *)out);
     assert_memory_equal(out, want, sizeof want);
-    assert_null(mox_code_f32_at_least.refuse(NULL, (const uint8_t *)in, 5));
-    assert_non_null(mox_code_f32_at_least.refuse(NULL, (const uint8_t *)negative, 2));
+    assert_null(mox_code_f32_at_least.reject(NULL, (const uint8_t *)in, 5));
+    assert_non_null(mox_code_f32_at_least.reject(NULL, (const uint8_t *)negative, 2));
     const uint16_t halves[] = { 0x3f80, 0, 0xbf80 };
-    const mox_vendor_code *half = mox_code_f32_at_least.otherwise;
+    const mox_vendor_code *half = mox_code_f32_at_least.fallback;
     half->forward(NULL, (const uint8_t *)halves, 2, (uint8_t *)out);
     assert_true(out[0] == 1.0f && out[1] == 1e-10f);
-    assert_null(half->refuse(NULL, (const uint8_t *)halves, 2));
-    assert_non_null(half->refuse(NULL, (const uint8_t *)halves, 3));
+    assert_null(half->reject(NULL, (const uint8_t *)halves, 2));
+    assert_non_null(half->reject(NULL, (const uint8_t *)halves, 3));
 }
 
-/* ---- constants and refusals ---- */
+/* ---- constants and rejections ---- */
 
 static void make_expert(test_expert *out, mox_record_shape *shape, const char *quant, int64_t hidden,
                         int64_t intermediate)
@@ -205,7 +205,7 @@ static float constant_of(const test_packed *packed, const char *name)
     return value;
 }
 
-/* Constants hold the largest scale of activations in the layer, as vLLM's do, whichever expert is packed. */
+/* Constants hold the largest activation scale of the layer, as in vLLM, for every expert. */
 static void activation_scales_are_the_layers_largest(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void activation_scales_are_the_layers_largest(void **state)
     test_expert_free(&second);
 }
 
-/* Globals that divide are the reciprocals of those that multiply; the largest of 1 / a is of the smallest a. */
+/* Globals that divide are reciprocals of those that multiply; the largest 1 / a belongs to the smallest a. */
 static void globals_that_divide_become_factors(void **state)
 {
     (void)state;
@@ -257,15 +257,15 @@ static void globals_that_divide_become_factors(void **state)
     test_expert_free(&expert);
 }
 
-static void expect_refusal(const char *layout, const mox_record_shape *shape, const mox_vendor_use *use,
-                           const moxie_expert *expert, const char *words)
+static void expect_rejection(const char *layout, const mox_record_shape *shape, const mox_vendor_use *use,
+                             const moxie_expert *expert, const char *words)
 {
     mox_vendor_plan plan;
     moxie_error error = { 0 };
     assert_ok(mox_vendor_plan_make(mox_vendor_by_name(layout), shape, use, expert, false, &plan, &error), &error);
     assert_int_equal(mox_vendor_check(&plan, expert, &error), MOXIE_ERR_UNSUPPORTED);
     if (strstr(error.text, words) == NULL)
-        fail_msg("the refusal says nothing of %s: %s", words, error.text);
+        fail_msg("the rejection says nothing of %s: %s", words, error.text);
 }
 
 static void what_a_target_cannot_be_told_is_refused(void **state)
@@ -276,24 +276,24 @@ static void what_a_target_cannot_be_told_is_refused(void **state)
     make_expert(&expert, &shape, "fp8 per tensor", 128, 128);
     mox_grid_store(&expert.view.gate.scale, 0, 0, 0x3f000000);
     mox_grid_store(&expert.view.up.scale, 0, 0, 0x40000000);
-    expect_refusal("flashinfer-cutlass-fp8", &shape, NULL, &expert.view, "gate's scalar is 0.5 and up's 2");
+    expect_rejection("flashinfer-cutlass-fp8", &shape, NULL, &expert.view, "gate's scalar is 0.5 and up's 2");
     const mox_vendor_use limits = { .activation = { .gate_limit = 7 } };
     const mox_vendor_use both = { .activation = { .gate_limit = 7, .up_limit = 7 } };
-    expect_refusal("trtllm-fp8-tensor", &shape, &both, &expert.view, "alpha, beta or limit");
-    expect_refusal("flashinfer-cutlass-fp8", &shape, &limits, &expert.view, "one limit");
+    expect_rejection("trtllm-fp8-tensor", &shape, &both, &expert.view, "alpha, beta or limit");
+    expect_rejection("flashinfer-cutlass-fp8", &shape, &limits, &expert.view, "one limit");
     test_expert_free(&expert);
     make_expert(&expert, &shape, "nvfp4 multiply", 256, 64);
-    /* A global for each row, and columns in an order of their own, are nobody's. */
+    /* No target accepts a global scale per row, or (here) columns in act order. */
     float each[256];
     for (int i = 0; i < 256; i++)
         each[i] = 1;
     expert.view.up.global = expert.view.gate.global = mox_grid_dense(each, MOXIE_F32, 64, 1);
     expert.view.down.global = mox_grid_dense(each, MOXIE_F32, 256, 1);
-    expect_refusal("trtllm-nvfp4", &shape, NULL, &expert.view, "for each row");
+    expect_rejection("trtllm-nvfp4", &shape, NULL, &expert.view, "for each row");
     expert.view.up.global.rows = expert.view.gate.global.rows = expert.view.down.global.rows = 1;
     const int32_t order[256] = { 0 };
     expert.view.up.group_index = order;
-    expect_refusal("trtllm-nvfp4", &shape, NULL, &expert.view, "order of their own");
+    expect_rejection("trtllm-nvfp4", &shape, NULL, &expert.view, "columns in act order");
     test_expert_free(&expert);
 }
 

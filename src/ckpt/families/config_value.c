@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config_value.c - one value of config.json: found under its dotted key in text_config or at the top, taken out of a
- * per-layer list, checked for its type.
+ * config_value.c - one value of config.json: found under its dotted key in text_config or at the top level, selected
+ * from a per-layer list, checked for its type.
  */
 #include <math.h>
 #include <string.h>
@@ -70,7 +70,8 @@ moxie_status mox_config_real(const json_t *config, const char *key, int64_t laye
         return wrong_type(value, key, "a number", file, error);
     const double number = value ? json_number_value(value) : fallback;
     if (!(fabs(number) < 1e30))
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %g, which is no usable number", key, number);
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %g; expected a finite number below 1e30", key,
+                             number);
     *out = number;
     return MOXIE_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family.c - families.def as a table, its shorthands, and the few things about a family that are code.
+ * family.c - families.def as a table, its shorthands, and the few family rules that are code.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,8 +42,8 @@
     {                                                                                                                  \
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM                                                           \
     }
-/* transformers fills the keys of dropped groups with 0, so that an expert of theirs can still be chosen where all kept
- * keys are negative; DeepSeek's own code and vLLM use -inf (group_fill_zero = 0). */
+/* transformers sets the selection keys of dropped groups to 0. So an expert of a dropped group can still be chosen when
+ * all other keys are negative. DeepSeek's own code and vLLM use -inf (group_fill_zero = 0). */
 #define ROUTE_SOFTMAX_GROUPS                                                                                           \
     {                                                                                                                  \
         .score = MOXIE_SCORE_SOFTMAX, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f,                             \
@@ -54,7 +54,7 @@
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f, .group_fill_zero = 1        \
     }
 
-/* Step clamps silu(g) and u in the layers that its list names. */
+/* Step clamps silu(g) and u in the layers that a list in its config names. */
 static moxie_status adjust_step(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                                 moxie_layer_config *out, moxie_error *error)
 {
@@ -66,8 +66,8 @@ static moxie_status adjust_step(const json_t *config, const char *file, mox_dims
             (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
     if (dims->shared_intermediate > 0 && (limit > 0 || shared > 0) && limit != shared)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
-                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; one "
-                             "layer has one activation here, so the shared expert would have to run outside it",
+                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; a layer "
+                             "has one activation here, so run the shared expert outside the layer",
                              (long long)layer, limit, shared);
     return MOXIE_OK;
 }

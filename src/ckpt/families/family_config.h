@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family_config.h - config.json in both directions: the numbers of one layer out of any family's spelling of it.
+ * family_config.h - config.json in both directions: one layer's numbers, from any family's spelling of them.
  *
- * A key is looked up in text_config first and then at the top level; dots descend ("ffn_config.moe_top_k"). A value may
- * be a list with one entry a layer. Every number is checked against what a layer can be before it is used; nothing is
- * ever allocated from a number of config.json alone.
+ *     config.json -> mox_config_family -> mox_config_layer -> sizes (mox_dims), moxie_layer_config
+ *
+ * A key is looked up in text_config first, then at the top level; dots descend ("ffn_config.moe_top_k"). A value may be
+ * a list with one entry per layer. Every number is checked against what a layer can be before it is used. Nothing is
+ * allocated from a number in config.json alone.
  */
 #ifndef MOX_CKPT_FAMILY_CONFIG_H
 #define MOX_CKPT_FAMILY_CONFIG_H
@@ -13,7 +15,7 @@
 
 /* The value of a key, or NULL when it is absent or null. Borrowed. */
 const json_t *mox_config_find(const json_t *config, const char *key);
-/* Numbers, or entry `layer` of a list (its last entry for layers behind its end); `fallback` when absent. */
+/* A number, or entry `layer` of a list (for layers past its end the last entry); `fallback` when absent. */
 moxie_status mox_config_int(const json_t *config, const char *key, int64_t layer, int64_t fallback, const char *file,
                             int64_t *out, moxie_error *error);
 moxie_status mox_config_real(const json_t *config, const char *key, int64_t layer, double fallback, const char *file,
@@ -25,16 +27,17 @@ moxie_status mox_config_text(const json_t *config, const char *key, const char *
 moxie_status mox_config_family(const json_t *config, const char *file, const mox_family **out, const char **model_type,
                                moxie_error *error);
 
-/* What config.json says about MoE layer `layer`: sizes, and a layer configuration with activation, routing recipe and
- * hidden dtype set but no quantization, arrays or shared formats. */
+/* Reads MoE layer `layer` from config.json: sizes, and a layer configuration with activation, routing and hidden dtype.
+ * It has no quantization, arrays or shared expert formats yet. */
 moxie_status mox_config_layer(const mox_family *family, const json_t *config, const char *file, int64_t layer,
                               mox_dims *dims, moxie_layer_config *out, moxie_error *error);
 
-/* Groups, scale and norm of `dims` put into a family's recipe; TABLE selection in the first n_hash_layers. */
+/* The routing of the family with groups, scale and normalisation of `dims`; selection by TABLE in the first
+ * n_hash_layers layers. */
 moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims, int64_t layer);
-/* The family's activation with the swiglu limit of `dims`. */
+/* The activation of the family with the swiglu limit of `dims`. */
 moxie_activation mox_family_activation(const mox_family *family, const mox_dims *dims);
-/* Quantization, biases and widths of a layer of these formats into `out`, whose routing and activation are set. */
+/* Sets quantization, biases and widths of a layer in these formats. Routing and activation in `out` are set already. */
 void mox_layer_config_formats(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
                               const mox_hf_quant *shared, moxie_layer_config *out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family_write.c - config.json of a model from its sizes, and the layer configuration that follows from sizes and
- * formats alone (what the generator and the planner know without tensors).
+ * family_write.c - config.json of a model from its sizes; and the layer configuration that follows from sizes and
+ * formats alone, which the generator and the planner use without tensors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "ckpt/families/family_config.h"
 
-/* Sets `key`, dots descending into objects made on the way. Takes `value`. False when out of memory. */
+/* Sets `key`; dots descend into objects, which are created as needed. Owns `value`. False when out of memory. */
 static bool put(json_t *object, const char *key, json_t *value)
 {
     const char *dot = strchr(key, '.');
@@ -31,7 +31,7 @@ static bool put_int(json_t *object, const char *key, int64_t value)
     return !key || put(object, key, json_integer(value));
 }
 
-/* A float in the shortest decimals that give it back, so that 2.827f is written 2.827. */
+/* A float with the fewest decimals that give it back: 2.827f is written as 2.827. */
 static json_t *shortest(float value)
 {
     char text[32];
@@ -151,7 +151,7 @@ void mox_layer_config_formats(const mox_family *family, const mox_dims *dims, co
     out->w13 = mox_hf_quant_weight(routed, width);
     out->w2 = mox_hf_quant_weight(routed, dims->intermediate);
     out->a13 = out->a2 = routed->act;
-    /* A latent layer's shared expert works on another width and is no part of this layer. */
+    /* In a latent layer the shared expert has another width and is not part of this layer. */
     if (dims->shared_intermediate <= 0 || width != dims->hidden)
         return;
     out->shared = (moxie_shared_config) { .intermediate = dims->shared_intermediate,

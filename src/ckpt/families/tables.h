@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tables.h - what checkpoints look like, as data: families.def (names and configs of each model family),
- * hf_quant.def (tensors of each number format) and presets.def (real models' sizes).
+ * tables.h - what checkpoints look like, as data: families.def (names and config keys of each model family),
+ * hf_quant.def (tensors of each number format) and presets.def (sizes of real models).
  *
- * Reading and writing use the same rows: the loader looks for exactly the tensors that
- * mox_enumerate_layer() lists, and the generator writes exactly those.
+ *     family + format + layer  ->  mox_enumerate_layer()  ->  mox_tensor_spec: name, dtype, shape of every tensor
+ *
+ * Reading and writing use the same entries: the loader looks for exactly the tensors that mox_enumerate_layer() lists,
+ * and the generator writes exactly those.
  */
 #ifndef MOX_CKPT_TABLES_H
 #define MOX_CKPT_TABLES_H
@@ -21,7 +23,7 @@ typedef enum mox_part_role {
     MOX_PART_SCALE,
     MOX_PART_ZERO,
     MOX_PART_GLOBAL,
-    MOX_PART_INPUT_SCALE, /* static activation scale or global */
+    MOX_PART_INPUT_SCALE, /* static activation scale, or global scale of activations */
     MOX_PART_GROUP_INDEX, /* g_idx [K] */
     MOX_PART_SHAPE        /* weight_shape [2] = {N, K} */
 } mox_part_role;
@@ -39,18 +41,18 @@ typedef enum mox_part_form {
 #define MOX_MAX_PART_DTYPES 4
 #define MOX_MAX_PARTS       8
 
-/* One tensor that stores a matrix M. Its name is M's name + suffix. */
+/* One of the tensors that store a matrix M. Its name is the name of M + suffix. */
 typedef struct mox_part {
     mox_part_role role;
     const char *suffix;       /* ".weight_scale_inv" */
-    const char *fused_suffix; /* on a stacked tensor ("", "_blocks"); NULL: same as suffix. Readers take both */
-    moxie_dtype file[MOX_MAX_PART_DTYPES]; /* accepted; the first is what a release has */
+    const char *fused_suffix; /* suffix on a stacked tensor ("", "_blocks"); NULL: the same. Readers accept both */
+    moxie_dtype file[MOX_MAX_PART_DTYPES]; /* accepted dtypes; the first is the one that releases have */
     moxie_dtype value;                     /* what the bits mean; NONE: the file's dtype */
     mox_part_form form;
     moxie_packing packing; /* zero: one element a word */
     bool transposed;       /* stored [K.., N..] */
     bool trailing_one;     /* ROWS as [N,1], SCALAR as [1] when written */
-    bool optional;         /* readers do without it */
+    bool optional;         /* readers accept that it is absent */
     bool unwritten;        /* the generator does not write it */
 } mox_part;
 
@@ -59,17 +61,17 @@ typedef struct mox_hf_quant {
     const char *method; /* quantization_config.quant_method; "" for none */
     const char *summary;
     moxie_quant weight;            /* group_cols -2: read from the scale's shape */
-    moxie_quant act;               /* as the scheme says; element NONE: 16-bit */
+    moxie_quant act;               /* quantization of activations; element NONE: 16-bit */
     mox_part parts[MOX_MAX_PARTS]; /* ends at role NONE */
     float zero_add;
-    int64_t default_group;     /* what synth writes for group_cols -2 */
-    const char *without_input; /* id of the row this one is when no expert has an INPUT_SCALE; NULL: itself */
-    /* Settles what tensors cannot tell (gptq v1 or v2, dynamic or static activations): adjusts `weight`,
-     * `act`, `zero_add` from quantization_config; returns false when the config rules this row out. NULL: nothing. */
-    bool (*settle)(const json_t *quant_config, const json_t *config, struct mox_hf_quant *row);
-    /* quantization_config as the releases write it (NULL: none). `ignore` = module names left alone. The caller owns
-     * it. */
-    json_t *(*write_config)(const struct mox_hf_quant *row, const char *const *ignore, int64_t n_ignore);
+    int64_t default_group;     /* group size that the generator writes for group_cols -2 */
+    const char *without_input; /* id of the format to use when no expert has an INPUT_SCALE; NULL: this one */
+    /* Resolves what tensors cannot tell (GPTQ v1 or v2, dynamic or static activations): adjusts `weight`, `act` and
+     * `zero_add` from quantization_config. False when the config rules this format out. NULL: nothing to resolve. */
+    bool (*resolve)(const json_t *quant_config, const json_t *config, struct mox_hf_quant *format);
+    /* quantization_config as releases write it (NULL: none). `ignore`: names of modules that are not quantized. The
+     * caller owns the result. */
+    json_t *(*write_config)(const struct mox_hf_quant *format, const char *const *ignore, int64_t n_ignore);
 } mox_hf_quant;
 
 const mox_hf_quant *mox_hf_quant_at(int32_t i);
@@ -79,8 +81,8 @@ const mox_hf_quant *mox_hf_quant_by_id(const char *id);
 
 #define MOX_MAX_SPELLINGS 6
 
-/* Names are templates: {L} layer, {e} expert. All are relative to a prefix. NULL: the family has none.
- * Matrices are named without their part's suffix ("mlp.experts.{e}.gate_proj"), all else in full. */
+/* Name templates: {L} layer, {e} expert, relative to a prefix. NULL: the family has no such tensor. Matrices are named
+ * without the suffix of a part ("mlp.experts.{e}.gate_proj"), all else in full. */
 typedef struct mox_names {
     const char *router; /* "mlp.gate.weight" */
     const char *router_bias, *correction_bias, *table, *per_expert_scale;
@@ -98,13 +100,14 @@ typedef enum mox_fused_order {
     MOX_FUSED_OUT_IN,       /* [E, 2I, H], [E, H, I]: gate rows first */
     MOX_FUSED_IN_OUT,       /* [E, H, 2I], [E, I, H] */
     MOX_FUSED_STACKED_ROWS, /* DBRX: w1, v1, w2 each [E*I, H]; w2 is [I, H] per expert */
-    MOX_FUSED_STACKS        /* Step: gate, up and down stacked each for itself, [E, N, K], in every format */
+    MOX_FUSED_STACKS        /* Step: gate, up and down each in a stack of their own, [E, N, K], in every format */
 } mox_fused_order;
 
 /* The numbers of one model, from config.json or a preset. */
 typedef struct mox_dims {
     int64_t layers, experts, top_k, hidden, intermediate, shared_intermediate;
-    int64_t expert_width; /* X: input and output of the routed experts; = hidden unless latent */
+    int64_t
+        expert_width; /* X: input and output width of the routed experts; equals hidden unless the layer is latent */
     int64_t vocab, n_hash_layers;
     int64_t n_group, topk_group;
     float routed_scale;
@@ -117,30 +120,30 @@ typedef struct mox_family {
     const char *model_types[MOX_MAX_SPELLINGS];
     const char *architecture;                /* written to config.json */
     const char *prefixes[MOX_MAX_SPELLINGS]; /* "model.layers.{L}."; the first is written */
-    const char *config_section;              /* "text_config", or NULL: top level (the reader looks in both) */
-    mox_names names, other_names; /* other_names: a second spelling met in the wild; zero when there is none */
-    mox_fused_order fused;        /* of the primary release's 16-bit form; NONE: per expert */
-    bool always_fused;            /* fused in quantized formats too; else those are per expert */
-    bool fused_dot_weight;        /* Granite: stacked tensors carry ".weight" */
-    bool interleaved;             /* gate and up rows alternate */
+    const char *config_section;              /* "text_config", or NULL: top level (the reader accepts both) */
+    mox_names names, other_names;            /* a second spelling that exists; all NULL when there is none */
+    mox_fused_order fused; /* how the 16-bit primary release stacks experts; NONE: a tensor per expert */
+    bool always_fused;     /* stacked in quantized formats too; else those have a tensor per expert */
+    bool fused_dot_weight; /* Granite: stacked tensors carry ".weight" */
+    bool interleaved;      /* gate and up rows alternate */
     bool expert_bias, router_bias_always;
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */
-    /* config.json keys, in order of preference, dots descend ("ffn_config.moe_top_k"); NULL ends */
+    /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
     const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
     const char *key_group;  /* NULL: "n_group" */
     bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
-    bool shared_is_count;   /* key_shared counts experts of width I; else it is a width */
+    bool shared_is_count;   /* key_shared is a number of experts of width I; else it is a width */
     const char *routing;    /* for moxie_routing_by_name */
-    bool always_norm;       /* renormalises whatever norm_topk_prob says */
-    bool default_norm;      /* norm_topk_prob when config.json has none */
+    bool always_norm;       /* renormalises regardless of norm_topk_prob */
+    bool default_norm;      /* value of norm_topk_prob when config.json has none */
     moxie_activation activation;
-    moxie_routing route; /* the whole recipe but groups, scale and arrays; norm applies when dims.norm_topk */
-    /* Family-specific keys beyond the table: sets dims / routing / activation from config; NULL: nothing. */
+    moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */
+    /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */
     moxie_status (*adjust)(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                            moxie_layer_config *out, moxie_error *error);
-    /* Adds the family's own keys when config.json is written, false when out of memory; NULL: nothing. */
+    /* Adds keys that only this family has to a config.json; false when out of memory. NULL: nothing. */
     bool (*write_config)(json_t *config, const mox_dims *dims);
 } mox_family;
 
@@ -166,54 +169,54 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_UP,
     MOX_TENSOR_SHARED_DOWN,
     MOX_TENSOR_SHARED_EXPERT_GATE,
-    MOX_TENSOR_OTHER /* plain, beside the layer proper: latent projections and norm, Gemma's router scale */
+    MOX_TENSOR_OTHER /* plain tensors outside the layer proper: latent projections and norm, Gemma's router scale */
 } mox_tensor_kind;
 
-/* One tensor that a layer of `family` in `format` consists of. */
+/* One tensor of a layer of `family` in `format`. */
 typedef struct mox_tensor_spec {
     char name[256];
     moxie_dtype dtype;
     int32_t rank;
     int64_t shape[MOXIE_MAX_RANK];
     mox_tensor_kind kind;
-    const mox_part *part;       /* which part of the matrix; NULL for plain tensors */
+    const mox_part *part;       /* the part of the matrix that it stores; NULL for plain tensors */
     const mox_hf_quant *format; /* of the matrix */
-    int64_t expert;             /* -1: all, stacked, or none */
+    int64_t expert;             /* -1: all experts, stacked, or no expert */
     int64_t rows, cols;         /* N, K of the (one) matrix; GATE_UP: 2I, H */
     int64_t stacked;            /* experts in this tensor; 0: it holds one matrix */
-    bool in_out;                /* stacked as [.., K, N] whatever the part says */
+    bool in_out;                /* stacked as [.., K, N] regardless of the part */
     bool interleaved;           /* GATE_UP and its bias: even rows are gate, odd ones up */
 } mox_tensor_spec;
 
-/* Calls visit() for every tensor of checkpoint layer L, in the order the generator writes them; stops at the
+/* Calls visit() for every tensor of checkpoint layer L, in the order in which the generator writes them. Stops at the
  * first failure and returns it. `shared` may be another format than `routed`. */
 moxie_status mox_enumerate_layer(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
                                  const mox_hf_quant *shared, int64_t layer,
                                  moxie_status (*visit)(void *user, const mox_tensor_spec *spec, moxie_error *error),
                                  void *user, moxie_error *error);
 
-/* The name of a template: prefix and name joined, {L} and {e} filled in. False when it does not fit. */
+/* Prefix and name template joined, with {L} and {e} filled in. False when it does not fit. */
 bool mox_expand_name(char *buffer, size_t size, const char *prefix, const char *name, int64_t layer, int64_t expert);
-/* Stored shape of a part of an [n, k] matrix (`experts` > 0: stacked, with a leading E). `in_out` stores K before N
- * whatever the part says. `weight` has its group extents settled (no -2). */
+/* Stored shape of a part of an [n, k] matrix. `experts` > 0: stacked, with a leading E. `in_out` stores K before N
+ * regardless of the part. The group extents of `weight` are resolved (no -2). */
 moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int64_t n, int64_t k, int64_t experts,
                             bool in_out, int32_t *rank, int64_t shape[MOXIE_MAX_RANK], moxie_error *error);
-/* The row's weight with group_cols -2 replaced by what the generator writes for K columns. */
-moxie_quant mox_hf_quant_weight(const mox_hf_quant *row, int64_t k);
-/* The [rows, cols] grid of one expert inside `data`, a buffer that holds the whole tensor `spec` (spec->format's part):
- * codes [N, K], scale and zero [ceil(N/gr), ceil(K/gc)], scalars [1, 1], ROWS [N, 1]. `expert` counts inside a stacked
- * tensor, 0 otherwise. With it, mox_grid_store() and mox_grid_code() reach every element of every packing. */
+/* The weight of the format, with group_cols -2 replaced by what the generator writes for K columns. */
+moxie_quant mox_hf_quant_weight(const mox_hf_quant *format, int64_t k);
+/* The [rows, cols] grid of one expert in `data`, a buffer with the whole tensor `spec` (a part of spec->format): codes
+ * [N, K]; scales and zero points [ceil(N/gr), ceil(K/gc)]; scalars [1, 1]; ROWS [N, 1]. `expert` counts within a
+ * stacked tensor, else it is 0. mox_grid_store() and mox_grid_code() then reach every element of every packing. */
 moxie_status mox_spec_grid(const mox_tensor_spec *spec, void *data, int64_t expert, moxie_grid *out,
                            moxie_error *error);
 
-/* From a config: the layer configuration without its arrays (bias, tables). */
+/* The layer configuration of these sizes and formats, without arrays (biases, tables). */
 moxie_status mox_family_layer_config(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
                                      const mox_hf_quant *shared, int64_t layer, moxie_layer_config *out,
                                      moxie_error *error);
 
-/* config.json of a whole model with `dims`, without quantization_config: model_type (NULL: the family's first),
- * architectures, every key that mox_family_layer_config's reader wants, in config_section where there is one. The
- * caller owns it; NULL when out of memory. */
+/* config.json of a whole model with `dims`, without quantization_config: model_type (NULL: the first of the family),
+ * architectures, and every key that the reader needs, in config_section where there is one. The caller owns it; NULL
+ * when out of memory. */
 json_t *mox_family_config_json(const mox_family *family, const mox_dims *dims, const char *model_type);
 
 /* ---- presets ------------------------------------------------------------------------------------ */
@@ -225,13 +228,18 @@ typedef struct mox_preset {
     mox_dims dims;
     int64_t first_layer;     /* index of the first MoE layer in the real model */
     int64_t layer_step;      /* Llama-4 Maverick: 2; else 0 or 1 */
-    const char *formats[12]; /* hf_quant ids; [0] primary; the first n_native are public releases' */
+    const char *formats[12]; /* ids of hf_quant.def; [0] is the primary one; the first n_native are public releases */
     int32_t n_native;
-    const char *shared_format;       /* format of the shared expert; NULL: as the routed ones; "bf16": left alone */
-    uint64_t native_bytes_per_layer; /* as published or computed from headers: a test's oracle, 0: none */
+    const char
+        *shared_format; /* format of the shared expert; NULL: that of the routed experts; "bf16": not quantized */
+    uint64_t native_bytes_per_layer; /* published, or computed from headers: a test compares it; 0: unknown */
 } mox_preset;
 
 const mox_preset *mox_preset_at(int32_t i);
 const mox_preset *mox_preset_by_name(const char *name);
+/* The layer number, in the names of the checkpoint, of the i-th MoE layer of the preset. */
+int64_t mox_preset_layer(const mox_preset *preset, int64_t i);
+/* Keys of config.json that follow from no table, as JSON text. */
+const char *mox_preset_config_text(const mox_preset *preset);
 
 #endif

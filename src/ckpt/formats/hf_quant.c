@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant.c - hf_quant.def as a table. The shorthands below are what its rows are written in; a packing is
+ * hf_quant.c - hf_quant.def as a table, and the shorthands that its entries are written in. A packing is
  * { bytes of a word, elements in it, along rows?, order }.
  */
 #include <string.h>
@@ -183,56 +183,56 @@
 
 #define MOX_HF_QUANT(...) { __VA_ARGS__ },
 #define MOX_HF_COMPANION(suffix, meaning)
-#define MOX_HF_REFUSED(suffix, format, remedy)
-static const mox_hf_quant rows[] = {
+#define MOX_HF_UNSUPPORTED(suffix, format, remedy)
+static const mox_hf_quant formats[] = {
 #include "ckpt/formats/hf_quant.def"
 };
 #undef MOX_HF_QUANT
 #undef MOX_HF_COMPANION
-#undef MOX_HF_REFUSED
+#undef MOX_HF_UNSUPPORTED
 
 #define MOX_HF_QUANT(...)
 #define MOX_HF_COMPANION(suffix, meaning) { suffix, meaning, NULL },
-#define MOX_HF_REFUSED(suffix, format, remedy)
-static const mox_hf_oddity companions[] = {
+#define MOX_HF_UNSUPPORTED(suffix, format, remedy)
+static const mox_hf_marker companions[] = {
 #include "ckpt/formats/hf_quant.def"
 };
 #undef MOX_HF_COMPANION
-#undef MOX_HF_REFUSED
+#undef MOX_HF_UNSUPPORTED
 
 #define MOX_HF_COMPANION(suffix, meaning)
-#define MOX_HF_REFUSED(suffix, format, remedy) { suffix, format, remedy },
-static const mox_hf_oddity refused[] = {
+#define MOX_HF_UNSUPPORTED(suffix, format, remedy) { suffix, format, remedy },
+static const mox_hf_marker unsupported[] = {
 #include "ckpt/formats/hf_quant.def"
 };
 
 const mox_hf_quant *mox_hf_quant_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof formats / sizeof formats[0] ? &formats[i] : NULL;
 }
 
 const mox_hf_quant *mox_hf_quant_by_id(const char *id)
 {
     for (int32_t i = 0; mox_hf_quant_at(i); i++)
-        if (strcmp(rows[i].id, id) == 0)
-            return &rows[i];
+        if (strcmp(formats[i].id, id) == 0)
+            return &formats[i];
     return NULL;
 }
 
-const mox_hf_oddity *mox_hf_companion_at(int32_t i)
+const mox_hf_marker *mox_hf_companion_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof companions / sizeof companions[0] ? &companions[i] : NULL;
 }
 
-const mox_hf_oddity *mox_hf_refused_at(int32_t i)
+const mox_hf_marker *mox_hf_unsupported_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof refused / sizeof refused[0] ? &refused[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof unsupported / sizeof unsupported[0] ? &unsupported[i] : NULL;
 }
 
-moxie_quant mox_hf_quant_weight(const mox_hf_quant *row, int64_t k)
+moxie_quant mox_hf_quant_weight(const mox_hf_quant *format, int64_t k)
 {
-    moxie_quant weight = row->weight;
+    moxie_quant weight = format->weight;
     if (weight.group_cols == -2)
-        weight.group_cols = (int32_t)(row->default_group < k ? row->default_group : k);
+        weight.group_cols = (int32_t)(format->default_group < k ? format->default_group : k);
     return weight;
 }

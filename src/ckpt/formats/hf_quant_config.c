@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant_config.c - where quantization_config is, what it is called, and what it leaves alone.
+ * hf_quant_config.c - where the quantization configuration is, its method, and which modules it excludes.
  */
 #include "ckpt/formats/hf_quant_config.h"
 
@@ -36,7 +36,7 @@ const char *mox_quant_config_method(const json_t *quant_config)
     return json_object_get(quant_config, "bits") && json_object_get(quant_config, "desc_act") ? "gptq" : "";
 }
 
-/* Shell-like: '*' is any run of characters. Linear memory and at worst |pattern| * |text| steps. */
+/* Shell pattern: '*' matches any run of characters. No memory, at worst |pattern| * |text| steps. */
 static bool matches(const char *pattern, const char *text)
 {
     const char *star = NULL, *resume = NULL;

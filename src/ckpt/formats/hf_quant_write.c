@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hf_quant_write.c - quantization_config as the releases of each format write it. The key that lists modules left
- * alone has another name in each family of tools.
+ * hf_quant_write.c - quantization_config as the releases of each format write it. Each family of tools has its own key
+ * for the list of modules that are not quantized.
  */
 #include <string.h>
 
 #include "ckpt/formats/hf_quant_config.h"
 
-/* Sets `key`; takes `object` and `value`, either of which may be NULL. NULL when out of memory. */
+/* Sets `key`; owns `object` and `value`, either of which may be NULL. NULL when out of memory. */
 static json_t *with_key(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) == 0)
@@ -16,7 +16,7 @@ static json_t *with_key(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
-/* Adds `key`: [names]; steals nothing, frees `config` and returns NULL when out of memory. */
+/* Adds `key`: [names]. Frees `config` and returns NULL when out of memory. */
 static json_t *with_ignore(json_t *config, const char *key, const char *const *ignore, int64_t n_ignore)
 {
     json_t *list = json_array();
@@ -32,56 +32,56 @@ static json_t *with_ignore(json_t *config, const char *key, const char *const *i
     return NULL;
 }
 
-json_t *mox_write_fp8_block(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_fp8_block(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     json_t *config =
         json_pack("{s:s, s:s, s:s, s:[i,i]}", "activation_scheme", "dynamic", "fmt", "e4m3", "quant_method", "fp8",
-                  "weight_block_size", (int)row->weight.group_rows, (int)row->weight.group_cols);
+                  "weight_block_size", (int)format->weight.group_rows, (int)format->weight.group_cols);
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-/* DeepSeek-V4's file says nothing about the experts' e2m1: always the 128x128 blocks of its dense part. */
-json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+/* DeepSeek-V4's file does not mention the e2m1 of the experts: it always has the 128x128 blocks of the dense part. */
+json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     json_t *config = json_pack("{s:s, s:s, s:s, s:s, s:[i,i]}", "activation_scheme", "dynamic", "fmt", "e4m3",
                                "quant_method", "fp8", "scale_fmt", "ue8m0", "weight_block_size", 128, 128);
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-json_t *mox_write_fp8_static(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_fp8_static(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     return with_ignore(json_pack("{s:s, s:s}", "activation_scheme", "static", "quant_method", "fp8"), "ignored_layers",
                        ignore, n_ignore);
 }
 
-json_t *mox_write_fp8_dynamic(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_fp8_dynamic(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     return with_ignore(json_pack("{s:s, s:s}", "activation_scheme", "dynamic", "quant_method", "fp8"), "ignored_layers",
                        ignore, n_ignore);
 }
 
-json_t *mox_write_mxfp8(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_mxfp8(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     json_t *config = json_pack("{s:s, s:s, s:[i,i]}", "quant_method", "mxfp8", "activation_scheme", "dynamic",
                                "weight_block_size", 1, 32);
     return with_ignore(config, "ignored_layers", ignore, n_ignore);
 }
 
-json_t *mox_write_mxfp4(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_mxfp4(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     return with_ignore(json_pack("{s:s}", "quant_method", "mxfp4"), "modules_to_not_convert", ignore, n_ignore);
 }
 
-static const char *modelopt_algorithm(const mox_hf_quant *row)
+static const char *modelopt_algorithm(const mox_hf_quant *format)
 {
-    const moxie_quant *weight = &row->weight;
+    const moxie_quant *weight = &format->weight;
     if (weight->element == MOXIE_F4_E2M1)
-        return row->act.element == MOXIE_DTYPE_NONE ? "W4A16_NVFP4" : "NVFP4";
+        return format->act.element == MOXIE_DTYPE_NONE ? "W4A16_NVFP4" : "NVFP4";
     if (weight->element == MOXIE_I4)
         return "W4A16_AWQ";
     if (weight->scale == MOXIE_F8_E8M0)
@@ -89,17 +89,17 @@ static const char *modelopt_algorithm(const mox_hf_quant *row)
     return weight->group_rows == 1 ? "FP8_PER_CHANNEL_PER_TOKEN" : "FP8";
 }
 
-json_t *mox_write_modelopt(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_modelopt(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    json_t *config = json_pack("{s:s, s:s, s:{s:s, s:s}}", "quant_algo", modelopt_algorithm(row), "quant_method",
+    json_t *config = json_pack("{s:s, s:s, s:{s:s, s:s}}", "quant_algo", modelopt_algorithm(format), "quant_method",
                                "modelopt", "producer", "name", "modelopt", "version", "0.41.0");
-    const int64_t group = row->default_group ? row->default_group : row->weight.group_cols;
+    const int64_t group = format->default_group ? format->default_group : format->weight.group_cols;
     if (group > 0)
         config = with_key(config, "group_size", json_integer(group));
     return with_ignore(config, "ignore", ignore, n_ignore);
 }
 
-/* One side of a compressed-tensors config group; JSON null for unquantized. */
+/* Weights or activations of a compressed-tensors config group; JSON null when not quantized. */
 static json_t *ct_side(const moxie_quant *quant, int64_t group, bool dynamic)
 {
     if (quant->element == MOXIE_DTYPE_NONE)
@@ -130,17 +130,17 @@ static const char *ct_format(const moxie_quant *weight)
     }
 }
 
-json_t *mox_write_ct(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_ct(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    const int64_t group = row->default_group ? row->default_group : row->weight.group_cols;
-    json_t *weights = ct_side(&row->weight, group, false);
+    const int64_t group = format->default_group ? format->default_group : format->weight.group_cols;
+    json_t *weights = ct_side(&format->weight, group, false);
     /* NVFP4 activations have static globals and dynamic block scales: "local". */
-    json_t *inputs = ct_side(&row->act, row->act.group_cols, !row->act.is_static);
-    if (row->act.global)
+    json_t *inputs = ct_side(&format->act, format->act.group_cols, !format->act.is_static);
+    if (format->act.global)
         inputs = with_key(inputs, "dynamic", json_string("local"));
     json_t *config = json_pack("{s:{s:{s:o, s:n, s:[s], s:o}}, s:s, s:n, s:s, s:s}", "config_groups", "group_0",
                                "input_activations", inputs, "output_activations", "targets", "Linear", "weights",
-                               weights, "format", ct_format(&row->weight), "kv_cache_scheme", "quant_method",
+                               weights, "format", ct_format(&format->weight), "kv_cache_scheme", "quant_method",
                                "compressed-tensors", "quantization_status", "compressed");
     return with_ignore(config, "ignore", ignore, n_ignore);
 }
@@ -162,44 +162,45 @@ static json_t *quark_side(const moxie_quant *quant, int64_t group, bool dynamic)
                      "is_dynamic", (int)dynamic);
 }
 
-json_t *mox_write_quark(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_quark(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    const int64_t group = row->default_group ? row->default_group : row->weight.group_cols;
-    json_t *config = json_pack("{s:s, s:{s:o, s:o}, s:{}, s:{s:s, s:s, s:[]}}", "quant_method", "quark",
-                               "global_quant_config", "weight", quark_side(&row->weight, group, false), "input_tensors",
-                               quark_side(&row->act, row->act.group_cols, true), "layer_quant_config", "export",
-                               "weight_format", "real_quantized", "pack_method", "reorder", "kv_cache_group");
+    const int64_t group = format->default_group ? format->default_group : format->weight.group_cols;
+    json_t *config =
+        json_pack("{s:s, s:{s:o, s:o}, s:{}, s:{s:s, s:s, s:[]}}", "quant_method", "quark", "global_quant_config",
+                  "weight", quark_side(&format->weight, group, false), "input_tensors",
+                  quark_side(&format->act, format->act.group_cols, true), "layer_quant_config", "export",
+                  "weight_format", "real_quantized", "pack_method", "reorder", "kv_cache_group");
     return with_ignore(config, "exclude", ignore, n_ignore);
 }
 
-json_t *mox_write_ascend(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_ascend(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)row;
+    (void)format;
     return with_ignore(json_pack("{s:s, s:s}", "quant_method", "ascend", "model_quant_type", "W8A8_DYNAMIC"), "ignore",
                        ignore, n_ignore);
 }
 
-json_t *mox_write_w4afp8(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_w4afp8(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     json_t *config = json_pack("{s:s, s:s}", "quant_method", "w4afp8", "activation_scheme",
-                               row->act.is_static ? "static" : "dynamic");
+                               format->act.is_static ? "static" : "dynamic");
     return with_ignore(config, "ignored_layers", ignore, n_ignore);
 }
 
-json_t *mox_write_awq(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+json_t *mox_write_awq(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    json_t *config = json_pack("{s:i, s:I, s:s, s:s, s:b}", "bits", 4, "group_size", (json_int_t)row->default_group,
+    json_t *config = json_pack("{s:i, s:I, s:s, s:s, s:b}", "bits", 4, "group_size", (json_int_t)format->default_group,
                                "quant_method", "awq", "version", "gemm", "zero_point", 1);
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-/* GPTQ has no plain list of modules: what it leaves alone follows from the model class. */
-json_t *mox_write_gptq(const mox_hf_quant *row, const char *const *ignore, int64_t n_ignore)
+/* GPTQ has no plain list of modules: what is not quantized follows from the model class. */
+json_t *mox_write_gptq(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     (void)ignore, (void)n_ignore;
     return json_pack("{s:i, s:s, s:b, s:I, s:b, s:s, s:b, s:b, s:b, s:s}", "bits",
-                     (int)mox_dtype_bits(row->weight.element), "checkpoint_format",
-                     row->zero_add > 0 ? "gptq" : "gptq_v2", "desc_act", 0, "group_size",
-                     (json_int_t)row->default_group, "lm_head", 0, "quant_method", "gptq", "static_groups", 0, "sym", 1,
-                     "true_sequential", 1, "pack_dtype", "int32");
+                     (int)mox_dtype_bits(format->weight.element), "checkpoint_format",
+                     format->zero_add > 0 ? "gptq" : "gptq_v2", "desc_act", 0, "group_size",
+                     (json_int_t)format->default_group, "lm_head", 0, "quant_method", "gptq", "static_groups", 0, "sym",
+                     1, "true_sequential", 1, "pack_dtype", "int32");
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * match.c - walks hf_quant.def for one matrix, and words the failure when no row fits.
+ * match.c - finds the format of one matrix in hf_quant.def, and words the error when none fits.
+ *
+ *     for each format, in order: parts exist? dtypes accepted? shapes right? allowed by the configuration?
+ *     the first that passes is the match; the one that came nearest words the error
  */
 #include "ckpt/formats/match.h"
 
@@ -8,6 +11,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #define NAME_SIZE 320
 
@@ -17,13 +21,14 @@ moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_c
     int32_t count = 0;
     while (mox_hf_quant_at(count))
         count++;
-    mox_matcher matcher = { .set = set, .quant_config = quant_config, .n_rows = count };
-    matcher.rows = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.rows);
+    mox_matcher matcher = { .set = set, .quant_config = quant_config, .n_formats = count };
+    matcher.formats = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.formats);
     matcher.allowed = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.allowed);
-    MOX_FAIL_IF(!matcher.rows || !matcher.allowed, MOXIE_ERR_MEMORY, error, "no memory to detect formats");
+    MOX_FAIL_IF(!matcher.formats || !matcher.allowed, MOXIE_ERR_MEMORY, error, "no memory to detect formats");
     for (int32_t i = 0; i < count; i++) {
-        matcher.rows[i] = *mox_hf_quant_at(i);
-        matcher.allowed[i] = !matcher.rows[i].settle || matcher.rows[i].settle(quant_config, config, &matcher.rows[i]);
+        matcher.formats[i] = *mox_hf_quant_at(i);
+        matcher.allowed[i] =
+            !matcher.formats[i].resolve || matcher.formats[i].resolve(quant_config, config, &matcher.formats[i]);
     }
     *out = matcher;
     return MOXIE_OK;
@@ -46,7 +51,7 @@ static const mox_file_tensor *find(const mox_matcher *matcher, const char *name,
     return length > 0 && (size_t)length < sizeof full ? mox_tensor_set_find(matcher->set, full) : NULL;
 }
 
-/* Stacked tensors are met under both spellings. */
+/* Stacked tensors exist under both spellings. */
 static const mox_file_tensor *find_part(const mox_matcher *matcher, const mox_part *part, const char *name,
                                         bool stacked)
 {
@@ -58,20 +63,20 @@ static const mox_file_tensor *find_part(const mox_matcher *matcher, const mox_pa
 
 bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked)
 {
-    for (int32_t i = 0; i < matcher->n_rows; i++)
-        for (int p = 0; p < MOX_MAX_PARTS && matcher->rows[i].parts[p].role != MOX_PART_NONE; p++)
-            if (find_part(matcher, &matcher->rows[i].parts[p], name, stacked))
+    for (int32_t i = 0; i < matcher->n_formats; i++)
+        for (int p = 0; p < MOX_MAX_PARTS && matcher->formats[i].parts[p].role != MOX_PART_NONE; p++)
+            if (find_part(matcher, &matcher->formats[i].parts[p], name, stacked))
                 return true;
     return false;
 }
 
-/* ---- one row ---------------------------------------------------------------------------------- */
+/* ---- one format ------------------------------------------------------------------------------- */
 
 typedef enum miss_kind { MISS_ABSENT, MISS_DTYPE, MISS_SHAPE, MISS_RULED_OUT } miss_kind;
 
-/* How near a row came: parts that fitted, and what was wrong with the next. */
+/* How near a format came: the number of parts that fitted, and what was wrong with the next. */
 typedef struct near_miss {
-    const mox_hf_quant *row;
+    const mox_hf_quant *format;
     const mox_part *part;
     const mox_file_tensor *tensor;
     miss_kind kind;
@@ -88,8 +93,8 @@ static bool accepts(const mox_part *part, moxie_dtype dtype)
     return false;
 }
 
-/* The group size that makes the scale grid `groups` columns wide: the configured one where it fits, else K / groups.
- * 0: none does. */
+/* The group size that makes the scale grid `groups` columns wide: the configured size if it fits, else K / groups. 0:
+ * there is none. */
 static int32_t group_from(int64_t groups, int64_t k, int64_t hint)
 {
     if (groups < 1 || groups > k)
@@ -99,20 +104,20 @@ static int32_t group_from(int64_t groups, int64_t k, int64_t hint)
     return k % groups == 0 ? (int32_t)(k / groups) : 0;
 }
 
-/* Settles group_cols -2 and the scale's dtype from the scale tensor. */
-static void settle_weight(const mox_hf_quant *row, const mox_part *part, const moxie_tensor *scale,
-                          const mox_wanted *wanted, moxie_quant *weight)
+/* Resolves group_cols -2 and the dtype of scales from the scale tensor. */
+static void resolve_weight(const mox_hf_quant *format, const mox_part *part, const moxie_tensor *scale,
+                           const mox_wanted *wanted, moxie_quant *weight)
 {
     weight->scale = mox_part_value(part, scale->dtype);
     if (weight->group_cols != -2)
         return;
     const bool swapped = part->transposed || wanted->in_out;
     const int32_t axis = swapped ? scale->rank - 2 : scale->rank - 1;
-    /* A scale per row is also met as [N]. */
+    /* A scale per row is also stored as [N]. */
     const bool per_row = scale->rank == (wanted->stacked ? 2 : 1);
     const int64_t groups = per_row ? 1 : axis >= 0 ? scale->shape[axis] : 0;
-    const int32_t group = group_from(groups, wanted->k, row->default_group);
-    weight->group_cols = group > 0 ? group : (int32_t)mox_min_i64(row->default_group, wanted->k);
+    const int32_t group = group_from(groups, wanted->k, format->default_group);
+    weight->group_cols = group > 0 ? group : (int32_t)mox_min_i64(format->default_group, wanted->k);
 }
 
 static bool part_fits(const mox_part *part, const mox_wanted *wanted, const moxie_quant *weight, near_miss *miss)
@@ -129,37 +134,38 @@ static bool part_fits(const mox_part *part, const mox_wanted *wanted, const moxi
     return mox_part_shape_fits(part, view, miss->rank, miss->want, wanted->stacked);
 }
 
-static const mox_part *scale_part(const mox_hf_quant *row, int *index)
+static const mox_part *scale_part(const mox_hf_quant *format, int *index)
 {
-    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++)
-        if (row->parts[p].role == MOX_PART_SCALE) {
+    for (int p = 0; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++)
+        if (format->parts[p].role == MOX_PART_SCALE) {
             *index = p;
-            return &row->parts[p];
+            return &format->parts[p];
         }
     return NULL;
 }
 
-static bool row_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wanted, mox_match *out, near_miss *miss)
+static bool format_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wanted, mox_match *out,
+                        near_miss *miss)
 {
-    const mox_hf_quant *row = &matcher->rows[i];
-    mox_match match = { .row = row, .weight = row->weight };
-    *miss = (near_miss) { .row = row, .part = &row->parts[0], .kind = MISS_ABSENT };
-    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++) {
-        match.parts[p] = find_part(matcher, &row->parts[p], wanted->name, wanted->stacked > 0);
+    const mox_hf_quant *format = &matcher->formats[i];
+    mox_match match = { .format = format, .weight = format->weight };
+    *miss = (near_miss) { .format = format, .part = &format->parts[0], .kind = MISS_ABSENT };
+    for (int p = 0; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++) {
+        match.parts[p] = find_part(matcher, &format->parts[p], wanted->name, wanted->stacked > 0);
         if (p == 0 && !match.parts[0])
             return false;
     }
     int scale_index = 0;
-    const mox_part *scale = scale_part(row, &scale_index);
+    const mox_part *scale = scale_part(format, &scale_index);
     if (scale && match.parts[scale_index])
-        settle_weight(row, scale, &match.parts[scale_index]->view, wanted, &match.weight);
-    for (int p = 0; p < MOX_MAX_PARTS && row->parts[p].role != MOX_PART_NONE; p++) {
-        miss->part = &row->parts[p];
+        resolve_weight(format, scale, &match.parts[scale_index]->view, wanted, &match.weight);
+    for (int p = 0; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++) {
+        miss->part = &format->parts[p];
         miss->tensor = match.parts[p];
         miss->kind = MISS_ABSENT;
-        if (!match.parts[p] && row->parts[p].optional)
+        if (!match.parts[p] && format->parts[p].optional)
             continue;
-        if (!match.parts[p] || !part_fits(&row->parts[p], wanted, &match.weight, miss))
+        if (!match.parts[p] || !part_fits(&format->parts[p], wanted, &match.weight, miss))
             return false;
         miss->fitted++;
     }
@@ -167,32 +173,32 @@ static bool row_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wa
     if (!matcher->allowed[i])
         return false;
     /* Blocks are always stored output by output. */
-    if (wanted->in_out && row->parts[0].form == MOX_FORM_BLOCKS)
+    if (wanted->in_out && format->parts[0].form == MOX_FORM_BLOCKS)
         return false;
     *out = match;
     return true;
 }
 
-/* Of rows that came equally near, the one that the configuration speaks of. */
+/* True when a came nearer than b. Between equals the method of the configuration decides. */
 static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_miss *b)
 {
-    if (!b->row || a->fitted != b->fitted)
-        return !b->row || a->fitted > b->fitted;
+    if (!b->format || a->fitted != b->fitted)
+        return !b->format || a->fitted > b->fitted;
     if ((a->tensor != NULL) != (b->tensor != NULL) || a->kind != b->kind)
         return a->tensor != NULL && (b->tensor == NULL || a->kind > b->kind);
     const char *method = mox_quant_config_method(matcher->quant_config);
-    return strcmp(a->row->method, method) == 0 && strcmp(b->row->method, method) != 0;
+    return strcmp(a->format->method, method) == 0 && strcmp(b->format->method, method) != 0;
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- errors ----------------------------------------------------------------------------------- */
 
-typedef struct below {
+typedef struct tensors_below {
     char text[320];
     int64_t count;
-} below;
+} tensors_below;
 
-/* What else has this name with something behind it: "qweight I32 [4096, 512], ...". */
-static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, below *out)
+/* Lists the tensors below this name: "qweight I32 [4096, 512], ...". */
+static void list_below(const mox_matcher *matcher, const mox_wanted *wanted, tensors_below *out)
 {
     const size_t length = strlen(wanted->name);
     size_t used = 0;
@@ -219,21 +225,21 @@ static const char *file_of(const mox_matcher *matcher, const mox_file_tensor *te
     return tensor ? mox_tensor_set_file_name(matcher->set, tensor->file) : "";
 }
 
-static moxie_status fail_refused(const mox_matcher *matcher, const mox_wanted *wanted, moxie_error *error)
+static moxie_status fail_unsupported(const mox_matcher *matcher, const mox_wanted *wanted, moxie_error *error)
 {
     char name[160];
     mox_escape(name, sizeof name, wanted->name);
-    for (int32_t i = 0; mox_hf_refused_at(i); i++) {
-        const mox_hf_oddity *oddity = mox_hf_refused_at(i);
+    for (int32_t i = 0; mox_hf_unsupported_at(i); i++) {
+        const mox_hf_marker *marker = mox_hf_unsupported_at(i);
         char suffix[48];
-        snprintf(suffix, sizeof suffix, ".%s", oddity->suffix);
+        snprintf(suffix, sizeof suffix, ".%s", marker->suffix);
         const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
         if (tensor)
             return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
-                                 "%s%s belongs to %s, which is not supported; %s", name, suffix, oddity->text,
-                                 oddity->remedy);
+                                 "%s%s belongs to %s, which is not supported; %s", name, suffix, marker->text,
+                                 marker->remedy);
     }
-    /* Quark's first MX files: per 32 weights one scale byte, then 16 (fp4) or 24 (fp6) bytes, in one tensor. */
+    /* Quark's first MX files: one tensor with, per 32 weights, a scale byte and then 16 (fp4) or 24 (fp6) bytes. */
     const mox_file_tensor *inline_mx = find(matcher, wanted->name, ".weight");
     if (inline_mx && inline_mx->view.dtype == MOXIE_U8 && inline_mx->view.rank == 2 && wanted->k % 32 == 0 &&
         (inline_mx->view.shape[1] == wanted->k / 32 * 17 || inline_mx->view.shape[1] == wanted->k / 32 * 25))
@@ -245,7 +251,7 @@ static moxie_status fail_refused(const mox_matcher *matcher, const mox_wanted *w
 }
 
 static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
-                              const below *seen, moxie_error *error)
+                              const tensors_below *seen, moxie_error *error)
 {
     char name[160], found[80], want[80], settings[160];
     mox_escape(name, sizeof name, wanted->name);
@@ -261,11 +267,12 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
     case MISS_ABSENT:
         return mox_fail_file(MOXIE_ERR_FORMAT, error, "", -1,
                              "%s%s is absent, which the format %s needs for a [%lld, %lld] matrix; found below %s: %s",
-                             name, suffix, miss->row->id, (long long)wanted->n, (long long)wanted->k, name, seen->text);
+                             name, suffix, miss->format->id, (long long)wanted->n, (long long)wanted->k, name,
+                             seen->text);
     case MISS_DTYPE:
         return mox_fail_file(miss->fitted ? MOXIE_ERR_MISMATCH : MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor),
                              offset, "%s is %s %s; no format has that, the nearest (%s) has %s here. Found: %s", name,
-                             tensor->file_dtype, found, miss->row->id, mox_file_dtype_name(miss->part->file[0]),
+                             tensor->file_dtype, found, miss->format->id, mox_file_dtype_name(miss->part->file[0]),
                              seen->text);
     case MISS_SHAPE:
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, file_of(matcher, tensor), offset,
@@ -274,11 +281,11 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
                              miss->rank > 0 || miss->part->form == MOX_FORM_SCALAR
                                  ? mox_shape_text(miss->want, miss->rank, want, sizeof want)
                                  : "a multiple of the word",
-                             (long long)wanted->n, (long long)wanted->k, miss->row->id);
+                             (long long)wanted->n, (long long)wanted->k, miss->format->id);
     default:
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), offset,
                              "%s has the tensors of the format %s, but the quantization config rules it out (%s)", name,
-                             miss->row->id,
+                             miss->format->id,
                              mox_quant_config_describe(matcher->quant_config, settings, sizeof settings));
     }
 }
@@ -286,8 +293,8 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
 static moxie_status fail_match(const mox_matcher *matcher, const mox_wanted *wanted, const near_miss *miss,
                                moxie_error *error)
 {
-    below seen;
-    MOX_TRY(fail_refused(matcher, wanted, error));
+    tensors_below seen;
+    MOX_TRY(fail_unsupported(matcher, wanted, error));
     list_below(matcher, wanted, &seen);
     if (miss->tensor || miss->fitted > 0)
         return fail_near(matcher, wanted, miss, &seen, error);
@@ -298,7 +305,7 @@ static moxie_status fail_match(const mox_matcher *matcher, const mox_wanted *wan
                          (long long)wanted->n, (long long)wanted->k, seen.text);
 }
 
-/* ---- the walk --------------------------------------------------------------------------------- */
+/* ---- matching --------------------------------------------------------------------------------- */
 
 static bool is_used(const mox_match *match, const mox_file_tensor *tensor)
 {
@@ -308,21 +315,21 @@ static bool is_used(const mox_match *match, const mox_file_tensor *tensor)
     return false;
 }
 
-/* Tensors that would change the weights' meaning and that the format does not read. */
+/* Rejects tensors that would change the meaning of the weights and that the format does not read. */
 static moxie_status check_companions(const mox_matcher *matcher, const mox_wanted *wanted, const mox_match *match,
                                      moxie_error *error)
 {
     for (int32_t i = 0; mox_hf_companion_at(i); i++) {
-        const mox_hf_oddity *oddity = mox_hf_companion_at(i);
+        const mox_hf_marker *marker = mox_hf_companion_at(i);
         for (int stacked = 0; stacked <= (wanted->stacked > 0); stacked++) {
             char suffix[48], name[200];
-            snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', oddity->suffix);
+            snprintf(suffix, sizeof suffix, "%c%s", stacked ? '_' : '.', marker->suffix);
             const mox_file_tensor *tensor = find(matcher, wanted->name, suffix);
             if (tensor && !is_used(match, tensor))
-                return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
-                                     "%s says that %s, which the format %s does not have; no supported format has "
-                                     "these tensors together",
-                                     mox_escape(name, sizeof name, tensor->name), oddity->text, match->row->id);
+                return mox_fail_file(
+                    MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), (int64_t)tensor->offset,
+                    "%s says that %s, which the format %s does not support; no supported format has both",
+                    mox_escape(name, sizeof name, tensor->name), marker->text, match->format->id);
         }
     }
     return MOXIE_OK;
@@ -331,10 +338,10 @@ static moxie_status check_companions(const mox_matcher *matcher, const mox_wante
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error)
 {
     near_miss best = { 0 };
-    for (int32_t i = 0; i < matcher->n_rows; i++) {
+    for (int32_t i = 0; i < matcher->n_formats; i++) {
         near_miss miss;
         mox_match match;
-        if (row_fits(matcher, i, wanted, &match, &miss)) {
+        if (format_fits(matcher, i, wanted, &match, &miss)) {
             MOX_TRY(check_companions(matcher, wanted, &match, error));
             *out = match;
             return MOXIE_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * match.h - which format a matrix has, from the tensors that are there.
+ * match.h - which format a matrix has, from the tensors that exist.
  *
- * A row of hf_quant.def fits when each of its required parts exists under the matrix's name with an accepted dtype and
- * the shape that N and K call for; the first that fits is taken. When none does, the row that came nearest words the
- * error: which tensor, what was expected, what was found, and what else lies below that name.
+ * A format of hf_quant.def fits when each of its required parts exists under the name of the matrix, with an accepted
+ * dtype and the shape that N and K require. The first that fits is the match. When none fits, the nearest one words the
+ * error: which tensor, what was expected, what was found, and what else exists below that name.
  */
 #ifndef MOX_CKPT_MATCH_H
 #define MOX_CKPT_MATCH_H
@@ -13,36 +13,36 @@
 #include "ckpt/formats/part.h"
 #include "ckpt/safetensors/tensors.h"
 
-/* All rows with the configuration applied: made once per layer, used for every matrix. */
+/* All formats, with the configuration applied. Made once per layer, used for every matrix. */
 typedef struct mox_matcher {
     const mox_tensor_set *set;
     const json_t *quant_config;
-    mox_hf_quant *rows; /* in list order; id NULL: ruled out */
-    bool *allowed;
-    int32_t n_rows;
+    mox_hf_quant *formats; /* in list order */
+    bool *allowed;         /* false: the configuration rules the format out */
+    int32_t n_formats;
 } mox_matcher;
 
 moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_config, const json_t *config,
                                 mox_arena *arena, mox_matcher *out, moxie_error *error);
 
-/* A matrix to be looked for. */
+/* A matrix to match. */
 typedef struct mox_wanted {
     const char *name; /* without any suffix */
     int64_t n, k;
     int64_t stacked; /* experts in one tensor, 0: one matrix */
-    bool in_out;     /* stacked ones only */
+    bool in_out;     /* stored K before N; stacked matrices only */
 } mox_wanted;
 
 typedef struct mox_match {
-    const mox_hf_quant *row;                     /* the matcher's copy */
+    const mox_hf_quant *format;                  /* the matcher's copy */
     moxie_quant weight;                          /* group extents and scale dtype as found */
-    const mox_file_tensor *parts[MOX_MAX_PARTS]; /* of row->parts; NULL: optional and absent */
+    const mox_file_tensor *parts[MOX_MAX_PARTS]; /* by format->parts; NULL: optional and absent */
 } mox_match;
 
-/* MOXIE_ERR_UNSUPPORTED for a format without a row, MOXIE_ERR_FORMAT for a missing companion, MOXIE_ERR_MISMATCH for a
- * wrong shape or dtype of one. */
+/* MOXIE_ERR_UNSUPPORTED for a format without an entry, MOXIE_ERR_FORMAT for a missing part, MOXIE_ERR_MISMATCH for a
+ * part with a wrong shape or dtype. */
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error);
-/* True when any part of any format lies under this name. */
+/* True when any part of any format exists under this name. */
 bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked);
 /* "[4096, 64]" and the like. Returns `buffer`. */
 const char *mox_shape_text(const int64_t *shape, int32_t rank, char *buffer, size_t size);

@@ -2,12 +2,12 @@
  *
  * part.c - stored shape and strides of every part of a matrix M of N outputs and K inputs.
  *
- *     a part as the format says      [N', K']        words: N' = N / per_word when packed along rows, else
- *                                                    K' = K / per_word
- *     transposed or in_out           [K', N']
- *     stacked                        [E, ...]
- *     scale and zero                 N, K replaced by the scale grid ceil(N / gr), ceil(K / gc)
- *     blocks (gpt-oss)               [N, K / 32, 16]   the same bytes as [N, K / 2]
+ *     a part as the format defines it  [N', K']        in words: N' = N / per_word when packed along rows, else
+ *                                                      K' = K / per_word
+ *     transposed or in_out             [K', N']
+ *     stacked                          [E, ...]
+ *     scales and zero points           N, K replaced by the scale grid ceil(N / gr), ceil(K / gc)
+ *     blocks (gpt-oss)                 [N, K / 32, 16]   the same bytes as [N, K / 2]
  */
 #include "ckpt/formats/part.h"
 
@@ -44,7 +44,8 @@ static void part_extent(const mox_part *part, const moxie_quant *weight, int64_t
     }
 }
 
-/* Elements of an axis to stored elements of the file's dtype: words, but a three-byte word of U8 is three. */
+/* Elements along an axis to stored elements of the file's dtype, which are words; a three-byte word of U8 counts as
+ * three. */
 static int64_t stored(const mox_part *part, int64_t count)
 {
     const int64_t words = mox_ceil_div(count, per_word(part));
@@ -57,9 +58,8 @@ static moxie_status fixed_word(const mox_part *part, int64_t n, int64_t k, moxie
     const bool zeros_pad = part->role == MOX_PART_ZERO;
     const int64_t along = part->packing.along_rows ? n : k;
     MOX_FAIL_IF(!zeros_pad && along % per_word(part) != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of the %lld codes in a word; "
-                "give a multiple "
-                "of %lld",
+                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of the %lld codes in a word; use "
+                "a multiple of %lld",
                 (long long)n, (long long)k, part->suffix, (long long)along, (long long)per_word(part),
                 (long long)per_word(part));
     MOX_FAIL_IF(part->form == MOX_FORM_BLOCKS && k % 32 != 0, MOXIE_ERR_UNSUPPORTED, error,
@@ -102,7 +102,7 @@ moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int
     return MOXIE_OK;
 }
 
-/* Axes of length one carry no information in scalars and columns. */
+/* Removes axes of length one, which carry no information in scalars and columns. */
 static int32_t without_ones(const int64_t *shape, int32_t rank, int64_t *out)
 {
     int32_t n = 0;
@@ -129,9 +129,9 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
         int64_t a[MOXIE_MAX_RANK], b[MOXIE_MAX_RANK];
         const int32_t rank_a = without_ones(tensor->shape, tensor->rank, a), rank_b = without_ones(want, rank, b);
         const bool one_for_all = part->form == MOX_FORM_SCALAR && stacked > 0 && rank_a == 0;
-        /* [1, 1] is a block grid, not a scalar. */
-        const int32_t most = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
-        return tensor->rank <= most && (one_for_all || same(a, rank_a, b, rank_b));
+        /* [1, 1] is a grid of blocks, not a scalar. */
+        const int32_t max_rank = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
+        return tensor->rank <= max_rank && (one_for_all || same(a, rank_a, b, rank_b));
     }
     if (stacked > 0 && rank == 3 && tensor->rank == 2)
         return tensor->shape[0] == want[0] * want[1] && tensor->shape[1] == want[2];
@@ -152,9 +152,9 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
     const int64_t row_stride = swapped ? word : words_across * word;
     const int64_t col_stride = swapped ? words_down * word : word;
     const uint64_t one = (uint64_t)(words_down * words_across * word);
-    /* A scalar may be shared by the whole stack. */
+    /* The whole stack may share one scalar. */
     const uint64_t offset = place->stacked > 0 && bytes > one ? (uint64_t)place->expert * one : 0;
-    /* Without data, it is asked for strides alone. */
+    /* Without data, callers want strides only. */
     moxie_grid grid = { .data = tensor->data ? (const char *)tensor->data + offset : NULL,
                         .bytes = bytes - offset,
                         .rows = rows,
@@ -168,7 +168,7 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
     return grid;
 }
 
-static bool take_halves(moxie_grid *grid, bool second, int64_t n, int64_t group_rows)
+static bool select_half(moxie_grid *grid, bool second, int64_t n, int64_t group_rows)
 {
     const int64_t half = n / 2, words = grid->packing.along_rows ? grid->packing.per_word : 1;
     if (half % group_rows != 0 || (half / group_rows) % words != 0)
@@ -182,10 +182,10 @@ static bool take_halves(moxie_grid *grid, bool second, int64_t n, int64_t group_
     return true;
 }
 
-static bool take_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group_rows)
+static bool select_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group_rows)
 {
     if (*group_rows > 1) {
-        /* 2m alternating rows in one group are m rows of each half: the grid stays, the group shrinks. */
+        /* A group of 2m alternating rows is m rows of each half: the grid stays, the group shrinks. */
         if (*group_rows % 2 != 0)
             return false;
         *group_rows /= 2;
@@ -202,18 +202,18 @@ static bool take_alternate(moxie_grid *grid, bool odd, int64_t n, int64_t *group
     return true;
 }
 
-bool mox_grid_take_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows)
+bool mox_grid_select_rows(moxie_grid *grid, mox_part_rows rows, int64_t n, int64_t *group_rows)
 {
     if (rows == MOX_ROWS_ALL)
         return true;
-    /* One group for all rows: both halves share it. */
+    /* One group for all rows: both halves have the same scales. */
     if (*group_rows >= n) {
         *group_rows = n / 2;
         return true;
     }
     if (rows == MOX_ROWS_FIRST_HALF || rows == MOX_ROWS_SECOND_HALF)
-        return take_halves(grid, rows == MOX_ROWS_SECOND_HALF, n, *group_rows);
-    return take_alternate(grid, rows == MOX_ROWS_ODD, n, group_rows);
+        return select_half(grid, rows == MOX_ROWS_SECOND_HALF, n, *group_rows);
+    return select_alternate(grid, rows == MOX_ROWS_ODD, n, group_rows);
 }
 
 moxie_status mox_spec_grid(const mox_tensor_spec *spec, void *data, int64_t expert, moxie_grid *out, moxie_error *error)

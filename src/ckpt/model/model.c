@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * model.c - opens a checkpoint directory: config.json, the quantization configuration wherever it is, the shards, the
- * MoE layers; and what looks wrong but can be lived with, as warnings.
+ * MoE layers. Contradictions that do not prevent loading become warnings.
  *
- * Exclusion lists of quantization configurations are unreliable (some name containers, some nothing at all), so a
- * module that is excluded yet packed is a warning: the tensors decide.
+ * Exclusion lists of quantization configurations are unreliable: some name containers, some nothing at all. So a module
+ * that is excluded but stored quantized gives a warning, and the tensors decide.
  */
 #include "ckpt/model/model.h"
 
@@ -14,12 +14,13 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
-#include "ckpt/model/model_parts.h"
+#include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/model/model_scan.h"
 #include "ckpt/no_model.h"
 
 /* nvidia/MiniMax-M3-NVFP4's config.json has 3 MB. */
 #define CONFIG_LIMIT ((uint64_t)64 << 20)
-/* Past this, warnings only repeat each other. */
+/* More warnings only repeat each other. */
 #define MAX_WARNINGS 64
 
 static moxie_status no_memory(moxie_error *error)
@@ -38,7 +39,7 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     const char *params = path_of(model, dir, "params.json");
     if (!model->config_path || !params)
         return no_memory(error);
-    /* A link to nothing is absent, too: what is said then covers it. */
+    /* A dangling link counts as absent; mox_no_model() reports it. */
     const bool absent = access(model->config_path, F_OK) != 0 && errno != EACCES;
     if (absent && access(params, F_OK) == 0)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, params, -1,
@@ -79,7 +80,7 @@ static bool warn(moxie_model *model, const char *text)
     return text != NULL;
 }
 
-/* The names that a layer's first matrix can have: per expert, stacked. NULL: none. */
+/* Name of the first matrix of a layer, per expert or stacked. NULL: there is none. */
 static const char *first_matrix(const moxie_model *model, const mox_layer_place *place, bool stacked, char *buffer,
                                 size_t size)
 {
@@ -99,7 +100,7 @@ static const mox_file_tensor *find_plain(const moxie_model *model, const char *n
     return mox_tensor_set_find(model->set, strcat(full, ".weight"));
 }
 
-/* The layer's first matrix is not stored as plain floats. */
+/* True when the first matrix of the layer is not stored as plain floats. */
 static bool is_packed(const moxie_model *model, const mox_layer_place *place)
 {
     for (int stacked = 0; stacked < 2; stacked++) {
@@ -119,10 +120,12 @@ static bool warn_layer(moxie_model *model, const mox_layer_place *place)
     if (!is_packed(model, place) || !first_matrix(model, place, false, name, sizeof name) ||
         !mox_quant_config_excludes(model->quant_config, name))
         return true;
-    return warn(model, mox_arena_printf(&model->arena,
-                                        "%s is excluded from quantization by the configuration, but its tensors are "
-                                        "quantized: the tensors count",
-                                        name));
+    return warn(
+        model,
+        mox_arena_printf(
+            &model->arena,
+            "%s is excluded from quantization by the configuration, but its tensors are quantized; the tensors decide",
+            name));
 }
 
 static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
@@ -136,10 +139,10 @@ static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
     for (int64_t i = 0; fine && model->quant_config && i < model->n_places; i++)
         fine = warn_layer(model, &model->places[i]);
     if (!model->quant_config && is_packed(model, &model->places[0]))
-        fine = warn(model, mox_arena_printf(&model->arena,
-                                            "no quantization_config in config.json, hf_quant_config.json or "
-                                            "quantize_config.json: activations are taken to be quantized as usual for "
-                                            "the format that the tensors have"));
+        fine = warn(model,
+                    mox_arena_printf(&model->arena, "no quantization_config in config.json, hf_quant_config.json or "
+                                                    "quantize_config.json: activations are assumed to be quantized as "
+                                                    "is usual for the format of the tensors"));
     return fine ? MOXIE_OK : no_memory(error);
 }
 
@@ -156,7 +159,8 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     MOX_TRY(load_config(model, dir, error));
     MOX_TRY(load_quant_config(model, dir, error));
     if (options->tensors)
-        MOX_TRY(mox_tensor_set_of_tensors("given tensors", options->tensors, options->n_tensors, &model->set, error));
+        MOX_TRY(
+            mox_tensor_set_of_tensors("tensors in memory", options->tensors, options->n_tensors, &model->set, error));
     else
         MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
     MOX_TRY(mox_model_scan(model, error));

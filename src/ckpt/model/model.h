@@ -3,11 +3,11 @@
  * model.h - a checkpoint directory as a model: which layers are mixtures of experts, in which format, and one layer's
  * configuration and weights as views of the mapped files.
  *
- *     config.json -> family, sizes (model_config.c)      *.safetensors -> names -> MoE layers (model_scan.c)
- *     layer L: each matrix's format from its tensors (match.c) -> views (model_expert.c) -> moxie_layer_config and
- *     moxie_weights with the routing's arrays (model_layer.c)
+ *     config.json -> family, sizes (family_read.c)      *.safetensors -> names -> MoE layers (model_scan.c)
+ *     layer L: format of each matrix from its tensors (match.c) -> views (model_expert.c)
+ *              -> moxie_layer_config, moxie_weights and arrays of the routing (model_layer.c)
  *
- * The bodies of moxie_model_* (moxie_ckpt.h), whose thread rules hold here too.
+ * These are the bodies of moxie_model_* (moxie_ckpt.h), whose thread rules hold here too.
  */
 #ifndef MOX_CKPT_MODEL_H
 #define MOX_CKPT_MODEL_H
@@ -33,7 +33,7 @@ moxie_status mox_model_visit_experts(const moxie_model *model, int64_t layer, mo
 moxie_status mox_model_expert_prefix(const moxie_model *model, int64_t layer, char *buffer, size_t size,
                                      moxie_error *error);
 
-/* Takes a config.json (or a hf_quant_config.json or quantize_config.json) through all that is read from it, without
+/* Reads everything that is read from a config.json, or from a hf_quant_config.json or quantize_config.json, without
  * tensors. For fuzzing and linting. */
 moxie_status mox_model_config_check_text(const char *text, uint64_t size, moxie_error *error);
 moxie_status mox_quant_config_check_text(const char *text, uint64_t size, moxie_error *error);

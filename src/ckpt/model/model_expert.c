@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_expert.c - the experts of one layer: which spelling they have, one format for all of each projection, views.
+ * model_expert.c - the experts of one layer: which spelling their tensors have, one format for all experts, views.
  *
  *     spelling        tensors                                    gate rows     up rows
  *     per expert      gate, up, down of every expert             all           all
@@ -8,30 +8,32 @@
  *                                                        gpt-oss even          odd
  *     stacks          gate, up, down stacked over experts        all           all
  *
- * W13 and W2 may have different formats; gate and up, and all experts, may not. The static activation scale of W13 is
- * one number where gate and up have one each: the one of the larger range, so the larger scale, or the smaller global
- * where a format divides by it.
+ * W13 and W2 may have different formats. Gate and up may not, and neither may experts. Where gate and up have a static
+ * activation scale each, W13 gets the one of the larger range: the larger scale, or the smaller global in formats that
+ * divide by it.
  */
+#include "ckpt/model/model_expert.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/model/model_parts.h"
+#include "ckpt/model/model_matrix.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };
 
-/* What all experts share, and the walk's state. */
-typedef struct expert_walk {
+/* State while the experts of a layer are read. */
+typedef struct expert_pass {
     mox_layer_reader *reader;
     mox_expert_set *set;
-    mox_match first[2]; /* of W13 and W2: what all others must equal */
+    mox_match first[2]; /* of W13 and W2: all others must equal it */
     bool have[2];
-    bool input_scales[2];  /* any expert has one */
+    bool input_scales[2];  /* some expert has a static activation scale */
     moxie_quant *quant[2]; /* set->w13, set->w2 */
     char first_name[2][256];
-} expert_walk;
+} expert_pass;
 
-static int side_of(projection p)
+static int product_of(projection p)
 {
     return p == DOWN;
 }
@@ -48,27 +50,27 @@ static const mox_file_tensor *codes_of(const mox_match *match)
 
 /* ---- one format for all ------------------------------------------------------------------------- */
 
-static moxie_status agree(expert_walk *w, const mox_match *match, const char *name, projection p)
+static moxie_status agree(expert_pass *pass, const mox_match *match, const char *name, projection p)
 {
-    const int side = side_of(p);
-    if (!w->have[side]) {
-        w->first[side] = *match;
-        w->have[side] = true;
-        snprintf(w->first_name[side], sizeof w->first_name[side], "%s", name);
+    const int product = product_of(p);
+    if (!pass->have[product]) {
+        pass->first[product] = *match;
+        pass->have[product] = true;
+        snprintf(pass->first_name[product], sizeof pass->first_name[product], "%s", name);
         return MOXIE_OK;
     }
-    const mox_match *first = &w->first[side];
-    if (match->row == first->row && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
+    const mox_match *first = &pass->first[product];
+    if (match->format == first->format && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
         return MOXIE_OK;
     char here[200], there[200], found[96], expected[96];
     const mox_file_tensor *tensor = codes_of(match);
-    return mox_fail_file(MOXIE_ERR_MISMATCH, w->reader->error,
-                         mox_tensor_set_file_name(w->reader->model->set, tensor->file), (int64_t)tensor->offset,
+    return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
+                         mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                          "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree",
-                         mox_escape(here, sizeof here, tensor->name), match->row->id,
-                         mox_quant_describe(&match->weight, found, sizeof found), first->row->id,
+                         mox_escape(here, sizeof here, tensor->name), match->format->id,
+                         mox_quant_describe(&match->weight, found, sizeof found), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
-                         mox_escape(there, sizeof there, w->first_name[side]));
+                         mox_escape(there, sizeof there, pass->first_name[product]));
 }
 
 /* ---- biases ------------------------------------------------------------------------------------- */
@@ -81,79 +83,79 @@ static bool all_zero(const moxie_grid *bias)
     return true;
 }
 
-/* "<matrix>.bias" [N]. GPTQ exporters write them full of zeros for models that have none. */
-static moxie_status matrix_bias(expert_walk *w, const char *name, moxie_matrix *matrix)
+/* "<matrix>.bias" [N]. GPTQ exporters write zeros for models without biases. */
+static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matrix *matrix)
 {
     char full[300], escaped[200];
     snprintf(full, sizeof full, "%s.bias", name);
-    const mox_file_tensor *tensor = mox_tensor_set_find(w->reader->model->set, full);
-    if (!tensor && !w->set->bias)
+    const mox_file_tensor *tensor = mox_tensor_set_find(pass->reader->model->set, full);
+    if (!tensor && !pass->set->bias)
         return MOXIE_OK;
     if (!tensor)
-        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
-                             "%s is absent; experts of a %s model have biases",
-                             mox_escape(escaped, sizeof escaped, full), w->reader->model->family->id);
+        return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
+                             "%s is missing; experts of a %s model have biases",
+                             mox_escape(escaped, sizeof escaped, full), pass->reader->model->family->id);
     moxie_grid bias;
-    MOX_TRY(mox_layer_floats(w->reader, tensor, matrix->codes.rows, 1, &bias));
-    w->set->bytes += tensor->bytes;
-    if (w->set->bias)
+    MOX_TRY(mox_layer_floats(pass->reader, tensor, matrix->codes.rows, 1, &bias));
+    pass->set->bytes += tensor->bytes;
+    if (pass->set->bias)
         matrix->bias = bias;
     else if (!all_zero(&bias))
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, w->reader->error,
-                             mox_tensor_set_file_name(w->reader->model->set, tensor->file), (int64_t)tensor->offset,
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error,
+                             mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                              "%s is not zero, but experts of a %s model have no biases",
-                             mox_escape(escaped, sizeof escaped, full), w->reader->model->family->id);
+                             mox_escape(escaped, sizeof escaped, full), pass->reader->model->family->id);
     return MOXIE_OK;
 }
 
-/* One row [2I] or [H] of a stacked bias, cut as the matrix is. */
-static moxie_status stacked_bias(expert_walk *w, const char *name, int64_t expert, int64_t n, mox_part_rows rows,
+/* The bias of one expert, [2I] or [H] of a stacked bias, cut like its matrix. */
+static moxie_status stacked_bias(expert_pass *pass, const char *name, int64_t expert, int64_t n, mox_part_rows rows,
                                  moxie_grid *out)
 {
     char escaped[200];
-    const mox_file_tensor *tensor = name ? mox_layer_find(w->reader, name) : NULL;
+    const mox_file_tensor *tensor = name ? mox_layer_find(pass->reader, name) : NULL;
     if (!tensor)
-        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1, "%s%s is absent in layer %lld",
-                             w->reader->prefix, name ? mox_escape(escaped, sizeof escaped, name) : "a bias",
-                             (long long)w->reader->layer);
+        return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1, "%s%s is absent in layer %lld",
+                             pass->reader->prefix, name ? mox_escape(escaped, sizeof escaped, name) : "a bias",
+                             (long long)pass->reader->layer);
     moxie_grid all;
-    MOX_TRY(mox_layer_floats(w->reader, tensor, w->set->count, n, &all));
+    MOX_TRY(mox_layer_floats(pass->reader, tensor, pass->set->count, n, &all));
     moxie_grid bias = all;
     bias.data = (const char *)all.data + expert * all.row_stride;
     bias.bytes = all.bytes - (uint64_t)(expert * all.row_stride);
     bias.rows = n, bias.cols = 1;
     bias.row_stride = all.col_stride;
     int64_t one = 1;
-    mox_grid_take_rows(&bias, rows, n, &one);
-    w->set->bytes += (uint64_t)(bias.rows * mox_dtype_bytes(bias.dtype));
+    mox_grid_select_rows(&bias, rows, n, &one);
+    pass->set->bytes += (uint64_t)(bias.rows * mox_dtype_bytes(bias.dtype));
     *out = bias;
     return MOXIE_OK;
 }
 
 /* ---- one matrix of one expert ------------------------------------------------------------------- */
 
-static moxie_status place_matrix(expert_walk *w, const mox_match *match, const mox_part_place *place, projection p,
+static moxie_status place_matrix(expert_pass *pass, const mox_match *match, const mox_part_place *place, projection p,
                                  mox_part_rows rows, int64_t expert)
 {
-    moxie_expert *e = &w->set->experts[expert];
+    moxie_expert *e = &pass->set->experts[expert];
     moxie_matrix *matrix = matrix_of(e, p);
     moxie_quant weight;
     char what[64];
-    MOX_TRY(mox_read_matrix(w->reader, match, place, rows, matrix, &weight));
-    *w->quant[side_of(p)] = weight;
+    MOX_TRY(mox_read_matrix(pass->reader, match, place, rows, matrix, &weight));
+    *pass->quant[product_of(p)] = weight;
     const bool half = rows != MOX_ROWS_ALL;
-    snprintf(what, sizeof what, "layer %lld expert %lld %s", (long long)w->reader->layer, (long long)expert,
+    snprintf(what, sizeof what, "layer %lld expert %lld %s", (long long)pass->reader->layer, (long long)expert,
              projection_names[p]);
     moxie_status status =
-        mox_matrix_check(matrix, &weight, half ? place->n / 2 : place->n, place->k, false, what, w->reader->error);
+        mox_matrix_check(matrix, &weight, half ? place->n / 2 : place->n, place->k, false, what, pass->reader->error);
     if (status != MOXIE_OK)
         return status;
     const float scale = mox_read_input_scale(match, place);
     if (scale == 0)
         return MOXIE_OK;
-    w->input_scales[side_of(p)] = true;
+    pass->input_scales[product_of(p)] = true;
     float *target = p == DOWN ? &e->a2_scale : &e->a13_scale;
-    const bool divides = match->row->act.global == MOXIE_GLOBAL_DIVIDE;
+    const bool divides = match->format->act.global == MOXIE_GLOBAL_DIVIDE;
     if (*target == 0 || (divides ? scale < *target : scale > *target))
         *target = scale;
     return MOXIE_OK;
@@ -173,55 +175,55 @@ static mox_wanted wanted_of(const three_names *names, projection p, const char *
         mox_wanted) { .name = name, .n = down ? names->wide : names->narrow, .k = down ? names->narrow : names->wide };
 }
 
-static moxie_status read_expert(expert_walk *w, const three_names *names, int64_t index, int64_t expert)
+static moxie_status read_expert(expert_pass *pass, const three_names *names, int64_t index, int64_t expert)
 {
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
         mox_match match;
         if (!names->name[p])
             continue;
-        MOX_TRY(mox_layer_name(w->reader, names->name[p], expert, name, sizeof name));
+        MOX_TRY(mox_layer_name(pass->reader, names->name[p], expert, name, sizeof name));
         const mox_wanted wanted = wanted_of(names, p, name);
-        MOX_TRY(mox_match_matrix(&w->reader->matcher, &wanted, &match, w->reader->error));
-        MOX_TRY(agree(w, &match, name, p));
+        MOX_TRY(mox_match_matrix(&pass->reader->matcher, &wanted, &match, pass->reader->error));
+        MOX_TRY(agree(pass, &match, name, p));
         const mox_part_place place = { .n = wanted.n, .k = wanted.k };
-        MOX_TRY(place_matrix(w, &match, &place, p, MOX_ROWS_ALL, index));
-        MOX_TRY(matrix_bias(w, name, matrix_of(&w->set->experts[index], p)));
-        w->set->bytes += mox_match_bytes(&match);
+        MOX_TRY(place_matrix(pass, &match, &place, p, MOX_ROWS_ALL, index));
+        MOX_TRY(matrix_bias(pass, name, matrix_of(&pass->set->experts[index], p)));
+        pass->set->bytes += mox_match_bytes(&match);
     }
     return MOXIE_OK;
 }
 
-static moxie_status read_each(expert_walk *w, const three_names *names)
+static moxie_status read_each(expert_pass *pass, const three_names *names)
 {
-    for (int64_t e = 0; e < w->set->count; e++)
-        MOX_TRY(read_expert(w, names, e, e));
+    for (int64_t e = 0; e < pass->set->count; e++)
+        MOX_TRY(read_expert(pass, names, e, e));
     char beyond[256];
-    MOX_TRY(mox_layer_name(w->reader, names->name[DOWN], w->set->count, beyond, sizeof beyond));
-    if (mox_match_exists(&w->reader->matcher, beyond, false))
-        return mox_fail_file(MOXIE_ERR_MISMATCH, w->reader->error, w->reader->model->config_path, -1,
-                             "config says %lld experts, but %s exists", (long long)w->set->count, beyond);
+    MOX_TRY(mox_layer_name(pass->reader, names->name[DOWN], pass->set->count, beyond, sizeof beyond));
+    if (mox_match_exists(&pass->reader->matcher, beyond, false))
+        return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error, pass->reader->model->config_path, -1,
+                             "config says %lld experts, but %s exists", (long long)pass->set->count, beyond);
     return MOXIE_OK;
 }
 
-static moxie_status read_stacks(expert_walk *w, const three_names *names)
+static moxie_status read_stacks(expert_pass *pass, const three_names *names)
 {
-    const bool merged = w->reader->model->family->fused == MOX_FUSED_STACKED_ROWS;
+    const bool merged = pass->reader->model->family->fused == MOX_FUSED_STACKED_ROWS;
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
         mox_match match;
-        MOX_TRY(mox_layer_name(w->reader, names->name[p], -1, name, sizeof name));
+        MOX_TRY(mox_layer_name(pass->reader, names->name[p], -1, name, sizeof name));
         mox_wanted wanted = wanted_of(names, p, name);
-        wanted.stacked = w->set->count;
+        wanted.stacked = pass->set->count;
         wanted.in_out = merged && p == DOWN;
-        MOX_TRY(mox_match_matrix(&w->reader->matcher, &wanted, &match, w->reader->error));
-        MOX_TRY(agree(w, &match, name, p));
-        w->set->bytes += mox_match_bytes(&match);
-        for (int64_t e = 0; e < w->set->count; e++) {
+        MOX_TRY(mox_match_matrix(&pass->reader->matcher, &wanted, &match, pass->reader->error));
+        MOX_TRY(agree(pass, &match, name, p));
+        pass->set->bytes += mox_match_bytes(&match);
+        for (int64_t e = 0; e < pass->set->count; e++) {
             const mox_part_place place = {
                 .n = wanted.n, .k = wanted.k, .stacked = wanted.stacked, .expert = e, .in_out = wanted.in_out
             };
-            MOX_TRY(place_matrix(w, &match, &place, p, MOX_ROWS_ALL, e));
+            MOX_TRY(place_matrix(pass, &match, &place, p, MOX_ROWS_ALL, e));
         }
     }
     return MOXIE_OK;
@@ -233,93 +235,93 @@ typedef struct fused_pair {
     mox_match match[2];
 } fused_pair;
 
-static moxie_status match_fused(expert_walk *w, fused_pair *pair, bool in_out, moxie_error *error)
+static moxie_status match_fused(expert_pass *pass, fused_pair *pair, bool in_out, moxie_error *error)
 {
     for (int i = 0; i < 2; i++) {
         pair->wanted[i].in_out = in_out;
-        MOX_TRY(mox_match_matrix(&w->reader->matcher, &pair->wanted[i], &pair->match[i], error));
+        MOX_TRY(mox_match_matrix(&pass->reader->matcher, &pair->wanted[i], &pair->match[i], error));
     }
     return MOXIE_OK;
 }
 
-/* [E, 2I, H] or [E, H, 2I]: one of the two names alone can be ambiguous (H = 2I, or H = I), the pair never is. */
-static moxie_status find_fused(expert_walk *w, fused_pair *pair)
+/* [E, 2I, H] or [E, H, 2I]: one name alone can be ambiguous (H = 2I, or H = I), both together never are. */
+static moxie_status find_fused(expert_pass *pass, fused_pair *pair)
 {
-    const bool usual = w->reader->model->family->fused == MOX_FUSED_IN_OUT;
-    if (match_fused(w, pair, false, NULL) == MOXIE_OK || match_fused(w, pair, true, NULL) == MOXIE_OK)
+    const bool usual = pass->reader->model->family->fused == MOX_FUSED_IN_OUT;
+    if (match_fused(pass, pair, false, NULL) == MOXIE_OK || match_fused(pass, pair, true, NULL) == MOXIE_OK)
         return MOXIE_OK;
-    return match_fused(w, pair, usual, w->reader->error);
+    return match_fused(pass, pair, usual, pass->reader->error);
 }
 
-static moxie_status read_fused(expert_walk *w, int64_t width)
+static moxie_status read_fused(expert_pass *pass, int64_t width)
 {
-    const mox_layer_reader *r = w->reader;
+    const mox_layer_reader *r = pass->reader;
     const mox_names *names = r->names;
     const int64_t i = r->dims.intermediate;
     const bool alternate = r->model->family->interleaved;
     fused_pair pair;
     MOX_TRY(mox_layer_name(r, names->fused_gate_up, -1, pair.gate_up, sizeof pair.gate_up));
     MOX_TRY(mox_layer_name(r, names->fused_down, -1, pair.down, sizeof pair.down));
-    pair.wanted[0] = (mox_wanted) { .name = pair.gate_up, .n = 2 * i, .k = width, .stacked = w->set->count };
-    pair.wanted[1] = (mox_wanted) { .name = pair.down, .n = width, .k = i, .stacked = w->set->count };
-    MOX_TRY(find_fused(w, &pair));
+    pair.wanted[0] = (mox_wanted) { .name = pair.gate_up, .n = 2 * i, .k = width, .stacked = pass->set->count };
+    pair.wanted[1] = (mox_wanted) { .name = pair.down, .n = width, .k = i, .stacked = pass->set->count };
+    MOX_TRY(find_fused(pass, &pair));
     for (int m = 0; m < 2; m++) {
-        MOX_TRY(agree(w, &pair.match[m], pair.wanted[m].name, m ? DOWN : UP));
-        w->set->bytes += mox_match_bytes(&pair.match[m]);
+        MOX_TRY(agree(pass, &pair.match[m], pair.wanted[m].name, m ? DOWN : UP));
+        pass->set->bytes += mox_match_bytes(&pair.match[m]);
     }
-    for (int64_t e = 0; e < w->set->count; e++)
+    for (int64_t e = 0; e < pass->set->count; e++)
         for (projection p = GATE; p <= DOWN; p++) {
-            const mox_wanted *wanted = &pair.wanted[side_of(p)];
+            const mox_wanted *wanted = &pair.wanted[product_of(p)];
             const mox_part_rows rows = p == DOWN   ? MOX_ROWS_ALL
                                        : alternate ? (p == GATE ? MOX_ROWS_EVEN : MOX_ROWS_ODD)
                                                    : (p == GATE ? MOX_ROWS_FIRST_HALF : MOX_ROWS_SECOND_HALF);
             const mox_part_place place = {
                 .n = wanted->n, .k = wanted->k, .stacked = wanted->stacked, .expert = e, .in_out = wanted->in_out
             };
-            MOX_TRY(place_matrix(w, &pair.match[side_of(p)], &place, p, rows, e));
+            MOX_TRY(place_matrix(pass, &pair.match[product_of(p)], &place, p, rows, e));
             const char *bias = p == DOWN ? names->fused_down_bias : names->fused_gate_up_bias;
-            if (w->set->bias)
-                MOX_TRY(stacked_bias(w, bias, e, wanted->n, rows, &matrix_of(&w->set->experts[e], p)->bias));
+            if (pass->set->bias)
+                MOX_TRY(stacked_bias(pass, bias, e, wanted->n, rows, &matrix_of(&pass->set->experts[e], p)->bias));
         }
     return MOXIE_OK;
 }
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-static const mox_hf_quant *row_of(const mox_matcher *matcher, const char *id)
+static const mox_hf_quant *format_of(const mox_matcher *matcher, const char *id)
 {
-    for (int32_t i = 0; i < matcher->n_rows; i++)
-        if (strcmp(matcher->rows[i].id, id) == 0)
-            return &matcher->rows[i];
+    for (int32_t i = 0; i < matcher->n_formats; i++)
+        if (strcmp(matcher->formats[i].id, id) == 0)
+            return &matcher->formats[i];
     return NULL;
 }
 
-/* What the format says about the activations into one side. A format with static scales, of which no expert came with
- * one, is another format: weights only, or with dynamic scales. */
-static moxie_status settle_act(expert_walk *w, int side, moxie_quant *act, const char **format)
+/* Quantization of activations of one product (0: W13, 1: W2). If the format has static scales but no expert has one,
+ * the format is another: weights only, or dynamic scales. */
+static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act, const char **name)
 {
-    const mox_hf_quant *row = w->first[side].row;
-    const bool plain = w->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
-    if (!w->input_scales[side] && row->without_input)
-        row = row_of(&w->reader->matcher, row->without_input);
-    else if (!w->input_scales[side] && row->act.is_static && !plain)
-        row = NULL;
-    if (!row)
-        return mox_fail_file(MOXIE_ERR_FORMAT, w->reader->error, "", -1,
+    const mox_hf_quant *format = pass->first[product].format;
+    const bool plain = pass->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
+    if (!pass->input_scales[product] && format->without_input)
+        format = format_of(&pass->reader->matcher, format->without_input);
+    else if (!pass->input_scales[product] && format->act.is_static && !plain)
+        format = NULL;
+    if (!format)
+        return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "
-                             "expert has one (an input_scale beside %s)",
-                             (long long)w->reader->layer, w->first_name[side]);
-    *act = plain ? (moxie_quant) { 0 } : row->act;
-    *format = row->id;
+                             "expert has one (an input_scale next to %s)",
+                             (long long)pass->reader->layer, pass->first_name[product]);
+    *act = plain ? (moxie_quant) { 0 } : format->act;
+    *name = format->id;
     return MOXIE_OK;
 }
 
-static moxie_status finish(expert_walk *w)
+static moxie_status finish(expert_pass *pass)
 {
-    mox_expert_set *set = w->set;
+    mox_expert_set *set = pass->set;
     const char *format[2] = { "", "" };
-    MOX_TRY(settle_act(w, 0, &set->a13, &format[0]));
-    MOX_TRY(settle_act(w, 1, &set->a2, &format[1]));
+    MOX_TRY(resolve_act(pass, 0, &set->a13, &format[0]));
+    MOX_TRY(resolve_act(pass, 1, &set->a2, &format[1]));
     set->format = format[0];
     for (int64_t e = 0; e < set->count; e++) {
         if (!set->a13.is_static)
@@ -330,10 +332,10 @@ static moxie_status finish(expert_walk *w)
     return MOXIE_OK;
 }
 
-static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_walk *w)
+static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_pass *pass)
 {
     *set = (mox_expert_set) { .count = count };
-    *w = (expert_walk) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
+    *pass = (expert_pass) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
     set->experts = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *set->experts);
     MOX_FAIL_IF(!set->experts, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld experts", (long long)count);
     return MOXIE_OK;
@@ -345,19 +347,19 @@ moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out)
     const three_names three = { .name = { names->gate, names->up, names->down },
                                 .wide = reader->dims.expert_width,
                                 .narrow = reader->dims.intermediate };
-    expert_walk w;
+    expert_pass pass;
     char fused[256];
-    MOX_TRY(begin(reader, reader->dims.experts, out, &w));
+    MOX_TRY(begin(reader, reader->dims.experts, out, &pass));
     out->bias = reader->model->family->expert_bias;
     if (names->fused_gate_up)
         MOX_TRY(mox_layer_name(reader, names->fused_gate_up, -1, fused, sizeof fused));
     if (names->fused_gate_up && (!names->up || mox_match_exists(&reader->matcher, fused, true)))
-        MOX_TRY(read_fused(&w, three.wide));
+        MOX_TRY(read_fused(&pass, three.wide));
     else if (!strstr(names->up, "{e}"))
-        MOX_TRY(read_stacks(&w, &three));
+        MOX_TRY(read_stacks(&pass, &three));
     else
-        MOX_TRY(read_each(&w, &three));
-    return finish(&w);
+        MOX_TRY(read_each(&pass, &three));
+    return finish(&pass);
 }
 
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
@@ -366,8 +368,8 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
     const three_names three = { .name = { names->shared_gate, names->shared_up, names->shared_down },
                                 .wide = reader->dims.hidden,
                                 .narrow = reader->dims.shared_intermediate };
-    expert_walk w;
-    MOX_TRY(begin(reader, 1, out, &w));
-    MOX_TRY(read_expert(&w, &three, 0, -1));
-    return finish(&w);
+    expert_pass pass;
+    MOX_TRY(begin(reader, 1, out, &pass));
+    MOX_TRY(read_expert(&pass, &three, 0, -1));
+    return finish(&pass);
 }

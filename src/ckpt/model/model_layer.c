@@ -1,83 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_layer.c - one layer put together: configuration, experts, router, the arrays that the routing needs.
+ * model_layer.c - loads one layer: configuration, experts, router, and the arrays that the routing needs.
  *
  *     correction bias [E] or [1, E], any float    -> f32 [E]
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
  *     router [E, H], router bias [E], shared gate [1, H]    views
  *
- * The number of experts is that of config.json and of the router's tensor, which must agree: nothing is allocated
- * from the configuration alone. Where experts work on a latent width (Nemotron-3 Super, Kimi-K3), `hidden` is that
- * width, the router's input has its own, and the projections around and the shared expert are not part of the layer.
+ * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
+ * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
+ * width, router_width is the model's, and the latent projections and the shared expert are not part of the layer.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/sizes.h"
-#include "ckpt/model/model_parts.h"
-
-/* ---- named tensors ------------------------------------------------------------------------------ */
-
-moxie_status mox_layer_name(const mox_layer_reader *reader, const char *name, int64_t expert, char *buffer, size_t size)
-{
-    MOX_FAIL_IF(!mox_expand_name(buffer, size, reader->prefix, name, reader->layer, expert), MOXIE_ERR_FORMAT,
-                reader->error, "the name of %s in layer %lld is too long", name, (long long)reader->layer);
-    return MOXIE_OK;
-}
-
-const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char *name)
-{
-    char full[256];
-    if (!name || !mox_expand_name(full, sizeof full, reader->prefix, name, reader->layer, -1))
-        return NULL;
-    return mox_tensor_set_find(reader->model->set, full);
-}
-
-static moxie_status absent(const mox_layer_reader *reader, const char *name, const char *why)
-{
-    char full[256] = "";
-    mox_expand_name(full, sizeof full, reader->prefix, name, reader->layer, -1);
-    return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, "", -1, "%s is absent, %s", full, why);
-}
-
-static moxie_status wrong_tensor(const mox_layer_reader *reader, const mox_file_tensor *tensor, moxie_status code,
-                                 const char *expected)
-{
-    char name[200], shape[96];
-    return mox_fail_file(code, reader->error, mox_tensor_set_file_name(reader->model->set, tensor->file),
-                         (int64_t)tensor->offset, "%s is %s %s, expected %s",
-                         mox_escape(name, sizeof name, tensor->name), tensor->file_dtype,
-                         mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape), expected);
-}
-
-static bool is_float(moxie_dtype dtype)
-{
-    return dtype == MOXIE_F32 || dtype == MOXIE_F16 || dtype == MOXIE_BF16;
-}
-
-/* [rows, cols]; where one of them is 1 that axis may be missing. */
-static bool has_axes(const moxie_tensor *view, int64_t rows, int64_t cols)
-{
-    if (view->rank == 2)
-        return (view->shape[0] == rows && view->shape[1] == cols) ||
-               (cols == 1 && view->shape[0] == 1 && view->shape[1] == rows);
-    return view->rank == 1 && (rows == 1 || cols == 1) && view->shape[0] == rows * cols;
-}
-
-moxie_status mox_layer_floats(const mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t rows, int64_t cols,
-                              moxie_grid *out)
-{
-    char expected[96];
-    snprintf(expected, sizeof expected, "F32, BF16 or F16 [%lld, %lld]", (long long)rows, (long long)cols);
-    MOX_TRY(mox_file_tensor_check(reader->model->set, tensor, reader->error));
-    if (!is_float(tensor->view.dtype))
-        return wrong_tensor(reader, tensor, MOXIE_ERR_UNSUPPORTED, expected);
-    if (!has_axes(&tensor->view, rows, cols))
-        return wrong_tensor(reader, tensor, MOXIE_ERR_MISMATCH, expected);
-    *out = mox_grid_dense(tensor->view.data, tensor->view.dtype, rows, cols);
-    return MOXIE_OK;
-}
+#include "ckpt/model/model.h"
+#include "ckpt/model/model_expert.h"
+#include "ckpt/model/model_scan.h"
 
 /* ---- routing ------------------------------------------------------------------------------------ */
 
@@ -111,7 +51,7 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
     const moxie_tensor *view = &tensor->view;
     if ((view->dtype != MOXIE_I64 && view->dtype != MOXIE_I32) || view->rank != 2 || view->shape[1] != config->top_k ||
         view->shape[0] < 1)
-        return wrong_tensor(reader, tensor, MOXIE_ERR_MISMATCH, "I64 [vocabulary, K]");
+        return mox_layer_fail_tensor(reader, tensor, MOXIE_ERR_MISMATCH, "I64 [vocabulary, K]");
     const uint64_t count = (uint64_t)view->shape[0] * (uint64_t)view->shape[1];
     int32_t *table = mox_arena_calloc(reader->arena, count, sizeof *table);
     MOX_FAIL_IF(!table, MOXIE_ERR_MEMORY, reader->error, "no memory for a table of %llu ids",
@@ -132,7 +72,7 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
     return MOXIE_OK;
 }
 
-/* True when config.json itself says that there is a correction bias. */
+/* True when config.json says that there is a correction bias. */
 static bool promises_bias(const json_t *config)
 {
     const json_t *method = mox_config_find(config, "topk_method");
@@ -148,17 +88,19 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
     const mox_file_tensor *bias = mox_layer_find(reader, names->correction_bias);
     const mox_file_tensor *scale = mox_layer_find(reader, names->per_expert_scale);
     if (config->routing.select == MOXIE_SELECT_TABLE && !table)
-        return absent(reader, names->table, "but config.json says that this layer routes by table (num_hash_layers)");
+        return mox_layer_fail_absent(reader, names->table,
+                                     "but config.json says that this layer routes by table (num_hash_layers)");
     if (table) {
         config->routing.select = MOXIE_SELECT_TABLE;
         MOX_TRY(read_table(reader, table, config));
     } else if (bias) {
         MOX_TRY(widen(reader, bias, config->experts, &config->routing.bias));
     } else if (names->correction_bias && promises_bias(reader->model->config)) {
-        return absent(reader, names->correction_bias, "but config.json says that experts are chosen with a bias");
+        return mox_layer_fail_absent(reader, names->correction_bias,
+                                     "but config.json says that experts are chosen with a bias");
     }
     if (names->per_expert_scale && !scale)
-        return absent(reader, names->per_expert_scale, "which the routing of this family needs");
+        return mox_layer_fail_absent(reader, names->per_expert_scale, "which the routing of this family needs");
     return scale ? widen(reader, scale, config->experts, &config->routing.per_expert_scale) : MOXIE_OK;
 }
 
@@ -169,12 +111,12 @@ static moxie_status read_router(mox_layer_reader *reader)
     const mox_file_tensor *tensor = mox_layer_find(reader, reader->names->router);
     const mox_file_tensor *bias = mox_layer_find(reader, reader->names->router_bias);
     if (!tensor)
-        return absent(reader, reader->names->router, "but experts of this layer exist");
+        return mox_layer_fail_absent(reader, reader->names->router, "but experts of this layer exist");
     MOX_TRY(mox_layer_floats(reader, tensor, reader->dims.experts, reader->dims.hidden, &router->codes));
     reader->out->info.total_bytes += tensor->bytes;
     config->router_width = reader->dims.hidden;
     if (!bias && reader->model->family->router_bias_always)
-        return absent(reader, reader->names->router_bias, "which the routers of this family have");
+        return mox_layer_fail_absent(reader, reader->names->router_bias, "which the routers of this family have");
     if (bias) {
         MOX_TRY(mox_layer_floats(reader, bias, reader->dims.experts, 1, &router->bias));
         reader->out->info.total_bytes += bias->bytes;
@@ -183,7 +125,7 @@ static moxie_status read_router(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
-/* The method's name for a recipe whose normalisation the configuration chose. */
+/* The name of the routing method. The configuration may have changed the normalisation of the family. */
 static const char *routing_name(const mox_family *family, const moxie_routing *routing)
 {
     if (routing->select == MOXIE_SELECT_TABLE)
@@ -232,7 +174,7 @@ static moxie_status read_shared(mox_layer_reader *reader)
     if (!gate_name)
         return MOXIE_OK;
     if (!gate)
-        return absent(reader, gate_name, "which scales the shared expert");
+        return mox_layer_fail_absent(reader, gate_name, "which scales the shared expert");
     MOX_TRY(mox_layer_floats(reader, gate, 1, reader->dims.hidden, &reader->out->weights.shared_gate.codes));
     reader->out->info.total_bytes += gate->bytes;
     config->shared.has_gate = 1;
@@ -272,10 +214,10 @@ static moxie_status read_layer(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
-/* ---- experts that were read ---------------------------------------------------------------------- */
+/* ---- dropping pages of experts ----------------------------------------------------------------------- */
 
-/* From the first element to the last, or a little more: where the elements of a word lie along rows or columns, its
- * stride is counted for each of them. What is there bounds it. */
+/* Drops the pages from the first element of a grid to the last, or slightly more: where the elements of a word lie
+ * along rows or columns, its stride is counted for each of them. The bytes that exist are the limit. */
 static void drop_grid(const mox_tensor_set *set, const moxie_grid *grid)
 {
     const uint64_t span =
@@ -298,24 +240,6 @@ static void drop_expert(void *user, const moxie_expert *expert)
 }
 
 /* ---- loading ------------------------------------------------------------------------------------- */
-
-moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
-                                  moxie_error *error)
-{
-    for (int64_t i = 0; i < model->n_places; i++)
-        if (model->places[i].layer == layer) {
-            *out = &model->places[i];
-            return MOXIE_OK;
-        }
-    const int64_t first = model->places[0].layer, last = model->places[model->n_places - 1].layer;
-    MOX_FAIL_IF(first == last, MOXIE_ERR_ARGUMENT, error,
-                "layer %lld is no mixture of experts; there is one, layer %lld: give that", (long long)layer,
-                (long long)first);
-    return mox_fail(
-        MOXIE_ERR_ARGUMENT, error,
-        "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld: give one of them",
-        (long long)layer, (long long)model->n_places, (long long)first, (long long)last);
-}
 
 moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)
 {
@@ -345,8 +269,8 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
 moxie_status mox_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
                                       moxie_error *error)
 {
-    MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error, "layer number %lld of %lld", (long long)i,
-                (long long)model->n_places);
+    MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error,
+                "layer number %lld: there are %lld, counted from 0", (long long)i, (long long)model->n_places);
     moxie_model_layer *layer;
     MOX_TRY(mox_model_load_layer(model, model->places[i].layer, &layer, error));
     *info = layer->info;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_matrix.c - the tensors of one matched matrix as a moxie_matrix: grids into the mapped file, and the small
- * integers (group indices, shape records) that have to be read and checked now.
+ * model_matrix.c - the tensors of one matched matrix as a moxie_matrix: grids into the mapped file. Small integers
+ * (group indices, shape records) are read and checked at once.
  */
+#include "ckpt/model/model_matrix.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/sizes.h"
-#include "ckpt/model/model_parts.h"
 
 static const char *file_of(const mox_layer_reader *reader, const mox_file_tensor *tensor)
 {
     return mox_tensor_set_file_name(reader->model->set, tensor->file);
 }
 
-/* Files align nothing: integers are copied out byte by byte. */
+/* Tensors in files are not aligned, so integers are copied out. */
 static int64_t load_int(const mox_file_tensor *tensor, int64_t i)
 {
     if (tensor->view.dtype == MOXIE_I64) {
@@ -41,7 +42,7 @@ static moxie_status check_shape_record(const mox_layer_reader *reader, const mox
                          (long long)place->k);
 }
 
-/* NULL in *out when every column is in the group that its position says: the usual case, and the fast one. */
+/* *out is NULL when every column is in the group of its position, which is the usual case and the fast one. */
 static moxie_status read_group_index(mox_layer_reader *reader, const mox_file_tensor *tensor,
                                      const mox_part_place *place, const moxie_quant *weight, const int32_t **out)
 {
@@ -81,7 +82,7 @@ static moxie_status split_failed(const mox_layer_reader *reader, const mox_file_
         mox_quant_describe(weight, quant, sizeof quant));
 }
 
-/* Rows that one element of a part's grid covers. */
+/* Rows of the matrix that one element of the grid of a part covers. */
 static int64_t rows_per_element(const mox_part *part, const moxie_quant *weight, int64_t n)
 {
     return part->form == MOX_FORM_SCALAR ? n : part->form == MOX_FORM_GROUPS ? mox_group_rows(weight, n) : 1;
@@ -90,7 +91,7 @@ static int64_t rows_per_element(const mox_part *part, const moxie_quant *weight,
 static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match, int p, const mox_part_place *place,
                                mox_part_rows rows, moxie_matrix *out, moxie_quant *weight)
 {
-    const mox_part *part = &match->row->parts[p];
+    const mox_part *part = &match->format->parts[p];
     const mox_file_tensor *tensor = match->parts[p];
     moxie_grid *target = part->role == MOX_PART_CODES    ? &out->codes
                          : part->role == MOX_PART_SCALE  ? &out->scale
@@ -103,9 +104,9 @@ static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match,
     moxie_grid grid = mox_part_grid(part, &match->weight, &tensor->view, tensor->bytes, place);
     const int64_t whole = rows_per_element(part, &match->weight, place->n);
     int64_t covered = whole;
-    if (!mox_grid_take_rows(&grid, rows, place->n, &covered))
+    if (!mox_grid_select_rows(&grid, rows, place->n, &covered))
         return split_failed(reader, tensor, place, &match->weight);
-    /* Alternating rows: groups of the half are half as many rows (a group of all rows needs no new number). */
+    /* Alternating rows: groups of a half have half as many rows. A group of all rows keeps its extent. */
     if (part->role == MOX_PART_SCALE && (rows == MOX_ROWS_EVEN || rows == MOX_ROWS_ODD) && whole > 1 &&
         whole < place->n)
         weight->group_rows = (int32_t)covered;
@@ -118,31 +119,31 @@ moxie_status mox_read_matrix(mox_layer_reader *reader, const mox_match *match, c
 {
     moxie_matrix matrix = { 0 };
     *weight = match->weight;
-    for (int p = 0; p < MOX_MAX_PARTS && match->row->parts[p].role != MOX_PART_NONE; p++) {
+    for (int p = 0; p < MOX_MAX_PARTS && match->format->parts[p].role != MOX_PART_NONE; p++) {
         const mox_file_tensor *tensor = match->parts[p];
         if (!tensor)
             continue;
         MOX_TRY(place_grid(reader, match, p, place, rows, &matrix, weight));
-        if (match->row->parts[p].role == MOX_PART_SHAPE)
+        if (match->format->parts[p].role == MOX_PART_SHAPE)
             MOX_TRY(check_shape_record(reader, tensor, place));
-        if (match->row->parts[p].role == MOX_PART_GROUP_INDEX)
+        if (match->format->parts[p].role == MOX_PART_GROUP_INDEX)
             MOX_TRY(read_group_index(reader, tensor, place, &match->weight, &matrix.group_index));
     }
-    matrix.zero_add = matrix.zero.data ? match->row->zero_add : 0;
+    matrix.zero_add = matrix.zero.data ? match->format->zero_add : 0;
     *out = matrix;
     return MOXIE_OK;
 }
 
 float mox_read_input_scale(const mox_match *match, const mox_part_place *place)
 {
-    for (int p = 0; p < MOX_MAX_PARTS && match->row->parts[p].role != MOX_PART_NONE; p++) {
+    for (int p = 0; p < MOX_MAX_PARTS && match->format->parts[p].role != MOX_PART_NONE; p++) {
         const mox_file_tensor *tensor = match->parts[p];
-        if (!tensor || match->row->parts[p].role != MOX_PART_INPUT_SCALE)
+        if (!tensor || match->format->parts[p].role != MOX_PART_INPUT_SCALE)
             continue;
         const moxie_grid grid =
-            mox_part_grid(&match->row->parts[p], &match->weight, &tensor->view, tensor->bytes, place);
+            mox_part_grid(&match->format->parts[p], &match->weight, &tensor->view, tensor->bytes, place);
         const float scale = mox_load(grid.dtype, grid.data);
-        /* An expert that calibration never reached can have 0, inf or NaN: as good as none. */
+        /* An expert that calibration never reached can have 0, inf or NaN: that counts as none. */
         return isnormal(scale) && scale > 0 ? scale : 0;
     }
     return 0;

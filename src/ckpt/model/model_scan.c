@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_scan.c - which layers are mixtures of experts: those of which a router or an expert is among the tensors.
+ * model_scan.c - which layers are mixtures of experts: those with a router or an expert among their tensors.
  *
  *     "model.layers.{L}." + "mlp.gate.weight"            a router, whole name
  *                           "mlp.experts." digit ...      an expert
  *                           "mlp.experts.gate_up_proj" end, '.' or '_'    stacked experts
  *
- * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for that
- * and are wrong in some releases. A layer spelled in two ways goes by the one with more tensors.
+ * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for this,
+ * and are wrong in some releases. If a layer exists in two spellings, the one with more tensors counts.
  */
+#include "ckpt/model/model_scan.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/sizes.h"
-#include "ckpt/model/model_parts.h"
 
-/* No model has more layers; keeps the number inside its printed form. */
+/* No model has more layers; the limit keeps the number within its printed form. */
 #define MAX_LAYER 999999
 
-/* One tensor that shows a layer, and afterwards one spelling of a layer with its number of tensors. */
-typedef struct hit {
+/* A spelling of a layer, and how many tensors have it. */
+typedef struct layer_hits {
     mox_layer_place place;
     int64_t count;
-} hit;
+} layer_hits;
 
-typedef struct hits {
-    hit *items;
+typedef struct hit_list {
+    layer_hits *items;
     uint64_t count, room;
-} hits;
+} hit_list;
 
 const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t *layer)
 {
@@ -43,8 +44,9 @@ const char *mox_model_after_prefix(const char *prefix, const char *name, int64_t
     return *layer <= MAX_LAYER && strncmp(name, hole + 3, tail) == 0 ? name + tail : NULL;
 }
 
-/* "mlp.experts.{e}.up_proj": the text before {e}, then a digit. Without {e}: the whole text, then an end of a word. */
-static bool shows(const char *name_template, const char *rest)
+/* True when `rest` starts like the template. With {e}: the text before it, then a digit. Without: the whole text, then
+ * the end of a word. */
+static bool matches_template(const char *name_template, const char *rest)
 {
     if (!name_template)
         return false;
@@ -56,10 +58,10 @@ static bool shows(const char *name_template, const char *rest)
     return hole ? isdigit((unsigned char)next) : next == 0 || next == '.' || next == '_';
 }
 
-static bool shows_layer(const mox_names *names, const char *rest)
+static bool names_layer(const mox_names *names, const char *rest)
 {
-    return (names->router && strcmp(names->router, rest) == 0) || shows(names->up, rest) || shows(names->gate, rest) ||
-           shows(names->fused_gate_up, rest);
+    return (names->router && strcmp(names->router, rest) == 0) || matches_template(names->up, rest) ||
+           matches_template(names->gate, rest) || matches_template(names->fused_gate_up, rest);
 }
 
 static bool same_place(const mox_layer_place *a, const mox_layer_place *b)
@@ -67,7 +69,7 @@ static bool same_place(const mox_layer_place *a, const mox_layer_place *b)
     return a->layer == b->layer && a->prefix == b->prefix && a->other == b->other;
 }
 
-static bool push(hits *list, mox_layer_place place)
+static bool push(hit_list *list, mox_layer_place place)
 {
     if (list->count > 0 && same_place(&list->items[list->count - 1].place, &place)) {
         list->items[list->count - 1].count++;
@@ -76,17 +78,17 @@ static bool push(hits *list, mox_layer_place place)
     if (list->count == list->room) {
         const uint64_t room = list->room ? list->room * 2 : 256;
         uint64_t bytes;
-        hit *items = mox_mul_u64(room, sizeof *items, &bytes) ? mox_realloc(list->items, bytes) : NULL;
+        layer_hits *items = mox_mul_u64(room, sizeof *items, &bytes) ? mox_realloc(list->items, bytes) : NULL;
         if (!items)
             return false;
         list->items = items;
         list->room = room;
     }
-    list->items[list->count++] = (hit) { place, 1 };
+    list->items[list->count++] = (layer_hits) { place, 1 };
     return true;
 }
 
-static bool collect(const moxie_model *model, hits *list)
+static bool collect(const moxie_model *model, hit_list *list)
 {
     const mox_family *family = model->family;
     for (int64_t i = 0; i < mox_tensor_set_count(model->set); i++) {
@@ -95,7 +97,7 @@ static bool collect(const moxie_model *model, hits *list)
             mox_layer_place place = { .prefix = p };
             const char *rest = mox_model_after_prefix(family->prefixes[p], name, &place.layer);
             for (place.other = 0; rest && place.other < 2; place.other++)
-                if (shows_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
+                if (names_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
                     return false;
         }
     }
@@ -104,28 +106,29 @@ static bool collect(const moxie_model *model, hits *list)
 
 static int by_place(const void *a, const void *b)
 {
-    const mox_layer_place *x = &((const hit *)a)->place, *y = &((const hit *)b)->place;
+    const mox_layer_place *x = &((const layer_hits *)a)->place, *y = &((const layer_hits *)b)->place;
     if (x->layer != y->layer)
         return x->layer < y->layer ? -1 : 1;
     const int32_t p = x->prefix * 2 + x->other, q = y->prefix * 2 + y->other;
     return p < q ? -1 : p > q;
 }
 
-/* Sorted hits -> one place a layer: adds up equal ones, keeps the best counted. */
-static uint64_t reduce(hits *list)
+/* Reduces sorted entries to one per layer: adds up equal spellings and keeps the one with most tensors. Returns their
+ * number. */
+static uint64_t reduce(hit_list *list)
 {
-    uint64_t kept = 0;
+    uint64_t count = 0;
     for (uint64_t i = 0; i < list->count;) {
-        hit sum = list->items[i++];
+        layer_hits sum = list->items[i++];
         while (i < list->count && same_place(&list->items[i].place, &sum.place))
             sum.count += list->items[i++].count;
-        const bool again = kept > 0 && list->items[kept - 1].place.layer == sum.place.layer;
+        const bool again = count > 0 && list->items[count - 1].place.layer == sum.place.layer;
         if (!again)
-            list->items[kept++] = sum;
-        else if (sum.count > list->items[kept - 1].count)
-            list->items[kept - 1] = sum;
+            list->items[count++] = sum;
+        else if (sum.count > list->items[count - 1].count)
+            list->items[count - 1] = sum;
     }
-    return kept;
+    return count;
 }
 
 static moxie_status none_found(const moxie_model *model, moxie_error *error)
@@ -144,7 +147,7 @@ static moxie_status none_found(const moxie_model *model, moxie_error *error)
 
 moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
 {
-    hits list = { 0 };
+    hit_list list = { 0 };
     moxie_status status = MOXIE_OK;
     if (!collect(model, &list)) {
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to list layers");
@@ -155,16 +158,34 @@ moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
         goto out;
     }
     qsort(list.items, list.count, sizeof *list.items, by_place);
-    const uint64_t kept = reduce(&list);
-    model->places = mox_arena_calloc(&model->arena, kept, sizeof *model->places);
+    const uint64_t count = reduce(&list);
+    model->places = mox_arena_calloc(&model->arena, count, sizeof *model->places);
     if (!model->places) {
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to list layers");
         goto out;
     }
-    for (uint64_t i = 0; i < kept; i++)
+    for (uint64_t i = 0; i < count; i++)
         model->places[i] = list.items[i].place;
-    model->n_places = (int64_t)kept;
+    model->n_places = (int64_t)count;
 out:
     mox_free(list.items);
     return status;
+}
+
+moxie_status mox_model_find_place(const moxie_model *model, int64_t layer, const mox_layer_place **out,
+                                  moxie_error *error)
+{
+    for (int64_t i = 0; i < model->n_places; i++)
+        if (model->places[i].layer == layer) {
+            *out = &model->places[i];
+            return MOXIE_OK;
+        }
+    const int64_t first = model->places[0].layer, last = model->places[model->n_places - 1].layer;
+    MOX_FAIL_IF(first == last, MOXIE_ERR_ARGUMENT, error,
+                "layer %lld is no mixture of experts; there is one, layer %lld: give that", (long long)layer,
+                (long long)first);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "layer %lld is no mixture of experts; there are %lld, from layer %lld to layer %lld: give one of them",
+        (long long)layer, (long long)model->n_places, (long long)first, (long long)last);
 }

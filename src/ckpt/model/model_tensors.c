@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_tensors.c - which tensors one layer's routed experts are kept in, by name.
+ * model_tensors.c - names of the tensors that store the routed experts of one layer.
  *
  *     prefix + "mlp.experts." + digits + ".up_proj"    then the end, '.' or '_': codes, scales, g_idx, weight_shape ...
  *     prefix + "mlp.experts.gate_up_proj"              likewise: a stack with "_blocks", "_scales", "_bias"
  *
- * Wider than what the views need: whoever restores a checkpoint wants every companion back.
+ * This includes more than the views need: whoever restores a checkpoint wants every companion tensor back.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/model/model_parts.h"
+#include "ckpt/model/model.h"
+#include "ckpt/model/model_scan.h"
 
 static bool is_part_of(const char *name_template, const char *rest)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file.c - open, check, map or read, check again.
+ * file.c - opens a file, checks it, maps or reads it, and checks it again.
  *
  *     open(O_NONBLOCK) -> fstat: regular? small enough? -> mmap | read -> fstat: same size? -> close
  *                                                           |
- *                     before the bytes are used, as often as asked: stat: still as large? (mox_file_check)
+ *                     before the bytes are used, as often as asked: stat: not shorter? (mox_file_check)
  *
- * O_NONBLOCK, because a pipe in place of a file would otherwise block the open for ever; it changes nothing
- * for regular files. The descriptor is closed at once: a mapping outlives it, and large models have hundreds of
- * shards.
+ * O_NONBLOCK: opening a pipe in place of a file would otherwise block for ever; for regular files it changes nothing.
+ * The descriptor is closed at once, since a mapping outlives it and large models have hundreds of shards.
  */
 #include "ckpt/safetensors/file.h"
 
@@ -37,7 +36,7 @@ static moxie_status examine(int fd, const char *path, uint64_t limit, struct sta
 
 static moxie_status read_all(int fd, const char *path, mox_file *file, moxie_error *error)
 {
-    file->data = file->size < UINT64_MAX ? mox_alloc(file->size + 1) : NULL; /* a zero byte behind the last */
+    file->data = file->size < UINT64_MAX ? mox_alloc(file->size + 1) : NULL; /* plus a zero byte at the end */
     if (!file->data)
         return mox_fail_file(MOXIE_ERR_MEMORY, error, path, -1, "no memory to read its %llu bytes",
                              (unsigned long long)file->size);
@@ -106,7 +105,7 @@ bool mox_file_exists(const char *path)
 moxie_status mox_file_check(const mox_file *file, const char *path, moxie_error *error)
 {
     struct stat info;
-    /* A file that was replaced or removed is still there for those who mapped it. */
+    /* A file that was replaced or removed still exists for those who mapped it. */
     if (!file->mapped || stat(path, &info) != 0 || info.st_dev != file->device || info.st_ino != file->inode ||
         (uint64_t)info.st_size >= file->size)
         return MOXIE_OK;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file_dtype.c - the dtype strings of safetensors (version 0.8 of the format's reference implementation).
+ * file_dtype.c - the dtype strings of safetensors (version 0.8 of the reference implementation).
  *
- * Every size is known, so that offsets can be checked; three have no meaning here: C64, and the FNUZ float8
- * variants, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements,
- * which lie without gaps.
+ * All sizes are known, so that offsets can be checked. Three dtypes have no meaning here: C64, and the FNUZ variants of
+ * float8, whose bias and NaN differ from F8_E4M3 and F8_E5M2. For F4 and F6 a shape counts logical elements, which lie
+ * without gaps.
  */
-#include "ckpt/safetensors/tensors.h"
+#include "ckpt/safetensors/file_dtype.h"
 
 #include <string.h>
 
-static const mox_file_dtype rows[] = {
+static const mox_file_dtype dtypes[] = {
     { "BOOL", 8, MOXIE_BOOL },
     { "F4", 4, MOXIE_F4_E2M1 },
     { "F6_E2M3", 6, MOXIE_F6_E2M3 },
@@ -35,26 +35,26 @@ static const mox_file_dtype rows[] = {
     { "U64", 64, MOXIE_U64 },
 };
 
-#define ROWS (sizeof rows / sizeof rows[0])
+#define COUNT (sizeof dtypes / sizeof dtypes[0])
 
-const mox_file_dtype *mox_file_dtype_row(const char *name)
+const mox_file_dtype *mox_file_dtype_by_name(const char *name)
 {
-    for (size_t i = 0; i < ROWS; i++)
-        if (strcmp(rows[i].name, name) == 0)
-            return &rows[i];
+    for (size_t i = 0; i < COUNT; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return &dtypes[i];
     return NULL;
 }
 
 moxie_dtype mox_file_dtype_from_name(const char *name)
 {
-    const mox_file_dtype *row = mox_file_dtype_row(name);
-    return row ? row->dtype : MOXIE_DTYPE_NONE;
+    const mox_file_dtype *found = mox_file_dtype_by_name(name);
+    return found ? found->dtype : MOXIE_DTYPE_NONE;
 }
 
 const char *mox_file_dtype_name(moxie_dtype dtype)
 {
-    for (size_t i = 0; i < ROWS; i++)
-        if (rows[i].dtype == dtype && dtype != MOXIE_DTYPE_NONE)
-            return rows[i].name;
+    for (size_t i = 0; i < COUNT; i++)
+        if (dtypes[i].dtype == dtype && dtype != MOXIE_DTYPE_NONE)
+            return dtypes[i].name;
     return NULL;
 }

@@ -2,7 +2,7 @@
  *
  * header_json.c - tokens of a safetensors header (RFC 8259, narrowed as header_json.h says).
  *
- * A string is decoded twice: once to check it and to learn its length, once into memory of that length.
+ * A string is decoded twice: first to check it and to find its length, then into memory of that length.
  */
 #include "ckpt/safetensors/header_json.h"
 
@@ -16,7 +16,7 @@ static void skip_space(mox_cursor *c)
         c->at++;
 }
 
-bool mox_cursor_take(mox_cursor *c, char token)
+bool mox_cursor_accept(mox_cursor *c, char token)
 {
     skip_space(c);
     if (c->at == c->end || *c->at != (unsigned char)token)
@@ -27,13 +27,13 @@ bool mox_cursor_take(mox_cursor *c, char token)
 
 moxie_status mox_cursor_expect(mox_cursor *c, char token, const char *where)
 {
-    if (mox_cursor_take(c, token))
+    if (mox_cursor_accept(c, token))
         return MOXIE_OK;
     if (c->at == c->end)
         return MOX_CURSOR_FAIL(c, "expected '%c' %s, found the end of the header", token, where);
     const char found[2] = { (char)*c->at, 0 };
-    char shown[8];
-    return MOX_CURSOR_FAIL(c, "expected '%c' %s, found '%s'", token, where, mox_escape(shown, sizeof shown, found));
+    char escaped[8];
+    return MOX_CURSOR_FAIL(c, "expected '%c' %s, found '%s'", token, where, mox_escape(escaped, sizeof escaped, found));
 }
 
 /* Four hexadecimal digits after \u. */
@@ -51,7 +51,7 @@ static moxie_status hex4(mox_cursor *c, uint32_t *out)
     return MOXIE_OK;
 }
 
-/* The character of a \u escape (behind the u), which takes two escapes above U+FFFF. */
+/* The character of a \u escape, behind the u. Above U+FFFF it consists of two escapes. */
 static moxie_status unicode_escape(mox_cursor *c, uint32_t *out)
 {
     uint32_t high = 0, low = 0;
@@ -113,7 +113,7 @@ static moxie_status character(mox_cursor *c, char *out, int32_t *length)
     return MOXIE_OK;
 }
 
-/* How many of the next bytes are ASCII and stand for themselves: in real files, whole names. */
+/* How many of the next bytes are ASCII that stands for itself: in real files, whole names. */
 static uint64_t plain_run(const mox_cursor *c)
 {
     const unsigned char *at = c->at;
@@ -122,7 +122,7 @@ static uint64_t plain_run(const mox_cursor *c)
     return (uint64_t)(at - c->at);
 }
 
-/* Appends to `out` as far as it has room; *total counts all. */
+/* Appends to `out` as far as there is room; *total counts everything. */
 static void store(char *out, uint64_t room, const void *bytes, uint64_t n, uint64_t *total)
 {
     if (*total < room)
@@ -130,7 +130,7 @@ static void store(char *out, uint64_t room, const void *bytes, uint64_t n, uint6
     *total += n;
 }
 
-/* The rest of a string behind its opening quote. `out` gets what fits in `room` bytes; *total is its whole length. */
+/* Decodes a string behind its opening quote. `out` gets what fits in `room` bytes; *total is its full length. */
 static moxie_status decode(mox_cursor *c, char *out, uint64_t room, uint64_t *total)
 {
     *total = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors_header.c - parse every entry, then prove that the tensors tile the data.
+ * safetensors_header.c - parses every entry, then proves that the tensors tile the data.
  *
  *     for each entry:   product(shape) * bits = 8 * (end - begin),   begin <= end <= bytes of data
  *     sorted by begin:  begin[0] = 0,  begin[i] = end[i - 1],  end[last] = bytes of data
  *
- * Stricter than the reference reader, which keeps the last of two equal keys and ignores unknown fields: a file
- * that two readers could understand differently is refused. Time is O(n log n) at worst, and linear for files
- * whose header lists the tensors as they lie.
+ * Stricter than the reference reader, which keeps the last of two equal keys and ignores unknown fields: a file that
+ * two readers could understand differently is rejected. Time is O(n log n) at worst, and linear when the header lists
+ * the tensors in the order of their data.
  */
 #include "ckpt/safetensors/safetensors_header.h"
 
@@ -15,16 +15,17 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/header_json.h"
 #include "ckpt/name_map.h"
 
-#define NAME_SHOWN 160
+#define MAX_ESCAPED 160
 
-/* What is known of one file while its header is read. */
+/* State while the header of one file is read. */
 typedef struct header {
     mox_cursor cursor;
-    uint64_t data_start, data_bytes; /* of the file's data */
-    mox_name_map names;              /* of this file, to find the second of two */
+    uint64_t data_start, data_bytes; /* of the data in the file */
+    mox_name_map names;              /* names in this file, to find duplicates */
     mox_tensor_list *list;
 } header;
 
@@ -40,23 +41,23 @@ typedef struct entry {
 
 /* ---- entries ---------------------------------------------------------------------------------------- */
 
-static moxie_status parse_dtype(mox_cursor *c, entry *e, const char *shown)
+static moxie_status parse_dtype(mox_cursor *c, entry *e, const char *escaped)
 {
-    char word[32], shown_word[80];
+    char word[32], escaped_word[80];
     MOX_TRY(mox_cursor_word(c, word, sizeof word));
-    e->dtype = mox_file_dtype_row(word);
+    e->dtype = mox_file_dtype_by_name(word);
     if (!e->dtype)
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has the unknown dtype \"%s\", so its size cannot be checked", shown,
-                               mox_escape(shown_word, sizeof shown_word, word));
+        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has the unknown dtype \"%s\", so its size cannot be checked", escaped,
+                               mox_escape(escaped_word, sizeof escaped_word, word));
     return MOXIE_OK;
 }
 
-static moxie_status parse_shape(mox_cursor *c, entry *e, const char *shown)
+static moxie_status parse_shape(mox_cursor *c, entry *e, const char *escaped)
 {
     e->has_shape = true;
     e->elements = 1;
     MOX_TRY(mox_cursor_expect(c, '[', "before a shape"));
-    if (mox_cursor_take(c, ']'))
+    if (mox_cursor_accept(c, ']'))
         return MOXIE_OK;
     do {
         uint64_t axis;
@@ -64,11 +65,11 @@ static moxie_status parse_shape(mox_cursor *c, entry *e, const char *shown)
         if (axis == 0)
             e->empty = true;
         else if (!mox_mul_u64(e->elements, axis, &e->elements))
-            return MOX_CURSOR_FAIL(c, "the shape of tensor \"%s\" multiplies to more than 64 bits", shown);
+            return MOX_CURSOR_FAIL(c, "the shape of tensor \"%s\" multiplies to more than 64 bits", escaped);
         if (e->rank < MOXIE_MAX_RANK)
             e->shape[e->rank] = (int64_t)axis;
         e->rank++;
-    } while (mox_cursor_take(c, ','));
+    } while (mox_cursor_accept(c, ','));
     return mox_cursor_expect(c, ']', "behind a shape");
 }
 
@@ -82,51 +83,52 @@ static moxie_status parse_offsets(mox_cursor *c, entry *e)
     return mox_cursor_expect(c, ']', "behind the two data_offsets");
 }
 
-static moxie_status parse_field(mox_cursor *c, entry *e, const char *shown)
+static moxie_status parse_field(mox_cursor *c, entry *e, const char *escaped)
 {
-    char key[32], shown_key[80];
+    char key[32], escaped_key[80];
     MOX_TRY(mox_cursor_word(c, key, sizeof key));
     MOX_TRY(mox_cursor_expect(c, ':', "behind a field's name"));
     const bool dtype = strcmp(key, "dtype") == 0, shape = strcmp(key, "shape") == 0;
     const bool offsets = strcmp(key, "data_offsets") == 0;
     if ((dtype && e->dtype) || (shape && e->has_shape) || (offsets && e->has_offsets))
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has two fields \"%s\"", shown, key);
+        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has two fields \"%s\"", escaped, key);
     if (dtype)
-        return parse_dtype(c, e, shown);
+        return parse_dtype(c, e, escaped);
     if (shape)
-        return parse_shape(c, e, shown);
+        return parse_shape(c, e, escaped);
     if (offsets)
         return parse_offsets(c, e);
     return MOX_CURSOR_FAIL(c, "tensor \"%s\" has the unknown field \"%s\": expected dtype, shape and data_offsets",
-                           shown, mox_escape(shown_key, sizeof shown_key, key));
+                           escaped, mox_escape(escaped_key, sizeof escaped_key, key));
 }
 
-/* Size from shape and dtype against size from offsets, and the offsets against the file. */
-static moxie_status check_entry(const header *h, const entry *e, const char *shown)
+/* Checks the size from shape and dtype against the offsets, and the offsets against the file. */
+static moxie_status check_entry(const header *h, const entry *e, const char *escaped)
 {
     const mox_cursor *c = &h->cursor;
     if (!e->dtype || !e->has_shape || !e->has_offsets)
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has no field \"%s\"", shown,
+        return MOX_CURSOR_FAIL(c, "tensor \"%s\" has no field \"%s\"", escaped,
                                !e->dtype       ? "dtype"
                                : !e->has_shape ? "shape"
                                                : "data_offsets");
     uint64_t bits;
     if (!mox_mul_u64(e->elements, (uint64_t)e->dtype->bits, &bits))
-        return MOX_CURSOR_FAIL(c, "the shape of tensor \"%s\" multiplies to more than 64 bits", shown);
+        return MOX_CURSOR_FAIL(c, "the shape of tensor \"%s\" multiplies to more than 64 bits", escaped);
     if (e->empty)
         bits = 0;
     if (bits % 8)
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\": %llu elements of %s (%d bits) do not fill whole bytes", shown,
+        return MOX_CURSOR_FAIL(c, "tensor \"%s\": %llu elements of %s (%d bits) do not fill whole bytes", escaped,
                                (unsigned long long)e->elements, e->dtype->name, (int)e->dtype->bits);
     if (e->begin > e->end || e->end > h->data_bytes)
         return MOX_CURSOR_FAIL(
             c,
             "tensor \"%s\" lies at [%llu, %llu), but the file has %llu bytes of data: it was cut short or "
             "damaged, copy or download it again",
-            shown, (unsigned long long)e->begin, (unsigned long long)e->end, (unsigned long long)h->data_bytes);
+            escaped, (unsigned long long)e->begin, (unsigned long long)e->end, (unsigned long long)h->data_bytes);
     if (bits / 8 != e->end - e->begin)
-        return MOX_CURSOR_FAIL(c, "tensor \"%s\": its shape needs %llu bytes of %s, its data_offsets give %llu", shown,
-                               (unsigned long long)(bits / 8), e->dtype->name, (unsigned long long)(e->end - e->begin));
+        return MOX_CURSOR_FAIL(c, "tensor \"%s\": its shape needs %llu bytes of %s, its data_offsets give %llu",
+                               escaped, (unsigned long long)(bits / 8), e->dtype->name,
+                               (unsigned long long)(e->end - e->begin));
     return MOXIE_OK;
 }
 
@@ -162,29 +164,29 @@ static moxie_status parse_entry(header *h, const char *name, int32_t shard)
 {
     mox_cursor *c = &h->cursor;
     entry e = { 0 };
-    char shown[NAME_SHOWN];
-    mox_escape(shown, sizeof shown, name);
+    char escaped[MAX_ESCAPED];
+    mox_escape(escaped, sizeof escaped, name);
     MOX_TRY(mox_cursor_expect(c, '{', "before a tensor's fields"));
     do {
-        MOX_TRY(parse_field(c, &e, shown));
-    } while (mox_cursor_take(c, ','));
+        MOX_TRY(parse_field(c, &e, escaped));
+    } while (mox_cursor_accept(c, ','));
     MOX_TRY(mox_cursor_expect(c, '}', "behind a tensor's fields"));
-    MOX_TRY(check_entry(h, &e, shown));
+    MOX_TRY(check_entry(h, &e, escaped));
     return append(h, name, &e, shard);
 }
 
 /* ---- the object ------------------------------------------------------------------------------------- */
 
-/* A key not seen before among `names`. */
+/* Parses a key that must be new among `names`. */
 static moxie_status parse_key(header *h, mox_name_map *names, const char *what, const char **key)
 {
     mox_cursor *c = &h->cursor;
     int64_t existing;
     MOX_TRY(mox_cursor_string(c, &h->list->arena, key));
     MOX_TRY(mox_name_map_put(names, *key, 0, &existing, c->error));
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     if (existing >= 0)
-        return MOX_CURSOR_FAIL(c, "%s \"%s\" occurs twice", what, mox_escape(shown, sizeof shown, *key));
+        return MOX_CURSOR_FAIL(c, "%s \"%s\" occurs twice", what, mox_escape(escaped, sizeof escaped, *key));
     return mox_cursor_expect(c, ':', "behind a name");
 }
 
@@ -208,14 +210,14 @@ static moxie_status parse_metadata(header *h, mox_name_map *keys, int32_t shard)
 {
     mox_cursor *c = &h->cursor;
     MOX_TRY(mox_cursor_expect(c, '{', "before __metadata__"));
-    if (mox_cursor_take(c, '}'))
+    if (mox_cursor_accept(c, '}'))
         return MOXIE_OK;
     do {
         const char *key, *value;
         MOX_TRY(parse_key(h, keys, "the __metadata__ key", &key));
         MOX_TRY(mox_cursor_string(c, &h->list->arena, &value));
         MOX_TRY(append_metadata(h, key, value, shard));
-    } while (mox_cursor_take(c, ','));
+    } while (mox_cursor_accept(c, ','));
     return mox_cursor_expect(c, '}', "behind __metadata__");
 }
 
@@ -225,7 +227,7 @@ static moxie_status parse_object(header *h, int32_t shard)
     if (c->at == c->end || *c->at != '{')
         return MOX_CURSOR_FAIL(c, "the header does not begin with '{': this is no safetensors file");
     c->at++;
-    if (mox_cursor_take(c, '}'))
+    if (mox_cursor_accept(c, '}'))
         return MOXIE_OK;
     do {
         const char *key;
@@ -238,11 +240,11 @@ static moxie_status parse_object(header *h, int32_t shard)
         } else {
             MOX_TRY(parse_entry(h, key, shard));
         }
-    } while (mox_cursor_take(c, ','));
+    } while (mox_cursor_accept(c, ','));
     return mox_cursor_expect(c, '}', "behind the last tensor");
 }
 
-/* Behind the object only the padding's blanks may stand. */
+/* Only blanks, the padding, may follow the object. */
 static moxie_status check_padding(mox_cursor *c)
 {
     while (c->at < c->end && *c->at == ' ')
@@ -255,7 +257,7 @@ static moxie_status check_padding(mox_cursor *c)
 
 /* ---- tiling ----------------------------------------------------------------------------------------- */
 
-/* By place; an empty tensor before the one that begins where it lies. */
+/* Sorts by offset; an empty tensor comes before one that begins at the same offset. */
 static int by_offset(const void *a, const void *b)
 {
     const mox_file_tensor *x = *(const mox_file_tensor *const *)a, *y = *(const mox_file_tensor *const *)b;
@@ -264,19 +266,20 @@ static int by_offset(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* `order` holds the tensors by place. */
+/* `order` holds the tensors by offset. */
 static moxie_status check_tiling(const header *h, const mox_file_tensor *const *order, int64_t count)
 {
     const mox_cursor *c = &h->cursor;
     uint64_t reached = h->data_start;
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     for (int64_t i = 0; i < count; i++) {
         if (order[i]->offset != reached)
-            return mox_fail_file(
-                MOXIE_ERR_FORMAT, c->error, c->path, (int64_t)order[i]->offset,
-                "tensor \"%s\" begins at byte %llu of the data, expected %llu: the tensors %s",
-                mox_escape(shown, sizeof shown, order[i]->name), (unsigned long long)(order[i]->offset - h->data_start),
-                (unsigned long long)(reached - h->data_start), order[i]->offset < reached ? "overlap" : "leave a hole");
+            return mox_fail_file(MOXIE_ERR_FORMAT, c->error, c->path, (int64_t)order[i]->offset,
+                                 "tensor \"%s\" begins at byte %llu of the data, expected %llu: the tensors %s",
+                                 mox_escape(escaped, sizeof escaped, order[i]->name),
+                                 (unsigned long long)(order[i]->offset - h->data_start),
+                                 (unsigned long long)(reached - h->data_start),
+                                 order[i]->offset < reached ? "overlap" : "leave a hole");
         reached += order[i]->bytes;
     }
     if (reached != h->data_start + h->data_bytes)
@@ -312,7 +315,7 @@ static moxie_status place_tensors(const header *h, unsigned char *file, int64_t 
 
 /* ---- the file --------------------------------------------------------------------------------------- */
 
-/* N, against the format's limit and the file's size. */
+/* Reads N and checks it against the limit of the format and the size of the file. */
 static moxie_status header_length(const unsigned char *file, uint64_t size, const char *path, uint64_t *out,
                                   moxie_error *error)
 {

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors_header_make.c - declarations to a header that every reader takes.
+ * safetensors_header_make.c - makes a header, which every reader accepts, from declarations.
  *
  *     | N | {"__metadata__":{...},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},...}  blanks | -> data
  *
- * Whatever the reader would refuse is refused here: equal names, text that is not UTF-8, dtypes without a word in
- * the format, elements that do not fill bytes, sizes beyond 48 bits. N is padded so that the data begins at a
- * multiple of 8.
+ * Whatever the reader rejects is rejected here: equal names, text that is not UTF-8, dtypes that the format cannot
+ * name, elements that do not fill bytes, sizes beyond 48 bits. N is padded so that the data starts at a multiple of 8.
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/header_json.h"
 #include "ckpt/name_map.h"
 #include "ckpt/safetensors/safetensors_header.h"
 #include "ckpt/utf8.h"
 #include "format/format.h"
 
-#define NAME_SHOWN 160
+#define MAX_ESCAPED 160
 
-/* A growing text. The first failed allocation sticks, so that only the end has to ask. */
+/* A growing text. A failed allocation is remembered, so that only the end has to check. */
 typedef struct text {
     char *data;
     uint64_t size, capacity;
@@ -78,36 +78,36 @@ static moxie_status check_utf8(const char *what, const char *string, moxie_error
 {
     MOX_FAIL_IF(!string, MOXIE_ERR_ARGUMENT, error, "a %s is NULL", what);
     const uint64_t size = strlen(string);
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     for (uint64_t i = 0; i < size;) {
         const int32_t length = mox_utf8_length((const unsigned char *)string + i, size - i);
         MOX_FAIL_IF(length == 0, MOXIE_ERR_ARGUMENT, error, "the %s \"%s\" is not valid UTF-8", what,
-                    mox_escape(shown, sizeof shown, string));
+                    mox_escape(escaped, sizeof escaped, string));
         i += (uint64_t)length;
     }
     return MOXIE_OK;
 }
 
-/* A key that is UTF-8 and new among `keys`. */
+/* Checks that a key is UTF-8 and new among `keys`. */
 static moxie_status check_key(mox_name_map *keys, const char *what, const char *key, moxie_error *error)
 {
     int64_t existing = -1;
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     MOX_TRY(check_utf8(what, key, error));
     MOX_TRY(mox_name_map_put(keys, key, 0, &existing, error));
-    MOX_FAIL_IF(existing >= 0, MOXIE_ERR_ARGUMENT, error, "the %s \"%s\" is given twice", what,
-                mox_escape(shown, sizeof shown, key));
+    MOX_FAIL_IF(existing >= 0, MOXIE_ERR_ARGUMENT, error, "the %s \"%s\" occurs twice: names must be unique", what,
+                mox_escape(escaped, sizeof escaped, key));
     return MOXIE_OK;
 }
 
-static moxie_status tensor_bytes(const mox_tensor_decl *decl, const char *shown, uint64_t *bytes, moxie_error *error)
+static moxie_status tensor_bytes(const mox_tensor_decl *decl, const char *escaped, uint64_t *bytes, moxie_error *error)
 {
     const char *dtype = mox_file_dtype_name(decl->dtype);
     MOX_FAIL_IF(!dtype, MOXIE_ERR_ARGUMENT, error,
-                "tensor \"%s\": safetensors has no dtype for %s; store its words as u8 or i32", shown,
+                "tensor \"%s\": safetensors has no dtype for %s; store its words as u8 or i32", escaped,
                 mox_dtype_name(decl->dtype));
     MOX_FAIL_IF(decl->rank < 0 || decl->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT, error,
-                "tensor \"%s\": rank %d is outside 0..%d", shown, (int)decl->rank, MOXIE_MAX_RANK);
+                "tensor \"%s\": rank %d is outside 0..%d", escaped, (int)decl->rank, MOXIE_MAX_RANK);
     uint64_t elements = 1, bits = 0;
     bool empty = false, fits = true;
     for (int32_t i = 0; i < decl->rank; i++) {
@@ -116,11 +116,11 @@ static moxie_status tensor_bytes(const mox_tensor_decl *decl, const char *shown,
         empty = empty || axis == 0;
         fits = fits && (axis == 0 || mox_mul_u64(elements, (uint64_t)axis, &elements));
     }
-    fits = fits && mox_mul_u64(elements, (uint64_t)mox_file_dtype_row(dtype)->bits, &bits);
+    fits = fits && mox_mul_u64(elements, (uint64_t)mox_file_dtype_by_name(dtype)->bits, &bits);
     MOX_FAIL_IF(!fits, MOXIE_ERR_ARGUMENT, error, "tensor \"%s\": an axis or the product of its shape is out of range",
-                shown);
+                escaped);
     MOX_FAIL_IF(!empty && bits % 8, MOXIE_ERR_ARGUMENT, error,
-                "tensor \"%s\": %llu elements of %s do not fill whole bytes", shown, (unsigned long long)elements,
+                "tensor \"%s\": %llu elements of %s do not fill whole bytes", escaped, (unsigned long long)elements,
                 dtype);
     *bytes = empty ? 0 : bits / 8;
     return MOXIE_OK;
@@ -149,20 +149,20 @@ static moxie_status put_metadata(text *t, const char *const *pairs, int64_t n, m
     return status;
 }
 
-/* One entry; *end is where the data reaches before and after it. */
+/* Writes one entry; *end is the end of the data before and after it. */
 static moxie_status put_entry(text *t, const mox_tensor_decl *decl, mox_name_map *names, uint64_t *end,
                               moxie_error *error)
 {
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     uint64_t bytes = 0;
     MOX_FAIL_IF(!decl->name, MOXIE_ERR_ARGUMENT, error, "a tensor has no name");
-    mox_escape(shown, sizeof shown, decl->name);
+    mox_escape(escaped, sizeof escaped, decl->name);
     MOX_FAIL_IF(strcmp(decl->name, "__metadata__") == 0, MOXIE_ERR_ARGUMENT, error,
                 "no tensor can have the name \"__metadata__\": the format reserves it");
     MOX_TRY(check_key(names, "tensor name", decl->name, error));
-    MOX_TRY(tensor_bytes(decl, shown, &bytes, error));
+    MOX_TRY(tensor_bytes(decl, escaped, &bytes, error));
     MOX_FAIL_IF(bytes > MOX_HEADER_MAX_INTEGER - *end, MOXIE_ERR_ARGUMENT, error,
-                "tensor \"%s\" would end beyond 2^48 - 1 bytes", shown);
+                "tensor \"%s\" would end beyond 2^48 - 1 bytes", escaped);
     put_quoted(t, decl->name);
     put(t, ":{\"dtype\":\"");
     put(t, mox_file_dtype_name(decl->dtype));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * seal.c - the checksum of a sealed file, and whether one holds (seal.h).
+ * seal.c - makes the checksum of a sealed file, and checks it (seal.h).
  */
 #include "ckpt/safetensors/seal.h"
 
@@ -12,7 +12,7 @@
 
 unsigned char *mox_seal_digits(unsigned char *header, uint64_t bytes)
 {
-    /* Quotes inside a name or a value are escaped, so that this text cannot stand anywhere else. */
+    /* Quotes in names and values are escaped, so this text occurs nowhere else. */
     static const char key[] = "\"" MOX_SEAL_KEY "\":\"";
     unsigned char *found = memmem(header, bytes, key, sizeof key - 1);
     if (!found || (uint64_t)(header + bytes - found) < sizeof key - 1 + MOX_SEAL_DIGITS + 1)
@@ -33,15 +33,15 @@ static moxie_status broken(const mox_tensor_set *set, int64_t offset, moxie_erro
     return mox_fail_file(MOXIE_ERR_MISMATCH, error, mox_tensor_set_file_name(set, 0), offset, "%s", what);
 }
 
-/* The numbers of pieces, one for each tensor, and their sum. */
+/* Reads the number of pieces of each tensor, and their total. */
 static moxie_status read_pieces(const mox_tensor_set *set, int64_t *pieces, uint64_t *total, moxie_error *error)
 {
     const char *at = mox_tensor_set_metadata(set, 0, MOX_SEAL_PIECES);
     const int64_t count = mox_tensor_set_count(set);
     if (!at || !mox_tensor_set_metadata(set, 0, MOX_SEAL_KEY))
         return broken(set, -1, error,
-                      "the file has no seal (metadata moxie.seal and moxie.pieces): nothing shows "
-                      "that it is whole");
+                      "the file has no seal (metadata moxie.seal and moxie.pieces): whether it is complete cannot be "
+                      "checked; prepare it again");
     *total = 0;
     for (int64_t i = 0; i < count; i++) {
         char *end;
@@ -57,7 +57,7 @@ static moxie_status read_pieces(const mox_tensor_set *set, int64_t *pieces, uint
     return MOXIE_OK;
 }
 
-/* The sums of all pieces to sums[1] and on. */
+/* Writes the sums of all pieces to sums[1] and on. */
 static void sum_pieces(const mox_tensor_set *set, const int64_t *pieces, uint64_t *sums)
 {
     uint64_t next = 1;
@@ -78,7 +78,7 @@ static moxie_status check(const mox_tensor_set *set, const int64_t *pieces, uint
     unsigned char *digits = mox_seal_digits(header, header_bytes);
     char found[MOX_SEAL_DIGITS + 1] = "", want[MOX_SEAL_DIGITS + 1];
     if (!digits)
-        return broken(set, -1, error, "the seal is not where its writer puts it");
+        return broken(set, -1, error, "the header has no seal where its writer puts it");
     memcpy(found, digits, MOX_SEAL_DIGITS);
     memcpy(digits, MOX_SEAL_ZERO, MOX_SEAL_DIGITS);
     sum_pieces(set, pieces, sums);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * seal.h - safetensors files whose pieces come in any order, and whose checksum shows that all of them did.
+ * seal.h - sealed files: safetensors files that are written piece by piece in any order, with a checksum (the seal)
+ * which shows that every piece was written.
  *
  *     | N | header: ..., "moxie.pieces": "16,16,1", "moxie.seal": "0123456789abcdef", ... | tensors |
  *
- *     pieces     tensor i lies in pieces[i] equal parts, written one at a time: an expert of a stack
+ *     pieces     tensor i consists of pieces[i] equal pieces, written one at a time: an expert of a stack
  *     seal       XXH3-64 over [XXH3-64 of N and header, the seal's digits '0'; XXH3-64 of every piece, in file order]
  *
- * The header is written last, into a file under another name, which is then flushed to the disk and renamed. So a file
- * that has its name and holds its seal is whole, whatever happened to its writer.
- * In the flow: packed experts -> [sealed file] -> another engine, or the way back.
+ * The header is written last, to a temporary file, which is then flushed to disk and renamed. So a file with its final
+ * name and a correct seal is complete, whatever happened to its writer. In the flow: packed experts -> [sealed file] ->
+ * another engine, or undo.
  */
 #ifndef MOX_CKPT_SEAL_H
 #define MOX_CKPT_SEAL_H
@@ -27,19 +28,20 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *writer, int64_t tensor, in
                                    moxie_error *error);
 moxie_status mox_sealed_writer_finish(mox_sealed_writer *writer, moxie_error *error);
 void mox_sealed_writer_abandon(mox_sealed_writer *writer);
-/* Reads all of file 0 of the set; its pages are let go behind. */
+/* Reads file 0 of the set completely; the pages are dropped afterwards. */
 moxie_status mox_seal_check(const mox_tensor_set *set, moxie_error *error);
 
-/* ---- shared by the two (seal.c) ---- */
+/* ---- for reader and writer (seal.c) ---- */
 
 #define MOX_SEAL_KEY    "moxie.seal"
 #define MOX_SEAL_PIECES "moxie.pieces"
 #define MOX_SEAL_ZERO   "0000000000000000"
 enum { MOX_SEAL_DIGITS = sizeof MOX_SEAL_ZERO - 1 };
 
-/* Where a header's digits are; NULL when it has none. */
+/* The digits of the seal in a header; NULL when it has none. */
 unsigned char *mox_seal_digits(unsigned char *header, uint64_t bytes);
-/* `sums` [1 + pieces]: room for the header's, then the pieces'. The header's digits are '0'. */
+/* The seal. `sums` [1 + pieces]: room for the sum of the header, then the sums of the pieces. The digits in the header
+ * are '0'. */
 uint64_t mox_seal_make(const unsigned char *header, uint64_t bytes, uint64_t *sums, uint64_t count);
 
 #endif

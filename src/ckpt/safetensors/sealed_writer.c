@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sealed_writer.c - writes a sealed file (seal.h): room for all of it first, pieces where they belong, the header last.
+ * sealed_writer.c - writes a sealed file (seal.h): allocates all of it first, then pieces at their places, the header
+ * last.
  *
- *     open: temporary file, room  ->  put, put, ... in any order  ->  finish: header, to the disk, rename
+ *     open: temporary file, space  ->  put, put, ... in any order  ->  finish: header, to the disk, rename
  *                                                                 \-> abandon: unlink
  *
- * Room is taken at once, so that a full disk is told before the work and not after it. Pieces are summed on their way,
- * while they are in the cache.
+ * The space is allocated at once, so that a full disk is reported before the work. Pieces are summed when they are
+ * written, while they are in the cache.
  */
 #include "ckpt/safetensors/seal.h"
 
@@ -21,8 +22,8 @@
 #include "ckpt/safetensors/safetensors_header.h"
 
 typedef struct sealed_place {
-    uint64_t offset, piece_bytes; /* in the file */
-    int64_t pieces, first;        /* number of its first piece */
+    uint64_t offset, piece_bytes; /* offset in the file; bytes of a piece */
+    int64_t pieces, first;        /* number of pieces; number of the first one */
 } sealed_place;
 
 struct moxie_sealed_writer {
@@ -33,12 +34,12 @@ struct moxie_sealed_writer {
     sealed_place *places;
     int64_t count, pieces;
     uint64_t *sums; /* [1 + pieces] */
-    bool *given;    /* [pieces] */
+    bool *written;  /* [pieces] */
 };
 
 /* ---- opening -------------------------------------------------------------------------------------- */
 
-/* "16,16,1"; the arena's. */
+/* "16,16,1", in the arena. */
 static const char *pieces_text(mox_sealed_writer *w, const moxie_sealed_tensor *tensors, int64_t count)
 {
     enum { DIGITS = 21 };
@@ -72,7 +73,7 @@ static moxie_status make_header(mox_sealed_writer *w, const moxie_sealed_tensor 
 
 static uint64_t bytes_of(const moxie_sealed_tensor *tensor)
 {
-    /* The header was made from it: the product fits. */
+    /* The product fits: the header was made from it. */
     uint64_t bits = (uint64_t)moxie_dtype_bits(tensor->dtype);
     for (int32_t i = 0; i < tensor->rank; i++)
         bits *= (uint64_t)tensor->shape[i];
@@ -82,23 +83,23 @@ static uint64_t bytes_of(const moxie_sealed_tensor *tensor)
 static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor *tensors, moxie_error *error)
 {
     uint64_t offset = w->header_bytes;
-    char shown[160];
+    char escaped[160];
     w->places = mox_arena_calloc(&w->arena, (uint64_t)w->count, sizeof *w->places);
     MOX_FAIL_IF(!w->places, MOXIE_ERR_MEMORY, error, "no memory to write a file");
     for (int64_t i = 0; i < w->count; i++) {
         const uint64_t bytes = bytes_of(&tensors[i]);
         MOX_FAIL_IF(tensors[i].pieces < 1 || (uint64_t)tensors[i].pieces > bytes + 1 ||
                         bytes % (uint64_t)tensors[i].pieces != 0,
-                    MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" of %llu bytes does not fall into %lld equal pieces",
-                    mox_escape(shown, sizeof shown, tensors[i].name), (unsigned long long)bytes,
+                    MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" of %llu bytes cannot be cut into %lld equal pieces",
+                    mox_escape(escaped, sizeof escaped, tensors[i].name), (unsigned long long)bytes,
                     (long long)tensors[i].pieces);
         w->places[i] = (sealed_place) { offset, bytes / (uint64_t)tensors[i].pieces, tensors[i].pieces, w->pieces };
         w->pieces += tensors[i].pieces;
         offset += bytes;
     }
     w->sums = mox_arena_calloc(&w->arena, (uint64_t)w->pieces + 1, sizeof *w->sums);
-    w->given = mox_arena_calloc(&w->arena, (uint64_t)w->pieces, sizeof *w->given);
-    MOX_FAIL_IF(!w->sums || !w->given, MOXIE_ERR_MEMORY, error, "no memory for %lld sums", (long long)w->pieces);
+    w->written = mox_arena_calloc(&w->arena, (uint64_t)w->pieces, sizeof *w->written);
+    MOX_FAIL_IF(!w->sums || !w->written, MOXIE_ERR_MEMORY, error, "no memory for %lld sums", (long long)w->pieces);
     return MOXIE_OK;
 }
 
@@ -110,7 +111,7 @@ static moxie_status take_room(const mox_sealed_writer *w, uint64_t bytes, moxie_
     while (failed && errno == EINTR);
     if (!failed)
         return MOXIE_OK;
-    /* Some file systems cannot: then the writes themselves will tell. */
+    /* Some file systems cannot allocate ahead; then writes will fail if there is no room. */
     if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->file.fd, (off_t)bytes) == 0)
         return MOXIE_OK;
     return mox_fail_file(MOXIE_ERR_IO, error, w->file.path, -1, "no room for its %llu bytes: %m",
@@ -155,7 +156,7 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
     MOX_TRY(mox_whole_file_write_at(&w->file, data, place->piece_bytes,
                                     place->offset + (uint64_t)piece * place->piece_bytes, error));
     w->sums[1 + place->first + piece] = mox_checksum(data, place->piece_bytes);
-    w->given[place->first + piece] = true;
+    w->written[place->first + piece] = true;
     return MOXIE_OK;
 }
 
@@ -164,8 +165,8 @@ moxie_status mox_sealed_writer_put(mox_sealed_writer *w, int64_t tensor, int64_t
 static moxie_status complete(mox_sealed_writer *w, moxie_error *error)
 {
     for (int64_t p = 0; p < w->pieces; p++)
-        if (!w->given[p])
-            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not given",
+        if (!w->written[p])
+            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, w->file.path, -1, "piece %lld of %lld was not written",
                                  (long long)p, (long long)w->pieces);
     char digits[MOX_SEAL_DIGITS + 1];
     const uint64_t seal = mox_seal_make(w->header, w->header_bytes, w->sums, (uint64_t)w->pieces);

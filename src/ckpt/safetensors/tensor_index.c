@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_index.c - the weight_map as an array, its files as a sorted set.
+ * tensor_index.c - the weight_map of an index as an array, and its files as a sorted set.
  *
- * The index is as untrusted as the rest: a file name with a directory in it could point anywhere, so only bare
- * names pass. That the name is a regular file is checked where it is opened.
+ * The index is as untrusted as any input: a file name with a directory in it could point anywhere, so only bare names
+ * are accepted. Whether the file is a regular one is checked when it is opened.
  */
 #include "ckpt/safetensors/tensor_index.h"
 
@@ -13,7 +13,7 @@
 #include "ckpt/safetensors/file.h"
 #include "ckpt/json.h"
 
-/* The entries point to their file's name until all names are known and have numbers. */
+/* While the index is read, entries point to the names of their files; numbers follow when all names are known. */
 typedef struct mapped {
     const char *tensor, *file;
 } mapped;
@@ -28,27 +28,29 @@ static bool is_bare_name(const char *name)
     return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* One pair of the weight_map, checked and copied. */
+/* Checks and copies one pair of the weight_map. */
 static moxie_status read_pair(mox_arena *arena, const char *tensor, const json_t *value, const char *path, mapped *out,
                               moxie_error *error)
 {
-    char shown[160], shown_file[160];
+    char escaped[160], escaped_file[160];
     const char *file = json_string_value(value);
-    mox_escape(shown, sizeof shown, tensor);
+    mox_escape(escaped, sizeof escaped, tensor);
     if (!file)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                             "weight_map maps tensor \"%s\" to something that is no file name", shown);
+                             "weight_map maps tensor \"%s\" to something that is not a string; expected a file name",
+                             escaped);
     if (!is_bare_name(file))
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
-                             "weight_map maps tensor \"%s\" to \"%s\": expected a bare file name beside the index",
-                             shown, mox_escape(shown_file, sizeof shown_file, file));
+        return mox_fail_file(
+            MOXIE_ERR_FORMAT, error, path, -1,
+            "weight_map maps tensor \"%s\" to \"%s\": expected a bare file name in the directory of the index", escaped,
+            mox_escape(escaped_file, sizeof escaped_file, file));
     out->tensor = mox_arena_strndup(arena, tensor, strlen(tensor));
     out->file = mox_arena_strndup(arena, file, strlen(file));
     MOX_FAIL_IF(!out->tensor || !out->file, MOXIE_ERR_MEMORY, error, "no memory for the index");
     return MOXIE_OK;
 }
 
-/* Numbers the distinct file names: `order` holds all pairs by file. */
+/* Numbers the distinct file names. `order` receives all pairs, sorted by file. */
 static moxie_status number_files(mox_tensor_index *index, const mapped *pairs, const mapped **order, moxie_error *error)
 {
     const int64_t n = index->n_entries;
@@ -92,7 +94,7 @@ static moxie_status read_root(mox_tensor_index *index, const json_t *root, const
     if (!json_is_object(map))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
                              "expected an object \"weight_map\" of tensor names and files, found %s",
-                             map ? "something else of that name" : "none");
+                             map ? "another type under that name" : "none");
     if (json_object_size(map) == 0)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1, "the weight_map is empty");
     const json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");

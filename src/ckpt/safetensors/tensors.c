@@ -2,11 +2,11 @@
  *
  * tensors.c - all shards of a checkpoint as one name space.
  *
- *     index.json?  yes: the files it names      no: every *.safetensors of the directory, in name order
- *                   \                           /
- *                    open each, check its header, enter its names; a name in two shards is an error
+ *     index.json?  yes: the files that it names    no: every *.safetensors of the directory, in name order
+ *                   \                              /
+ *                    open each, check its header, add its names; a name in two shards is an error
  *                   |
- *     index.json?  yes: every tensor is where the index says, or an error; what the index omits, a warning
+ *     index.json?  yes: every tensor is in the shard that the index names, else an error; extra tensors: a warning
  */
 #include "ckpt/safetensors/tensors.h"
 
@@ -17,13 +17,14 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
+#include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/name_map.h"
 #include "ckpt/no_model.h"
 #include "ckpt/safetensors/safetensors_header.h"
 #include "ckpt/safetensors/tensor_index.h"
 
-#define NAME_SHOWN 160
-#define SUFFIX     ".safetensors"
+#define MAX_ESCAPED 160
+#define SUFFIX      ".safetensors"
 
 typedef struct shard {
     const char *path;
@@ -31,9 +32,9 @@ typedef struct shard {
     int64_t tensors;
 } shard;
 
-/* Warnings are few: of a shard at most one, of the index one. */
+/* At most one warning per shard, and one for the index. */
 struct mox_tensor_set {
-    mox_tensor_list list; /* its arena holds paths and warnings too */
+    mox_tensor_list list; /* its arena also holds paths and warnings */
     mox_name_map names;
     shard *shards;
     int64_t n_shards;
@@ -65,20 +66,20 @@ static moxie_status new_set(int64_t files, mox_tensor_set **out, moxie_error *er
     return MOXIE_OK;
 }
 
-/* Enters the names of the tensors from `first` on. */
+/* Adds the names of the tensors from `first` on. */
 static moxie_status enter_names(mox_tensor_set *set, int64_t first, moxie_error *error)
 {
     for (int64_t i = first; i < set->list.count; i++) {
         const mox_file_tensor *t = &set->list.tensors[i];
         int64_t other = -1;
         MOX_TRY(mox_name_map_put(&set->names, t->name, i, &other, error));
-        char shown[NAME_SHOWN], shown_file[NAME_SHOWN];
+        char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED];
         if (other >= 0)
             return mox_fail_file(
                 MOXIE_ERR_FORMAT, error, set->shards[t->file].path, -1,
                 "tensor \"%s\" is in this file and in \"%s\": expected every name once",
-                mox_escape(shown, sizeof shown, t->name),
-                mox_escape(shown_file, sizeof shown_file, set->shards[set->list.tensors[other].file].path));
+                mox_escape(escaped, sizeof escaped, t->name),
+                mox_escape(escaped_file, sizeof escaped_file, set->shards[set->list.tensors[other].file].path));
         set->bytes += t->bytes;
     }
     return MOXIE_OK;
@@ -100,7 +101,7 @@ static moxie_status add_shard(mox_tensor_set *set, const char *dir, const char *
     return enter_names(set, first, error);
 }
 
-/* A set of these files, or nothing. */
+/* Opens all these files as a set, or fails. */
 static moxie_status open_files(const char *dir, const char *const *names, int64_t count, bool no_mmap,
                                mox_tensor_set **out, moxie_error *error)
 {
@@ -135,14 +136,14 @@ static moxie_status add_tensors(mox_tensor_set *set, const moxie_named_tensor *t
         const moxie_tensor *view = &tensors[i].tensor;
         const char *dtype = mox_file_dtype_name(view->dtype);
         MOX_FAIL_IF(!tensors[i].name || !dtype || view->rank < 0 || view->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT,
-                    error, "tensor %lld of the given ones has no name, or a dtype or rank that files have not",
+                    error, "tensor %lld in memory has no name, or a dtype or rank that safetensors cannot express",
                     (long long)i);
-        uint64_t bits = (uint64_t)mox_file_dtype_row(dtype)->bits;
+        uint64_t bits = (uint64_t)mox_file_dtype_by_name(dtype)->bits;
         for (int32_t axis = 0; axis < view->rank; axis++)
             MOX_FAIL_IF(view->shape[axis] < 0 || !mox_mul_u64(bits, (uint64_t)view->shape[axis], &bits),
-                        MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has an impossible shape",
-                        (long long)i);
-        MOX_FAIL_IF(bits > 0 && !view->data, MOXIE_ERR_ARGUMENT, error, "tensor %lld of the given ones has no data",
+                        MOXIE_ERR_ARGUMENT, error,
+                        "tensor %lld in memory has a negative axis, or more bytes than 64 bits count", (long long)i);
+        MOX_FAIL_IF(bits > 0 && !view->data, MOXIE_ERR_ARGUMENT, error, "tensor %lld in memory has no data",
                     (long long)i);
         set->list.tensors[i] =
             (mox_file_tensor) { .name = tensors[i].name, .view = *view, .bytes = bits / 8, .file_dtype = dtype };
@@ -168,7 +169,8 @@ moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tenso
 
 /* ---- with an index ---------------------------------------------------------------------------------- */
 
-/* The i-th entry's tensor is in the shard that the index names. Shards are numbered as the index's files. */
+/* Checks that the tensor of entry i is in the shard that the index names. Shards are numbered like the files of the
+ * index. */
 static moxie_status check_entry(const mox_tensor_set *set, const mox_tensor_index *index, int64_t i, const char *path,
                                 moxie_error *error)
 {
@@ -176,14 +178,14 @@ static moxie_status check_entry(const mox_tensor_set *set, const mox_tensor_inde
     const mox_file_tensor *t = mox_tensor_set_find(set, entry->tensor);
     if (t && t->file == entry->file)
         return MOXIE_OK;
-    char shown[NAME_SHOWN], shown_file[NAME_SHOWN], elsewhere[NAME_SHOWN];
-    mox_escape(shown, sizeof shown, entry->tensor);
-    mox_escape(shown_file, sizeof shown_file, index->files[entry->file]);
+    char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED], elsewhere[MAX_ESCAPED];
+    mox_escape(escaped, sizeof escaped, entry->tensor);
+    mox_escape(escaped_file, sizeof escaped_file, index->files[entry->file]);
     if (!t)
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, path, -1,
-                             "the index places tensor \"%s\" in \"%s\", but no shard holds it", shown, shown_file);
+                             "the index places tensor \"%s\" in \"%s\", but no shard holds it", escaped, escaped_file);
     return mox_fail_file(MOXIE_ERR_MISMATCH, error, path, -1,
-                         "the index places tensor \"%s\" in \"%s\", but it is in \"%s\"", shown, shown_file,
+                         "the index places tensor \"%s\" in \"%s\", but it is in \"%s\"", escaped, escaped_file,
                          mox_escape(elsewhere, sizeof elsewhere, index->files[t->file]));
 }
 
@@ -195,7 +197,7 @@ static moxie_status warn(mox_tensor_set *set, const char *text, moxie_error *err
     return MOXIE_OK;
 }
 
-/* One warning for each shard with tensors that the index does not name, naming the first of them. */
+/* Adds one warning per shard with tensors that the index omits, naming the first of them. */
 static moxie_status warn_extras(mox_tensor_set *set, const mox_tensor_index *index, moxie_error *error)
 {
     if (set->list.count == index->n_entries)
@@ -211,13 +213,13 @@ static moxie_status warn_extras(mox_tensor_set *set, const mox_tensor_index *ind
         int64_t *left = &extras[set->list.tensors[i].file];
         if (named[i] || *left == 0)
             continue;
-        char shown[NAME_SHOWN], shown_file[NAME_SHOWN];
+        char escaped[MAX_ESCAPED], escaped_file[MAX_ESCAPED];
         status =
             warn(set,
-                 mox_arena_printf(&set->list.arena,
-                                  "\"%s\" holds %lld tensors that the index does not name; the first is \"%s\"",
-                                  mox_escape(shown_file, sizeof shown_file, index->files[set->list.tensors[i].file]),
-                                  (long long)*left, mox_escape(shown, sizeof shown, set->list.tensors[i].name)),
+                 mox_arena_printf(
+                     &set->list.arena, "\"%s\" holds %lld tensors that the index does not name; the first is \"%s\"",
+                     mox_escape(escaped_file, sizeof escaped_file, index->files[set->list.tensors[i].file]),
+                     (long long)*left, mox_escape(escaped, sizeof escaped, set->list.tensors[i].name)),
                  error);
         *left = 0;
     }
@@ -381,10 +383,10 @@ const mox_file_tensor *mox_tensor_set_find(const mox_tensor_set *set, const char
 
 moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_tensor *tensor, moxie_error *error)
 {
-    char shown[NAME_SHOWN];
+    char escaped[MAX_ESCAPED];
     if (tensor->unusable)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, set->shards[tensor->file].path, (int64_t)tensor->offset,
-                             "tensor \"%s\" (%s) cannot be used: %s", mox_escape(shown, sizeof shown, tensor->name),
+                             "tensor \"%s\" (%s) cannot be used: %s", mox_escape(escaped, sizeof escaped, tensor->name),
                              tensor->file_dtype, tensor->unusable);
     return MOXIE_OK;
 }
@@ -424,14 +426,16 @@ const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64
     return file->data;
 }
 
-/* Systems keep files in naturally aligned runs of pages up to this long; to touch a byte can map its whole run. */
+/* Operating systems keep files in naturally aligned runs of pages up to this size; touching one byte can map the whole
+ * run. */
 #define LONGEST_RUN ((uint64_t)2 << 20)
 
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes)
 {
     for (int64_t i = 0; i < set->n_shards; i++) {
         const mox_file *file = &set->shards[i].file;
-        const uint64_t offset = (uintptr_t)data - (uintptr_t)file->data; /* beyond the size when data lies before */
+        const uint64_t offset =
+            (uintptr_t)data - (uintptr_t)file->data; /* larger than the file when data lies before it */
         if (!file->mapped || offset > file->size || bytes > file->size - offset)
             continue;
         const uint64_t begin = offset & ~(LONGEST_RUN - 1);

@@ -2,107 +2,54 @@
  *
  * tensors.h - the tensors of a checkpoint directory: names hashed once, data mapped, nothing interpreted.
  *
- *     file -> mox_tensor_file (one safetensors file, checked whole) -> mox_tensor_set (all shards, one name space)
+ *     one safetensors file (header checked completely)  ->  mox_tensor_set (all shards, one name space)
  */
 #ifndef MOX_CKPT_TENSORS_H
 #define MOX_CKPT_TENSORS_H
 
 #include <stdbool.h>
 
-#include <moxie/moxie_ckpt.h>
-
 #include "base/memory.h"
-#include "base/status.h"
-
-/* One tensor of a file. A tensor that the format allows but no moxie_tensor can express (dtype C64, the FNUZ
- * variants, more than MOXIE_MAX_RANK axes) does not spoil its file: `unusable` says why, and the view has dtype NONE
- * and at most the first MOXIE_MAX_RANK axes. Call mox_file_tensor_check() before using a tensor's data. */
-typedef struct mox_file_tensor {
-    const char *name;  /* as in the file, unescaped, terminated */
-    moxie_tensor view; /* data possibly unaligned; strides zero (contiguous) */
-    uint64_t bytes;
-    uint64_t offset;        /* of the data in the file, for messages */
-    int32_t file;           /* index of the shard */
-    const char *file_dtype; /* the file's word for the dtype: "F8_E4M3"; static */
-    const char *unusable;   /* NULL, or the reason; static */
-} mox_file_tensor;
+#include "ckpt/safetensors/file_tensor.h"
 
 typedef struct mox_tensor_set mox_tensor_set;
 
-/* One file, or a directory: the files that model.safetensors.index.json names, or all *.safetensors in name order.
- * Every header is checked in full; tensors named by the index but absent are errors, extra ones warnings (they stay
- * in the set). Files are mapped; whoever truncates a mapped file kills its reader by SIGBUS, where
- * mox_tensor_set_check() did not see it first, so `no_mmap` reads every file whole into memory instead, at open.
+/* Opens one file, or a directory: the files that model.safetensors.index.json names, or all *.safetensors in name
+ * order. Every header is checked completely. A tensor that the index names but no shard holds is an error; a tensor
+ * that the index omits is a warning and stays in the set. Files are mapped. Truncating a mapped file kills its readers
+ * by SIGBUS, unless mox_tensor_set_check() noticed before; so `no_mmap` reads every file into memory when it is opened.
  * One-thread-at-a-time; an open set is immutable. */
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_set **out, moxie_error *error);
-/* Tensors that lie in memory already, contiguous, as one shard called `name`. Names and data are borrowed. */
+/* Tensors that are already in memory, contiguous, as one shard called `name`. Names and data are borrowed. */
 moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tensor *tensors, int64_t count,
                                        mox_tensor_set **out, moxie_error *error);
 void mox_tensor_set_close(mox_tensor_set *set);
 
 int64_t mox_tensor_set_count(const mox_tensor_set *set);
-/* Tensor i, shard by shard, inside a shard in the order of its header. */
+/* Tensor i: shard by shard, within a shard in the order of its header. */
 const mox_file_tensor *mox_tensor_set_at(const mox_tensor_set *set, int64_t i);
 /* O(1); NULL when absent. */
 const mox_file_tensor *mox_tensor_set_find(const mox_tensor_set *set, const char *name);
-/* MOXIE_ERR_IO when a mapped file of the set was cut off since it was opened. One system call a file: for each layer,
- * not for each tensor. */
+/* MOXIE_ERR_IO when a mapped file of the set was truncated since it was opened. One system call per file: call it per
+ * layer, not per tensor. */
 moxie_status mox_tensor_set_check(const mox_tensor_set *set, moxie_error *error);
 /* MOXIE_ERR_UNSUPPORTED with file, tensor and reason when the tensor is unusable. */
 moxie_status mox_file_tensor_check(const mox_tensor_set *set, const mox_file_tensor *tensor, moxie_error *error);
 int64_t mox_tensor_set_files(const mox_tensor_set *set);
 /* The path of shard i as it was opened. */
 const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i);
-/* A value of that file's __metadata__, or NULL. */
+/* A value in the __metadata__ of that file, or NULL. */
 const char *mox_tensor_set_metadata(const mox_tensor_set *set, int64_t file, const char *key);
-/* The first bytes of a file: its N and header, so many. */
+/* The start of a file, N and header; *bytes is their size. */
 const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64_t i, uint64_t *bytes);
-/* The pages of mapped files that hold these bytes need not stay in this process' memory; they come back when they are
- * touched. Nothing happens to bytes that are not a mapped file's. Thread-safe. */
+/* Lets the operating system drop the pages of mapped files that hold these bytes; they come back when they are touched.
+ * Bytes outside mapped files are left alone. Thread-safe. */
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes);
-/* Of all tensors' data. */
+/* Bytes of the data of all tensors. */
 uint64_t mox_tensor_set_bytes(const mox_tensor_set *set);
-/* Contradictions that were tolerated, names escaped. */
+/* Contradictions that were tolerated; names in them are escaped. */
 int64_t mox_tensor_set_warnings(const mox_tensor_set *set);
 const char *mox_tensor_set_warning(const mox_tensor_set *set, int64_t i);
-
-/* ---- writing, streamed: declare all tensors, then give the bytes in the same order ------------------ */
-
-typedef struct mox_tensor_writer mox_tensor_writer;
-typedef struct mox_tensor_decl {
-    const char *name;
-    moxie_dtype dtype;
-    int32_t rank;
-    int64_t shape[MOXIE_MAX_RANK];
-} mox_tensor_decl;
-
-/* Creates a temporary file beside `path` and writes the header, padded to 8 bytes; tensors lie in the order given.
- * `metadata`: n_metadata pairs key, value. Names, keys and values are UTF-8. Only until this returns are the
- * declarations read. */
-moxie_status mox_tensor_writer_open(const char *path, const mox_tensor_decl *tensors, int64_t count,
-                                    const char *const *metadata, int64_t n_metadata, mox_tensor_writer **out,
-                                    moxie_error *error);
-/* The next bytes of the data section, in declaration order; any cut is fine. */
-moxie_status mox_tensor_writer_put(mox_tensor_writer *writer, const void *data, uint64_t bytes, moxie_error *error);
-/* Checks that every byte came, flushes and renames. Frees the writer either way. */
-moxie_status mox_tensor_writer_finish(mox_tensor_writer *writer, moxie_error *error);
-/* Removes the temporary file and frees. NULL is fine. */
-void mox_tensor_writer_abandon(mox_tensor_writer *writer);
-
-/* ---- dtypes as files spell them ------------------------------------------------------------------- */
-
-typedef struct mox_file_dtype {
-    const char *name;  /* "F8_E4M3" */
-    int32_t bits;      /* of one element; 4 and 6 pack without gaps */
-    moxie_dtype dtype; /* NONE: the size is known, the meaning is not supported */
-} mox_file_dtype;
-
-/* NULL for unknown names. */
-const mox_file_dtype *mox_file_dtype_row(const char *name);
-/* NONE for unknown names and for those without a meaning here. */
-moxie_dtype mox_file_dtype_from_name(const char *name);
-/* NULL when files have no word for it (i4, u4b8, u8b128: stored in wider containers). */
-const char *mox_file_dtype_name(moxie_dtype dtype);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * enumerate.c - every tensor of one MoE layer as a release of that family in that format has it.
+ * enumerate.c - lists every tensor of one MoE layer as a release of that family in that format has it.
  *
  *     router [E, H] | router bias [E] | correction bias [E] or [1, E], or table [vocab, K] in hash layers | ...
- *     experts, one of:   per expert e: gate, up [I, X], down [X, I], each in the format's parts
+ *     experts, one of:   per expert e: gate, up [I, X], down [X, I], each in the parts of the format
  *                        fused: gate_up [E, 2I, X], down [E, X, I] (or both with the last two axes swapped), biases
  *                        DBRX, Step: gate, up, down each stacked over all experts
  *     shared gate, up [S, H], down [H, S] | shared expert gate [1, H] | latent projections
@@ -12,16 +12,16 @@
 
 #include "ckpt/families/tables.h"
 
-typedef struct walk {
+typedef struct listing {
     const mox_family *family;
     const mox_dims *dims;
     int64_t layer;
     moxie_status (*visit)(void *user, const mox_tensor_spec *spec, moxie_error *error);
     void *user;
     moxie_error *error;
-} walk;
+} listing;
 
-/* One stored matrix [n, k] of which the parts are to be listed. */
+/* One stored matrix [n, k] whose parts are listed. */
 typedef struct stored_matrix {
     const char *name;
     mox_tensor_kind kind;
@@ -29,10 +29,10 @@ typedef struct stored_matrix {
     int64_t n, k, expert, stacked;
     bool in_out;
     bool merged;      /* [E * n, k] instead of [E, n, k] */
-    bool fused_names; /* suffixes of stacked tensors */
+    bool fused_names; /* use the suffixes of stacked tensors */
 } stored_matrix;
 
-static moxie_status name_spec(const walk *w, const char *name, int64_t expert, const char *suffix,
+static moxie_status name_spec(const listing *w, const char *name, int64_t expert, const char *suffix,
                               mox_tensor_spec *spec)
 {
     const size_t size = sizeof spec->name;
@@ -44,7 +44,7 @@ static moxie_status name_spec(const walk *w, const char *name, int64_t expert, c
     return MOXIE_OK;
 }
 
-static moxie_status plain(const walk *w, const char *name, mox_tensor_kind kind, moxie_dtype dtype, int32_t rank,
+static moxie_status plain(const listing *w, const char *name, mox_tensor_kind kind, moxie_dtype dtype, int32_t rank,
                           int64_t a, int64_t b)
 {
     if (!name)
@@ -57,7 +57,7 @@ static moxie_status plain(const walk *w, const char *name, mox_tensor_kind kind,
     return w->visit(w->user, &spec, w->error);
 }
 
-static moxie_status matrix(const walk *w, const stored_matrix *m)
+static moxie_status matrix(const listing *w, const stored_matrix *m)
 {
     const moxie_quant weight = mox_hf_quant_weight(m->format, m->k);
     for (int i = 0; i < MOX_MAX_PARTS && m->format->parts[i].role != MOX_PART_NONE; i++) {
@@ -97,7 +97,7 @@ static bool is_blocks(const mox_hf_quant *format)
     return format->parts[0].form == MOX_FORM_BLOCKS;
 }
 
-static moxie_status router(const walk *w)
+static moxie_status router(const listing *w)
 {
     const mox_family *f = w->family;
     const mox_names *names = &f->names;
@@ -116,8 +116,8 @@ static moxie_status router(const walk *w)
     return plain(w, names->per_expert_scale, MOX_TENSOR_PER_EXPERT_SCALE, f->bias_dtype, 1, d->experts, 0);
 }
 
-/* A word along the rows of alternating gate and up would hold both. */
-static bool splits(const mox_hf_quant *format)
+/* True when gate and up rows can alternate: a word along the rows would hold both. */
+static bool can_alternate(const mox_hf_quant *format)
 {
     for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
         if (format->parts[i].packing.along_rows)
@@ -125,7 +125,7 @@ static bool splits(const mox_hf_quant *format)
     return true;
 }
 
-static moxie_status fused_experts(const walk *w, const mox_hf_quant *format, int64_t width)
+static moxie_status fused_experts(const listing *w, const mox_hf_quant *format, int64_t width)
 {
     const mox_names *names = &w->family->names;
     const int64_t e = w->dims->experts, i = w->dims->intermediate;
@@ -141,7 +141,7 @@ static moxie_status fused_experts(const walk *w, const mox_hf_quant *format, int
     stored_matrix down = gate_up;
     down.name = names->fused_down, down.kind = MOX_TENSOR_DOWN, down.n = width, down.k = i;
     const moxie_dtype bias = w->family->bias_dtype;
-    MOX_FAIL_IF(w->family->interleaved && !splits(format), MOXIE_ERR_UNSUPPORTED, w->error,
+    MOX_FAIL_IF(w->family->interleaved && !can_alternate(format), MOXIE_ERR_UNSUPPORTED, w->error,
                 "%s packs several rows in a word, but in %s gate and up rows alternate; use a format packed along the "
                 "inputs",
                 format->id, w->family->id);
@@ -151,7 +151,7 @@ static moxie_status fused_experts(const walk *w, const mox_hf_quant *format, int
     return plain(w, names->fused_down_bias, MOX_TENSOR_DOWN_BIAS, bias, 2, e, width);
 }
 
-static moxie_status three(const walk *w, const char *const names[3], const mox_tensor_kind kinds[3],
+static moxie_status three(const listing *w, const char *const names[3], const mox_tensor_kind kinds[3],
                           const stored_matrix *like, int64_t wide, int64_t narrow)
 {
     for (int i = 0; i < 3; i++) {
@@ -165,7 +165,7 @@ static moxie_status three(const walk *w, const char *const names[3], const mox_t
     return MOXIE_OK;
 }
 
-static moxie_status experts(const walk *w, const mox_hf_quant *format)
+static moxie_status experts(const listing *w, const mox_hf_quant *format)
 {
     static const mox_tensor_kind kinds[3] = { MOX_TENSOR_GATE, MOX_TENSOR_UP, MOX_TENSOR_DOWN };
     const mox_family *f = w->family;
@@ -175,8 +175,7 @@ static moxie_status experts(const walk *w, const mox_hf_quant *format)
     const char *const names[3] = { f->names.gate, f->names.up, f->names.down };
     stored_matrix like = { .format = format, .expert = -1 };
     MOX_FAIL_IF(fused && !f->names.fused_gate_up, MOXIE_ERR_UNSUPPORTED, w->error,
-                "%s stores all experts in one tensor, and %s has no name for that; use another format", format->id,
-                f->id);
+                "%s stores all experts in one tensor, for which %s has no name; use another format", format->id, f->id);
     if (fused)
         return fused_experts(w, format, width);
     if (f->fused == MOX_FUSED_STACKED_ROWS || f->fused == MOX_FUSED_STACKS) {
@@ -196,7 +195,7 @@ static moxie_status experts(const walk *w, const mox_hf_quant *format)
     return MOXIE_OK;
 }
 
-static moxie_status shared_expert(const walk *w, const mox_hf_quant *format)
+static moxie_status shared_expert(const listing *w, const mox_hf_quant *format)
 {
     static const mox_tensor_kind kinds[3] = { MOX_TENSOR_SHARED_GATE, MOX_TENSOR_SHARED_UP, MOX_TENSOR_SHARED_DOWN };
     const mox_names *names = &w->family->names;
@@ -209,7 +208,7 @@ static moxie_status shared_expert(const walk *w, const mox_hf_quant *format)
                  w->dims->hidden);
 }
 
-static moxie_status latent(const walk *w)
+static moxie_status latent(const listing *w)
 {
     const mox_names *names = &w->family->names;
     const int64_t x = w->dims->expert_width, h = w->dims->hidden;
@@ -225,7 +224,7 @@ moxie_status mox_enumerate_layer(const mox_family *family, const mox_dims *dims,
                                  moxie_status (*visit)(void *user, const mox_tensor_spec *spec, moxie_error *error),
                                  void *user, moxie_error *error)
 {
-    const walk w = { family, dims, layer, visit, user, error };
+    const listing w = { family, dims, layer, visit, user, error };
     MOX_TRY(router(&w));
     MOX_TRY(experts(&w, routed));
     MOX_TRY(shared_expert(&w, shared ? shared : routed));

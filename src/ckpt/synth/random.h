@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * random.h - numbers for synthetic checkpoints: counter-based, so that element i of any tensor can be made alone,
- * by any thread, and is the same bits on every machine.
+ * random.h - random numbers for synthetic checkpoints. They are counter-based: element i of any tensor can be computed
+ * alone, by any thread, and has the same bits on every machine.
  *
  *     Philox4x32-10: (counter 128 bits, key 64 bits) -> 128 random bits
  *     counter = { block index (64 bits), stream (64 bits) }, key = seed
  *
- * A deviate takes 64 bits, half a block: six uniform digits of ten bits are added (Irwin-Hall, close to normal,
- * bounded at 4.24 deviations) and the four bits left over fill the gaps of the grid:
+ * A normal deviate uses 64 bits, half a block: the sum of six uniform digits of ten bits (Irwin-Hall: close to normal,
+ * bounded at 4.24 deviations); the remaining four bits fill the gaps of the grid:
  *
  *     v = 16 (d0 + d1 + d2 + d3 + d4 + d5) + r      d in [0, 1024), r in [0, 16)
  *     z = 2 v - 98223                               odd, symmetric around 0, deviation 23170.4658
  *
- * z is an integer; multiplying it by one float constant rounds once, so no libm is involved and every IEEE machine
- * agrees. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+ * z is an integer. Multiplying it by one float constant rounds once, so no libm is involved and all IEEE machines
+ * agree. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
  */
 #ifndef MOX_CKPT_RANDOM_H
 #define MOX_CKPT_RANDOM_H

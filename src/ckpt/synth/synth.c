@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth.c - a synthetic checkpoint as a directory.
+ * synth.c - writes a synthetic checkpoint as a directory.
  *
  *     resolve -> count: bytes of every tensor, cuts between shards -> staged directory
- *             -> config.json -> shard 1, shard 2, ... with one line of the index a tensor -> rename
+ *             -> config.json -> shard 1, shard 2, ... with one line of the index per tensor -> rename
  *
- * Tensors go into shards in the order of mox_enumerate_layer(), a shard is closed when the next tensor would make it
- * too large. The tensors of the open shard are all that is remembered of a model with half a million of them, so the
- * index is written as text while they pass by. One shard is called model.safetensors and needs no index.
+ * Tensors go into shards in the order of mox_enumerate_layer(). A shard is closed when the next tensor would make it
+ * too large. Only the tensors of the open shard are kept in memory, since a model can have half a million; so the index
+ * is written as text along the way. A single shard is called model.safetensors and needs no index.
  */
 #include "ckpt/synth/synth.h"
 
@@ -15,17 +15,20 @@
 
 #include "base/sizes.h"
 #include "base/whole_file.h"
+#include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/staging.h"
+#include "ckpt/synth/synth_config.h"
+#include "ckpt/synth/synth_tensor.h"
 
 static const uint64_t default_shard_bytes = UINT64_C(5000000000);
 
-/* Tensors of the open shard. */
+/* The open shard. */
 typedef struct shard {
     mox_tensor_spec *specs;
     int64_t *layers;
     int64_t count, room;
     uint64_t bytes;
-    int64_t number; /* from 1 */
+    int64_t number; /* counts from 1 */
 } shard;
 
 typedef struct writing {
@@ -34,7 +37,7 @@ typedef struct writing {
     mox_synth_filler *filler;
     mox_staging *staging;
     mox_tensor_writer *writer;
-    mox_whole_file index; /* none: one shard */
+    mox_whole_file index; /* none when there is one shard */
     shard open;
     int64_t layer;
     uint64_t shard_bytes;
@@ -49,7 +52,7 @@ static moxie_status tensor_bytes(const mox_tensor_spec *spec, uint64_t *out, mox
     bool fits = bytes > 0;
     for (int32_t i = 0; i < spec->rank; i++)
         fits = fits && mox_mul_u64(bytes, (uint64_t)spec->shape[i], &bytes);
-    MOX_FAIL_IF(!fits, MOXIE_ERR_ARGUMENT, error, "%s has no number of bytes that 64 bits hold", spec->name);
+    MOX_FAIL_IF(!fits, MOXIE_ERR_ARGUMENT, error, "%s has more bytes than 64 bits count", spec->name);
     *out = bytes / 8;
     return MOXIE_OK;
 }
@@ -127,7 +130,7 @@ static moxie_status open_shard_file(writing *w, const char *name, moxie_error *e
     return status;
 }
 
-/* `line` is at most one tensor's name and file. */
+/* Appends to the index; at most one tensor's name and file at a time. */
 static moxie_status put_index(writing *w, moxie_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static moxie_status put_index(writing *w, moxie_error *error, const char *format, ...)

@@ -6,12 +6,13 @@
  *     + the preset's own keys                                  presets.def, fitted to the number of layers
  *     + quantization_config as the format's tools write it     hf_quant.def, with the modules left alone
  */
+#include "ckpt/synth/synth_config.h"
+
 #include <string.h>
 
 #include "base/memory.h"
-#include "ckpt/synth/synth.h"
 
-/* Names of modules that keep 16 bits: one router a layer, the shared expert where it does, the head. */
+/* Modules that are not quantized: the router of each layer, the shared expert where its format is plain, the head. */
 typedef struct ignored {
     mox_arena arena;
     const char **names;
@@ -56,7 +57,7 @@ static bool list_ignored(const mox_synth_model *m, ignored *list)
     return !list->failed;
 }
 
-/* {} and the list's lines; NULL when out of memory. */
+/* quantization_config with the list of modules that are not quantized; NULL when out of memory. */
 static json_t *quantization_config(const mox_synth_model *m)
 {
     ignored list = { 0 };
@@ -67,7 +68,7 @@ static json_t *quantization_config(const mox_synth_model *m)
     return config;
 }
 
-/* "[]" stands for one 0 or 1 a layer; a pattern ends with the last layer written. */
+/* An empty list stands for one 0 or 1 per layer. A pattern is cut behind the last layer written. */
 static bool fit_to_layers(const mox_synth_model *m, json_t *extra)
 {
     const char *key;
@@ -91,7 +92,7 @@ static bool fit_to_layers(const mox_synth_model *m, json_t *extra)
     return true;
 }
 
-/* The keys of `own` over those of `config`; null takes one away. */
+/* Merges the keys of `own` over those of `config`; null removes a key. */
 static bool merge(json_t *config, json_t *own)
 {
     const char *key;
@@ -107,7 +108,8 @@ static bool merge(json_t *config, json_t *own)
     return true;
 }
 
-/* Adds the preset's keys to `section` and quantization_config there or at the top, where the release has it. */
+/* Adds the keys of the preset to `section`, and quantization_config there or at the top level, where the release has
+ * it. */
 static bool add_keys(const mox_synth_model *m, json_t *extra, json_t *section, json_t *top)
 {
     json_t *own = json_incref(json_object_get(extra, "quantization_config"));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth_groups.c - the weights of a matrix before quantization, and what its groups make of them.
+ * synth_groups.c - the weights of a matrix before quantization, and the scales and zero points of its groups.
  *
  *     z[n,k]   deviate of (layer, expert, projection), element n * K + k          w = mox_fill_unit * z
- *     group    group_rows x group_cols of them: least and largest z -> scale and zero point by the format's rule
+ *     group    group_rows x group_cols of them: smallest, largest z -> scale and zero point by the format's rule
  *
- * Bands are what threads take: all rows of a group, or 128 of a taller one, over all columns.
+ * Threads work on bands: all rows of a group, or 128 rows of a taller one, over all columns.
  *
  *     group rows     band 0 |low high|low high|low high|      one pair for each column of the scale grid
  *     0 .. 383       band 1 |low high|low high|low high|
- *     group 0        band 2 |low high|low high|low high|  ->  joined: scale[0, 0..3), zero[0, 0..3)
+ *     group 0        band 2 |low high|low high|low high|  ->  reduced: scale[0, 0..3), zero[0, 0..3)
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_groups.h"
 
 #include <math.h>
 
@@ -19,8 +19,8 @@
 
 enum {
     SCAN_RUN = 1024,         /* elements on the stack */
-    BAND_ROWS = 128,         /* the most rows of a band */
-    SCAN_ELEMENTS = 64 << 10 /* of a task, at least */
+    BAND_ROWS = 128,         /* largest number of rows in a band */
+    SCAN_ELEMENTS = 64 << 10 /* smallest number of elements in a task */
 };
 
 const float mox_fill_unit = (float)(MOX_SYNTH_SIGMA * MOX_DEVIATE_UNIT);
@@ -42,7 +42,7 @@ static int source_of_kind(mox_tensor_kind kind)
     }
 }
 
-/* Row r of the stored matrix as a row of the logical one: stacked gate and up keep their own numbers. */
+/* The stream of row r of the stored matrix: stacked gate and up have the numbers of the separate projections. */
 static origin origin_of_row(const mox_fill_view *m, int64_t r)
 {
     int source = source_of_kind(m->spec->kind);
@@ -62,7 +62,8 @@ void mox_fill_deviates(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, 
     mox_deviates(&from.stream, from.first + (uint64_t)c, n, z);
 }
 
-/* A group of up to BAND_ROWS rows is one band; a taller one is several, joined afterwards. */
+/* Bands of a matrix. A group of up to BAND_ROWS rows is one band; a taller one is several, which are reduced
+ * afterwards. */
 typedef struct bands {
     const mox_fill_view *m;
     mox_fill_groups *groups;
@@ -129,9 +130,9 @@ static void scan_bands(const moxie_executor *executor, const mox_fill_view *m, m
     mox_parallel(executor, mox_ceil_div(b.count, b.per_task), scan_task, &b);
 }
 
-/* A format with zero points spreads its codes over [low, high], zero being one of them. A stored zero point, which may
- * be less by zero_add, must not fall below the lowest code. */
-static void settle_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
+/* A format with zero points spreads its codes over [low, high], which includes zero. The stored zero point, which may
+ * be smaller by zero_add, must not fall below the lowest code. */
+static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
 {
     int32_t low = 0, high = 0;
     for (int64_t b = r * per_group; b < (r + 1) * per_group; b++) {
@@ -176,7 +177,7 @@ moxie_status mox_fill_make_groups(mox_synth_filler *filler, const mox_fill_view 
     scan_bands(filler->executor, m, g, per_group);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < m->scale_cols; c++)
-            settle_group(m, g, r, c, per_group);
+            set_group(m, g, r, c, per_group);
     g->format = m->spec->format;
     g->kind = m->spec->kind;
     g->layer = m->layer;

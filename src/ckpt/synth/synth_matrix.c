@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth_matrix.c - the tensors that store quantized matrices, from random weights and the format's own scale rule.
+ * synth_matrix.c - the tensors that store quantized matrices, from random weights and the scale rule of the format.
  *
  *     weights, groups   synth_groups.c            one pass over the numbers
- *     codes             each weight under its group's scale, a second pass
+ *     codes             each weight under the scale of its group, a second pass
  *     scales, zeros     of the groups; globals and input scales are calibrated ranges, see below
  *
- * A tensor is made one expert after the other, in pieces of whole stored rows:
+ * A tensor is made expert by expert, in chunks of whole stored rows:
  *
- *     row major       stored row = one row of the matrix (or per_word of them)     GATE_UP [2I, H/32, 16], ...
- *     column major    stored row = one column (or per_word of them)                AWQ, GPTQ [K/8, N], fused [K, N]
+ *     row major      stored row = one row of the matrix (or per_word of them)     GATE_UP [2I, H/32, 16], ...
+ *     column major   stored row = one column (or per_word of them)                AWQ, GPTQ [K/8, N], fused [K, N]
  *
- * so that pieces are neighbours in the file and tasks, which take whole stored rows of a piece, share no word.
+ * So chunks are neighbours in the file, and tasks, which make whole stored rows of a chunk, never write the same word.
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_matrix.h"
 
 #include "base/sizes.h"
+#include "ckpt/synth/synth_groups.h"
 
 enum {
     RUN = 1024,            /* elements that a task makes at once, on its stack; a multiple of every per_word */
     TASK_BYTES = 64 << 10, /* of the tensor */
-    PIECE_BYTES = 8 << 20  /* of the tensor, in memory at once */
+    CHUNK_BYTES = 8 << 20  /* of the tensor, in memory at once */
 };
 
 /* ---- calibrated ranges -------------------------------------------------------------------------- *
- * The largest magnitude of a tensor is known beforehand, because the deviates are bounded. Each expert gets 1 to 1.5
- * times that, so that a mix-up of experts shows; gate and up get the same, as the exporters see to. */
+ * The largest magnitude of a tensor is known in advance, because deviates are bounded. Each expert gets 1 to 1.5 times
+ * that, so that swapped experts are noticed. Gate and up get the same range, as exporters ensure. */
 
 /* Uniform in [1, 1.5), the same for gate and up of an expert. */
 static double range_factor(const mox_fill_view *m, bool activations)
@@ -38,7 +39,7 @@ static double range_factor(const mox_fill_view *m, bool activations)
     return 1.0 + 0.5 * (double)mox_random_unit(&stream, (uint64_t)(4 * shared + 2 * second + activations));
 }
 
-/* The scale that lets the largest code, under the largest block scale if there are blocks, reach `amax`. */
+/* The scale with which the largest code, times the largest block scale if there are blocks, reaches `amax`. */
 static float range_scale(const moxie_quant *quant, double amax)
 {
     const bool blocks = quant->global != MOXIE_GLOBAL_NONE && quant->scale != MOXIE_DTYPE_NONE;
@@ -153,18 +154,18 @@ static run_fn run_of_part(const mox_fill_view *m)
 
 /* ---- storing ------------------------------------------------------------------------------------ */
 
-/* A piece: stored rows [first, first + count) of one expert's grid, in filler->piece. */
-typedef struct piece {
+/* A chunk: stored rows [first, first + count) of the grid of one expert, in filler->buffer. */
+typedef struct chunk {
     const mox_fill_view *m;
     run_fn run;
-    moxie_grid grid; /* data: the piece; rows and columns count from its first */
+    moxie_grid grid; /* data: the chunk; rows and columns count from its first */
     bool by_columns; /* stored rows are columns */
-    int64_t unit;    /* rows (columns) of the matrix in one stored row */
+    int64_t unit;    /* rows (columns) of the matrix in a stored row */
     int64_t first, count;
     int64_t task_rows; /* stored rows of a task */
-} piece;
+} chunk;
 
-/* Words that hold neighbours of a row, low bits first, one after the other: what most tensors are. */
+/* Stores words of neighbours in a row, low bits first, one after the other: the case of most tensors. */
 static void store_words(const moxie_grid *grid, int64_t r, int64_t c, int64_t n, const uint32_t *codes)
 {
     const int32_t per_word = grid->packing.per_word, bytes = grid->packing.word_bytes;
@@ -194,7 +195,7 @@ static void store_run(const moxie_grid *grid, int64_t r, int64_t c, int64_t n, c
 static void fill_task(void *context, int64_t task, int32_t worker)
 {
     (void)worker;
-    const piece *p = context;
+    const chunk *p = context;
     const int64_t first = p->first + task * p->task_rows;
     const int64_t end = mox_min_i64(first + p->task_rows, p->first + p->count);
     int64_t row0 = 0, row_end = p->grid.rows, col0 = 0, col_end = p->grid.cols;
@@ -222,7 +223,7 @@ static bool is_by_columns(const mox_tensor_spec *spec)
 static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m, uint64_t bytes, mox_fill_sink sink,
                                 moxie_error *error)
 {
-    piece p = { .m = m, .run = run_of_part(m) };
+    chunk p = { .m = m, .run = run_of_part(m) };
     MOX_TRY(mox_spec_grid(m->spec, NULL, 0, &p.grid, error));
     const bool along_rows = p.grid.packing.along_rows;
     p.by_columns = is_by_columns(m->spec);
@@ -230,14 +231,14 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     const int64_t stride = p.by_columns ? p.grid.col_stride : p.grid.row_stride;
     const int64_t total = mox_ceil_div(p.by_columns ? p.grid.cols : p.grid.rows, p.unit);
     MOX_FAIL_IF((uint64_t)total * (uint64_t)stride != bytes, MOXIE_ERR_MISMATCH, error,
-                "%s: %lld stored rows of %lld bytes do not make the %llu bytes of an expert", m->spec->name,
+                "%s: %lld stored rows of %lld bytes are not the %llu bytes of an expert", m->spec->name,
                 (long long)total, (long long)stride, (unsigned long long)bytes);
-    const int64_t rows_at_once = mox_max_i64(1, PIECE_BYTES / stride);
+    const int64_t rows_at_once = mox_max_i64(1, CHUNK_BYTES / stride);
     p.task_rows = mox_max_i64(1, TASK_BYTES / stride);
     for (p.first = 0; p.first < total; p.first += p.count) {
         p.count = mox_min_i64(rows_at_once, total - p.first);
-        uint8_t *data = mox_fill_piece(filler, (uint64_t)(p.count * stride));
-        MOX_FAIL_IF(!data, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", m->spec->name);
+        uint8_t *data = mox_fill_buffer(filler, (uint64_t)(p.count * stride));
+        MOX_FAIL_IF(!data, MOXIE_ERR_MEMORY, error, "no memory for a chunk of %s", m->spec->name);
         memset(data, 0, (size_t)(p.count * stride));
         p.grid.data = data;
         mox_parallel(filler->executor, mox_ceil_div(p.count, p.task_rows), fill_task, &p);
@@ -246,7 +247,7 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     return MOXIE_OK;
 }
 
-/* GPTQ exports say "sym" in quantization_config when every zero point is the middle code. */
+/* GPTQ exports have "sym" in quantization_config when every zero point is the middle code. */
 static moxie_status read_symmetric(const mox_hf_quant *format, bool *out, moxie_error *error)
 {
     *out = false;

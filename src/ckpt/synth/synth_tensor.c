@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth_tensor.c - the numbers of one tensor. Matrices in some number format are synth_matrix.c's; here are the plain
- * ones, element (expert e, index i) from the stream of (layer, e, kind):
+ * synth_tensor.c - the numbers of one tensor. Quantized matrices are synth_matrix.c's. Plain tensors are made here:
+ * element (expert e, index i) from the stream of (layer, e, kind):
  *
  *     router             N(0, 1 / width): logits of unit variance for hidden states of unit variance
  *     router bias        N(0, 0.1)
- *     correction bias    N(0, 0.1) on sigmoid scores, N(0, 1/256) on softmax ones: as large as scores differ
- *     table              K different experts a token
+ *     correction bias    N(0, 0.1) for sigmoid scores, N(0, 1/256) for softmax ones: as large as scores differ
+ *     table              K different experts per token
  *     per-expert scale   1 + N(0, 0.1); norms and vectors too
  *     expert biases      N(0, 0.05)
- *     the rest           N(0, 0.02), as weights
+ *     the rest           N(0, 0.02), like weights
  *
- * The same expert has the same numbers however many there are; only the table depends on E.
+ * The numbers of an expert do not depend on the number of experts; only the table depends on E.
  */
-#include "ckpt/synth/synth_fill.h"
+#include "ckpt/synth/synth_tensor.h"
 
 #include <math.h>
 
 #include "base/sizes.h"
+#include "ckpt/safetensors/file_dtype.h"
+#include "ckpt/synth/synth_matrix.h"
 
 enum { PLAIN_RUN = 4096 };
 
@@ -40,7 +42,7 @@ static plain_rule rule_of(const mox_synth_model *model, const mox_tensor_spec *s
     }
 }
 
-/* Experts along the first axis own a stream each; [E] and [1, E] give an expert one element. */
+/* Experts along the first axis have a stream each; in [E] and [1, E] an expert has one element. */
 static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *spec)
 {
     switch (spec->kind) {
@@ -54,7 +56,7 @@ static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *s
     }
 }
 
-/* The bias of a stacked gate and up row by row as the logical projections have it. */
+/* A stacked bias of gate and up has, row by row, the numbers of the separate projections. */
 static double plain_deviate(const mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, int64_t expert,
                             int64_t i, int64_t count)
 {
@@ -80,8 +82,8 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
     MOX_FAIL_IF(spec->dtype != MOXIE_F32 && spec->dtype != MOXIE_BF16 && spec->dtype != MOXIE_F16,
                 MOXIE_ERR_UNSUPPORTED, error, "%s: no rule makes numbers of dtype %s", spec->name,
                 mox_file_dtype_name(spec->dtype));
-    uint8_t *piece = mox_fill_piece(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
-    MOX_FAIL_IF(!piece, MOXIE_ERR_MEMORY, error, "no memory for a piece of %s", spec->name);
+    uint8_t *buffer = mox_fill_buffer(filler, (uint64_t)PLAIN_RUN * (uint64_t)bytes);
+    MOX_FAIL_IF(!buffer, MOXIE_ERR_MEMORY, error, "no memory for a chunk of %s", spec->name);
     const plain_rule rule = rule_of(filler->model, spec);
     const int64_t count = elements / experts;
     float values[PLAIN_RUN];
@@ -91,15 +93,15 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
             const double z = plain_deviate(filler, layer, spec, (at + j) / count, (at + j) % count, count);
             values[j] = (float)(rule.mean + rule.sigma * z);
         }
-        mox_narrow(spec->dtype, values, piece, n);
-        MOX_TRY(sink.put(sink.user, piece, (uint64_t)(n * bytes), error));
+        mox_narrow(spec->dtype, values, buffer, n);
+        MOX_TRY(sink.put(sink.user, buffer, (uint64_t)(n * bytes), error));
         at += n;
     }
     return MOXIE_OK;
 }
 
-/* The j-th draw is uniform over the experts not drawn yet: `chosen` is kept in rising order and each entry at or below
- * the draw moves it up by one. */
+/* The j-th draw is uniform over the experts not drawn yet: `chosen` is kept sorted, and each entry at or below the draw
+ * moves it up by one. */
 static void distinct_ids(const mox_stream *stream, int64_t token, int64_t top_k, int64_t experts, int64_t *ids)
 {
     int64_t chosen[MOXIE_MAX_TOP_K];
@@ -126,7 +128,7 @@ static moxie_status fill_table(mox_synth_filler *filler, int64_t layer, const mo
     MOX_FAIL_IF(spec->dtype != MOXIE_I64 && spec->dtype != MOXIE_I32, MOXIE_ERR_UNSUPPORTED, error,
                 "%s: no rule makes a table of dtype %s", spec->name, mox_file_dtype_name(spec->dtype));
     const mox_stream stream = mox_synth_stream(filler->model->seed, layer, 0, MOX_SOURCE_PLAIN + (int)spec->kind);
-    uint8_t *row = mox_fill_piece(filler, (uint64_t)(top_k * bytes));
+    uint8_t *row = mox_fill_buffer(filler, (uint64_t)(top_k * bytes));
     MOX_FAIL_IF(!row, MOXIE_ERR_MEMORY, error, "no memory for a row of %s", spec->name);
     for (int64_t token = 0; token < tokens; token++) {
         int64_t ids[MOXIE_MAX_TOP_K];
@@ -137,45 +139,6 @@ static moxie_status fill_table(mox_synth_filler *filler, int64_t layer, const mo
         MOX_TRY(sink.put(sink.user, row, (uint64_t)(top_k * bytes), error));
     }
     return MOXIE_OK;
-}
-
-uint8_t *mox_fill_piece(mox_synth_filler *filler, uint64_t bytes)
-{
-    if (bytes > filler->piece_bytes) {
-        mox_free(filler->piece);
-        filler->piece = mox_alloc(bytes);
-        filler->piece_bytes = filler->piece ? bytes : 0;
-    }
-    return filler->piece;
-}
-
-void mox_fill_groups_free(mox_fill_groups *groups)
-{
-    mox_free(groups->scale);
-    mox_free(groups->zero);
-    mox_free(groups->low);
-    mox_free(groups->high);
-    *groups = (mox_fill_groups) { 0 };
-}
-
-moxie_status mox_synth_filler_create(const mox_synth_model *model, const moxie_executor *executor,
-                                     mox_synth_filler **out, moxie_error *error)
-{
-    mox_synth_filler *filler = mox_alloc(sizeof *filler);
-    MOX_FAIL_IF(!filler, MOXIE_ERR_MEMORY, error, "no memory for the generator");
-    filler->model = model;
-    filler->executor = executor;
-    *out = filler;
-    return MOXIE_OK;
-}
-
-void mox_synth_filler_destroy(mox_synth_filler *filler)
-{
-    if (!filler)
-        return;
-    mox_fill_groups_free(&filler->groups);
-    mox_free(filler->piece);
-    mox_free(filler);
 }
 
 moxie_status mox_synth_fill(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_bytes_fn sink,

@@ -122,7 +122,7 @@ static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection 
     if (layout == NULL)
         return mox_reject(why, "", "reads layout %s, which this build does not have", row->layout);
     char buffer[sizeof why->reason];
-    const char *refusal = layout->refuse(c->problem[p].shape, buffer, sizeof buffer);
+    const char *refusal = layout->reject(c->problem[p].shape, buffer, sizeof buffer);
     return refusal == NULL || mox_reject(why, "", "layout %s: %s", row->layout, refusal);
 }
 

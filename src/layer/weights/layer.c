@@ -121,19 +121,19 @@ static moxie_status allocate_records(moxie_layer *layer, moxie_error *error)
 
 static const mox_layout *instead_of(const mox_layout *layout)
 {
-    return layout->instead != NULL ? layout->instead : &mox_layout_rowmajor;
+    return layout->fallback != NULL ? layout->fallback : &mox_layout_rowmajor;
 }
 
 /* Views that are wrong are left to the packer, which says so. */
 static bool takes(const mox_layout *layout, const mox_record_shape *shape, int64_t expert, const moxie_expert *weights)
 {
     char reason[192];
-    if (layout->takes == NULL || mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
-        layout->takes(shape, weights, reason, sizeof reason))
+    if (layout->accepts == NULL || mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
+        layout->accepts(shape, weights, reason, sizeof reason))
         return true;
     mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and %s", layout->name,
             (long long)expert, reason, instead_of(layout)->name,
-            layout->instead != NULL ? "the kernels that read it" : "portable kernels");
+            layout->fallback != NULL ? "the kernels that read it" : "portable kernels");
     return false;
 }
 

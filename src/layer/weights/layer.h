@@ -66,9 +66,9 @@ moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const vo
                               moxie_error *error);
 uint64_t mox_layer_bytes(const moxie_layer *layer);
 
-/* Where the chosen layouts cannot hold these weights (mox_layout.takes), goes over to rowmajor, which holds all. Plans
- * made before then read another layout and refuse to run. The layer holds no expert. On failure it keeps its layouts,
- * perhaps without memory for them, and the next call begins there. */
+/* Where the chosen layouts cannot hold these weights (mox_layout.accepts), goes over to rowmajor, which holds all.
+ * Plans made before then read another layout and refuse to run. The layer holds no expert. On failure it keeps its
+ * layouts, perhaps without memory for them, and the next call begins there. */
 moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
 
 /* ---- static scales (static_scale.c) ---------------------------------------------------------------------- */

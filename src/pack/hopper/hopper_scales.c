@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_scales.c - multipliers and factors of the layouts of codes (hopper_scales.h): what a row's multipliers are in
- * units of, and whether they fit.
+ * hopper_scales.c - multipliers and row factors of the layouts of codes (hopper_scales.h).
+ *
+ *     1. row_power(): the power p of two that the row's factor takes over, so that every multiplier is exact
+ *     2. scaling_of(): the change of exponent from a scale to its multiplier, the same for the whole row
+ *     3. reject / accepts: which groups and which values of scales can be represented this way
+ *
+ * What a multiplier is for each dtype of scales is listed in hopper.h.
  */
 #include "pack/hopper/hopper_scales.h"
 
@@ -14,14 +19,21 @@
 #include "pack/grid_tile.h"
 #include "pack/panel/panel_move.h"
 
-enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, FP8_LEAST = 7 }; /* of exponents' fields, where codes become FP8 */
-enum { E4M3_UNIT = 8, MOST_FACTOR = 100 }; /* exponents of factors: what multipliers lack, the limit */
-enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 }; /* a zero point in the unit of f16's codes, to be added */
-enum { E8M0_BIAS = 127, BF16_MOST_FIELD = 254, BF16_LEAST = -133 }; /* exponents; that of the smallest number */
+enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, MIN_FP8_FIELD = 7 }; /* exponent fields, in layout hopper_fp8 */
+enum {
+    E4M3_UNIT = 8,
+    MAX_FACTOR_EXPONENT = 100
+}; /* exponents of factors: the part that e4m3 multipliers leave out, and the limit */
+enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 }; /* a zero point in the unit of f16 codes, negated so that it can be added */
+enum {
+    E8M0_BIAS = 127,
+    MAX_BF16_FIELD = 254,
+    MIN_BF16_EXPONENT = -133
+}; /* bf16: bias, largest field, exponent of the smallest number */
 
 typedef mox_hopper_product product;
 
-/* What codes are: 2^-unit times their numbers as bf16, which are multiples of 2^-fine. */
+/* A decoded code is 2^-unit times its value, as bf16. Values are multiples of 2^-fine. */
 typedef struct element {
     moxie_dtype dtype;
     bool integer;
@@ -41,18 +53,18 @@ static const element *element_of(const product *p)
     return NULL;
 }
 
-static bool is_wide(const product *p)
+static bool is_over_4_bits(const product *p)
 {
     return mox_dtype_bits(p->quant->element) > 4;
 }
 
-/* Floats of groups of 32 with exponents for scales. */
+/* MX formats: float elements with an f8_e8m0 scale for every 32 columns. */
 static bool is_mx(const product *p)
 {
     return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !element_of(p)->integer;
 }
 
-/* Codes of 8 bits whose scales are factors of whole rows: their multipliers are all the same. */
+/* 8-bit codes with one scale per row. The scale is the row factor, and all multipliers are equal. */
 static bool is_by_row(const product *p)
 {
     return mox_dtype_bits(p->quant->element) == 8 && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
@@ -65,7 +77,7 @@ static int32_t chunk_cols(const product *p)
     return p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
 }
 
-/* Groups of a chunk's columns that have a scale of their own. */
+/* How many groups with a scale of their own lie in a chunk. */
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
@@ -74,31 +86,31 @@ static int64_t own_groups(const product *p)
 
 int64_t mox_hopper_groups(const product *p)
 {
-    return is_wide(p) ? 2 : own_groups(p);
+    return is_over_4_bits(p) ? 2 : own_groups(p);
 }
 
-/* A float of 16 bits as scales of integers have it. Codes come as 2^-unit times their numbers, multipliers have
- * exponents up to `most`; products of both with numbers of the codes' size are normal down to `least`. */
-typedef struct wide_form {
-    int mantissa, bias, special; /* bits; of exponents; the field of what is not finite */
-    int unit, most, least;
-    bool any_power; /* p may be below 0: the range is short */
-} wide_form;
+/* How 16-bit float scales of integers become multipliers. A decoded code is 2^-unit times its number. Multipliers have
+ * exponents up to `max`. Products with numbers of the codes' size stay normal down to exponent `min`. */
+typedef struct float16_form {
+    int mantissa, bias, special; /* bits of the mantissa; bias of the exponent; exponent field of infinity and NaN */
+    int unit, max, min;
+    bool any_power; /* p may be negative, since the range of exponents is short */
+} float16_form;
 
-static const wide_form *form_of(const moxie_quant *q)
+static const float16_form *form_of(const moxie_quant *q)
 {
-    static const wide_form bf16 = { 7, 127, 255, 129, 127, -126, false };
-    static const wide_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
-    static const wide_form f16 = { 10, 15, 31, 17, 15, -14, true };
+    static const float16_form bf16 = { 7, 127, 255, 129, 127, -126, false };
+    static const float16_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
+    static const float16_form f16 = { 10, 15, 31, 17, 15, -14, true };
     const bool bytes = mox_dtype_bits(q->element) == 8;
     return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
 }
 
-/* The codes of a row of scales; rows of bytes or of 16-bit words lie as such in nearly every checkpoint. */
+/* One row of scales. Nearly every checkpoint stores them as bytes or 16-bit words, which are read directly. */
 typedef struct scale_row {
     const moxie_grid *grid;
     int64_t row;
-    const uint8_t *at; /* NULL: neither */
+    const uint8_t *at; /* NULL: read through the grid */
 } scale_row;
 
 static scale_row row_of(const moxie_grid *grid, int64_t r)
@@ -120,17 +132,17 @@ static float wide_value(moxie_dtype dtype, uint32_t code)
     return mox_format_of(dtype)->decode((uint16_t)code);
 }
 
-/* The exponents of a row's scales, and whether all are finite; `some`: not all are 0. */
+/* Range of the exponents of a row's scales. `finite`: all scales are finite. `any`: some scale is not 0. */
 typedef struct extent {
-    int least, most;
-    bool some, finite;
+    int min, max;
+    bool any, finite;
 } extent;
 
 static void widen(extent *e, int exponent)
 {
-    e->least = exponent < e->least ? exponent : e->least;
-    e->most = exponent > e->most ? exponent : e->most;
-    e->some = true;
+    e->min = exponent < e->min ? exponent : e->min;
+    e->max = exponent > e->max ? exponent : e->max;
+    e->any = true;
 }
 
 static extent extent_of_bytes(const scale_row *row)
@@ -144,7 +156,7 @@ static extent extent_of_bytes(const scale_row *row)
     return e;
 }
 
-static extent extent_of_floats(const scale_row *row, const wide_form *form)
+static extent extent_of_floats(const scale_row *row, const float16_form *form)
 {
     extent e = { INT32_MAX, INT32_MIN, false, true };
     for (int64_t g = 0; g < row->grid->cols; g++) {
@@ -157,7 +169,7 @@ static extent extent_of_floats(const scale_row *row, const wide_form *form)
     return e;
 }
 
-/* Scales of e4m3 that are numbers, and not below 0. */
+/* True when all scales (e4m3) are numbers and none is negative. */
 static bool are_positive(const scale_row *row)
 {
     bool all = true;
@@ -166,37 +178,37 @@ static bool are_positive(const scale_row *row)
     return all;
 }
 
-/* Whether weights are zero where the scale is more than the window below the greatest. */
+/* True when all weights are zero in the groups whose scale lies more than the window below the largest. */
 static bool is_zero_below(const product *p, const moxie_matrix *from, const scale_row *scales, int greatest)
 {
     const int64_t group = p->quant->group_cols, rows = mox_group_rows(p->quant, p->rows);
-    uint32_t some = 0;
+    uint32_t any = 0;
     for (int64_t g = 0; g < scales->grid->cols; g++) {
         const int64_t end = mox_min_i64((g + 1) * group, p->cols);
         if ((int)code_at(scales, g) > greatest - WINDOW)
             continue;
         for (int64_t r = scales->row * rows; r < mox_min_i64((scales->row + 1) * rows, p->rows); r++)
             for (int64_t k = g * group; k < end; k++)
-                some |= mox_grid_code(&from->codes, r, k) & 7;
+                any |= mox_grid_code(&from->codes, r, k) & 7;
     }
-    return some == 0;
+    return any == 0;
 }
 
-/* The exponent of a row's greatest scale, or the least that its factor has room for, and whether the others are near
- * enough. */
+/* Exponent field of the row's largest scale, at least what the factor can express. *exact: every other scale is within
+ * the window, or its weights are zero. */
 static int row_window(const product *p, const moxie_matrix *from, const scale_row *scales, bool *exact)
 {
     const extent e = extent_of_bytes(scales);
-    const int greatest = e.most > FP8_LEAST ? e.most : FP8_LEAST;
-    *exact = e.finite && (e.least > greatest - WINDOW || is_zero_below(p, from, scales, greatest));
+    const int greatest = e.max > MIN_FP8_FIELD ? e.max : MIN_FP8_FIELD;
+    *exact = e.finite && (e.min > greatest - WINDOW || is_zero_below(p, from, scales, greatest));
     return greatest;
 }
 
-/* A row's p, and whether every multiplier is exact under it, and of floats the product too. */
+/* The row's p. *exact: every multiplier is exact with it, and for float elements every product, too. */
 static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
 {
     const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
-    const wide_form *form = form_of(p->quant);
+    const float16_form *form = form_of(p->quant);
     if (p->to_fp8)
         return row_window(p, from, &scales, exact);
     if (p->quant->scale == MOXIE_F8_E4M3) {
@@ -205,17 +217,15 @@ static int row_power(const product *p, const moxie_matrix *from, int64_t row, bo
     }
     const element *codes = element_of(p);
     const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
-    const int power = !e.some        ? 0
-                      : form != NULL ? e.most + form->unit - form->most
-                                     : e.most + codes->unit - BF16_MOST_FIELD;
-    const int kept = power > 0 || (form != NULL && form->any_power) ? power : 0;
-    const int least = form != NULL ? form->least : codes->fine + E8M0_BIAS + BF16_LEAST;
-    *exact = e.finite && kept <= E8M0_BIAS && (!e.some || e.least - kept >= least);
-    return kept;
+    const int power = !e.any ? 0 : form != NULL ? e.max + form->unit - form->max : e.max + codes->unit - MAX_BF16_FIELD;
+    const int used = power > 0 || (form != NULL && form->any_power) ? power : 0;
+    const int min = form != NULL ? form->min : codes->fine + E8M0_BIAS + MIN_BF16_EXPONENT;
+    *exact = e.finite && used <= E8M0_BIAS && (!e.any || e.min - used >= min);
+    return used;
 }
 
-/* `code` times 2^shift, which is no subnormal number if `code` is none. */
-static uint32_t shifted(moxie_dtype dtype, const wide_form *form, uint32_t code, int shift)
+/* `code` times 2^shift. The result is normal if `code` is. */
+static uint32_t shifted(moxie_dtype dtype, const float16_form *form, uint32_t code, int shift)
 {
     const uint32_t magnitude = code & 0x7fff;
     if (magnitude == 0)
@@ -225,16 +235,16 @@ static uint32_t shifted(moxie_dtype dtype, const wide_form *form, uint32_t code,
     return mox_format_of(dtype)->encode(ldexpf(wide_value(dtype, code), shift));
 }
 
-/* How a row's multipliers come from scales, found once. */
+/* How scales of one row become multipliers; computed once per row. */
 typedef struct scaling {
     moxie_dtype dtype;
-    const wide_form *form; /* NULL: bytes */
-    int shift;             /* of exponents; 0 of e4m3 */
+    const float16_form *form; /* NULL: scales are bytes */
+    int shift;                /* added to exponents; 0 for e4m3 */
 } scaling;
 
 static scaling scaling_of(const product *p, int power)
 {
-    const wide_form *form = form_of(p->quant);
+    const float16_form *form = form_of(p->quant);
     const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : element_of(p)->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
@@ -250,16 +260,16 @@ static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
                            : (stored - (uint32_t)s->shift) & 255;
 }
 
-/* The one multiplier of rows that have factors for scales, as a byte: 2^unit, or the greatest there is; and the
- * exponent of what it lacks. */
-static uint32_t row_multiplier(const product *p, int *lacks)
+/* The multiplier of rows whose scale is the factor, as an exponent byte: 2^unit, or the largest there is. *missing:
+ * exponent of what it falls short of 2^unit. */
+static uint32_t row_multiplier(const product *p, int *missing)
 {
     const int field = element_of(p)->unit + E8M0_BIAS;
-    *lacks = field > BF16_MOST_FIELD ? field - BF16_MOST_FIELD : 0;
-    return (uint32_t)(field - *lacks);
+    *missing = field > MAX_BF16_FIELD ? field - MAX_BF16_FIELD : 0;
+    return (uint32_t)(field - *missing);
 }
 
-/* Bytes of a multiplier, with its zero point behind it where there may be one. */
+/* Bytes of a multiplier, with the zero point behind it for f16. */
 size_t mox_hopper_scale_bytes(const product *p)
 {
     if (is_by_row(p))
@@ -267,7 +277,7 @@ size_t mox_hopper_scale_bytes(const product *p)
     return p->quant->scale == MOXIE_F16 ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
 }
 
-/* Zero points are counted from -8, as codes are. */
+/* Zero points are counted from -8, like codes. */
 static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
 {
     uint8_t zero = MOX_PANEL_ZERO_BIAS;
@@ -279,11 +289,11 @@ static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, i
 void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t row, uint8_t *to, uint64_t apart)
 {
     bool exact;
-    int lacks;
+    int missing;
     const int64_t r = row / mox_group_rows(p->quant, p->rows), own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
     if (is_by_row(p)) {
-        memset(to, (int)row_multiplier(p, &lacks), (size_t)copies);
+        memset(to, (int)row_multiplier(p, &missing), (size_t)copies);
         return;
     }
     const scaling by = scaling_of(p, row_power(p, from, row, &exact));
@@ -303,10 +313,10 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
 {
     const int64_t own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
-    int lacks;
+    int missing;
     if (is_by_row(p)) {
-        (void)row_multiplier(p, &lacks);
-        mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -lacks));
+        (void)row_multiplier(p, &missing);
+        mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -missing));
         return;
     }
     const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
@@ -322,7 +332,7 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
 
 /* ---- factors -------------------------------------------------------------------------------------------------- */
 
-/* By which e4m3's factors differ from the global. */
+/* Exponent between the row factor and the global scale, for e4m3 scales. */
 static int global_shift(const moxie_quant *q)
 {
     return q->global == MOXIE_GLOBAL_DIVIDE ? -E4M3_UNIT : E4M3_UNIT;
@@ -343,10 +353,10 @@ float mox_hopper_global_of(const product *p, float factor)
 float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_t row)
 {
     bool exact;
-    int lacks;
+    int missing;
     if (is_by_row(p)) {
-        (void)row_multiplier(p, &lacks);
-        return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), lacks);
+        (void)row_multiplier(p, &missing);
+        return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), missing);
     }
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
@@ -360,7 +370,7 @@ static bool is_nvfp4(const moxie_quant *q)
     return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E4M3;
 }
 
-static bool is_held(const product *p)
+static bool is_supported(const product *p)
 {
     const moxie_quant *q = p->quant;
     const element *codes = element_of(p);
@@ -369,12 +379,12 @@ static bool is_held(const product *p)
                !q->has_zero;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
-    if (q->has_zero && (q->scale != MOXIE_F16 || is_wide(p)))
+    if (q->has_zero && (q->scale != MOXIE_F16 || is_over_4_bits(p)))
         return false;
     return is_by_row(p) || is_nvfp4(q) || (codes->integer ? form_of(q) != NULL : q->scale == MOXIE_F8_E8M0);
 }
 
-/* What the groups of columns may be; NULL: these are. */
+/* Which group sizes the layout supports, in words. NULL: the size is one of them. */
 static const char *other_groups(const product *p)
 {
     const moxie_quant *q = p->quant;
@@ -394,7 +404,7 @@ static const char *other_groups(const product *p)
 const char *mox_hopper_codes_reject(const product *p, const char *name, char *buffer, size_t size)
 {
     const moxie_quant *q = p->quant;
-    if (!is_held(p)) {
+    if (!is_supported(p)) {
         char text[128];
         if (p->to_fp8)
             snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
@@ -402,10 +412,10 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
         else
             snprintf(
                 buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with those of "
-                "f8_e8m0, "
-                "integers of 4 bits with f16, or with bf16 and without zero points, of 8 bits with bf16, and f8 and "
-                "integers of 8 bits with one scale a row",
+                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, 4-bit "
+                "integers with f16 (or with bf16 and no zero points), 8-bit integers with bf16, and f8 and 8-bit "
+                "integers "
+                "with one scale per row",
                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
@@ -418,10 +428,10 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
     return NULL;
 }
 
-/* A number whose factor, and the number back from it, are exact. */
+/* True when the factor made from x, and x made from the factor, are exact. */
 static bool is_moderate(float x)
 {
-    return isnormal(x) && abs(ilogbf(x)) <= MOST_FACTOR;
+    return isnormal(x) && abs(ilogbf(x)) <= MAX_FACTOR_EXPONENT;
 }
 
 static bool has_safe_zeros(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
@@ -438,7 +448,7 @@ static bool has_safe_zeros(const product *p, const moxie_matrix *from, const cha
     return true;
 }
 
-/* Of f8, which bf16 would take for numbers; the row of one, or -1. */
+/* The first row with an f8 code that is NaN or infinite, or -1. Decoding would make a finite bf16 of it. */
 static int64_t find_special(const product *p, const moxie_grid *codes)
 {
     const uint8_t first = p->quant->element == MOXIE_F8_E4M3 ? 0x7f : 0x7c;
@@ -450,17 +460,17 @@ static int64_t find_special(const product *p, const moxie_grid *codes)
             int64_t stride;
             const uint8_t *rows = mox_tile_read(codes, row, col, MOX_TILE_COLS, &store, &stride);
             for (int64_t r = row; r < row + MOX_TILE_ROWS && r < codes->rows; r++, rows += stride) {
-                int some = 0;
+                int any = 0;
                 for (int i = 0; i < MOX_TILE_COLS; i++)
-                    some |= (rows[i] & 0x7f) >= first;
-                if (some)
+                    any |= (rows[i] & 0x7f) >= first;
+                if (any)
                     return r;
             }
         }
     return -1;
 }
 
-static bool takes_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
+static bool accepts_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     const bool by_row = is_by_row(p);
     const moxie_grid *grid = by_row ? &from->scale : &from->global;
@@ -469,8 +479,8 @@ static bool takes_factors(const product *p, const moxie_matrix *from, const char
         const float x = mox_pack_get_float(grid, r, 0);
         if (is_moderate(x) || (by_row && x == 0))
             continue;
-        snprintf(reason, size, "%s scale %lld of %s is %g, factors hold those from 2^-%d to 2^%d",
-                 by_row ? "row" : "global", (long long)r, name, (double)x, MOST_FACTOR, MOST_FACTOR);
+        snprintf(reason, size, "%s scale %lld of %s is %g, row factors can be from 2^-%d to 2^%d",
+                 by_row ? "row" : "global", (long long)r, name, (double)x, MAX_FACTOR_EXPONENT, MAX_FACTOR_EXPONENT);
         return false;
     }
     return true;
@@ -478,11 +488,11 @@ static bool takes_factors(const product *p, const moxie_matrix *from, const char
 
 bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
-    if (!takes_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
+    if (!accepts_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
         return false;
     const int64_t special = find_special(p, &from->codes);
     if (special >= 0) {
-        snprintf(reason, size, "row %lld of %s has a weight that is no finite number", (long long)special, name);
+        snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);
         return false;
     }
     for (int64_t row = 0; row < p->rows && !is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
@@ -490,11 +500,11 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         (void)row_power(p, from, row, &exact);
         if (!exact) {
             if (p->to_fp8)
-                snprintf(reason, size, "row %lld of %s has scales that are no numbers, or not within %d powers of two",
+                snprintf(reason, size, "row %lld of %s has scales that are NaN, or not within %d powers of two",
                          (long long)row, name, WINDOW);
             else
                 snprintf(reason, size,
-                         "row %lld of %s has scales that are negative, not finite, or beyond one factor's reach",
+                         "row %lld of %s has scales that are negative, not finite, or too far apart for one row factor",
                          (long long)row, name);
             return false;
         }

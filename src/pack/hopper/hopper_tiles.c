@@ -2,8 +2,9 @@
  *
  * hopper_tiles.c - records of the layouts of hopper.h (hopper_tiles.h).
  *
- *     form       sizes and offsets, a pure function of the shape
- *     parts      what is packed at once: some tiles of one product, with its last tile its rows
+ *     measure   sizes and offsets of both products, a pure function of the shape
+ *     parts     a record is packed in parts: some tiles of one product, the last part also its row factors and biases
+ *     unpack    the inverse, matrix by matrix
  */
 #include "pack/hopper/hopper_tiles.h"
 
@@ -33,7 +34,7 @@ static bool advance(uint64_t *at, uint64_t count, uint64_t size)
     return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_HOPPER_ALIGN, at);
 }
 
-/* False when it does not fit 64 bits. */
+/* False when the size does not fit in 64 bits. */
 static bool tile_bytes_of(const mox_hopper_matrix *m, int64_t rows, uint64_t *bytes)
 {
     uint64_t codes, scales;
@@ -42,7 +43,7 @@ static bool tile_bytes_of(const mox_hopper_matrix *m, int64_t rows, uint64_t *by
            mox_add_u64(codes, scales, bytes) && mox_align_u64(*bytes, MOX_HOPPER_ALIGN, bytes);
 }
 
-/* False when the product does not fit 64 bits behind `start`. */
+/* False when the product, which begins behind `start`, does not fit in 64 bits. */
 static bool measure(const mox_hopper_order *order, const mox_hopper_product *p, uint64_t start, mox_hopper_matrix *m)
 {
     const int64_t stored = p->gated ? mox_ceil_div(p->rows, MOX_HOPPER_HALF_ROWS) * 2 * MOX_HOPPER_HALF_ROWS : p->rows;
@@ -84,42 +85,33 @@ bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *s
            measure(order, &second, out->w13.end, &out->w2);
 }
 
-bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out)
-{
-    const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
-                                    : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
-                                    : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8
-                                                                         : NULL;
-    return order != NULL && mox_hopper_measure(order, shape, out);
-}
-
 /* ---- what the layouts hold ------------------------------------------------------------------------------------ */
 
 const char *mox_hopper_reject(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size)
 {
     const mox_hopper_product first = product_of(order, shape, W13), second = product_of(order, shape, W2);
-    const char *why = order->refuse(&first, "w13", buffer, size);
-    return why != NULL ? why : order->refuse(&second, "w2", buffer, size);
+    const char *why = order->reject(&first, "w13", buffer, size);
+    return why != NULL ? why : order->reject(&second, "w2", buffer, size);
 }
 
-static bool takes_matrix(const mox_hopper_order *order, const mox_hopper_product *p, const moxie_matrix *from,
-                         const char *name, char *reason, size_t size)
+static bool accepts_matrix(const mox_hopper_order *order, const mox_hopper_product *p, const moxie_matrix *from,
+                           const char *name, char *reason, size_t size)
 {
     if (!mox_pack_is_natural_order(from->group_index, from->codes.cols, mox_group_cols(p->quant, from->codes.cols))) {
         snprintf(reason, size, "the group index of %s reorders its columns, chunks hold columns in natural order",
                  name);
         return false;
     }
-    return order->takes == NULL || order->takes(p, from, name, reason, size);
+    return order->accepts == NULL || order->accepts(p, from, name, reason, size);
 }
 
 bool mox_hopper_accepts(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
                         char *reason, size_t size)
 {
     const mox_hopper_product w13 = product_of(order, shape, W13), w2 = product_of(order, shape, W2);
-    return (!shape->gated || takes_matrix(order, &w13, &expert->gate, "gate", reason, size)) &&
-           takes_matrix(order, &w13, &expert->up, "up", reason, size) &&
-           takes_matrix(order, &w2, &expert->down, "down", reason, size);
+    return (!shape->gated || accepts_matrix(order, &w13, &expert->gate, "gate", reason, size)) &&
+           accepts_matrix(order, &w13, &expert->up, "up", reason, size) &&
+           accepts_matrix(order, &w2, &expert->down, "down", reason, size);
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
@@ -189,7 +181,7 @@ int64_t mox_hopper_parts(const mox_hopper_order *order, const mox_record_shape *
     return parts_of(&form.w13) + parts_of(&form.w2);
 }
 
-/* The product of a part, and its index there. */
+/* Which product the part belongs to; *index is the number of the part in it. */
 static int find_part(const mox_hopper_record *form, int64_t part, int64_t *index)
 {
     const int64_t first = parts_of(&form->w13);
@@ -214,7 +206,7 @@ static void zero_between(uint8_t *record, uint64_t from, uint64_t to)
     memset(record + from, 0, to - from);
 }
 
-/* What stands behind the last tile of a product. */
+/* Zeros behind the last tile of a product, then row factors and biases. */
 static void pack_tail(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
                       const moxie_matrix *const *from, uint8_t *record)
 {

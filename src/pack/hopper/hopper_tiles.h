@@ -1,42 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_tiles.h - what the layouts of hopper.h share: products, tiles, rows, parts. What is in a tile is a layout's
- * own, its mox_hopper_order.
+ * hopper_tiles.h - what the three layouts of hopper.h share: products, tiles, row values, parts.
+ *
+ *     mox_layout (record)  ->  this file: products, tiles, parts  ->  mox_hopper_order: the bytes of one tile
+ *
+ * A layout is a mox_hopper_order and MOX_HOPPER_LAYOUT(order), which makes the functions of mox_layout from it.
  */
 #ifndef MOX_PACK_HOPPER_TILES_H
 #define MOX_PACK_HOPPER_TILES_H
 
 #include "pack/hopper/hopper.h"
 
-#define MOX_HOPPER_HALF_ROWS 8 /* of gate, then as many of up */
+#define MOX_HOPPER_HALF_ROWS 8 /* product rows of gate, then as many of up */
 
 /* One of a record's two products. */
 typedef struct mox_hopper_product {
     const moxie_quant *quant;
     int64_t rows, cols; /* of one matrix */
     bool gated, bias;
-    bool to_fp8; /* codes are decoded to 8 bits, not to 16 */
+    bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
 } mox_hopper_product;
 
-/* Weights come as from[0] gate or the only matrix, from[1] up. */
+/* The order of elements in a tile. `from[0]` is gate or the only matrix, `from[1]` is up. */
 typedef struct mox_hopper_order {
     bool to_fp8;
-    /* Sets what depends on codes and scales: chunk_cols, chunk_row_bytes, scale_*. */
+    /* Sets the fields that depend on codes and scales: chunk_cols, chunk_row_bytes, scale_bytes, scale_shift. */
     void (*measure)(const mox_hopper_product *p, mox_hopper_matrix *m);
     bool (*has_row_factors)(const mox_hopper_product *p);
-    /* As in mox_layout, for one product; for one matrix. */
-    const char *(*refuse)(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
-    bool (*takes)(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason, size_t size);
-    /* Every byte of a tile. */
+    /* As in mox_layout: `reject` for one product, `accepts` for one matrix. */
+    const char *(*reject)(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
+    bool (*accepts)(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason, size_t size);
+    /* Writes every byte of a tile. */
     void (*pack_tile)(const mox_hopper_matrix *m, const mox_hopper_product *p, const moxie_matrix *const *from,
                       int64_t tile, uint8_t *to);
     float (*row_factor)(const mox_hopper_product *p, const moxie_matrix *from, int64_t row);
-    /* Codes and scales of one matrix. */
+    /* Reads codes and scales of one matrix back. */
     void (*unpack)(const mox_hopper_matrix *m, const mox_hopper_product *p, const uint8_t *record, int half,
                    const moxie_matrix *to);
 } mox_hopper_order;
 
-/* The functions of mox_layout, for an order. */
+/* The functions of mox_layout for a given order. */
 const char *mox_hopper_reject(const mox_hopper_order *order, const mox_record_shape *shape, char *buffer, size_t size);
 bool mox_hopper_accepts(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
                         char *reason, size_t size);
@@ -48,24 +51,24 @@ void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape 
 void mox_hopper_unpack(const mox_hopper_order *order, const mox_record_shape *shape, const uint8_t *record,
                        moxie_expert *out);
 
-/* The matrix (0 or 1) and the row in it that product row `n` is; and back. */
+/* Product row `n` comes from row *row of matrix 0 or 1, which is returned; and the inverse. */
 int mox_hopper_half(const mox_hopper_matrix *m, int64_t n, int64_t *row);
 int64_t mox_hopper_product_row(const mox_hopper_matrix *m, int half, int64_t row);
 
 int64_t mox_hopper_tile_rows(const mox_hopper_matrix *m, int64_t tile);
 uint64_t mox_hopper_tile_at(const mox_hopper_matrix *m, int64_t tile); /* in the record */
-/* In the tile: a chunk; a block of scales, the one past the last being where they end. */
+/* Offsets in a tile: of a chunk, and of a block of scales. The block past the last is where the scales end. */
 uint64_t mox_hopper_chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk);
 uint64_t mox_hopper_block_at(const mox_hopper_matrix *m, int64_t tile, int64_t block);
 uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
 
-/* An order's layout: the functions above with `order` given. */
+/* Defines the functions of mox_layout for `order`; MOX_HOPPER_FUNCTIONS puts them into the struct. */
 #define MOX_HOPPER_LAYOUT(order)                                                                                       \
-    static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)                                \
+    static const char *reject(const mox_record_shape *shape, char *buffer, size_t size)                                \
     {                                                                                                                  \
         return mox_hopper_reject(&(order), shape, buffer, size);                                                       \
     }                                                                                                                  \
-    static bool takes(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)            \
+    static bool accepts(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)          \
     {                                                                                                                  \
         return mox_hopper_accepts(&(order), shape, expert, reason, size);                                              \
     }                                                                                                                  \
@@ -101,7 +104,7 @@ uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
     }
 
 #define MOX_HOPPER_FUNCTIONS                                                                                           \
-    .refuse = refuse, .takes = takes, .record_bytes = record_bytes, .parts = parts, .part_at = part_at,                \
+    .reject = reject, .accepts = accepts, .record_bytes = record_bytes, .parts = parts, .part_at = part_at,            \
     .pack_part = pack_part, .unpack = unpack
 
 extern const mox_hopper_order mox_hopper_swizzled, mox_hopper_fragments, mox_hopper_fragments_fp8;

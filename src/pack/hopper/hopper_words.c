@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hopper_words.c - codes to words, 16 rows of a product at a time, and back (hopper_words.h): bytes of two rows
- * are interleaved in vector registers, as neighbours of an MMA's register are, then their bits find their places.
+ * hopper_words.c - codes to words, 16 rows of a product at a time, and back (hopper_words.h; bits are drawn in
+ * hopper.h).
+ *
+ *     dense rows r and r + 8   ->  bytes of both interleaved, as the halves of a register are
+ *                              ->  bits of each word rotated to the places that the kernels decode from
+ *                              ->  4 x 4 words transposed: lanes in order
  */
 #include "pack/hopper/hopper_words.h"
 
-#include "pack/flip.h"
+#include "pack/transpose.h"
 #include "pack/hopper/hopper.h"
 
-enum { HALF = 8, PLANE_BYTES = 32, WORDS = 4 }; /* bytes of a row that a plane has */
-enum { TO_FP8 = -1 };                           /* beside elements: codes of f4_e2m1 in hopper_fp8 */
-enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows are too many streams to guess */
+enum { HALF = 8, PLANE_BYTES = 32, WORDS = 4 }; /* PLANE_BYTES: of a row in a plane; WORDS: of a lane in a plane */
+enum { TO_FP8 = -1 };                           /* beside the dtypes: e2m1 codes of layout hopper_fp8 */
+enum {
+    PREFETCH_BYTES = 256
+}; /* bytes of a row to prefetch ahead: 16 or 32 rows are too many streams for the hardware prefetcher */
 
-/* A word of eight codes begins as nibbles: nibble i of each half is register i's code there, which is how integers
- * stay. A word of four begins as bytes: the low byte of each half is the first register's code, the high byte the
- * second's. Bits of floats then go where hopper.h has them: by so many turns to the left, where the mask has room for
- * them. */
+/* A word of eight 4-bit codes starts as nibbles: nibble i of each half is the code of register i. Integers stay so. A
+ * word of four 8-bit codes starts as bytes: the low byte of each half is the code of the first register, the high byte
+ * that of the second. The bits of floats then move to the places of hopper.h. MOVE(n, mask): rotate left by n, keep the
+ * bits of mask. */
 #define E2M1_MOVES(MOVE)                                                                                               \
     MOVE(12, 0x86008600)                                                                                               \
     MOVE(6, 0x01c001c0)                                                                                                \
@@ -37,7 +43,8 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(26, 0x00100010)                                                                                               \
     MOVE(21, 0x600f600f)
 
-/* Of hopper_fp8: magnitudes stay, signs go where a byte's are, the second register's four bits lower. */
+/* Layout hopper_fp8: magnitudes stay. Signs go to the top bits of bytes, those of the second register four bits
+ * lower. */
 #define TO_FP8_MOVES(MOVE)                                                                                             \
     MOVE(0, 0x77777777)                                                                                                \
     MOVE(4, 0x00000080)                                                                                                \
@@ -48,18 +55,18 @@ enum { AHEAD = 256 }; /* bytes of a row that are asked for before: 16 or 32 rows
     MOVE(24, 0x00080000)                                                                                               \
     MOVE(28, 0x08000000)
 
-#define TURNED(word, turn) ((word) << (turn) | (word) >> (-(turn)&31))
+#define ROTATED(word, bits_left) ((word) << (bits_left) | (word) >> (-(bits_left)&31))
 
-MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
+MOX_PACK_INLINE mox_words moved(mox_words plain, int element)
 {
     mox_words all = { 0 };
-#define MOVE(turn, mask) all |= TURNED(plain, turn) & (mask);
+#define MOVE(bits_left, mask) all |= ROTATED(plain, bits_left) & (mask);
     switch (element) {
     case TO_FP8: TO_FP8_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
-    case MOXIE_I4: return plain ^ 0x88888888; /* from two's complement to codes counted from the least */
+    case MOXIE_I4: return plain ^ 0x88888888; /* two's complement to codes that count from the smallest number */
     case MOXIE_I8: return plain ^ 0x80808080;
     default: return plain;
     }
@@ -69,7 +76,7 @@ MOX_FLIP_INLINE mox_words moved(mox_words plain, int element)
 static uint32_t moved_back(uint32_t word, int element)
 {
     uint32_t all = 0;
-#define MOVE(turn, mask) all |= TURNED(word & (mask), -(turn)&31);
+#define MOVE(bits_left, mask) all |= ROTATED(word & (mask), -(bits_left)&31);
     switch (element) {
     case TO_FP8: TO_FP8_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
@@ -82,24 +89,25 @@ static uint32_t moved_back(uint32_t word, int element)
 #undef MOVE
 }
 
-/* Neighbouring bytes of rows r and r + 8, eight pairs, to a word of each of four lanes. */
-MOX_FLIP_INLINE mox_words words_of(mox_v16u8 pairs, int element)
+/* Eight pairs of bytes of rows r and r + 8 become one word for each of four lanes. */
+MOX_PACK_INLINE mox_words words_of(mox_v16u8 pairs, int element)
 {
     const mox_v8u16 first = (mox_v8u16)pairs, second = __builtin_shufflevector(first, first, 4, 5, 6, 7, 0, 1, 2, 3);
     const mox_words bytes = (mox_words)__builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
-    return moved(mox_part_nibbles(bytes), element);
+    return moved(mox_deinterleave_nibbles(bytes), element);
 }
 
-/* 16 bytes of a row, 32 columns, to a word of each of four lanes: four neighbours, and those 16 columns on. */
-MOX_FLIP_INLINE mox_words fp8_words_of(const uint8_t *from)
+/* 16 bytes of a row (32 columns) become one word for each of four lanes: four neighbouring codes and those 16 columns
+ * on. */
+MOX_PACK_INLINE mox_words fp8_words_of(const uint8_t *from)
 {
     mox_v8u16 fours;
     memcpy(&fours, from, sizeof fours);
     return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), TO_FP8);
 }
 
-/* 16 bytes of rows r and r + 8 in turn: two vectors. */
-MOX_FLIP_INLINE void interleave(const uint8_t *low, const uint8_t *high, mox_v16u8 v[2])
+/* Bytes of rows r and r + 8 interleaved, 16 of each, in two vectors. */
+MOX_PACK_INLINE void interleave(const uint8_t *low, const uint8_t *high, mox_v16u8 v[2])
 {
     mox_v16u8 a, b;
     memcpy(&a, low, sizeof a);
@@ -108,8 +116,8 @@ MOX_FLIP_INLINE void interleave(const uint8_t *low, const uint8_t *high, mox_v16
     v[1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* Four words of each of four lanes, from 32 bytes of both rows. */
-MOX_FLIP_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int element, bool bytes, uint8_t *to)
+/* Four words for each of four lanes, from 32 bytes of both rows. */
+MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int element, bool bytes, uint8_t *to)
 {
     mox_words v[WORDS];
     for (int h = 0; h < 2; h++) {
@@ -120,16 +128,16 @@ MOX_FLIP_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
                            : bytes           ? moved((mox_words)pairs[i], element)
                                              : words_of(pairs[i], element);
     }
-    mox_flip_words(v);
+    mox_transpose_words(v);
     for (int q = 0; q < WORDS; q++)
         mox_store_words(to + q * (int)sizeof v[q], v[q]);
 }
 
 /* ---- 6 bits ---------------------------------------------------------------------------------------------------- */
 
-/* A code's half of a register: its sign in bit 15, its magnitude from bit `up` on. Four bits of it go to the plane of
- * four words, turned to the right by 4 for each register, two to the plane of two words, turned by `each` for each
- * register and by `odd` for every other 16 columns. */
+/* Where the bits of a 6-bit code lie. Decoded, the sign is in bit 15 of the register's half and the magnitude starts at
+ * bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by 4 per register. Mask `two`: bits kept
+ * in the plane of two words, rotated by `each` per register and by `odd` for every second 16 columns. */
 typedef struct sixes {
     uint32_t four, two;
     int up, each, odd;
@@ -143,13 +151,13 @@ static uint32_t six_of(const sixes *s, const uint8_t *warp, int lane, int j, int
     uint32_t four, two;
     memcpy(&four, warp + (lane * WORDS + j) * 4, sizeof four);
     memcpy(&two, warp + MOX_HOPPER_PLANE + (lane * 2 + j / 2) * 4, sizeof two);
-    const uint32_t both = (TURNED(four, 4 * i) & s->four) | (TURNED(two, s->each * i + s->odd * (j % 2)) & s->two);
+    const uint32_t both = (ROTATED(four, 4 * i) & s->four) | (ROTATED(two, s->each * i + s->odd * (j % 2)) & s->two);
     const uint32_t code = both >> 16 * half & 0xffff;
     return (code >> 10 & 0x20) | (code >> s->up & 0x1f);
 }
 
-/* 64 dense codes, one a byte. */
-MOX_FLIP_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
+/* 64 dense 6-bit codes, one per byte. */
+MOX_PACK_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
 {
     for (int i = 0; i < 16; i++) {
         const uint32_t v = from[3 * i] | (uint32_t)from[3 * i + 1] << 8 | (uint32_t)from[3 * i + 2] << 16;
@@ -158,10 +166,10 @@ MOX_FLIP_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
     }
 }
 
-#define TURNED_BACK(word, turn) TURNED(word, -(turn)&31)
+#define ROTATED_BACK(word, bits_left) ROTATED(word, -(bits_left)&31)
 
-/* A chunk of rows r and r + 8, to both planes from `number`, of eight, on. */
-MOX_FLIP_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
+/* A chunk of rows r and r + 8, written to both planes. `number` is r, from 0 to 7. */
+MOX_PACK_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
 {
     uint8_t a[MOX_HOPPER_CODE_COLS], b[MOX_HOPPER_CODE_COLS];
     mox_words four[WORDS], two[2] = { { 0 } };
@@ -174,11 +182,11 @@ MOX_FLIP_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t
         for (int i = 0; i < 4; i++) {
             const mox_words code = (mox_words)pairs[i / 2] >> (8 * (i % 2));
             const mox_words half = (code & 0x00200020) << 10 | (code & 0x001f001f) << s->up;
-            four[j] |= TURNED_BACK(half & s->four, 4 * i);
-            two[j / 2] |= TURNED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
+            four[j] |= ROTATED_BACK(half & s->four, 4 * i);
+            two[j / 2] |= ROTATED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
         }
     }
-    mox_flip_words(four);
+    mox_transpose_words(four);
     for (int q = 0; q < WORDS; q++)
         mox_store_words(to + (number * WORDS + q) * (int)sizeof four[q], four[q]);
     uint8_t *second = to + MOX_HOPPER_PLANE + number * 2 * (int)sizeof two[0];
@@ -201,8 +209,9 @@ uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp,
     const int bits = mox_dtype_bits(q->element);
     if (fp8)
         return fp8_code_of(warp, row, col);
-    const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* of four registers */
-    const int number = (col / 16 * 4 + i) / (16 / bits), in = i % (16 / bits);        /* word, register in it */
+    const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* i: register, of four */
+    const int number = (col / 16 * 4 + i) / (16 / bits),
+              in = i % (16 / bits); /* the word, and the register within it */
     uint32_t word;
     if (bits == 6)
         return six_of(q->element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, warp, lane, col / 16, i, col % 2);
@@ -210,8 +219,8 @@ uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp,
     return moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
 }
 
-/* Lanes 4 * number .. of a chunk, from a row r and its r + 8. */
-MOX_FLIP_INLINE void put_chunk(int element, int bits, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
+/* The four lanes from 4 * number on of a chunk, from row r = number and row r + 8. */
+MOX_PACK_INLINE void put_chunk(int element, int bits, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
 {
     if (bits == 6)
         put_sixes(element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, low, high, number, to);
@@ -220,15 +229,15 @@ MOX_FLIP_INLINE void put_chunk(int element, int bits, const uint8_t *low, const 
                   to + plane * MOX_HOPPER_PLANE + number * WORDS * (int)sizeof(mox_words));
 }
 
-/* Eight dense rows r and eight r + 8 (NULL: zeros), row by row, so that each cache line of theirs is read once. */
-MOX_FLIP_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+/* Eight dense rows r and eight rows r + 8 (NULL: zeros), row by row, so that each cache line is read once. */
+MOX_PACK_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                               int64_t high_stride, const mox_hopper_warp *place)
 {
-    static const uint8_t none[MOX_HOPPER_TOGETHER * MOX_HOPPER_CODE_COLS];
+    static const uint8_t none[MOX_HOPPER_CHUNKS_AT_ONCE * MOX_HOPPER_CODE_COLS];
     for (int i = 0; i < HALF; i++) {
         const uint8_t *a = low != NULL ? low + i * low_stride : none, *b = high != NULL ? high + i * high_stride : none;
-        __builtin_prefetch(a + AHEAD);
-        __builtin_prefetch(b + AHEAD);
+        __builtin_prefetch(a + PREFETCH_BYTES);
+        __builtin_prefetch(b + PREFETCH_BYTES);
         for (int c = 0; c < place->chunks; c++)
             put_chunk(element, bits, a + c * 8 * bits, b + c * 8 * bits, i, place->to + c * place->chunk_bytes);
     }
@@ -238,7 +247,8 @@ void mox_hopper_put_warp(const moxie_quant *q, bool fp8, const uint8_t *low, int
                          int64_t high_stride, const mox_hopper_warp *place)
 {
     if (fp8) {
-        put_rows(TO_FP8, 8, low, low_stride, high, high_stride, place); /* planes as of 8 bits */
+        put_rows(TO_FP8, 8, low, low_stride, high, high_stride,
+                 place); /* its planes are cut like those of 8-bit codes */
         return;
     }
 #define PUT(element, bits)                                                                                             \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_hopper.c - layout "hopper": swizzled chunks of 128 rows, drawn in hopper.h.
+ * layout_hopper.c - layout "hopper": swizzled chunks of 128 rows x 128 bytes, drawn in hopper.h.
  *
- *     refuse     what has no form
- *     tiles      codes in blocks of 16 rows of a matrix and one chunk's columns; scales
+ *     reject   elements, scales and groups that the chunks cannot hold
+ *     tiles    codes in blocks of 16 rows and one chunk's columns, then the scales of the tile
  *
  * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper.
  */
@@ -13,11 +13,11 @@
 #include "pack/grid_tile.h"
 #include "pack/hopper/hopper_tiles.h"
 
-enum { BLOCK = MOX_TILE_ROWS, WIDTH = MOX_HOPPER_CHUNK_WIDTH, GROUP = MOX_HOPPER_HALF_ROWS, PIECE = 16 };
+enum { BLOCK = MOX_TILE_ROWS, WIDTH = MOX_HOPPER_CHUNK_WIDTH, GROUP = MOX_HOPPER_HALF_ROWS, UNIT = 16 };
 
 typedef mox_hopper_product product;
 
-/* Scales that belong to rows, not to blocks of chunks: those of integers do, whatever they are shared by. */
+/* True when scales are row factors: always for integers, else when a scale covers single rows. */
 static bool has_row_scales(const product *p)
 {
     return p->quant->scale != MOXIE_DTYPE_NONE &&
@@ -33,7 +33,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
     m->scale_bytes = p->quant->element == MOXIE_F8_E4M3 ? MOX_HOPPER_TILE_ROWS / GROUP * (int32_t)sizeof(float) : 0;
 }
 
-static const char *refuse_product(const product *p, const char *name, char *buffer, size_t size)
+static const char *reject_product(const product *p, const char *name, char *buffer, size_t size)
 {
     const moxie_quant *q = p->quant;
     const char *element = mox_quant_dtype_name(q->element);
@@ -63,27 +63,27 @@ static const char *refuse_product(const product *p, const char *name, char *buff
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
 
-/* The scale of 8 rows from row n of a tile, for a chunk. */
+/* Offset of the scale of 8 rows, from row n of a tile on, for a chunk. */
 static uint64_t scale_at(const mox_hopper_matrix *m, int64_t tile, int64_t n, int64_t chunk)
 {
     return mox_hopper_block_at(m, tile, chunk) + (uint64_t)(n / GROUP) * sizeof(float);
 }
 
-/* Where 16 bytes of row n of a chunk lie. */
-static uint64_t piece_at(int64_t n, int64_t q)
+/* Offset of the 16-byte unit q of row n in a chunk: swizzled. */
+static uint64_t unit_at(int64_t n, int64_t q)
 {
-    return (uint64_t)(n * WIDTH + (q ^ n % 8) * PIECE);
+    return (uint64_t)(n * WIDTH + (q ^ n % 8) * UNIT);
 }
 
-/* 8 dense rows of one chunk's columns, to rows n .. n + 7 of the chunk; NULL: zeros. */
+/* Writes 8 dense rows of one chunk's columns to rows n .. n + 7 of the chunk. NULL: zeros. */
 static void put_rows(const uint8_t *rows, int64_t stride, int64_t n, uint8_t *chunk)
 {
     for (int64_t i = 0; i < GROUP; i++) {
         if (rows == NULL)
             memset(chunk + (n + i) * WIDTH, 0, WIDTH);
         else
-            for (int64_t q = 0; q < WIDTH / PIECE; q++)
-                memcpy(chunk + piece_at(n + i, q), rows + i * stride + q * PIECE, PIECE);
+            for (int64_t q = 0; q < WIDTH / UNIT; q++)
+                memcpy(chunk + unit_at(n + i, q), rows + i * stride + q * UNIT, UNIT);
     }
 }
 
@@ -108,7 +108,7 @@ static void pack_codes(const mox_hopper_matrix *m, const moxie_matrix *const *fr
     }
 }
 
-/* The scale of 8 rows and a chunk, which begin at product row n and column k. */
+/* The scale of the 8 product rows from n on and the chunk that begins at column k. */
 static float chunk_scale(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t n,
                          int64_t k)
 {
@@ -151,8 +151,8 @@ static void unpack_codes(const mox_hopper_matrix *m, const uint8_t *record, int 
                 if (tile >= m->tiles)
                     break;
                 const uint8_t *chunk = record + mox_hopper_tile_at(m, tile) + mox_hopper_chunk_at(m, tile, c);
-                for (int64_t q = 0; q < WIDTH / PIECE && n % MOX_HOPPER_TILE_ROWS < mox_hopper_tile_rows(m, tile); q++)
-                    memcpy(rows + i * WIDTH + q * PIECE, chunk + piece_at(n % MOX_HOPPER_TILE_ROWS, q), PIECE);
+                for (int64_t q = 0; q < WIDTH / UNIT && n % MOX_HOPPER_TILE_ROWS < mox_hopper_tile_rows(m, tile); q++)
+                    memcpy(rows + i * WIDTH + q * UNIT, chunk + unit_at(n % MOX_HOPPER_TILE_ROWS, q), UNIT);
             }
             mox_tile_write(to, row, c * m->chunk_cols, m->chunk_cols, rows, WIDTH);
         }
@@ -192,7 +192,7 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 const mox_hopper_order mox_hopper_swizzled = {
     .measure = measure,
     .has_row_factors = has_row_scales,
-    .refuse = refuse_product,
+    .reject = reject_product,
     .pack_tile = pack_tile,
     .row_factor = row_factor,
     .unpack = unpack_matrix,

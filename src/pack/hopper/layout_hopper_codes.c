@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_hopper_codes.c - layout "hopper_codes", and what "hopper_fp8" has of it: codes in the order of a warpgroup
- * MMA's registers, drawn in hopper.h. Tiles 16 rows of the product at a time, which are one warp's; their words are
- * hopper_words.c's, their scales hopper_scales.c's.
+ * layout_hopper_codes.c - layout "hopper_codes", and the order of elements that "hopper_fp8" shares with it (hopper.h).
+ *
+ *     tile    16 product rows (one warp) at a time: words of codes by hopper_words.c, multipliers by hopper_scales.c
  *
  * In the flow: checkpoint views -> [record] -> slot -> the kernels of cuda/expert_gemm that read layout hopper_codes.
  */
@@ -14,7 +14,7 @@
 #include "pack/hopper/hopper_scales.h"
 #include "pack/hopper/hopper_words.h"
 
-enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, MOST_COLS = MOX_HOPPER_FP8_COLS };
+enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, MAX_COLS = MOX_HOPPER_FP8_COLS };
 
 typedef mox_hopper_product product;
 
@@ -38,7 +38,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
 
-/* Rows from `row` on of a matrix in some chunks; NULL behind its last. */
+/* Dense rows from `row` on of a matrix, for some chunks. NULL behind the last row. */
 static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *from, int64_t row, int64_t chunk,
                                 int chunks, mox_tile *store, int64_t *stride)
 {
@@ -47,7 +47,7 @@ static const uint8_t *read_rows(const mox_hopper_matrix *m, const moxie_matrix *
                                           store, stride);
 }
 
-/* Codes of 32 product rows of a gated product from row n of the tile on (two warps), or 16 of another. */
+/* Packs the codes of 32 product rows (two warps) of a gated product, else of 16, from row n of the tile on. */
 static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
                        int64_t n, uint8_t *to)
 {
@@ -55,10 +55,10 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
     const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(q, p->to_fp8);
-    const int64_t together = MOX_HOPPER_TOGETHER * MOX_HOPPER_CODE_COLS / m->chunk_cols;
+    const int64_t at_once = MOX_HOPPER_CHUNKS_AT_ONCE * MOX_HOPPER_CODE_COLS / m->chunk_cols;
     (void)mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
-    for (int64_t c = 0; c < m->chunks; c += together) {
-        const int chunks = (int)mox_min_i64(together, m->chunks - c);
+    for (int64_t c = 0; c < m->chunks; c += at_once) {
+        const int chunks = (int)mox_min_i64(at_once, m->chunks - c);
         mox_hopper_warp place = { to + mox_hopper_chunk_at(m, tile, c) + (uint64_t)(n / BLOCK) * warp,
                                   (int64_t)mox_hopper_chunk_at(m, tile, 1), chunks };
         const uint8_t *rows = read_rows(m, from[0], row, c, chunks, &store[0], &stride[0]);
@@ -75,7 +75,7 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
     }
 }
 
-/* Bytes of a block of scales from its begin to those of row n of the tile: pairs of rows, then which of the two. */
+/* Offset in a block of scales of row n of the tile: [pair of rows][which of the two]. */
 static uint64_t scales_at(const mox_hopper_matrix *m, int64_t n)
 {
     const int64_t pair = n / BLOCK * HALF + n % HALF, second = n % BLOCK / HALF;
@@ -101,7 +101,7 @@ static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_
 
 /* ---- back ----------------------------------------------------------------------------------------------------- */
 
-/* Where row r of a matrix stands: its tile, and the row in it. */
+/* The tile that holds row r of a matrix; *n is the row in the tile. */
 static int64_t find_row(const mox_hopper_matrix *m, int half, int64_t r, int64_t *n)
 {
     const int64_t at = mox_hopper_product_row(m, half, r);
@@ -109,7 +109,7 @@ static int64_t find_row(const mox_hopper_matrix *m, int half, int64_t r, int64_t
     return at / MOX_HOPPER_TILE_ROWS;
 }
 
-/* Element `col` of a dense row whose bits are 0 so far. */
+/* Writes element `col` of a dense row; its bits are 0 before. */
 static void put_bits(uint8_t *row, int col, int bits, uint32_t code)
 {
     const int first = col * bits / 8, shift = col * bits % 8;
@@ -121,7 +121,7 @@ static void put_bits(uint8_t *row, int col, int bits, uint32_t code)
 static void unpack_codes(const mox_hopper_matrix *m, const product *p, const uint8_t *record, int half,
                          const moxie_grid *to)
 {
-    uint8_t rows[BLOCK * MOST_COLS];
+    uint8_t rows[BLOCK * MAX_COLS];
     const moxie_quant *q = p->quant;
     const int bits = mox_dtype_bits(q->element), cols = m->chunk_cols;
     const int64_t warp_bytes = mox_hopper_warp_bytes(q, p->to_fp8);
@@ -161,8 +161,8 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 /* ---- the layout ---------------------------------------------------------------------------------------------- */
 
 #define FRAGMENTS                                                                                                      \
-    .measure = measure, .has_row_factors = has_row_factors, .refuse = mox_hopper_codes_reject,                         \
-    .takes = mox_hopper_codes_accept, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                   \
+    .measure = measure, .has_row_factors = has_row_factors, .reject = mox_hopper_codes_reject,                         \
+    .accepts = mox_hopper_codes_accept, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                 \
     .unpack = unpack_matrix
 
 const mox_hopper_order mox_hopper_fragments = { FRAGMENTS };

@@ -2,13 +2,13 @@
  *
  * layout_panel.c - layout "panel16": panels of 16 rows, drawn in panel.h.
  *
- *     sections     sizes and offsets, a pure function of the shape
- *     refuse       what has no order in panels
- *     parts        what is packed at once; the contents of panels are panel_move.c's
+ *     sections    sizes and offsets, a pure function of the shape
+ *     reject      elements and groups that have no order in panels
+ *     parts       what is packed at once; the contents of panels are panel_move.c's
  *
- * A part of a record is some blocks of 16 rows of one product (of gate and up both), the last part of a product also
- * its globals and biases. A part has 16 blocks, or a multiple, where half of that fits: 256 rows lie together in a
- * kilobyte of GPTQ's words, which a processor reads as a stream, and in two cache lines of AWQ's.
+ * A part of a record is some blocks of 16 rows of one product (of gate and up both). The last part of a product also
+ * has its globals and biases. When eight blocks or more fit, a part has a multiple of 16 blocks: 256 rows lie together
+ * in a kilobyte of GPTQ's words, which a processor reads as a stream, and in two cache lines of AWQ's.
  *
  * In the flow: checkpoint views -> [record] -> slot -> kernels of expert_gemm that read layout panel16.
  */
@@ -18,7 +18,6 @@
 
 #include "base/sizes.h"
 #include "pack/grid_move.h"
-#include "pack/panel/element_traits.h"
 #include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_move.h"
 
@@ -29,7 +28,7 @@ typedef struct product {
     bool gated, bias;
 } product;
 
-/* Offsets in a record; equal neighbours are an empty section. */
+/* Offsets in a record. A section whose offset equals the next one is empty. */
 typedef struct sections {
     uint64_t panels, global, bias, end;
 } sections;
@@ -69,7 +68,7 @@ static bool advance(uint64_t *at, uint64_t count, uint64_t size)
     return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_RECORD_ALIGN, at);
 }
 
-/* The parts of a panel; false when its size does not fit 64 bits. */
+/* Sizes and offsets in a panel; false when the panel does not fit in 64 bits. */
 static bool measure_panel(const product *p, mox_panel_matrix *m)
 {
     uint64_t at = 0;
@@ -127,22 +126,6 @@ static bool record_bytes(const mox_record_shape *shape, uint64_t *out)
     return true;
 }
 
-mox_panel_order mox_panel_order_of(moxie_dtype element)
-{
-    const mox_panel_order listed = mox_element_traits_of(element).order;
-    const mox_format *format = mox_format_of(element);
-    if (listed != MOX_PANEL_NONE)
-        return listed;
-    if (format == NULL || format->kind == MOX_KIND_EXPONENT)
-        return MOX_PANEL_NONE;
-    switch (format->bits) {
-    case 4: return MOX_PANEL_NIBBLES;
-    case 6: return MOX_PANEL_PLANES;
-    case 8: return format->kind == MOX_KIND_INTEGER ? MOX_PANEL_QUADS : MOX_PANEL_ZIPPED;
-    default: return MOX_PANEL_NONE;
-    }
-}
-
 void mox_panel_open(const mox_record_shape *shape, const void *record, mox_panel_record *out)
 {
     mox_panel_matrix *const to[PRODUCTS] = { &out->w13, &out->w2 };
@@ -171,7 +154,7 @@ static bool has_groups(const product *p, int64_t group)
            (group == MOX_PANEL_ROWS && mox_dtype_bits(p->quant->element) == 4);
 }
 
-static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)
+static const char *reject(const mox_record_shape *shape, char *buffer, size_t size)
 {
     static const char *const names[PRODUCTS] = { "w13", "w2" };
     for (int i = 0; i < PRODUCTS; i++) {
@@ -198,7 +181,7 @@ static const char *refuse(const mox_record_shape *shape, char *buffer, size_t si
     return NULL;
 }
 
-static bool takes_zeros(const moxie_matrix *from, const char *name, char *reason, size_t size)
+static bool accepts_zeros(const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     uint8_t byte;
     if (mox_panel_has_safe_zeros(from))
@@ -215,21 +198,21 @@ static bool takes_zeros(const moxie_matrix *from, const char *name, char *reason
     return true;
 }
 
-static bool takes_matrix(const moxie_quant *q, const moxie_matrix *from, const char *name, char *reason, size_t size)
+static bool accepts_matrix(const moxie_quant *q, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     if (!mox_pack_is_natural_order(from->group_index, from->codes.cols, mox_group_cols(q, from->codes.cols))) {
         snprintf(reason, size, "the group index of %s reorders its columns, panels hold columns in natural order",
                  name);
         return false;
     }
-    return !q->has_zero || takes_zeros(from, name, reason, size);
+    return !q->has_zero || accepts_zeros(from, name, reason, size);
 }
 
-static bool takes(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)
+static bool accepts(const mox_record_shape *shape, const moxie_expert *expert, char *reason, size_t size)
 {
-    return (!shape->gated || takes_matrix(&shape->w13, &expert->gate, "gate", reason, size)) &&
-           takes_matrix(&shape->w13, &expert->up, "up", reason, size) &&
-           takes_matrix(&shape->w2, &expert->down, "down", reason, size);
+    return (!shape->gated || accepts_matrix(&shape->w13, &expert->gate, "gate", reason, size)) &&
+           accepts_matrix(&shape->w13, &expert->up, "up", reason, size) &&
+           accepts_matrix(&shape->w2, &expert->down, "down", reason, size);
 }
 
 /* ---- products ----------------------------------------------------------------------------------------------- */
@@ -260,7 +243,7 @@ static void unpack_matrix(const product *p, const mox_panel_matrix *m, int half,
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 
-/* Both products of a shape that the layout accepted. */
+/* Both products of a shape that the layout accepts. */
 typedef struct record_form {
     product p[PRODUCTS];
     mox_panel_matrix m[PRODUCTS];
@@ -346,8 +329,8 @@ const mox_layout mox_layout_panel16 = {
     .number = 2,
     .name = "panel16",
     .summary = "panels of 16 rows in steps of 32 columns, in the order of vector and tile units",
-    .refuse = refuse,
-    .takes = takes,
+    .reject = reject,
+    .accepts = accepts,
     .record_bytes = record_bytes,
     .parts = parts,
     .part_at = part_at,

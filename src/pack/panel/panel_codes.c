@@ -1,10 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_codes.c - the six orders of panel.h, for 16-byte vectors and, where they may be used, wider ones
- * (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
+ * panel_codes.c - the six orders of panel.h: which order an element has, and packing with 16-byte vectors, or with
+ * 32-byte ones where the processor has AVX2 (panel_codes.h, panel_codes_tmpl.h). The bytes are the same.
  */
+#include "pack/panel/panel_codes.h"
+
 #include "base/cpu_features.h"
+#include "pack/panel/element_traits.h"
 #include "pack/panel/panel_codes_tmpl.h"
+
+mox_panel_order mox_panel_order_of(moxie_dtype element)
+{
+    const mox_panel_order listed = mox_element_traits_of(element).order;
+    const mox_format *format = mox_format_of(element);
+    if (listed != MOX_PANEL_NONE)
+        return listed;
+    if (format == NULL || format->kind == MOX_KIND_EXPONENT)
+        return MOX_PANEL_NONE;
+    switch (format->bits) {
+    case 4: return MOX_PANEL_NIBBLES;
+    case 6: return MOX_PANEL_PLANES;
+    case 8: return format->kind == MOX_KIND_INTEGER ? MOX_PANEL_QUADS : MOX_PANEL_ZIPPED;
+    default: return MOX_PANEL_NONE;
+    }
+}
 
 uint64_t mox_panel_step_bytes(mox_panel_order order)
 {

@@ -14,20 +14,20 @@
 /* Bytes of a step of 16 rows x 32 columns; 0 for MOX_PANEL_NONE. A multiple of 64. */
 uint64_t mox_panel_step_bytes(mox_panel_order order);
 
-/* `rows` are `stride` bytes apart and hold steps * 32 codes each; nothing behind them is read. */
+/* Rows are `stride` bytes apart and hold steps * 32 codes each. Nothing behind them is read. */
 void mox_panel_codes_pack(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
 void mox_panel_codes_unpack(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows, int64_t stride);
 
-/* From 32-bit words of 8 nibbles or 4 bytes along K that lie by columns, as GPTQ's: word w of row n at words +
- * w * col_stride + 4 * n. Orders of 4 and 8 bits. */
+/* Packs from 32-bit words that hold 8 nibbles or 4 bytes along K, the words of a row below each other (GPTQ): word w of
+ * row n is at words + w * col_stride + 4 * n. For orders of 4 and 8 bits. */
 void mox_panel_codes_pack_columns(mox_panel_order order, const uint8_t *words, int64_t col_stride, int64_t steps,
                                   uint8_t *to);
-/* To NIBBLES, from 32-bit words of 8 nibbles along N: rows 0 .. 7 of column k at words + k * col_stride, rows 8 .. 15
- * word_stride after that. awq: row i of a word is nibble 0 4 1 5 2 6 3 7 of it. */
+/* Packs to NIBBLES from 32-bit words that hold 8 nibbles along N: rows 0 .. 7 of column k are at words + k *
+ * col_stride, rows 8 .. 15 word_stride behind them. awq: the rows are in nibbles 0 4 1 5 2 6 3 7 of a word. */
 void mox_panel_codes_pack_rows(bool awq, const uint8_t *words, int64_t word_stride, int64_t col_stride, int64_t steps,
                                uint8_t *to);
 
-/* The same bytes by wider vectors; for the functions above and their test alone. */
+/* The same bytes with 32-byte vectors. Only the functions above and their test call these. */
 void mox_panel_codes_pack_avx2(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to);
 void mox_panel_codes_unpack_avx2(mox_panel_order order, const uint8_t *from, int64_t steps, uint8_t *rows,
                                  int64_t stride);

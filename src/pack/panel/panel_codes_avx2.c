@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_codes_avx2.c - the six orders once more, for 32-byte vectors where the compiler may use them.
+ * panel_codes_avx2.c - panel_codes_tmpl.h again, compiled for 32-byte vectors.
  */
 #ifdef __AVX2__
 #define MOX_LANES 2
 #endif
+#include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_codes_tmpl.h"
 
 void mox_panel_codes_pack_avx2(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to)

@@ -2,18 +2,18 @@
  *
  * panel_move.c - the contents of panels (panel_move.h).
  *
- *     codes     dense rows, words by columns or by rows -> steps (panel_codes.h); others become tiles of dense rows
- *               first (grid_tile.h)
+ *     codes     dense rows, or words that lie by columns or by rows -> steps (panel_codes.h); other packings
+ *               become tiles of dense rows first (grid_tile.h)
  *     scales    [16][groups] -> [groups][16]
  *     zeros     likewise, as bytes
  *
- * Where rows are neighbours in memory, as in GPTQ's and AWQ's tensors, the same columns of up to 16 panels come one
- * after another: 128 of AWQ's rows share a cache line.
+ * Where rows are neighbours in memory, as in tensors of GPTQ and AWQ, the same columns of up to 16 panels are packed
+ * one after another: 128 rows of AWQ share a cache line.
  */
 #include "pack/panel/panel_move.h"
 
 #include "base/sizes.h"
-#include "pack/flip.h"
+#include "pack/transpose.h"
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
 #include "pack/panel/panel_codes.h"
@@ -21,7 +21,7 @@
 #define ROWS          MOX_PANEL_ROWS
 #define STEPS_OF_TILE (MOX_TILE_COLS / MOX_PANEL_STEP)
 
-enum { LINE = 64, MOST_TOGETHER = 16 };
+enum { LINE = 64, MAX_PANELS_AT_ONCE = 16 };
 
 static void zero_fill(uint8_t *from, const uint8_t *to)
 {
@@ -35,22 +35,23 @@ static bool rows_are_neighbours(const moxie_grid *grid)
     return grid->row_stride < grid->col_stride;
 }
 
-/* Bytes from one panel's rows to the next one's in a column of words. There is a next one: the stride of a grid with
- * one word down a column may be any number. */
+/* Bytes from one panel's rows to the next panel's in a column of words. Only called when there is a next panel: a grid
+ * with one word per column may have any stride. */
 static int64_t panel_span(const moxie_grid *grid)
 {
     return grid->row_stride * (ROWS / (grid->packing.along_rows ? grid->packing.per_word : 1));
 }
 
-/* How many panels' columns are to be read together: a kilobyte of each, so that the processor sees a stream. */
-static int64_t panels_together(const moxie_grid *grid)
+/* How many panels to pack column by column at once: a kilobyte of each column, so that the hardware prefetcher sees a
+ * stream. */
+static int64_t panels_at_once(const moxie_grid *grid)
 {
     if (grid->rows <= ROWS || !rows_are_neighbours(grid) || grid->row_stride == 0)
         return 1;
-    return mox_max_i64(1, mox_min_i64(1024 / panel_span(grid), MOST_TOGETHER));
+    return mox_max_i64(1, mox_min_i64(1024 / panel_span(grid), MAX_PANELS_AT_ONCE));
 }
 
-/* 4-byte words along K, those of a column side by side; or along N. */
+/* True for 4-byte words along K (the words of a column side by side); the next one for words along N. */
 static bool has_word_columns(const moxie_grid *grid)
 {
     const moxie_packing *p = &grid->packing;
@@ -64,7 +65,7 @@ static bool has_word_rows(const moxie_grid *grid)
     return p->along_rows && p->word_bytes == 4 && p->per_word == 8 && mox_dtype_bits(grid->dtype) == 4;
 }
 
-/* Steps [step, step + steps) of 16 rows, however they lie. */
+/* Packs steps [step, step + steps) of 16 rows of any packing. */
 static void pack_tile(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t step, int64_t steps,
                       uint8_t *panel)
 {
@@ -88,24 +89,25 @@ static void pack_tile(const mox_panel_matrix *m, const moxie_grid *from, int64_t
     }
 }
 
-/* Inline in everything: GCC takes a function that does no more than this for one without effect, and drops it. */
-MOX_FLIP_INLINE void prefetch(const uint8_t *from, int64_t stride, int64_t count, int64_t bytes)
+/* Always inline: GCC treats a function that only prefetches as one without effect, and drops the call. */
+MOX_PACK_INLINE void prefetch(const uint8_t *from, int64_t stride, int64_t count, int64_t bytes)
 {
     for (int64_t i = 0; i < count; i++)
         for (int64_t b = 0; b < bytes; b += LINE)
             __builtin_prefetch(from + i * stride + b);
 }
 
-/* Steps [0, full) of 16 dense rows: a cache line of each at a time, while those of the next panel are on their way. */
+/* Packs steps [0, full) of 16 dense rows, one cache line of each row at a time, and prefetches the next panel's
+ * lines. */
 static void pack_dense_rows(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t full,
                             uint8_t *panel)
 {
     const mox_panel_order order = mox_panel_order_of(from->dtype);
-    const int64_t step_row = (int64_t)m->step_bytes / ROWS, stride = from->row_stride, most = LINE / step_row;
+    const int64_t step_row = (int64_t)m->step_bytes / ROWS, stride = from->row_stride, steps_per_line = LINE / step_row;
     const uint8_t *rows = (const uint8_t *)from->data + row * stride;
     const bool has_next = row + 2 * ROWS <= from->rows;
-    for (int64_t s = 0; s < full; s += most) {
-        const int64_t steps = mox_min_i64(most, full - s);
+    for (int64_t s = 0; s < full; s += steps_per_line) {
+        const int64_t steps = mox_min_i64(steps_per_line, full - s);
         if (has_next)
             prefetch(rows + ROWS * stride + s * step_row, stride, ROWS, steps * step_row);
         mox_panel_codes_pack(order, rows + s * step_row, stride, steps, panel + (uint64_t)s * m->step_bytes);
@@ -115,7 +117,7 @@ static void pack_dense_rows(const mox_panel_matrix *m, const moxie_grid *from, i
 static void pack_codes(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, int64_t count, uint8_t *panel,
                        uint64_t distance)
 {
-    const int64_t full = m->cols / MOX_PANEL_STEP; /* the rest is a step by itself: an edge is slow to read */
+    const int64_t full = m->cols / MOX_PANEL_STEP; /* an incomplete last step is packed alone: edges are slow to read */
     int64_t s = 0;
     if (mox_pack_has_dense_rows(from) && row + ROWS <= from->rows) {
         pack_dense_rows(m, from, row, full, panel);
@@ -143,20 +145,22 @@ static void unpack_codes(const mox_panel_matrix *m, const uint8_t *panel, const 
 
 /* ---- scales ------------------------------------------------------------------------------------------------- */
 
-/* Columns first .. groups-1 of 16 rows, element by element. */
-static void turn_elements(const uint8_t *rows, int64_t stride, int64_t size, int64_t first, int64_t groups, uint8_t *to)
+/* Transposes columns first .. groups - 1 of 16 rows, element by element. */
+static void transpose_elements(const uint8_t *rows, int64_t stride, int64_t size, int64_t first, int64_t groups,
+                               uint8_t *to)
 {
     for (int64_t g = first; g < groups; g++)
         for (int64_t n = 0; n < ROWS; n++)
             memcpy(to + (g * ROWS + n) * size, rows + n * stride + g * size, (size_t)size);
 }
 
-/* Dense rows [16][groups] of elements of 1, 2 or 4 bytes to [groups][16]. The last block overlaps the one before. */
-static void turn_rows(const uint8_t *rows, int64_t stride, int64_t size, int64_t groups, uint8_t *to)
+/* Transposes dense rows [16][groups] of elements of 1, 2 or 4 bytes to [groups][16]. The last block overlaps the one
+ * before. */
+static void transpose_rows(const uint8_t *rows, int64_t stride, int64_t size, int64_t groups, uint8_t *to)
 {
     const int64_t block = 16 / size;
     if (groups < block) {
-        turn_elements(rows, stride, size, 0, groups, to);
+        transpose_elements(rows, stride, size, 0, groups, to);
         return;
     }
     for (int64_t next = 0; next < groups; next += block) {
@@ -164,11 +168,11 @@ static void turn_rows(const uint8_t *rows, int64_t stride, int64_t size, int64_t
         const uint8_t *from = rows + g * size;
         uint8_t *out = to + g * ROWS * size;
         if (size == 1)
-            mox_flip_8(from, stride, out, 16);
+            mox_transpose_8(from, stride, out, 16);
         for (int64_t n = 0; size == 2 && n < ROWS; n += 8)
-            mox_flip_16(from + n * stride, stride, out + n * 2, 32);
+            mox_transpose_16(from + n * stride, stride, out + n * 2, 32);
         for (int64_t n = 0; size == 4 && n < ROWS; n += 4)
-            mox_flip_32(from + n * stride, stride, out + n * 4, 64);
+            mox_transpose_32(from + n * stride, stride, out + n * 4, 64);
     }
 }
 
@@ -178,7 +182,8 @@ static moxie_grid scale_view(const mox_panel_matrix *m, moxie_dtype dtype, const
     return mox_grid_dense(panel + m->scale_at, dtype, m->groups, m->scale_lanes);
 }
 
-/* 16 whole rows with scales of their own, in rows or in columns without gaps; false for other grids. */
+/* Packs the scales of 16 whole rows with one scale per row, stored densely by rows or by columns. False for other
+ * grids. */
 static bool pack_whole_scales(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, uint8_t *to)
 {
     const int64_t size = mox_dtype_bytes(from->dtype);
@@ -192,7 +197,7 @@ static bool pack_whole_scales(const mox_panel_matrix *m, const moxie_grid *from,
     }
     if (!mox_pack_has_dense_rows(from))
         return false;
-    turn_rows(data, from->row_stride, size, m->groups, to);
+    transpose_rows(data, from->row_stride, size, m->groups, to);
     return true;
 }
 
@@ -229,9 +234,9 @@ static int32_t zero_bias(moxie_dtype element)
 bool mox_panel_zero_byte(const moxie_matrix *from, int64_t r, int64_t g, uint8_t *out)
 {
     const float bias = (float)zero_bias(from->codes.dtype);
-    const float most = bias == MOX_PANEL_ZERO_BIAS ? MOX_PANEL_ZERO_MOST : MOX_PANEL_ZERO_MOST_8;
+    const float max_value = bias == MOX_PANEL_ZERO_BIAS ? MOX_PANEL_ZERO_MAX : MOX_PANEL_ZERO_MAX_8;
     const float value = mox_pack_plus(mox_pack_get_float(&from->zero, r, g), from->zero_add) + bias;
-    if (!(value >= 0 && value <= most) || value != (float)(int32_t)value)
+    if (!(value >= 0 && value <= max_value) || value != (float)(int32_t)value)
         return false;
     const float back = mox_pack_plus(value - bias, -from->zero_add);
     *out = (uint8_t)value;
@@ -243,24 +248,25 @@ bool mox_panel_has_safe_zeros(const moxie_matrix *from)
     return mox_dtype_bits(from->zero.dtype) == 4 && (from->zero_add == 0.0f || from->zero_add == 1.0f);
 }
 
-/* Zero points of 16 rows and groups g, g + 1, in words of 8 rows. */
+/* Zero points of 16 rows and groups g, g + 1, from words of 8 rows. */
 static void pack_zero_words(const moxie_matrix *from, int64_t row, int64_t g, uint8_t *to)
 {
     const moxie_grid *zero = &from->zero;
     const uint8_t *data = (const uint8_t *)zero->data + row / 8 * zero->row_stride + g * zero->col_stride;
     mox_words v = mox_gather_words(data, zero->row_stride, zero->col_stride);
     if (zero->packing.order == MOXIE_ORDER_AWQ)
-        v = mox_join_nibbles(v);
-    const uint8_t least = zero->dtype == MOXIE_I4 ? 8 : 0, add = (uint8_t)from->zero_add;
+        v = mox_interleave_nibbles(v);
+    const uint8_t sign_flip = zero->dtype == MOXIE_I4 ? 8 : 0, add = (uint8_t)from->zero_add;
     const mox_v16u8 low = (mox_v16u8)(v & 0x0f0f0f0f), high = (mox_v16u8)(v >> 4 & 0x0f0f0f0f);
     const mox_v16u8 first = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const mox_v16u8 next =
         __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    mox_store_words(to, (mox_words)((first ^ least) + add));
-    mox_store_words(to + ROWS, (mox_words)((next ^ least) + add));
+    mox_store_words(to, (mox_words)((first ^ sign_flip) + add));
+    mox_store_words(to + ROWS, (mox_words)((next ^ sign_flip) + add));
 }
 
-/* 16 whole rows in words along the rows, as AWQ, GPTQ and compressed-tensors have them; false for other grids. */
+/* Packs the zero points of 16 whole rows in words along N, as AWQ, GPTQ and compressed-tensors store them. False for
+ * other grids. */
 static bool pack_whole_zeros(const mox_panel_matrix *m, const moxie_matrix *from, int64_t row, uint8_t *to)
 {
     const moxie_packing *p = &from->zero.packing;
@@ -306,10 +312,10 @@ static void unpack_zeros(const mox_panel_matrix *m, const moxie_quant *q, const 
 void mox_panel_pack(const mox_panel_matrix *m, const moxie_quant *quant, const moxie_matrix *from, int64_t row,
                     int64_t count, uint8_t *panel, uint64_t distance)
 {
-    const int64_t together = panels_together(&from->codes);
+    const int64_t at_once = panels_at_once(&from->codes);
     for (int64_t i = 0; i < count; i++, row += ROWS, panel += distance) {
-        if (i % together == 0)
-            pack_codes(m, &from->codes, row, mox_min_i64(together, count - i), panel, distance);
+        if (i % at_once == 0)
+            pack_codes(m, &from->codes, row, mox_min_i64(at_once, count - i), panel, distance);
         if (m->scale_lanes > 0)
             pack_scales(m, quant, &from->scale, row, panel);
         if (m->zero_at != 0)
@@ -329,7 +335,7 @@ void mox_panel_unpack(const mox_panel_matrix *m, const moxie_quant *quant, const
 
 /* ---- rows --------------------------------------------------------------------------------------------------- */
 
-/* Where row r of a half stands among the rows of all panels. */
+/* The position of row r of a half among the rows of all panels. */
 static int64_t panel_row(const mox_panel_matrix *m, int half, int64_t r)
 {
     const int64_t block = r / ROWS, panel = m->gated ? 2 * block + half : block;

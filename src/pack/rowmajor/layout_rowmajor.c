@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout_rowmajor.c - the plain layout: every projection as dense rows, read by the portable kernels.
+ * layout_rowmajor.c - layout "rowmajor", the plain one: every projection as dense rows, read by the portable kernels.
  *
  *     +--------+-------------------------+-------------------------+-------------------------+
  *     | header | gate (gated only)       | up                      | down                    |
  *     +--------+-------------------------+-------------------------+-------------------------+
  *     one projection [N, K], each section on a 64-byte boundary, absent ones empty:
- *       codes [N] rows, each from a whole byte, elements low bits first, K order natural
- *       scale [ceil(N/gr), ceil(K/gc)] in the scale's own dtype
- *       zero  [ditto] f32, zero_add included        global [N] f32        bias [N] f32
- *       group_index [K] i32, visit [K] i32          integers with column groups only
+ *       codes [N] rows, each starting on a byte, elements low bits first, columns in natural order
+ *       scale [ceil(N/gr), ceil(K/gc)] in the dtype of the scales
+ *       zero  [the same] f32, zero_add included        global [N] f32        bias [N] f32
+ *       group_index [K] i32, visit [K] i32             only for integers with column groups
  *
- * group_index and visit are there for every integer with column groups, since sizes follow from the shape
- * alone; a header flag says whether this expert's order is more than column / group_cols (GPTQ act order).
- * visit lists the columns group by group, ascending inside a group, so that each group is one run.
+ * Every integer projection with column groups has room for group_index and visit, since sizes follow from the shape
+ * alone. A header flag says whether this expert has an act order (GPTQ), that is, an order other than column /
+ * group_cols. visit lists the columns group by group, ascending within a group, so that each group is one run.
  */
 #include "pack/layout.h"
 
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 
-/* Offsets in a record; equal neighbours are an empty section. */
+/* Offsets in a record. A section whose offset equals the next one is empty. */
 typedef struct sections {
     uint64_t codes, scale, zero, global, bias, group_index, visit, end;
 } sections;
@@ -112,7 +112,7 @@ static bool all_sections(const mox_record_shape *shape, sections out[PROJECTIONS
     return true;
 }
 
-static const char *refuse(const mox_record_shape *shape, char *buffer, size_t size)
+static const char *reject(const mox_record_shape *shape, char *buffer, size_t size)
 {
     (void)shape, (void)buffer, (void)size;
     return NULL;
@@ -164,7 +164,7 @@ static void unpack_floats(const float *from, float add, const moxie_grid *to)
 
 /* ---- act order ------------------------------------------------------------------------------------ */
 
-/* Columns group by group: quadratic in the number of groups at worst, but without memory of its own. */
+/* Lists the columns group by group. Quadratic in the number of groups at worst, but needs no memory. */
 static void fill_visit(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *visit)
 {
     int64_t n = 0;
@@ -180,7 +180,7 @@ static moxie_status pack_order(const projection *p, const moxie_matrix *from, co
     if (mox_pack_is_natural_order(from->group_index, p->cols, mox_group_cols(p->quant, p->cols)))
         return MOXIE_OK;
     MOX_FAIL_IF(!can_reorder(p), MOXIE_ERR_UNSUPPORTED, error,
-                "a group index that reorders columns was given for an element or group size that has none: layout "
+                "a group index that reorders columns was passed for an element or group size without act order: layout "
                 "rowmajor keeps one for integer elements with more than one group of columns; leave it out");
     MOX_FAIL_IF(p->cols > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error,
                 "act order over %lld columns: layout rowmajor indexes columns with 31 bits", (long long)p->cols);
@@ -299,8 +299,8 @@ static moxie_status unpack(const mox_record_shape *shape, const void *record, mo
 const mox_layout mox_layout_rowmajor = {
     .number = 1,
     .name = "rowmajor",
-    .summary = "dense rows of codes in natural order, scales beside them; read by the portable kernels",
-    .refuse = refuse,
+    .summary = "dense rows of codes in natural order, with their scales; read by the portable kernels",
+    .reject = reject,
     .record_bytes = record_bytes,
     .pack = pack,
     .unpack = unpack,

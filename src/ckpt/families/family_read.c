@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_config.c - config.json -> the sizes, activation and routing recipe of one MoE layer.
+ * family_read.c - config.json -> sizes, activation and routing of one MoE layer.
  *
- * Which tensors exist, and how they are quantized, is not decided here. What a family fixes whatever its
- * configuration says (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
+ * It does not decide which tensors exist or how they are quantized. What a family fixes regardless of its configuration
+ * (gpt-oss: "silu" is the clamped swiglu) comes from families.def.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/sizes.h"
 #include "ckpt/families/family_config.h"
-#include "ckpt/formats/hf_quant_config.h"
-#include "ckpt/model/model.h"
 
-/* No real layer is wider; products of two such sizes stay far inside 64 bits. */
+/* No real layer is wider. Products of two such sizes stay far within 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
 
 typedef struct reader {
@@ -61,7 +58,7 @@ moxie_status mox_config_family(const json_t *config, const char *file, const mox
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
 
-/* The first of `keys` that is there. *found is its name, NULL when none is. */
+/* The first of `keys` that exists. *found is its name, NULL when none does. */
 static moxie_status first_int(const reader *r, const char *const *keys, int n_keys, int64_t *out, const char **found)
 {
     *found = NULL;
@@ -79,7 +76,7 @@ static moxie_status required(const reader *r, const char *const *keys, int n_key
     const char *key;
     MOX_TRY(first_int(r, keys, n_keys, out, &key));
     if (!key)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing, which a %s model needs", keys[0],
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", keys[0],
                              r->family->id);
     if (*out < 1)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected a positive number", key,
@@ -108,8 +105,8 @@ static moxie_status read_shared(const reader *r, mox_dims *d)
     const char *key;
     MOX_TRY(first_int(r, r->family->key_shared, 4, &value, &key));
     if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, which is no shared expert", key,
-                             (long long)value);
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                             "%s is %lld, which is out of range for shared experts", key, (long long)value);
     d->shared_intermediate = r->family->shared_is_count ? value * d->intermediate : value;
     return MOXIE_OK;
 }
@@ -148,7 +145,7 @@ static moxie_status read_groups(const reader *r, mox_dims *d)
     const int64_t reachable = d->experts / d->n_group * d->topk_group;
     if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
-                             "%lld groups of which %lld are kept do not fit %lld experts and top-%lld",
+                             "%lld groups with %lld selected (topk_group) do not fit %lld experts and top-%lld",
                              (long long)d->n_group, (long long)d->topk_group, (long long)d->experts,
                              (long long)d->top_k);
     return MOXIE_OK;
@@ -160,7 +157,7 @@ static moxie_status read_norm(const reader *r, mox_dims *d)
     for (int i = 0; i < 3 && r->family->key_norm[i]; i++) {
         const char *key = r->family->key_norm[i];
         const json_t *value = mox_config_find(r->config, key);
-        /* DBRX: null means no norm, and is not the same as an absent key. */
+        /* DBRX: null means "no normalisation" and differs from an absent key. */
         if (!value && !(r->family->norm_is_order && mox_config_find(r->config, "ffn_config")))
             continue;
         if (value && r->family->norm_is_order && json_number_value(value) != 1)
@@ -186,7 +183,7 @@ static moxie_status read_factors(const reader *r, mox_dims *d)
     return MOXIE_OK;
 }
 
-/* A score function by name; recipes whose score is no free choice keep theirs. */
+/* The score function by name. Families whose routing fixes the score keep theirs. */
 static moxie_status read_score(const reader *r, moxie_routing *route)
 {
     static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation" };
@@ -265,7 +262,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
                          mox_escape(escaped, sizeof escaped, text));
 }
 
-/* The type of the hidden states: under either name, bf16 when it is under none. */
+/* The dtype of the hidden states, under either key; bf16 when there is none. */
 static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 {
     static const struct {
@@ -308,57 +305,4 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     *dims = d;
     *out = c;
     return MOXIE_OK;
-}
-
-/* ---- texts, for fuzzing and linting ------------------------------------------------------------- */
-
-static moxie_status check_config(const json_t *config, moxie_error *error)
-{
-    const mox_family *family;
-    const char *type;
-    MOX_TRY(mox_config_family(config, "config.json", &family, &type, error));
-    const int64_t layers[] = { 0, 1, 61 };
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
-        mox_dims dims;
-        moxie_layer_config layer;
-        MOX_TRY(mox_config_layer(family, config, "config.json", layers[i], &dims, &layer, error));
-    }
-    return MOXIE_OK;
-}
-
-/* Every row's settle() must stand any text; what it makes of it must still be a quantization. */
-static moxie_status check_quant_config(const json_t *quant_config, const json_t *config, moxie_error *error)
-{
-    char text[256];
-    mox_quant_config_describe(quant_config, text, sizeof text);
-    mox_quant_config_excludes(quant_config, "model.layers.3.mlp.experts.7.gate_proj");
-    for (int32_t i = 0; mox_hf_quant_at(i); i++) {
-        mox_hf_quant row = *mox_hf_quant_at(i);
-        if (row.settle && !row.settle(quant_config, config, &row))
-            continue;
-        const moxie_quant weight = mox_hf_quant_weight(&row, 4096);
-        MOX_TRY(mox_quant_check_weight(&weight, row.id, error));
-        MOX_TRY(mox_quant_check_act(&row.act, row.id, error));
-    }
-    return MOXIE_OK;
-}
-
-moxie_status mox_model_config_check_text(const char *text, uint64_t size, moxie_error *error)
-{
-    json_t *config;
-    MOX_TRY(mox_json_parse(text, size, true, "config.json", &config, error));
-    moxie_status status = check_config(config, error);
-    if (status == MOXIE_OK)
-        status = check_quant_config(mox_quant_config_find(config), config, error);
-    json_decref(config);
-    return status;
-}
-
-moxie_status mox_quant_config_check_text(const char *text, uint64_t size, moxie_error *error)
-{
-    json_t *file;
-    MOX_TRY(mox_json_parse(text, size, true, "hf_quant_config.json", &file, error));
-    const moxie_status status = check_quant_config(mox_quant_config_from_file(file), NULL, error);
-    json_decref(file);
-    return status;
 }
