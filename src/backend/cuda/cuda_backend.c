@@ -43,7 +43,7 @@ static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_probl
         .quant = p->quant,
         .kind =
             p->product != NULL ? ((const mox_cuda_expert_gemm_kernel *)p->product)->activations : MOX_ACTIVATIONS_F32,
-        .weighed = p->weighed,
+        .weighed = p->has_row_weight,
     };
     return ((const mox_cuda_quant_act_kernel *)kernel)->admit(&problem, why);
 }

@@ -37,12 +37,12 @@ mox_activations_form mox_cuda_form(const mox_form_problem *problem)
         a->kind = MOX_ACTIVATIONS_NATIVE; /* codes have become bf16 */
     f.element_bytes = a->kind == MOX_ACTIVATIONS_F32 ? 4 : a->kind == MOX_ACTIVATIONS_NATIVE ? 2 : 1;
     a->stride = stride_of(&f);
-    f.direct = product->projection == MOX_W13 && a->kind == MOX_ACTIVATIONS_NATIVE && a->stride == a->cols &&
-               !problem->weighed;
-    f.scale_room = a->scale_cols;
+    f.reads_hidden = product->projection == MOX_W13 && a->kind == MOX_ACTIVATIONS_NATIVE && a->stride == a->cols &&
+                     !problem->has_row_weight;
+    f.scales_per_row = a->scale_cols;
     if (a->tiled) {
         a->rows = mox_sm90_tiled_rows(problem->max_rows, problem->experts);
-        f.scale_room = a->kind == MOX_ACTIVATIONS_CODES ? a->stride / MOX_HOPPER_CHUNK_WIDTH : 0;
+        f.scales_per_row = a->kind == MOX_ACTIVATIONS_CODES ? a->stride / MOX_HOPPER_CHUNK_WIDTH : 0;
     }
     return f;
 }

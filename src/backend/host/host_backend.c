@@ -71,7 +71,8 @@ mox_activations_form mox_host_form(const mox_form_problem *problem)
 {
     const mox_expert_gemm_problem *product = problem->product;
     const mox_activations shape = mox_activations_f32(product->act, problem->max_rows, mox_expert_gemm_cols(product));
-    return (mox_activations_form) { .shape = shape, .element_bytes = sizeof(float), .scale_room = shape.scale_cols };
+    return (
+        mox_activations_form) { .shape = shape, .element_bytes = sizeof(float), .scales_per_row = shape.scale_cols };
 }
 
 static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,

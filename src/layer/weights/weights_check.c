@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * weights_check.c - the views of a whole layer against its configuration: every matrix has the shape, dtype and
- * companions that it must have. Packing checks each expert again; this is for code that reads views directly.
+ * weights_check.c - checks views of a layer, expert by expert, and names the matrix at fault (weights_check.h).
  */
+#include "layer/weights/weights_check.h"
+
 #include <stdio.h>
 
-#include "layer/check/check.h"
+#include "layer/weights/dense_matrix.h"
 
 static moxie_status check_expert(const mox_record_shape *shape, const moxie_expert *expert, const char *name,
                                  moxie_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_given_scales.c - static scales and globals that come with the experts: what experts without one get, and how
+ * test_static_scales.c - static scales and globals that come with the experts: what experts without one get, and how
  * replacements move them.
  */
 #include "layer/weights/layer.h"
