@@ -131,6 +131,11 @@ typedef struct mox_backend {
     moxie_status (*experts)(const mox_queue *q, const mox_fused_args *span, moxie_error *error);
 } mox_backend;
 
+/* Initialises the operations in a back end's table with its functions of these names. */
+#define MOX_BACKEND_OPERATIONS                                                                                         \
+    .dense = dense, .topk = topk, .permute = permute, .quantize = quantize, .product = product, .activate = activate,  \
+    .combine = combine
+
 extern const mox_backend mox_backend_host, mox_backend_ref, mox_backend_cuda;
 
 /* The table of a back end; AUTO is the host. Immutable. */
