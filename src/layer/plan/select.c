@@ -131,7 +131,7 @@ static const char *gemm_remark(const selector *s, const gemm_choice *c, const mo
         return "";
     if (mox_sum_traits_of(s->backend->sum(chosen))->by_batch)
         return "fast mode: class TOL, and a token's bits depend on how many tokens its expert has";
-    return rounds ? "fast mode: the best pair of kernels in list order; class TOL was allowed"
+    return rounds ? "fast mode: the best pair of kernels in list order; at least one is of class TOL"
                   : "as in exact mode: no better kernel of class TOL accepts this layer";
 }
 

@@ -38,7 +38,7 @@ static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
         args->weights = run->weights + run->first * plan->config.top_k;
         args->row_weight = MOX_RUN_AT(run, float, row_weight);
     }
-    if (on_input || !layer->static_scale[MOX_W13].uniform)
+    if (mox_run_has_row_per_pair(run))
         args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
 }
 
@@ -141,6 +141,7 @@ static moxie_status scatter(const mox_run *run, float *rows, moxie_error *error)
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
 
+/* moxie_plan_run: the whole chain. */
 static moxie_status run_whole(mox_run *run, moxie_error *error)
 {
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
@@ -152,6 +153,7 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* moxie_plan_experts. */
 static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
 {
     for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
@@ -162,6 +164,7 @@ static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* moxie_plan_combine: the whole batch at once, since combine stores nothing in the workspace. */
 static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *error)
 {
     run->tokens = run->args.tokens;
@@ -169,6 +172,7 @@ static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *er
     return combine(run, &args, error);
 }
 
+/* The arguments that a call needs. */
 static uint32_t needs_of(const moxie_plan *plan, mox_run_call call)
 {
     const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;

@@ -60,7 +60,7 @@ static moxie_status check_router_input(const moxie_layer_config *c, const moxie_
 static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
 {
     MOX_FAIL_IF(c->routing.select == MOXIE_SELECT_TABLE && a->token_ids == NULL, MOXIE_ERR_ARGUMENT, error,
-                "token_ids is NULL, but this layer routes by a table of token ids");
+                "token_ids is NULL, but this layer routes by a table of token ids: set token_ids");
     if (a->logits == NULL)
         return check_router_input(c, a, error);
     const moxie_dtype dtype = a->logits_dtype;

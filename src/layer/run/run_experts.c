@@ -49,15 +49,13 @@ static void place_all(const mox_run *run, mox_expert_pass *pass)
     pass->y = (float *)(run->space + space->y);
 }
 
-/* W13's activations have one row for all experts of a token, unless the numbers in it depend on the expert: routing
- * weights multiply the input, or static scales differ. Then they have one row a pair. */
 static mox_expert_pass routed_pass(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const mox_expert_plan *experts = &plan->experts[MOX_ROUTED];
     const bool on_input = plan->config.routing.on_input != 0;
-    const bool by_pair = on_input || !layer->static_scale[MOX_W13].uniform;
+    const bool by_pair = mox_run_has_row_per_pair(run);
     const int64_t pairs = run->tokens * plan->config.top_k;
     int64_t *token_of = MOX_RUN_AT(run, int64_t, token_of);
     const float *pair_scale13 = (const float *)(run->space + experts->space.pair_scale[MOX_W13]);

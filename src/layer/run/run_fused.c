@@ -59,7 +59,7 @@ static mox_fused_part routed_part(const mox_run *run)
     part.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
     part.given13 = layer->arrays.static_scale[MOX_W13];
     part.given2 = layer->arrays.static_scale[MOX_W2];
-    part.by_pair = plan->config.routing.on_input || !layer->static_scale[MOX_W13].uniform;
+    part.by_pair = mox_run_has_row_per_pair(run);
     return part;
 }
 

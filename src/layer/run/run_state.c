@@ -15,6 +15,11 @@ const void *mox_run_hidden(const mox_run *run)
     return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
 }
 
+bool mox_run_has_row_per_pair(const mox_run *run)
+{
+    return run->plan->config.routing.on_input != 0 || !run->plan->layer->static_scale[MOX_W13].uniform;
+}
+
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
 {
     return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);

@@ -81,6 +81,9 @@ typedef struct mox_run {
 const void *mox_run_router_input(const mox_run *run);
 /* Hidden states of the pass, [tokens, H]. */
 const void *mox_run_hidden(const mox_run *run);
+/* Whether W13's activations have one row a pair, because the numbers in a row depend on the expert: routing weights
+ * multiply the input, or static scales differ. Else all experts of a token read one row. */
+bool mox_run_has_row_per_pair(const mox_run *run);
 /* Calls the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 

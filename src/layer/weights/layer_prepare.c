@@ -238,8 +238,8 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_options_read(options, &read, error));
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
-                "weights hold %lld experts, the configuration has %lld", (long long)w.n_experts,
-                (long long)layer->config.experts);
+                "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
+                (long long)w.n_experts, (long long)layer->config.experts);
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
         MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));

@@ -42,8 +42,8 @@ moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_wei
 {
     const mox_record_shape shape = mox_config_routed_shape(config);
     MOX_FAIL_IF(weights->n_experts != config->experts || weights->experts == NULL, MOXIE_ERR_MISMATCH, error,
-                "weights hold %lld experts, the configuration has %lld", (long long)weights->n_experts,
-                (long long)config->experts);
+                "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
+                (long long)weights->n_experts, (long long)config->experts);
     for (int64_t e = 0; e < config->experts; e++) {
         char name[32];
         snprintf(name, sizeof name, "expert %lld", (long long)e);
