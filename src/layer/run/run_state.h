@@ -8,7 +8,7 @@
 
 #include "layer/plan/plan.h"
 
-/* The results that a check compares, in the order of the chain. */
+/* The operations whose results a check compares. */
 typedef enum mox_stage {
     MOX_STAGE_ROUTER,
     MOX_STAGE_TOPK,
