@@ -143,8 +143,8 @@ static int64_t cache_lines(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* The workspace is a pure function of the plan, and does not grow with T past one pass, be the experts fused (a pass is
- * as many tokens as MOX_PASS_BYTES hold) or not. */
+/* The workspace depends on the plan alone and does not grow with T past one pass. That holds for fused experts, whose
+ * pass has as many tokens as MOX_PASS_BYTES holds, and for experts that run stage by stage. */
 static void workspace_is_bounded(void **state)
 {
     (void)state;

@@ -294,7 +294,7 @@ static void read_files_do_not_stay_in_memory(void **state)
     moxie_layer *layer = prepared(&o);
     const uint64_t after = file_memory();
 
-    /* Read once more, and told to nobody, they do. */
+    /* Without the callback that releases views, the pages stay. */
     moxie_weights kept = *moxie_model_layer_weights(o.loaded);
     moxie_error error;
     kept.done = NULL;

@@ -2,8 +2,8 @@
  *
  * host_backend.c - the back end of the CPU: fills the table of backend.h with the kernels of src/cpu.
  *
- * Each operation runs its kernel on the executor and returns when it is done. Routing is a span of its own
- * (host_route.c); experts whose products multiply panels run in the span of cpu/fused.
+ * Each operation runs its kernel on the executor and returns when it is done. Routing runs in one span
+ * (host_route.c). So do experts whose products multiply panels (cpu/fused).
  */
 #include "backend/host/host_backend.h"
 

@@ -3,8 +3,8 @@
  * run_mirror.c - mirrors the arguments of runs in device memory (run_mirror.h). For tools, tests and checks: it
  * allocates and waits, which moxie_cuda_plan_run does not.
  *
- * A probe sees host memory. After every stage the whole workspace is copied back to a host block of the same size, and
- * each device pointer of the run is translated to the host pointer at the same place.
+ * A probe sees host memory. After every stage the whole workspace is copied back to a host block of the same size. Each
+ * device pointer of the run is then translated to the host pointer at the same place.
  */
 #include "layer/run/run_mirror.h"
 
