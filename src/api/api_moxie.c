@@ -15,6 +15,12 @@
 #include "cpu/limits/limits.h"
 #include "layer/check/check.h"
 #include "layer/config/struct_size.h"
+#include "layer/plan/plan_create.h"
+#include "layer/run/plan_run.h"
+#include "layer/weights/layer_create.h"
+#include "layer/weights/layer_prepare.h"
+#include "layer/weights/layer_records.h"
+#include "layer/weights/weights_compare.h"
 
 #define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 

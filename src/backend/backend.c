@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * backend.c - the table of a back end by its public number.
+ * backend.c - the table of a back end, by its number in moxie.h (backend.h).
  */
 #include "backend/backend.h"
 

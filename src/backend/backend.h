@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * backend.h - what runs a plan: one table of operations that host, cuda and ref each fill, so that layer/run walks a
- * plan once for all of them.
+ * backend.h - the interface between a plan and what computes it: one table of operations, filled by host, cuda and ref.
+ * So src/layer chooses kernels and runs the chain with one code for all three.
  *
- *     layer/plan:  kernel_at, admits -> kernels     form, product_scratch -> workspace
- *     layer/run:   dense -> topk -> permute -> [quantize -> product -> activate -> quantize -> product] -> combine
- *                  '---- route ----'           '---------------------- experts ----------------------------------'
+ *     layer/plan:  kernel_at, admits -> chosen kernels     form, product_scratch, permute_scratch -> workspace
+ *     layer/run:   dense -> topk -> permute -> quantize -> product -> activate -> quantize -> product -> combine
+ *                  '-- span route -'           '------------------ span experts (to y, or with combine) --------'
  *
- * An operation gets a kernel of its family's list and the family's arguments (cpu/<family>/<family>_args.h), whose
- * pointers are of the memory where the back end runs. The host runs it on the executor and returns when it is done;
- * cuda enqueues it on the stream; ref computes it in double. A span does several operations in one; NULL: it has none,
- * and the chain goes stage by stage.
+ * An operation gets a kernel of its family's list and the family's arguments (cpu/<family>/<family>_args.h). Pointers
+ * in the arguments are memory where the back end runs. The host runs the operation on the executor and returns when it
+ * is done. cuda enqueues it on the stream. ref computes it in double precision on the executor.
+ *
+ * A span does several operations in one call. It is NULL where the back end has none; then the chain runs operation by
+ * operation.
  *
  * In the flow: cpu, cuda, ref -> [backend] -> layer.
  */
@@ -26,14 +28,14 @@
 #include "cpu/topk/topk.h"
 #include "cuda/cuda_table.h"
 
-/* The lists that kernels are chosen from. */
+/* A family is one kind of operation; each has a list of kernels. */
 typedef enum mox_family {
 #define MOX_FAMILY(name) MOX_FAMILY_##name,
 #include "cpu/kernel_families.def"
 #undef MOX_FAMILY
 } mox_family;
 
-/* Where operations run. */
+/* Where operations run: an executor, or a stream of a device. */
 typedef struct mox_queue {
     const moxie_executor *executor;  /* host, ref */
     const mox_cuda_table *table;     /* cuda */
@@ -41,14 +43,15 @@ typedef struct mox_queue {
     mox_cuda_stream stream;          /* cuda */
 } mox_queue;
 
-/* What a choice of kernels depends on besides the layer. */
+/* What the choice of kernels depends on besides the layer. */
 typedef struct mox_target {
     const mox_cuda_features *device; /* NULL: the host */
-    mox_isa isa;                     /* the host's cap */
+    mox_isa isa;                     /* host: the best instruction set that may be used */
     moxie_mode mode;
 } mox_target;
 
-/* What kernels of a family are asked to admit; families that are not here admit every layer. */
+/* The problems that kernels admit or reject, by family: topk, quant_act, mox_expert_gemm_problem for products, and
+ * moxie_activation for glu. Kernels of the other families admit every layer. */
 typedef struct mox_topk_problem {
     const moxie_routing *routing;
     int64_t experts, top_k;
@@ -56,28 +59,28 @@ typedef struct mox_topk_problem {
 
 typedef struct mox_quant_act_problem {
     const moxie_quant *quant;
-    const mox_kernel *product; /* that reads the result; NULL: the caller, as F32 */
-    bool weighed;              /* with row_weight */
+    const mox_kernel *product; /* the kernel that reads the result; NULL: the caller reads it, as F32 */
+    bool has_row_weight;       /* rows are multiplied by routing weights first */
 } mox_quant_act_problem;
 
-/* Whose activations they are, for form(). */
+/* A product whose activations form() describes. */
 typedef struct mox_form_problem {
     const mox_expert_gemm_problem *product;
-    const mox_kernel *kernel, *first; /* of the product; of W13 */
+    const mox_kernel *kernel, *first; /* the product's kernel; W13's kernel */
     int64_t max_rows;
-    int64_t experts; /* slots that the rows belong to, at most */
-    bool weighed;    /* with row_weight */
+    int64_t experts;     /* upper limit for the slots that the rows belong to */
+    bool has_row_weight; /* rows are multiplied by routing weights first */
 } mox_form_problem;
 
-/* How a product's activations lie, and so how much memory they take. */
+/* The form of a product's activations: element kind, order in memory, size. */
 typedef struct mox_activations_form {
-    mox_activations shape; /* without pointers; rows: of the memory */
+    mox_activations shape; /* without pointers; `rows` counts rows of memory, with padding */
     int64_t element_bytes;
-    int64_t scale_room; /* scales of a row, in memory */
-    bool direct;        /* the hidden states themselves: no memory of its own */
+    int64_t scales_per_row; /* f32 scales to allocate for a row */
+    bool reads_hidden;      /* the kernel reads the hidden states themselves: nothing to allocate or quantize */
 } mox_activations_form;
 
-/* Routing of a whole batch. NULL: not part of the run. */
+/* The operations of routing for a whole batch. Arguments that are NULL are not part of the run. */
 typedef struct mox_route_span {
     const mox_kernel *router_kernel, *topk_kernel, *gate_kernel;
     const mox_dense_args *router, *gate;
@@ -86,17 +89,19 @@ typedef struct mox_route_span {
 
 typedef struct mox_backend {
     const char *name;
-    bool on_device; /* arguments of a run are device memory, and counts are only known there */
+    bool on_device; /* arguments are device memory, and so are counts that depend on the routing */
     uint64_t align; /* of buffers in a workspace */
 
     /* ---- choosing. Immutable. ---- */
-    const mox_kernel *(*kernel_at)(mox_family family, int32_t i); /* best first; NULL past the last */
-    /* `problem` is the family's; NULL where it has none. */
+    /* Kernel i of a family, best first; NULL past the last. */
+    const mox_kernel *(*kernel_at)(mox_family family, int32_t i);
+    /* Whether the kernel can run the family's problem on the target; else `why` says what it lacks. `problem` is NULL
+     * for families that have none. */
     bool (*admits)(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
                    mox_rejection *why);
-    const char *(*needs)(const mox_kernel *kernel); /* instruction set or device words */
+    const char *(*needs)(const mox_kernel *kernel); /* instruction set, or features of a device */
     mox_sum (*sum)(const mox_kernel *product);      /* order of summation */
-    uint32_t (*fuses)(const mox_kernel *product);   /* MOX_FUSES_... that a kernel for W13 does besides */
+    uint32_t (*fuses)(const mox_kernel *product);   /* MOX_FUSES_...: operations that a kernel for W13 includes */
 
     /* ---- memory. Immutable. ---- */
     mox_activations_form (*form)(const mox_form_problem *problem);
@@ -122,13 +127,18 @@ typedef struct mox_backend {
 
     /* ---- spans ---- */
     moxie_status (*route)(const mox_queue *q, const mox_route_span *span, moxie_error *error);
-    /* permute's pairs to y, and combine: where both products of an expert fuse. */
+    /* From permuted pairs to y, and then combine where `span` has it; for experts whose two products both fuse. */
     moxie_status (*experts)(const mox_queue *q, const mox_fused_args *span, moxie_error *error);
 } mox_backend;
 
+/* Initialises the operations in a back end's table with its functions of these names. */
+#define MOX_BACKEND_OPERATIONS                                                                                         \
+    .dense = dense, .topk = topk, .permute = permute, .quantize = quantize, .product = product, .activate = activate,  \
+    .combine = combine
+
 extern const mox_backend mox_backend_host, mox_backend_ref, mox_backend_cuda;
 
-/* The table for options->backend, which is no longer AUTO. Immutable. */
+/* The table of a back end; AUTO is the host. Immutable. */
 const mox_backend *mox_backend_of(moxie_backend backend);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "device_support.h"
-#include "layer/run/run.h"
+#include "layer/run/plan_run.h"
 
 static const mox_cuda_table *table;
 

@@ -164,8 +164,8 @@ static void says_why_a_mode_chose(void **state)
         const char *preset;
         int32_t mode;
         const char *class, *reason;
-    } known[] = { { "deepseek-v3", MOXIE_MODE_FAST, "TOL", "best pair of rows in list order" },
-                  { "gpt-oss-120b", MOXIE_MODE_FAST, "EXACT", "as in invariant mode" },
+    } known[] = { { "deepseek-v3", MOXIE_MODE_FAST, "TOL", "best pair of kernels in list order" },
+                  { "gpt-oss-120b", MOXIE_MODE_FAST, "EXACT", "as in exact mode" },
                   { "gpt-oss-120b", MOXIE_MODE_EXACT, "EXACT", "" } };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         moxie_plan *plan = explain(known[i].preset, NULL, known[i].mode, "sm_90");

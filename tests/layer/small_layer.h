@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * small_layer.h - a layer of stated formats and parts, with random weights and a batch (test_layer.h makes random
- * ones).
+ * small_layer.h - fills the fixture of test_layer.h with a layer of stated formats and parts. Numbers are random; the
+ * fixture's own test_layer_make() makes formats and parts random, too.
  *
- *     spec -> config, weights -> args of `tokens` tokens: hidden, and ids + weights, logits or nothing (the router)
+ *     spec -> config, weights -> args of `tokens` tokens: hidden, and ids with weights, or logits, or neither (router)
  */
 #ifndef SMALL_LAYER_H
 #define SMALL_LAYER_H
@@ -12,10 +12,11 @@
 
 #include "test_layer.h"
 
+/* How the batch says which experts a token gets. */
 typedef enum small_choice { SMALL_IDS, SMALL_LOGITS, SMALL_ROUTER } small_choice;
 
 typedef struct small_spec {
-    const test_weight_quant *weight, *weight2; /* weight2: of W2, NULL: the same */
+    const test_weight_quant *weight, *weight2; /* of W13; of W2, NULL: the same */
     const test_act_quant *act;
     moxie_dtype dtype;
     int64_t experts, top_k, hidden, intermediate, tokens;
@@ -111,7 +112,7 @@ static inline void small_batch(test_layer *t, test_rng *rng, const small_spec *s
     t->args.output = test_layer_own(t, (size_t)(spec->tokens * spec->hidden * mox_dtype_bytes(spec->dtype)));
 }
 
-/* Free with test_layer_free(). */
+/* The numbers, without a plan: call test_layer_plan() next. Free with test_layer_free(). */
 static inline void small_layer_make(test_layer *out, test_rng *rng, const small_spec *spec)
 {
     memset(out, 0, sizeof *out);

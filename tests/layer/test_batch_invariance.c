@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_batch_invariance.c - small layers of every weight format, plain and with quantized activations, at every class
- * of instructions that this machine has: a token's output bytes are those that it gets alone,
+ * test_batch_invariance.c - a token's output bytes in a batch are those of a run with the token alone:
  *
  *     in batches of every size from 1 to 130, of 257, 512 and 1031, in one pass and in several
  *     on 1, 2, 3, 5 and 8 workers
  *
- * and where two classes promise the same sums in both products, their bytes are equal too.
+ * for small layers of every weight format, with plain and with quantized activations, at every instruction set of this
+ * machine. Where the kernels of two instruction sets sum in the same order, their bytes are equal too.
  *
- * By default lesser classes than the best take some of the sizes; MOXIE_TEST_LONG=1 takes every size everywhere, and
- * every weight format with every activation format.
+ * By default only the best instruction set runs all sizes. MOXIE_TEST_LONG=1 runs all sizes everywhere, and every
+ * weight format with every activation format.
  */
 #include "base/cpu_features.h"
 #include "layer/plan/plan.h"
 #include "small_layer.h"
 #include "test_executors.h"
 
-enum { ALONE = 130, MOST = 1031, TOP_K = 3 };
+enum { ALONE = 130, MAX_TOKENS = 1031, TOP_K = 3 };
 
 typedef struct pair {
     const char *weight, *act;
 } pair;
 
-/* Beside all weight formats with plain activations. */
+/* Pairs with quantized activations; plain activations are tested with all weight formats. */
 static const pair quantized[] = {
     { "fp8 block 128x128", "fp8 1x128" },
     { "fp8 block ue8m0", "fp8 1x128 ue8m0" },
@@ -47,20 +47,20 @@ static const pair quantized[] = {
 };
 enum { QUANTIZED = sizeof quantized / sizeof quantized[0] };
 
-/* ---- the subject ---------------------------------------------------------------------------------------------- */
+/* ---- layer and batch ------------------------------------------------------------------------------------------ */
 
-/* One layer, its tokens again and again in a row, and what each of the first ALONE gives by itself. */
-typedef struct subject {
+/* One layer; ALONE tokens, repeated to a long row of MAX_TOKENS + ALONE; and each token's output when it runs alone. */
+typedef struct test_case {
     test_layer t;
     int64_t turn;    /* number of the pair of formats */
     size_t row;      /* bytes of a token's hidden state, and of its output */
-    uint8_t *hidden; /* [MOST + ALONE] */
-    int32_t *ids;    /* [MOST + ALONE, TOP_K] */
+    uint8_t *hidden; /* [MAX_TOKENS + ALONE] */
+    int32_t *ids;    /* [MAX_TOKENS + ALONE, TOP_K] */
     float *weights;
     uint8_t *alone; /* [ALONE] */
-} subject;
+} test_case;
 
-/* Two groups of the format in a row at least, and neither size a multiple of anything. */
+/* Sizes with at least two groups of the formats, and no multiple of a group or a tile. */
 static small_spec spec_of(const test_weight_quant *weight, const test_act_quant *act, int64_t number)
 {
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_BF16, MOXIE_F32 };
@@ -80,25 +80,25 @@ static small_spec spec_of(const test_weight_quant *weight, const test_act_quant 
                           .choice = SMALL_IDS };
 }
 
-static void make_subject(subject *s, const small_spec *spec, int64_t turn)
+static void make_case(test_case *s, const small_spec *spec, int64_t turn)
 {
     test_rng rng = { test_seed(7600) };
     memset(s, 0, sizeof *s);
     s->turn = turn;
     small_layer_make(&s->t, &rng, spec);
     s->row = (size_t)(spec->hidden * mox_dtype_bytes(spec->dtype));
-    s->hidden = malloc((MOST + ALONE) * s->row);
-    s->ids = malloc((MOST + ALONE) * TOP_K * sizeof *s->ids);
-    s->weights = malloc((MOST + ALONE) * TOP_K * sizeof *s->weights);
+    s->hidden = malloc((MAX_TOKENS + ALONE) * s->row);
+    s->ids = malloc((MAX_TOKENS + ALONE) * TOP_K * sizeof *s->ids);
+    s->weights = malloc((MAX_TOKENS + ALONE) * TOP_K * sizeof *s->weights);
     s->alone = malloc(ALONE * s->row);
-    for (size_t t = 0; t < MOST + ALONE; t++) {
+    for (size_t t = 0; t < MAX_TOKENS + ALONE; t++) {
         memcpy(s->hidden + t * s->row, (const uint8_t *)s->t.args.hidden + t % ALONE * s->row, s->row);
         memcpy(s->ids + t * TOP_K, s->t.args.ids + t % ALONE * TOP_K, TOP_K * sizeof *s->ids);
         memcpy(s->weights + t * TOP_K, s->t.args.weights + t % ALONE * TOP_K, TOP_K * sizeof *s->weights);
     }
 }
 
-static void free_subject(subject *s)
+static void free_case(test_case *s)
 {
     free(s->hidden);
     free(s->ids);
@@ -107,7 +107,7 @@ static void free_subject(subject *s)
     test_layer_free(&s->t);
 }
 
-/* A plan with memory of its own. */
+/* A plan and its workspace. */
 typedef struct planned {
     moxie_plan *plan;
     uint64_t bytes;
@@ -121,7 +121,7 @@ static planned make_plan(const moxie_layer *layer, const char *isa, const moxie_
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.isa = isa;
     options.executor = executor;
-    options.max_tokens = MOST;
+    options.max_tokens = MAX_TOKENS;
     assert_ok(moxie_plan_create(layer, &options, &p.plan, &error), &error);
     p.bytes = moxie_plan_workspace_bytes(p.plan);
     p.workspace = test_guarded(p.bytes);
@@ -135,8 +135,8 @@ static void free_plan(planned *p)
     test_guarded_free(p->workspace, p->bytes);
 }
 
-/* Tokens [first, first + tokens) to `out`. */
-static void run(const subject *s, const planned *p, int64_t first, int64_t tokens, void *out)
+/* Runs tokens [first, first + tokens) into `out`. */
+static void run(const test_case *s, const planned *p, int64_t first, int64_t tokens, void *out)
 {
     moxie_error error;
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
@@ -150,8 +150,8 @@ static void run(const subject *s, const planned *p, int64_t first, int64_t token
     assert_ok(moxie_plan_run(p->plan, &args, &error), &error);
 }
 
-/* A batch somewhere among the tokens gives each what it gets alone. `where` is for the message. */
-static void check_batch(const subject *s, const planned *p, int64_t tokens, const char *isa, const char *where)
+/* Runs a batch and compares each token with its run alone. `where` is for the message. */
+static void check_batch(const test_case *s, const planned *p, int64_t tokens, const char *isa, const char *where)
 {
     const int64_t first = tokens * 37 % ALONE;
     uint8_t *out = test_guarded((size_t)tokens * s->row);
@@ -159,44 +159,44 @@ static void check_batch(const subject *s, const planned *p, int64_t tokens, cons
     run(s, p, first, tokens, out);
     for (int64_t t = 0; t < tokens; t++)
         if (memcmp(out + (size_t)t * s->row, s->alone + (size_t)((first + t) % ALONE) * s->row, s->row) != 0)
-            fail_msg("%s, isa %s, %s: token %lld of %lld differs from itself alone", s->t.text,
+            fail_msg("%s, isa %s, %s: token %lld of %lld differs from a run alone", s->t.text,
                      isa != NULL ? isa : "best", where, (long long)t, (long long)tokens);
     test_guarded_free(out, (size_t)tokens * s->row);
 }
 
-/* ---- what is tried --------------------------------------------------------------------------------------------- */
+/* ---- sizes, workers, instruction sets -------------------------------------------------------------------------- */
 
 static const int64_t some_sizes[] = { 1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 130 };
-static const int64_t large_sizes[] = { 257, 512, MOST };
+static const int64_t large_sizes[] = { 257, 512, MAX_TOKENS };
 
 enum {
     SOME_SIZES = sizeof some_sizes / sizeof some_sizes[0],
     LARGE_SIZES = sizeof large_sizes / sizeof large_sizes[0]
 };
 
-/* One in so many of the sizes, and of the numbers of workers. */
-static int64_t fewer_sizes = 1, fewer_workers = 1;
+/* Of every so many sizes, and numbers of workers, a quick run takes one. */
+static int64_t size_stride = 1, worker_stride = 1;
 
-static void check_sizes(const subject *s, const planned *p, const char *isa, bool every)
+static void check_sizes(const test_case *s, const planned *p, const char *isa, bool every)
 {
-    const int64_t first = s->turn % fewer_sizes;
-    for (int64_t i = first; !every && i < SOME_SIZES; i += fewer_sizes)
+    const int64_t first = s->turn % size_stride;
+    for (int64_t i = first; !every && i < SOME_SIZES; i += size_stride)
         check_batch(s, p, some_sizes[i], isa, "one pass");
-    for (int64_t tokens = 1 + first; every && tokens <= ALONE; tokens += fewer_sizes)
+    for (int64_t tokens = 1 + first; every && tokens <= ALONE; tokens += size_stride)
         check_batch(s, p, tokens, isa, "one pass");
-    for (int64_t i = first; every && i < LARGE_SIZES; i += fewer_sizes)
+    for (int64_t i = first; every && i < LARGE_SIZES; i += size_stride)
         check_batch(s, p, large_sizes[i], isa, "one pass");
-    const int64_t pass = p->plan->pass_tokens, most = fewer_sizes > 1 ? 83 : 200;
-    p->plan->pass_tokens = pass < most ? pass : most; /* the workspace is for more */
-    check_batch(s, p, fewer_sizes > 1 ? 2 * most + 1 : MOST, isa, "several passes");
+    const int64_t pass = p->plan->pass_tokens, max_pass = size_stride > 1 ? 83 : 200;
+    p->plan->pass_tokens = pass < max_pass ? pass : max_pass; /* the workspace is for more */
+    check_batch(s, p, size_stride > 1 ? 2 * max_pass + 1 : MAX_TOKENS, isa, "several passes");
     p->plan->pass_tokens = pass;
 }
 
-static void check_workers(const subject *s, const moxie_layer *layer, const char *isa, bool every)
+static void check_workers(const test_case *s, const moxie_layer *layer, const char *isa, bool every)
 {
     static const int32_t workers[] = { 1, 2, 3, 5, 8 };
     static const int64_t sizes[] = { 1, 8, 33, 130, 257 };
-    for (int64_t w = s->turn % fewer_workers; w < (int64_t)(sizeof workers / sizeof workers[0]); w += fewer_workers) {
+    for (int64_t w = s->turn % worker_stride; w < (int64_t)(sizeof workers / sizeof workers[0]); w += worker_stride) {
         char where[64];
         test_executor executor;
         test_executor_init(&executor, workers[w], TEST_THREADS);
@@ -208,7 +208,7 @@ static void check_workers(const subject *s, const moxie_layer *layer, const char
     }
 }
 
-/* The rows of both products of routed and shared experts. */
+/* The kernels of both products of routed and shared experts. */
 typedef struct products {
     const mox_kernel *kernel[4];
 } products;
@@ -219,8 +219,8 @@ static products products_of(const moxie_plan *plan)
     return (products) { { r->product[0], r->product[1], s->product[0], s->product[1] } };
 }
 
-/* Rows of one layout, class and sum give the same bits. */
-static bool promise_the_same(const products *a, const products *b)
+/* Kernels with the same layout, class and order of summation give the same bits. */
+static bool have_same_bits(const products *a, const products *b)
 {
     for (int i = 0; i < 4; i++) {
         const mox_kernel *x = a->kernel[i], *y = b->kernel[i];
@@ -238,8 +238,8 @@ static const char *const isas[] = { NULL, "scalar" };
 #endif
 enum { ISAS = sizeof isas / sizeof isas[0] };
 
-/* One that is less than what MOXIE_MAX_ISA and the machine allow. */
-static bool differs_from_best(const char *name)
+/* Whether an instruction set is below the best that MOXIE_MAX_ISA and the machine allow. */
+static bool is_below_best(const char *name)
 {
     mox_isa isa;
     moxie_error error;
@@ -247,13 +247,13 @@ static bool differs_from_best(const char *name)
     return isa < mox_cpu()->allowed;
 }
 
-/* What class i gives each token alone. */
-typedef struct given {
+/* One instruction set's kernels and outputs. */
+typedef struct outcome {
     products products;
-    uint8_t *alone;
-} given;
+    uint8_t *alone; /* each token's output when it runs alone */
+} outcome;
 
-static moxie_layer *make_layer(const subject *s, const char *isa)
+static moxie_layer *make_layer(const test_case *s, const char *isa)
 {
     moxie_layer *layer = NULL;
     moxie_error error;
@@ -264,8 +264,8 @@ static moxie_layer *make_layer(const subject *s, const char *isa)
     return layer;
 }
 
-/* Classes that have the same products as a better one are asked for single tokens only. */
-static void check_class(subject *s, given *all, int i, bool thorough)
+/* Checks instruction set i. If a better one has the same kernels, only single tokens run. */
+static void check_isa(test_case *s, outcome *all, int i, bool thorough)
 {
     moxie_layer *layer = make_layer(s, isas[i]);
     planned p = make_plan(layer, isas[i], NULL);
@@ -276,11 +276,11 @@ static void check_class(subject *s, given *all, int i, bool thorough)
     all[i].alone = malloc(ALONE * s->row);
     memcpy(all[i].alone, s->alone, ALONE * s->row);
     for (int j = 0; j < i; j++) {
-        if (all[j].alone == NULL || !promise_the_same(&all[i].products, &all[j].products))
+        if (all[j].alone == NULL || !have_same_bits(&all[i].products, &all[j].products))
             continue;
         seen = seen || memcmp(&all[i].products, &all[j].products, sizeof(products)) == 0;
         if (memcmp(all[i].alone, all[j].alone, ALONE * s->row) != 0)
-            fail_msg("%s: isa %s and isa %s promise the same sums and differ", s->t.text, isas[i],
+            fail_msg("%s: isa %s and isa %s sum in the same order but differ", s->t.text, isas[i],
                      isas[j] != NULL ? isas[j] : "best");
     }
     if (thorough || !seen) {
@@ -293,16 +293,16 @@ static void check_class(subject *s, given *all, int i, bool thorough)
 
 static void check_pair(const small_spec *spec, int64_t turn, bool thorough)
 {
-    given all[ISAS];
-    subject s;
+    outcome all[ISAS];
+    test_case s;
     memset(all, 0, sizeof all);
-    make_subject(&s, spec, turn);
+    make_case(&s, spec, turn);
     for (int i = 0; i < ISAS; i++)
-        if (isas[i] == NULL || differs_from_best(isas[i]))
-            check_class(&s, all, i, thorough);
+        if (isas[i] == NULL || is_below_best(isas[i]))
+            check_isa(&s, all, i, thorough);
     for (int i = 0; i < ISAS; i++)
         free(all[i].alone);
-    free_subject(&s);
+    free_case(&s);
 }
 
 static void every_weight_format(void **state)
@@ -344,8 +344,8 @@ int main(void)
                                         cmocka_unit_test(quantized_activations) };
     const struct CMUnitTest all[] = { cmocka_unit_test(every_weight_format), cmocka_unit_test(quantized_activations),
                                       cmocka_unit_test(every_pair_of_formats) };
-    fewer_sizes = test_quick_one_in(20, "sizes of a batch for each format");
-    fewer_workers = test_quick_one_in(5, "numbers of workers for each format");
+    size_stride = test_quick_one_in(20, "sizes of a batch for each format");
+    worker_stride = test_quick_one_in(5, "numbers of workers for each format");
     return test_env("MOXIE_TEST_LONG", 0) != 0 ? cmocka_run_group_tests(all, NULL, NULL)
                                                : cmocka_run_group_tests(tests, NULL, NULL);
 }

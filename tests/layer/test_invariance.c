@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_invariance.c - a token's output bytes depend on its own input alone: not on its neighbours, the batch size,
- * the passes a batch is cut into, the threads, the rank that owns its experts, or the call that was used.
+ * test_invariance.c - a token's output bytes depend only on its own input: not on its neighbours, the batch size, the
+ * passes of the batch, the threads, the rank that owns its experts, or the call that ran it.
  */
 #include "test_layer.h"
 
 #include "base/memory.h"
 #include "base/sizes.h"
 
-static uint64_t step = 1; /* one in so many of the seeds */
+static uint64_t step = 1; /* a quick run takes one of so many seeds */
 
 static int64_t row_bytes(const test_layer *layer, int64_t width)
 {
@@ -153,19 +153,19 @@ static void check_modular(test_layer *layer)
         args.ids = args.ids_out;
         args.weights = args.weights_out;
     }
-    moxie_run_args least = args; /* what the header says that the experts need */
-    least.output = NULL;
-    least.weights = layer->config.routing.on_input ? args.weights : NULL;
-    least.ids_out = NULL;
-    least.weights_out = NULL;
-    assert_ok(moxie_plan_experts(layer->plan, &least, rows, &error), &error);
+    moxie_run_args needed = args; /* only what the header asks for */
+    needed.output = NULL;
+    needed.weights = layer->config.routing.on_input ? args.weights : NULL;
+    needed.ids_out = NULL;
+    needed.weights_out = NULL;
+    assert_ok(moxie_plan_experts(layer->plan, &needed, rows, &error), &error);
     assert_ok(moxie_plan_combine(layer->plan, &args, rows, &error), &error);
     if (memcmp(one_call, args.output, bytes) != 0)
         fail_msg("the modular calls differ from the one call: %s", layer->text);
     free(one_call);
 }
 
-/* route, experts, combine against the one call. The shared expert belongs to the one call alone. */
+/* route, experts and combine against the one call. Only the one call runs the shared expert. */
 static void modular_and_in_one_call(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void check_ranks(test_layer *layer)
     free(alone);
 }
 
-/* Each choice is computed by the one rank that owns its expert, with the bytes that a single rank gives it. */
+/* The rank that owns an expert computes its pairs, with the same bytes as a single rank. */
 static void on_any_rank(void **state)
 {
     (void)state;
@@ -251,41 +251,41 @@ static void take_batch_wide_scales(test_layer *layer, uint64_t seed)
     *(seed % 2 == 0 ? first : second) = whole;
 }
 
-/* Rows of `bytes` in the opposite order, in memory of the layer. */
-static void *turned_rows(test_layer *layer, const void *rows, int64_t bytes)
+/* A copy of the rows in reverse order, freed with the fixture. */
+static void *reversed_rows(test_layer *layer, const void *rows, int64_t bytes)
 {
-    char *turned = test_layer_own(layer, (size_t)(layer->args.tokens * bytes));
+    char *reversed = test_layer_own(layer, (size_t)(layer->args.tokens * bytes));
     for (int64_t t = 0; t < layer->args.tokens; t++)
-        memcpy(turned + t * bytes, (const char *)rows + (layer->args.tokens - 1 - t) * bytes, (size_t)bytes);
-    return turned;
+        memcpy(reversed + t * bytes, (const char *)rows + (layer->args.tokens - 1 - t) * bytes, (size_t)bytes);
+    return reversed;
 }
 
-static void check_turned(test_layer *layer)
+static void check_reversed(test_layer *layer)
 {
     const int64_t bytes = row_bytes(layer, layer->config.hidden), k = layer->config.top_k;
     moxie_run_args forward = layer->args;
     forward.ids_out = test_layer_own(layer, (size_t)(forward.tokens * k) * sizeof *forward.ids_out);
     forward.weights_out = test_layer_own(layer, (size_t)(forward.tokens * k) * sizeof *forward.weights_out);
     run(layer, &forward);
-    moxie_run_args turned = layer->args;
-    turned.hidden = turned_rows(layer, forward.hidden, bytes);
-    turned.ids = turned_rows(layer, forward.ids_out, k * (int64_t)sizeof *turned.ids);
-    turned.weights = turned_rows(layer, forward.weights_out, k * (int64_t)sizeof *turned.weights);
-    turned.output = test_layer_own(layer, test_layer_output_bytes(layer));
-    run(layer, &turned);
-    const char *want = turned_rows(layer, forward.output, bytes);
-    for (int64_t t = 0; t < turned.tokens; t++)
-        if (memcmp((const char *)turned.output + t * bytes, want + t * bytes, (size_t)bytes) != 0)
+    moxie_run_args reversed = layer->args;
+    reversed.hidden = reversed_rows(layer, forward.hidden, bytes);
+    reversed.ids = reversed_rows(layer, forward.ids_out, k * (int64_t)sizeof *reversed.ids);
+    reversed.weights = reversed_rows(layer, forward.weights_out, k * (int64_t)sizeof *reversed.weights);
+    reversed.output = test_layer_own(layer, test_layer_output_bytes(layer));
+    run(layer, &reversed);
+    const char *want = reversed_rows(layer, forward.output, bytes);
+    for (int64_t t = 0; t < reversed.tokens; t++)
+        if (memcmp((const char *)reversed.output + t * bytes, want + t * bytes, (size_t)bytes) != 0)
             fail_msg("token %lld depends on its place in the batch: %s", (long long)t, layer->text);
 }
 
-/* One scale for the whole batch means just that: a batch longer than a pass, turned round, gives the same rows turned
- * round. */
+/* One activation scale is for the whole batch, even when it is longer than a pass: the reversed batch gives the same
+ * rows in reverse. */
 static void batch_wide_scales_span_passes(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = 600, .largest = 16, .plain_routing = true, .plain_acts = true };
-    each_layer(7450, 8, &limits, take_batch_wide_scales, check_turned);
+    each_layer(7450, 8, &limits, take_batch_wide_scales, check_reversed);
 }
 
 static void check_two_workspaces(test_layer *layer)
@@ -297,7 +297,7 @@ static void check_two_workspaces(test_layer *layer)
     void *second = test_layer_output(layer, layer->plan);
     assert_int_equal(mox_alloc_count(), before);
     if (memcmp(first, second, test_layer_output_bytes(layer)) != 0)
-        fail_msg("what lay in the workspace before changed the output: %s", layer->text);
+        fail_msg("the old content of the workspace changed the output: %s", layer->text);
     free(first);
     free(second);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_layer_config.c - what configurations and options are refused for, each rule by its words, and structs of other
- * versions of the header.
+ * test_layer_config.c - every rule of configurations and options rejects with a text that names it; structs of other
+ * versions of the header are read.
  */
 #include <math.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 /* ---- configurations -------------------------------------------------------------------------------------- */
 
-static void refused(const moxie_layer_config *c, moxie_status status, const char *words)
+static void rejected(const moxie_layer_config *c, moxie_status status, const char *words)
 {
     moxie_error error = { 0 };
     moxie_plan *plan = NULL;
@@ -21,11 +21,11 @@ static void refused(const moxie_layer_config *c, moxie_status status, const char
     assert_null(plan);
 }
 
-#define REFUSED(words, ...)                                                                                            \
+#define REJECTED(words, ...)                                                                                           \
     do {                                                                                                               \
         moxie_layer_config c = test_config();                                                                          \
         __VA_ARGS__;                                                                                                   \
-        refused(&c, MOXIE_ERR_ARGUMENT, words);                                                                        \
+        rejected(&c, MOXIE_ERR_ARGUMENT, words);                                                                       \
     } while (0)
 
 static void rules_of_a_configuration(void **state)
@@ -34,30 +34,30 @@ static void rules_of_a_configuration(void **state)
     const moxie_layer_config good = test_config();
     moxie_error error;
     assert_ok(moxie_layer_config_check(&good, &error), &error);
-    REFUSED("dtype", c.dtype = MOXIE_I8);
-    REFUSED("experts is 0", c.experts = 0);
-    REFUSED("1024", c.experts = 1025);
-    REFUSED("only 8 experts", c.top_k = 9);
-    REFUSED("top_k is 33", c.experts = 100; c.top_k = 33);
-    REFUSED("hidden is 0", c.hidden = 0);
-    REFUSED("intermediate is -1", c.intermediate = -1);
-    REFUSED("router_width", c.router_width = -5);
-    REFUSED("no router", c.router_has_bias = 1);
-    REFUSED("activation.kind is 6", c.activation.kind = 6);
-    REFUSED("activation.kind is 22", c.activation.kind = 22);
-    REFUSED("limits must not be negative", c.activation.gate_limit = -1);
-    REFUSED("must be finite", c.activation.alpha = NAN);
-    REFUSED("w13", c.w13.scale = MOXIE_DTYPE_NONE);
-    REFUSED("w2", c.w2.has_zero = 1);
-    REFUSED("a13", c.a13.element = MOXIE_BF16);
-    REFUSED("routing", c.routing.n_group = 3; c.routing.topk_group = 1);
-    REFUSED("shared.intermediate is -1", c.shared.intermediate = -1);
-    REFUSED("no shared expert", c.shared.has_gate = 1);
-    REFUSED("shared w13", c.shared.intermediate = 8);
-    REFUSED("ep_size is -1", c.ep_size = -1);
-    REFUSED("ep_rank is 2", c.ep_size = 2; c.ep_rank = 2);
-    REFUSED("ep_rank is 1", c.ep_rank = 1);
-    REFUSED("ep_map is 7", c.ep_size = 2; c.ep_map = 7);
+    REJECTED("dtype", c.dtype = MOXIE_I8);
+    REJECTED("experts is 0", c.experts = 0);
+    REJECTED("1024", c.experts = 1025);
+    REJECTED("only 8 experts", c.top_k = 9);
+    REJECTED("top_k is 33", c.experts = 100; c.top_k = 33);
+    REJECTED("hidden is 0", c.hidden = 0);
+    REJECTED("intermediate is -1", c.intermediate = -1);
+    REJECTED("router_width", c.router_width = -5);
+    REJECTED("no router", c.router_has_bias = 1);
+    REJECTED("activation.kind is 6", c.activation.kind = 6);
+    REJECTED("activation.kind is 22", c.activation.kind = 22);
+    REJECTED("limits must not be negative", c.activation.gate_limit = -1);
+    REJECTED("must be finite", c.activation.alpha = NAN);
+    REJECTED("w13", c.w13.scale = MOXIE_DTYPE_NONE);
+    REJECTED("w2", c.w2.has_zero = 1);
+    REJECTED("a13", c.a13.element = MOXIE_BF16);
+    REJECTED("routing", c.routing.n_group = 3; c.routing.topk_group = 1);
+    REJECTED("shared.intermediate is -1", c.shared.intermediate = -1);
+    REJECTED("no shared expert", c.shared.has_gate = 1);
+    REJECTED("shared w13", c.shared.intermediate = 8);
+    REJECTED("ep_size is -1", c.ep_size = -1);
+    REJECTED("ep_rank is 2", c.ep_size = 2; c.ep_rank = 2);
+    REJECTED("ep_rank is 1", c.ep_rank = 1);
+    REJECTED("ep_map is 7", c.ep_size = 2; c.ep_map = 7);
 }
 
 static void structs_of_other_versions(void **state)
@@ -93,7 +93,7 @@ static void structs_of_other_versions(void **state)
 
 /* ---- options --------------------------------------------------------------------------------------------- */
 
-static void options_refused(moxie_options options, moxie_status status, const char *words)
+static void options_rejected(moxie_options options, moxie_status status, const char *words)
 {
     moxie_error error = { 0 };
     moxie_plan *plan = NULL;
@@ -111,28 +111,28 @@ static void rules_of_options(void **state)
     const moxie_executor none = { .workers = 1 };
     moxie_options o = init;
     o.backend = MOXIE_BACKEND_CUDA;
-    options_refused(o, MOXIE_ERR_UNSUPPORTED, "libmoxie_cuda");
+    options_rejected(o, MOXIE_ERR_UNSUPPORTED, "libmoxie_cuda");
     o.backend = 9;
-    options_refused(o, MOXIE_ERR_ARGUMENT, "backend is 9");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "backend is 9");
     o = init;
     o.mode = 2;
-    options_refused(o, MOXIE_ERR_ARGUMENT, "mode is 2");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "mode is 2");
     o = init;
     o.isa = "mmx";
-    options_refused(o, MOXIE_ERR_ARGUMENT, "mmx");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "mmx");
 #if defined(__x86_64__)
     o.isa = "neon";
-    options_refused(o, MOXIE_ERR_ARGUMENT, "another architecture, this is x86-64; give scalar, avx2, avx512 or amx");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "another architecture, this is x86-64; give scalar, avx2, avx512 or amx");
 #elif defined(__aarch64__)
     o.isa = "amx";
-    options_refused(o, MOXIE_ERR_ARGUMENT, "another architecture, this is 64-bit ARM; give scalar or neon");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "another architecture, this is 64-bit ARM; give scalar or neon");
 #endif
     o = init;
     o.max_tokens = -1;
-    options_refused(o, MOXIE_ERR_ARGUMENT, "max_tokens is -1");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "max_tokens is -1");
     o = init;
     o.executor = &none;
-    options_refused(o, MOXIE_ERR_ARGUMENT, "no run function");
+    options_rejected(o, MOXIE_ERR_ARGUMENT, "no run function");
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_layer_life.c - a layer between preparation and destruction: the n-th allocation failing at every n, experts
- * replaced in place, records verified and handed out.
+ * test_layer_life.c - the life of a layer: every allocation fails once, experts are replaced in place, preparation
+ * reports progress and errors, records are verified and read.
  */
 #include "test_layer.h"
 
@@ -22,7 +22,7 @@ static void end(life *l)
     *l = (life) { 0 };
 }
 
-/* Everything that allocates. The workspace is the caller's and comes from elsewhere. */
+/* All calls that allocate. The workspace is the caller's and not part of it. */
 static moxie_status live(test_layer *t, life *l, moxie_error *error)
 {
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
@@ -81,8 +81,8 @@ static void every_allocation_fails_once(void **state)
 
 /* ---- replacing an expert --------------------------------------------------------------------------------- */
 
-/* After expert 1 was replaced by a copy of expert 0 with other static scales, the layer is the one that would have
- * been prepared so; the plan made before stays valid. */
+/* Replaces expert 1 by a copy of expert 0 with other static scales. The layer must equal one that was prepared with
+ * these experts, and the old plan stays valid. */
 static void replaced_is_as_prepared(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static int count_progress(void *user, int64_t done, int64_t total)
     return c->stop_at > 0 && done >= c->stop_at;
 }
 
-static void progress_is_told_and_can_cancel(void **state)
+static void progress_is_reported_and_can_cancel(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = 1, .experts = 7, .largest = 16, .no_parallel = true };
@@ -177,7 +177,7 @@ static void progress_is_told_and_can_cancel(void **state)
     test_layer_free(&t);
 }
 
-/* The first bad expert is named, whichever worker met one first. */
+/* The error names the first bad expert, whichever worker finds one first. */
 static void the_first_bad_expert_is_named(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void damage_is_found(void **state)
     test_layer_free(&t);
 }
 
-/* Records of experts that live elsewhere, and the bytes of those that are here. */
+/* Experts of other ranks have no record; the layer's bytes are those of its own experts. */
 static void records_follow_the_map(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void records_follow_the_map(void **state)
     t.config.ep_size = 3;
     t.config.ep_rank = 1;
     t.config.ep_map = MOXIE_MAP_ROUND_ROBIN;
-    for (int64_t e = 0; e < 7; e++) /* of experts that live elsewhere there are static scales alone */
+    for (int64_t e = 0; e < 7; e++) /* experts of other ranks only have static scales */
         if (e % 3 != 1)
             t.experts[e] = (moxie_expert) { .a13_scale = t.experts[e].a13_scale, .a2_scale = t.experts[e].a2_scale };
     moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
@@ -280,7 +280,7 @@ int main(void)
         cmocka_unit_test(every_allocation_fails_once),
         cmocka_unit_test(replaced_is_as_prepared),
         cmocka_unit_test(failed_replacement_changes_nothing),
-        cmocka_unit_test(progress_is_told_and_can_cancel),
+        cmocka_unit_test(progress_is_reported_and_can_cancel),
         cmocka_unit_test(the_first_bad_expert_is_named),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(records_follow_the_map),

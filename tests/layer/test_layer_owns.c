@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_layer_owns.c - what a layer has of its own and what it shares: memory that goes with its layouts, copies of its
- * configuration's arrays, an executor that several plans use at the same time.
+ * test_layer_owns.c - memory that a layer owns and an executor that it shares: records when the layout changes, copies
+ * of its configuration's arrays, one executor for several plans at the same time.
  */
 #include "small_layer.h"
 
@@ -9,8 +9,9 @@
 
 #include "base/memory.h"
 
-/* ---- a layout that is given up ---------------------------------------------------------------------------- */
+/* ---- a change of layout ----------------------------------------------------------------------------------- */
 
+/* Prepares and runs the layer; the output must be `want`. `when` and `n` are for the message. */
 static void run_again(test_layer *t, moxie_layer *layer, const void *want, const char *when, unsigned long long n)
 {
     moxie_error error;
@@ -22,12 +23,12 @@ static void run_again(test_layer *t, moxie_layer *layer, const void *want, const
     memset(t->args.output, 0xee, bytes);
     assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
     if (memcmp(t->args.output, want, bytes) != 0)
-        fail_msg("%s %llu: the output is another: %s", when, n, t->text);
+        fail_msg("%s %llu: the output differs: %s", when, n, t->text);
     moxie_plan_destroy(plan);
 }
 
-/* Panels cannot hold columns in act order, so preparation goes over to another layout and needs other memory. Wherever
- * that fails, the layer can be prepared afterwards, or destroyed. */
+/* Panels cannot hold columns in act order, so preparation changes the layout and allocates other records. Whichever
+ * allocation fails, the layer can be prepared again or destroyed. */
 static void a_failed_change_of_layout_can_be_repeated(void **state)
 {
     (void)state;
@@ -45,18 +46,11 @@ static void a_failed_change_of_layout_can_be_repeated(void **state)
         test_rng rng = { test_seed(7650) + w };
         test_layer t;
         moxie_layer *layer;
-        moxie_plan *plan;
         moxie_error error;
         small_layer_make(&t, &rng, &spec);
-        test_layer_build(&t, NULL, &layer, &plan);
-        test_layer_workspace(&t, plan);
-        assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
-        const size_t bytes = test_layer_output_bytes(&t);
-        void *want = malloc(bytes);
-        memcpy(want, t.args.output, bytes);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(layer);
-
+        test_layer_plan(&t, NULL);
+        void *want = test_layer_output(&t, t.plan);
+        test_layer_discard(&t);
         bool failed = true;
         for (uint64_t n = 1; failed; n++) {
             assert_ok(moxie_layer_create(&t.config, NULL, &layer, &error), &error);
@@ -77,7 +71,8 @@ static void a_failed_change_of_layout_can_be_repeated(void **state)
 
 enum { ARRAYS = 6 };
 
-/* Fills each array that the configuration points to with NaNs, as a number or an index. Counts which there are. */
+/* Fills each array that the configuration points to with 0xff, which is a NaN or a bad index. Counts the arrays seen.
+ */
 static void poison_arrays(const moxie_layer_config *c, int64_t seen[ARRAYS])
 {
     const moxie_routing *r = &c->routing;
@@ -108,18 +103,11 @@ static void the_layer_owns_its_arrays(void **state)
         test_rng rng = { test_seed(7670) + seed };
         test_layer t;
         moxie_layer *layer;
-        moxie_plan *plan;
         moxie_error error;
         test_layer_make(&t, &rng, &limits);
-        test_layer_build(&t, NULL, &layer, &plan);
-        test_layer_workspace(&t, plan);
-        const size_t bytes = test_layer_output_bytes(&t);
-        assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
-        void *want = malloc(bytes);
-        memcpy(want, t.args.output, bytes);
-        moxie_plan_destroy(plan);
-        moxie_layer_destroy(layer);
-
+        test_layer_plan(&t, NULL);
+        void *want = test_layer_output(&t, t.plan);
+        test_layer_discard(&t);
         assert_ok(moxie_layer_create(&t.config, NULL, &layer, &error), &error);
         poison_arrays(&t.config, seen);
         run_again(&t, layer, want, "seed", (unsigned long long)seed);
@@ -153,7 +141,7 @@ static void *run_repeatedly(void *argument)
     return NULL;
 }
 
-/* Their runs go on at the same time, each on a thread of its own, and every one of them uses the pool. */
+/* Several threads run one plan each at the same time, all with the same pool. */
 static void plans_share_an_executor(void **state)
 {
     (void)state;

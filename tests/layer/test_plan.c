@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plan.c - plans and how they explain themselves, and what a run refuses and returns.
+ * test_plan.c - plans and their explanations; which arguments a run rejects, and what it returns.
  */
 #include "layer/plan/plan.h"
 #include "small_layer.h"
@@ -15,7 +15,7 @@ static moxie_plan *explain(const moxie_layer_config *config, const moxie_options
     return plan;
 }
 
-/* The chosen steps as "family role, ..."; every refused one has a reason and comes before its family's choice. */
+/* The chosen steps as "family role, ...". Every rejected kernel has a reason and comes before its family's choice. */
 static void expect_chain(const moxie_plan *plan, const char *want)
 {
     char got[1024] = "";
@@ -143,8 +143,8 @@ static int64_t cache_lines(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* The workspace is a pure function of the plan, and does not grow with T past one pass, be the experts fused (a pass is
- * as many tokens as MOX_PASS_BYTES hold) or not. */
+/* The workspace depends on the plan alone and does not grow with T past one pass. That holds for fused experts, whose
+ * pass has as many tokens as MOX_PASS_BYTES holds, and for experts that run stage by stage. */
 static void workspace_is_bounded(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void set_up(test_layer *t, uint64_t seed)
     test_layer_begin(t, seed, &limits, &options);
 }
 
-static void run_refused(const test_layer *t, moxie_run_args args, moxie_status status, const char *words)
+static void run_rejected(const test_layer *t, moxie_run_args args, moxie_status status, const char *words)
 {
     moxie_error error = { 0 };
     const moxie_status got = moxie_plan_run(t->plan, &args, &error);
@@ -196,11 +196,11 @@ static void run_refused(const test_layer *t, moxie_run_args args, moxie_status s
                  words);
 }
 
-#define RUN_REFUSED(status, words, ...)                                                                                \
+#define RUN_REJECTED(status, words, ...)                                                                               \
     do {                                                                                                               \
         moxie_run_args a = t.args;                                                                                     \
         __VA_ARGS__;                                                                                                   \
-        run_refused(&t, a, status, words);                                                                             \
+        run_rejected(&t, a, status, words);                                                                            \
     } while (0)
 
 static void rules_of_a_run(void **state)
@@ -214,17 +214,17 @@ static void rules_of_a_run(void **state)
     t.args.weights = weights;
     moxie_error error;
     assert_ok(moxie_plan_run(t.plan, &t.args, &error), &error);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is 4", a.tokens = 4);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "tokens is -1", a.tokens = -1);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "workspace", a.workspace = NULL);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "aligned", a.workspace = (char *)a.workspace + 4);
-    RUN_REFUSED(MOXIE_ERR_MEMORY, "the plan needs", a.workspace_bytes--);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "hidden is NULL", a.hidden = NULL);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "output is NULL", a.output = NULL);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "weights is NULL", a.weights = NULL);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "output overlaps hidden", a.hidden = a.output);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "logits_dtype is i8", a.ids = NULL; a.logits = logits; a.logits_dtype = MOXIE_I8);
-    RUN_REFUSED(MOXIE_ERR_ARGUMENT, "INIT", a.struct_size = 0);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "tokens is 4", a.tokens = 4);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "tokens is -1", a.tokens = -1);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "workspace", a.workspace = NULL);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "aligned", a.workspace = (char *)a.workspace + 4);
+    RUN_REJECTED(MOXIE_ERR_MEMORY, "the plan needs", a.workspace_bytes--);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "hidden is NULL", a.hidden = NULL);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "output is NULL", a.output = NULL);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "weights is NULL", a.weights = NULL);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "output overlaps hidden", a.hidden = a.output);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "logits_dtype is i8", a.ids = NULL; a.logits = logits; a.logits_dtype = MOXIE_I8);
+    RUN_REJECTED(MOXIE_ERR_ARGUMENT, "INIT", a.struct_size = 0);
     test_layer_free(&t);
 }
 
@@ -262,7 +262,7 @@ static void explanations_and_empty_layers_do_not_run(void **state)
     test_layer_free(&t);
 }
 
-/* What the router and the choice were is written where asked for, and equals what goes in the other way. */
+/* Logits, ids and weights are written where the caller asks for them; passed back in, they give the same output. */
 static void outputs_of_routing(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plan_check.c - the checks can fail: damage in one place is reported at that stage, expert and column; and
- * two sets of weights are told apart by the part that differs.
+ * test_plan_check.c - moxie_plan_check and moxie_weights_compare find errors: damage in one place is reported at its
+ * stage, expert and column, and the first difference between two sets of weights at its part.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@
 
 enum { E = 4, H = 48, I = 40, T = 8, K = 4 };
 
-/* bf16 weights of one place each: every expert is visited by every token. `isa` NULL: the best there is. */
+/* K equals E, so every token visits every expert. `isa` NULL: the best of this machine. */
 static void set_up_for(test_layer *t, const char *weights, const char *isa)
 {
     const small_spec spec = { .weight = test_weight_quant_named(weights),
@@ -54,13 +54,13 @@ static const moxie_stage_report *stage(const moxie_check_report *report, const c
     return NULL;
 }
 
-/* A number in a checkpoint grid changed after preparation: what the kernels read is then another weight. */
+/* Changes a number of the checkpoint after preparation, so kernels have read another weight than the check. */
 static void change(const moxie_grid *grid, int64_t r, int64_t c, float value)
 {
     mox_grid_store(grid, r, c, moxie_encode(grid->dtype, value));
 }
 
-/* Fused experts show the operand of each pair, others that of each token. */
+/* Fused experts trace activations a row a pair, others a row a token. */
 static void counts_every_element(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void counts_every_element(void **state)
     }
 }
 
-/* With a router, a shared expert and its gate nothing of a run goes unchecked. */
+/* With a router, a shared expert and its gate, the report has every stage. */
 static void checks_every_stage_there_is(void **state)
 {
     (void)state;
@@ -126,9 +126,9 @@ static void names_the_stage_expert_and_column(void **state)
     test_layer t;
     set_up(&t, "bf16");
     const moxie_grid up = t.experts[2].up.codes, down = t.experts[1].down.codes, bias = t.experts[3].gate.bias;
-    const double kept_up = mox_grid_value(&up, 35, 7), kept_down = mox_grid_value(&down, 11, 0);
+    const double old_up = mox_grid_value(&up, 35, 7), old_down = mox_grid_value(&down, 11, 0);
 
-    change(&up, 35, 7, (float)kept_up + 1);
+    change(&up, 35, 7, (float)old_up + 1);
     moxie_check_report report = check(&t);
     const moxie_stage_report *r = stage(&report, "gemm13");
     assert_true(r->worst_ratio > 1 && report.worst_ratio == r->worst_ratio);
@@ -137,16 +137,16 @@ static void names_the_stage_expert_and_column(void **state)
     assert_int_equal(r->column_block, (I + 35) / 32);
     assert_int_equal(r->beyond, T);
     assert_true(stage(&report, "gemm2")->worst_ratio <= 1);
-    change(&up, 35, 7, (float)kept_up);
+    change(&up, 35, 7, (float)old_up);
 
-    change(&down, 11, 0, (float)kept_down + 1);
+    change(&down, 11, 0, (float)old_down + 1);
     report = check(&t);
     r = stage(&report, "gemm2");
     assert_true(r->worst_ratio > 1);
     assert_int_equal(r->expert, 1);
     assert_int_equal(r->column, 11);
     assert_true(stage(&report, "gemm13")->worst_ratio <= 1);
-    change(&down, 11, 0, (float)kept_down);
+    change(&down, 11, 0, (float)old_down);
 
     change(&bias, 3, 0, 64);
     report = check(&t);
@@ -157,23 +157,22 @@ static void names_the_stage_expert_and_column(void **state)
     test_layer_free(&t);
 }
 
-/* A weight that is off by d makes each token's product of its row off by d x, and no other element by anything like it.
- */
+/* A weight with an error d gives its row's product an error d x for each token; other elements are far more exact. */
 static void measures_the_error_of_a_stage(void **state)
 {
     (void)state;
     test_layer t;
     set_up(&t, "bf16");
     const moxie_grid up = t.experts[2].up.codes;
-    const double kept = mox_grid_value(&up, 35, 7);
+    const double old = mox_grid_value(&up, 35, 7);
     moxie_check_report report = check(&t);
     for (int s = 0; s < report.n_stages; s++) {
         const moxie_stage_report *r = &report.stages[s];
         assert_true(r->rms_error <= r->worst_ratio * r->rms_bound);
         assert_true(r->rms_want > 0);
     }
-    change(&up, 35, 7, (float)kept + 1);
-    const double off = mox_grid_value(&up, 35, 7) - kept;
+    change(&up, 35, 7, (float)old + 1);
+    const double off = mox_grid_value(&up, 35, 7) - old;
     double squares = 0;
     for (int n = 0; n < T; n++) {
         const double x = mox_load(MOXIE_BF16, (const char *)t.args.hidden + (n * H + 7) * 2);
@@ -204,7 +203,7 @@ static uint8_t *code_of(const test_layer *t, const void *data, mox_projection pr
            1;
 }
 
-/* One bit of a record, as a bad transfer would flip it: the checksum and the check name the same expert. */
+/* Flips one bit of a record, as a bad transfer would: checksum and check both name the expert. */
 static void finds_a_damaged_record(void **state)
 {
     (void)state;
@@ -244,7 +243,7 @@ static moxie_weights_difference compare(const test_layer *t, const moxie_weights
     return d;
 }
 
-/* A second set of the same numbers: experts copied element by element into memory of their own. */
+/* A second set of the same weights: experts copied element by element. */
 static moxie_weights copy_of(const test_layer *t, test_expert *twins, moxie_expert *experts)
 {
     moxie_weights other = t->weights;
@@ -263,7 +262,7 @@ static moxie_weights copy_of(const test_layer *t, test_expert *twins, moxie_expe
     return other;
 }
 
-static void tells_weights_apart(void **state)
+static void finds_differences_of_weights(void **state)
 {
     (void)state;
     test_layer t;
@@ -319,8 +318,8 @@ static void tells_weights_apart(void **state)
     test_layer_free(&t);
 }
 
-/* Zero points of equal bytes differ when one file stores them less one. */
-static void compares_zero_points_as_they_count(void **state)
+/* Zero points of equal bytes differ when one of the files stores them minus one. */
+static void compares_zero_points_by_value(void **state)
 {
     (void)state;
     test_layer t;
@@ -373,8 +372,8 @@ int main(void)
         cmocka_unit_test(names_the_stage_expert_and_column),
         cmocka_unit_test(measures_the_error_of_a_stage),
         cmocka_unit_test(finds_a_damaged_record),
-        cmocka_unit_test(tells_weights_apart),
-        cmocka_unit_test(compares_zero_points_as_they_count),
+        cmocka_unit_test(finds_differences_of_weights),
+        cmocka_unit_test(compares_zero_points_by_value),
         cmocka_unit_test(compares_numbers_not_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_prepare.c - preparation by parts and threads makes the records that one thread makes; it holds no more than the
- * layer and one expert; what it has read of a mapped checkpoint does not stay in memory.
+ * test_prepare.c - preparation by parts and threads makes the same records as one thread. Its peak memory is the layer
+ * and one expert. Pages of a mapped checkpoint do not stay in memory after they were read.
  */
 #include "test_layer.h"
 
@@ -61,22 +61,22 @@ static int never_backwards(void *user, int64_t done, int64_t total)
     return 0;
 }
 
-typedef struct told {
+typedef struct done_counts {
     const test_layer *layer;
     int64_t times[16]; /* by expert */
     int64_t shared;
-} told;
+} done_counts;
 
 static void note_done(void *user, const moxie_expert *expert)
 {
-    told *t = user;
+    done_counts *t = user;
     if (expert == t->layer->weights.shared)
         t->shared++;
     else
         t->times[expert - t->layer->experts]++;
 }
 
-/* Gives the layer another layout, and memory for it that is as dirty as if it had been prepared before. */
+/* Gives the layer another layout and records full of 0x5a, as an earlier preparation might have left them. */
 static void use_layout(moxie_layer *layer, const mox_layout *layout)
 {
     const bool shared = layer->layouts[MOX_SHARED_EXPERT] != NULL;
@@ -96,7 +96,7 @@ static void use_layout(moxie_layer *layer, const mox_layout *layout)
     }
 }
 
-/* Every record is what mox_record_pack() makes of the expert. */
+/* Every record equals what mox_record_pack() makes of the expert. */
 static void check_records(const moxie_layer *layer, const test_layer *t)
 {
     moxie_error error;
@@ -129,7 +129,7 @@ static void parts_and_threads_make_the_same_records(void **state)
         test_layer_make(&t, &rng, &limits);
         assert_ok(moxie_executor_create(threads[seed % 4], &pool, &error), &error);
         int64_t last = 0;
-        told seen = { .layer = &t };
+        done_counts seen = { .layer = &t };
         t.weights.done = note_done;
         t.weights.done_user = &seen;
         options.executor = pool;
@@ -150,7 +150,7 @@ static void parts_and_threads_make_the_same_records(void **state)
     }
 }
 
-/* Expert 3 fails while it is packed, expert 5 when it is looked at: 3 is named. */
+/* Expert 3 fails when it is packed, expert 5 when its views are checked: the error names expert 3. */
 static int32_t failing_part;
 
 static moxie_status fail_late(const mox_record_shape *shape, const moxie_expert *expert, int64_t part, void *record,
@@ -161,7 +161,7 @@ static moxie_status fail_late(const mox_record_shape *shape, const moxie_expert 
     return cut_pack_part(shape, expert, part, record, error);
 }
 
-static void the_first_failure_is_told(void **state)
+static void the_first_failure_is_reported(void **state)
 {
     (void)state;
     const test_layer_limits limits = {
@@ -251,7 +251,7 @@ static moxie_layer *prepared(const opened *o)
     return layer;
 }
 
-/* The records, the router, and small lists; to replace an expert, one record more. */
+/* The records, the router and small lists; replacing an expert takes one record more. */
 static void no_more_than_the_result_and_one_expert(void **state)
 {
     opened o = open_checkpoint(*state, false);
@@ -272,7 +272,7 @@ static void no_more_than_the_result_and_one_expert(void **state)
     close_checkpoint(&o);
 }
 
-/* Resident bytes of this process' file mappings; of files in memory too. */
+/* Resident bytes of this process's file mappings, with files of memory file systems. */
 static uint64_t file_memory(void)
 {
     FILE *status = fopen("/proc/self/status", "r");
@@ -294,7 +294,7 @@ static void read_files_do_not_stay_in_memory(void **state)
     moxie_layer *layer = prepared(&o);
     const uint64_t after = file_memory();
 
-    /* Read once more, and told to nobody, they do. */
+    /* Without the callback that releases views, the pages stay. */
     moxie_weights kept = *moxie_model_layer_weights(o.loaded);
     moxie_error error;
     kept.done = NULL;
@@ -310,7 +310,7 @@ static void read_files_do_not_stay_in_memory(void **state)
         fail_msg("%llu bytes of the file stayed in memory", (unsigned long long)(after - before));
 }
 
-/* What was dropped is read again when it is touched; what was not mapped is not dropped. */
+/* Pages that were dropped are read again when they are touched; a file that was not mapped is not dropped. */
 static void the_same_records_again(void **state)
 {
     opened mapped = open_checkpoint(*state, false), read = open_checkpoint(*state, true);
@@ -344,7 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_threads_make_the_same_records),
-        cmocka_unit_test(the_first_failure_is_told),
+        cmocka_unit_test(the_first_failure_is_reported),
         cmocka_unit_test(no_more_than_the_result_and_one_expert),
         cmocka_unit_test(read_files_do_not_stay_in_memory),
         cmocka_unit_test(the_same_records_again),

@@ -21,7 +21,7 @@ static void print_report(const test_layer *layer, const moxie_check_report *repo
     }
 }
 
-/* Returns false, with the reason printed, instead of failing: the caller prints the seed. */
+/* Prints the reason and returns false instead of failing, so that the caller can print the seed. */
 static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *pool, int64_t *elements)
 {
     moxie_error error = { 0 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_run_costs.c - what a run asks of the machine besides arithmetic: no allocation; at most three parallel regions
- * when the experts are fused and the batch fits one pass; and it leaves the floating point modes and the tile unit of
- * every thread as they were.
+ * test_run_costs.c - what a run costs besides arithmetic. It allocates nothing. It takes at most three parallel regions
+ * when the experts are fused and the batch fits one pass. It leaves the floating point modes and the tile unit of every
+ * thread as they were.
  *
- *     one region    routing, for long batches or large routers
- *     two           the experts: first product with what comes before it, second with what comes after (cpu/fused)
+ *     region 1       routing, for long batches or large routers
+ *     regions 2, 3   the experts: W13 with the operations before it, W2 with those after it (cpu/fused)
  */
 #include "base/cpu_features.h"
 #include "base/memory.h"
@@ -14,14 +14,14 @@
 #include "test_cpu_state.h"
 #include "test_executors.h"
 
-enum { MOST = 512, REGIONS = 3, WORKERS = 2 };
+enum { MAX_TOKENS = 512, REGIONS = 3, WORKERS = 2 };
 
 static const int64_t token_counts[] = { 1, 8, 32, 33, 64, 512 };
 
 typedef struct part {
     const char *weight, *act;
     moxie_dtype dtype;
-    int64_t experts, hidden, intermediate; /* 64 x 512: a router that is worth waking workers for */
+    int64_t experts, hidden, intermediate; /* 64 x 512: a router large enough to run in parallel */
     bool shared, shared_gate, router, on_input;
 } part;
 
@@ -41,14 +41,14 @@ static const part parts[] = {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
-/* What the hook of the executor saw on the threads that ran tasks. */
+/* Counts of the executor's hook, which runs on the threads of the tasks. */
 typedef struct witness {
     int64_t wrong_modes, tiles_left, tasks;
 } witness;
 
 static test_cpu_state at_start; /* of this program, before any run */
 
-static void look(void *user)
+static void inspect_thread(void *user)
 {
     witness *w = user;
     const test_cpu_state now = test_cpu_state_now();
@@ -63,12 +63,12 @@ static moxie_options options_for(const moxie_executor *executor)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.executor = executor;
-    options.max_tokens = MOST;
+    options.max_tokens = MAX_TOKENS;
     return options;
 }
 
-/* A layer of a part whose choice comes in way `choice`, planned for `executor`. False when the layer has no router to
- * choose by. */
+/* A layer of a part, planned for `executor`; `choice`: how its batch chooses experts. False when that is the router and
+ * the part has none. */
 static bool set_up(test_layer *t, const part *p, small_choice choice, const moxie_executor *executor)
 {
     const small_spec spec = { .weight = test_weight_quant_named(p->weight),
@@ -78,7 +78,7 @@ static bool set_up(test_layer *t, const part *p, small_choice choice, const moxi
                               .top_k = 3,
                               .hidden = p->hidden,
                               .intermediate = p->intermediate,
-                              .tokens = MOST,
+                              .tokens = MAX_TOKENS,
                               .bias = true,
                               .shared = p->shared,
                               .shared_gate = p->shared_gate,
@@ -107,7 +107,7 @@ static void check_costs(const test_layer *t, test_executor *executor, small_choi
     static const char *const choices[] = { "ids", "logits", "router" };
     const bool fused = t->plan->experts[MOX_ROUTED].fused &&
                        (!mox_plan_has_shared(t->plan) || t->plan->experts[MOX_SHARED_EXPERT].fused);
-    assert_true(t->plan->pass_tokens == MOST || !fused);
+    assert_true(t->plan->pass_tokens == MAX_TOKENS || !fused);
     for (size_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
         const uint64_t allocations = mox_alloc_count();
         executor->regions = 0;
@@ -152,7 +152,7 @@ static int choose_first(void *user, int64_t tokens, const float *logits, int32_t
     return 0;
 }
 
-/* A caller's own routing is called once, between the router and the experts. */
+/* A custom routing callback is called once, between the router and the experts. */
 static void custom_routing_costs_no_more(void **state)
 {
     (void)state;
@@ -178,12 +178,12 @@ static void leaves_modes_and_tiles_alone(void **state)
         test_layer t;
         witness w = { .tasks = 0 };
         test_executor_init(&executor, 3, i % 2 == 0 ? TEST_THREADS : TEST_IN_TURN);
-        executor.after = look;
+        executor.after = inspect_thread;
         executor.after_user = &w;
         assert_true(set_up(&t, &parts[i], SMALL_LOGITS, &executor.executor));
         for (size_t n = 0; n < sizeof token_counts / sizeof token_counts[0]; n++) {
             run(&t, token_counts[n]);
-            look(&w);
+            inspect_thread(&w);
         }
         if (w.wrong_modes + w.tiles_left > 0)
             fail_msg("of %lld tasks %lld leave other floating point modes, %lld leave tiles configured: %s",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_struct_size.c - which sizes of a public struct are taken: those at which a field ends, with or without what
- * aligns a struct that ends there. A size inside of a field is refused in words by every call that takes a struct.
+ * aligns a struct that ends there. A size inside of a field is rejected with a text by every call that reads a struct.
  */
 #include "test_support.h"
 
@@ -88,8 +88,8 @@ static void the_list_covers_every_struct(void **state)
     }
 }
 
-/* Every byte inside of a field of more bytes than one, for every struct: refused, and the words name both ends. */
-static void cut_fields_are_refused_in_words(void **state)
+/* Every size that ends inside a field, for every struct, is rejected; the text names the fields on both sides. */
+static void cut_fields_are_rejected(void **state)
 {
     (void)state;
     for (int t = 0; t < MOX_STRUCT_COUNT; t++) {
@@ -117,7 +117,7 @@ static void cut_fields_are_refused_in_words(void **state)
         assert_non_null(strstr(error.text, #type));                                                                    \
     } while (0)
 
-static void calls_refuse_cut_structs(void **state)
+static void calls_reject_cut_structs(void **state)
 {
     (void)state;
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
@@ -149,8 +149,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_of_two_structs),    cmocka_unit_test(padding_at_the_end_counts),
-        cmocka_unit_test(the_list_covers_every_struct), cmocka_unit_test(cut_fields_are_refused_in_words),
-        cmocka_unit_test(calls_refuse_cut_structs),
+        cmocka_unit_test(the_list_covers_every_struct), cmocka_unit_test(cut_fields_are_rejected),
+        cmocka_unit_test(calls_reject_cut_structs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

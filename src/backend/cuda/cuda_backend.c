@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_backend.c - the operations on a GPU: each enqueues its kernel's launcher (cuda_table.h) on the stream.
+ * cuda_backend.c - the back end of NVIDIA GPUs: fills the table of backend.h with the kernels of src/cuda.
  *
- * Everything that depends on the routing stays on the device, so nothing here waits or allocates.
+ * Each operation calls its kernel's launcher (cuda_table.h), which enqueues work on the stream. Counts that depend on
+ * the routing stay in device memory, so nothing here waits or allocates.
  */
 #include "backend/backend.h"
 #include "backend/cuda/cuda_form.h"
@@ -18,23 +19,18 @@
 
 /* ---- choosing ------------------------------------------------------------------------------------- */
 
+static const mox_kernel *kernel_at(mox_family family, int32_t i)
+{
+    switch (family) {
 #define MOX_FAMILY(name)                                                                                               \
-    static const mox_kernel *name##_kernel(int32_t i)                                                                  \
-    {                                                                                                                  \
-        const mox_cuda_##name##_kernel *row = mox_cuda_##name##_at(i);                                                 \
-        return row != NULL ? &row->cuda.base : NULL;                                                                   \
+    case MOX_FAMILY_##name: {                                                                                          \
+        const mox_cuda_##name##_kernel *kernel = mox_cuda_##name##_at(i);                                              \
+        return kernel != NULL ? &kernel->cuda.base : NULL;                                                             \
     }
 #include "cpu/kernel_families.def"
 #undef MOX_FAMILY
-
-static const mox_kernel *kernel_at(mox_family family, int32_t i)
-{
-    static const mox_kernel *(*const lists[])(int32_t) = {
-#define MOX_FAMILY(name) [MOX_FAMILY_##name] = name##_kernel,
-#include "cpu/kernel_families.def"
-#undef MOX_FAMILY
-    };
-    return lists[family](i);
+    }
+    return NULL;
 }
 
 static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_problem *p, mox_rejection *why)
@@ -43,7 +39,7 @@ static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_probl
         .quant = p->quant,
         .kind =
             p->product != NULL ? ((const mox_cuda_expert_gemm_kernel *)p->product)->activations : MOX_ACTIVATIONS_F32,
-        .weighed = p->weighed,
+        .weighed = p->has_row_weight,
     };
     return ((const mox_cuda_quant_act_kernel *)kernel)->admit(&problem, why);
 }
@@ -64,7 +60,7 @@ static bool admits_problem(const mox_target *target, mox_family family, const mo
     }
 }
 
-/* The device comes last, so that another mode or device is only called for where it helps. */
+/* The problem is checked before device and mode, so a rejection suggests another device or mode only where it helps. */
 static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
                    mox_rejection *why)
 {
@@ -147,12 +143,6 @@ const mox_backend mox_backend_cuda = {
     .form = mox_cuda_form,
     .product_scratch = product_scratch,
     .permute_scratch = permute_scratch,
-    .dense = dense,
-    .topk = topk,
-    .permute = permute,
-    .quantize = quantize,
-    .product = product,
-    .activate = activate,
-    .combine = combine,
+    MOX_BACKEND_OPERATIONS,
     .copy = copy,
 };

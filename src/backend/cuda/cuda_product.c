@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_product.c - a product's arguments as its launcher reads them (cuda_product.h).
+ * cuda_product.c - fills in the arguments of a product's launcher (cuda_product.h).
  */
 #include "backend/cuda/cuda_product.h"
 
@@ -39,7 +39,7 @@ static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
                               .scale_shift = m->scale_shift };
 }
 
-/* Where the kernel finds the product in a record. */
+/* Finds the product's sections in a record: tiles of the Hopper layouts, or matrices of rowmajor. */
 static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *out)
 {
     const bool first = args->projection == MOX_W13;
@@ -58,7 +58,7 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
     out->matrix[1] = matrix_of(&places.up);
 }
 
-/* What a kernel for W13 that does what follows reads and writes besides. */
+/* Arguments of a kernel for W13 that fuses the activation. */
 static void add_fused(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *out)
 {
     if (args->glu != NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device.c - finds the GPU that options name, and hands out its memory.
+ * device.c - finds the GPU that options name; allocates, frees and copies its memory (device.h).
  */
 #include "backend/cuda/device.h"
 

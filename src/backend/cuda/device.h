@@ -2,19 +2,19 @@
  *
  * device.h - the GPU of a layer or a plan, and memory on it.
  *
- * Everything goes through the launch table (cuda/cuda_table.h), so that none of this needs CUDA to be built, and tests
- * can put a table of their own in its place.
+ * All calls go through the launch table (cuda/cuda_table.h). So this code builds without CUDA, and tests can install
+ * another table.
  */
-#ifndef MOX_LAYER_DEVICE_H
-#define MOX_LAYER_DEVICE_H
+#ifndef MOX_BACKEND_DEVICE_H
+#define MOX_BACKEND_DEVICE_H
 
 #include <moxie/moxie_cuda.h>
 
 #include "cuda/cuda_loader.h"
 
-#define MOX_DEVICE_ALIGN 256
+#define MOX_DEVICE_ALIGN 256 /* bytes, of buffers in device memory */
 
-/* A device, or a preset to explain plans with: that has features but no table. All zero: the host. */
+/* A device. A preset, which only explains plans, has features but no table. All zero: the host. */
 typedef struct mox_device {
     const mox_cuda_table *table;
     int32_t ordinal;
@@ -27,14 +27,15 @@ static inline bool mox_device_is_host(const mox_device *device)
     return device->features.words == 0;
 }
 
-/* The device that `options` ask for; the host when their back end is not cuda. `explaining`: a preset will do. */
+/* The device that `options` name; the host when their back end is not cuda. `explaining`: presets are allowed. */
 moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_device *out, moxie_error *error);
 
-/* Memory of the device, from its allocator. `what` is for the error's words. The device becomes the thread's. */
+/* Allocates device memory, with the caller's allocator if there is one. `what` names it in an error. Makes the device
+ * the thread's current one. */
 moxie_status mox_device_allocate(const mox_device *device, uint64_t bytes, const char *what, void **out,
                                  moxie_error *error);
 void mox_device_release(const mox_device *device, void *memory);
-/* Copies between host and device and waits. */
+/* Copies between host and device, either way, and waits. */
 moxie_status mox_device_copy(const mox_device *device, void *to, const void *from, uint64_t bytes, moxie_error *error);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_backend.c - the operations on the host: each runs its kernel (src/cpu) on the executor.
+ * host_backend.c - the back end of the CPU: fills the table of backend.h with the kernels of src/cpu.
+ *
+ * Each operation runs its kernel on the executor and returns when it is done. Routing runs in one span
+ * (host_route.c). So do experts whose products multiply panels (cpu/fused).
  */
 #include "backend/host/host_backend.h"
 
@@ -8,23 +11,18 @@
 
 /* ---- choosing ------------------------------------------------------------------------------------- */
 
+static const mox_kernel *kernel_at(mox_family family, int32_t i)
+{
+    switch (family) {
 #define MOX_FAMILY(name)                                                                                               \
-    static const mox_kernel *name##_kernel(int32_t i)                                                                  \
-    {                                                                                                                  \
-        const mox_##name##_kernel *row = mox_##name##_at(i);                                                           \
-        return row != NULL ? &row->base : NULL;                                                                        \
+    case MOX_FAMILY_##name: {                                                                                          \
+        const mox_##name##_kernel *kernel = mox_##name##_at(i);                                                        \
+        return kernel != NULL ? &kernel->base : NULL;                                                                  \
     }
 #include "cpu/kernel_families.def"
 #undef MOX_FAMILY
-
-static const mox_kernel *kernel_at(mox_family family, int32_t i)
-{
-    static const mox_kernel *(*const lists[])(int32_t) = {
-#define MOX_FAMILY(name) [MOX_FAMILY_##name] = name##_kernel,
-#include "cpu/kernel_families.def"
-#undef MOX_FAMILY
-    };
-    return lists[family](i);
+    }
+    return NULL;
 }
 
 static bool admits_problem(mox_family family, const mox_kernel *kernel, const void *problem, mox_rejection *why)
@@ -42,7 +40,7 @@ static bool admits_problem(mox_family family, const mox_kernel *kernel, const vo
     }
 }
 
-/* What this machine lacks is said before what the kernel lacks. */
+/* The machine is checked before the problem, so a rejection names missing instructions first. */
 static bool admits(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
                    mox_rejection *why)
 {
@@ -71,7 +69,8 @@ mox_activations_form mox_host_form(const mox_form_problem *problem)
 {
     const mox_expert_gemm_problem *product = problem->product;
     const mox_activations shape = mox_activations_f32(product->act, problem->max_rows, mox_expert_gemm_cols(product));
-    return (mox_activations_form) { .shape = shape, .element_bytes = sizeof(float), .scale_room = shape.scale_cols };
+    return (
+        mox_activations_form) { .shape = shape, .element_bytes = sizeof(float), .scales_per_row = shape.scale_cols };
 }
 
 static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,
@@ -166,13 +165,7 @@ const mox_backend mox_backend_host = {
     .form = mox_host_form,
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
-    .dense = dense,
-    .topk = topk,
-    .permute = permute,
-    .quantize = quantize,
-    .product = product,
-    .activate = activate,
-    .combine = combine,
+    MOX_BACKEND_OPERATIONS,
     .copy = mox_host_copy,
     .route = mox_host_route,
     .experts = experts,

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_route.c - the span of routing on the host: router, choice, weight of the shared expert.
+ * host_route.c - the span `route` on the host: router, topk, weight of the shared expert.
  *
- *     [dense router] -> [topk],  [dense shared gate]        whole batch, in runs of MOX_ROUTE_TOKENS
+ *     [dense router] -> [topk],  [dense shared gate]        for MOX_ROUTE_TOKENS tokens at a time
  *
- * One parallel region at most: a worker takes a run of tokens through all of them. A short batch is not worth waking
- * the workers for, unless its router is large; then the router's rows are shared out instead.
+ * A long batch takes one parallel region: each task runs all three operations for MOX_ROUTE_TOKENS tokens. A batch of
+ * at most so many tokens runs on the caller's thread, since a parallel region costs more than it saves. If its router
+ * is large, the router alone runs in parallel, over its rows.
  */
 #include "backend/host/host_backend.h"
 #include "base/executor.h"
 #include "base/sizes.h"
 
-/* Multiplications from which on a short batch's dense products are worth a parallel region. */
-#define WORTH_WAKING (INT64_C(1) << 18)
+/* A short batch's router runs in parallel from this many multiplications on. */
+#define MIN_PARALLEL_MULTIPLIES (INT64_C(1) << 18)
 
-/* Tokens [first, first + tokens) of a dense product; a worker's scratch begins at `scratch` numbers. */
+/* Tokens [first, first + tokens) of a dense product; `scratch`: offset of the worker's scratch, in floats. */
 static void run_dense(const mox_kernel *kernel, const mox_dense_args *whole, int64_t first, int64_t tokens,
                       int64_t scratch, const moxie_executor *executor)
 {
@@ -26,7 +27,8 @@ static void run_dense(const mox_kernel *kernel, const mox_dense_args *whole, int
     ((const mox_dense_kernel *)kernel)->run(&part, executor);
 }
 
-/* Cannot fail: only a custom callback can, and that one is not part of a span. */
+/* Tokens [first, first + tokens) of topk. Cannot fail: only a custom callback can, and that is never part of the span.
+ */
 static void run_topk(const mox_kernel *kernel, const mox_topk_args *whole, int64_t first, int64_t tokens,
                      const moxie_executor *executor)
 {
@@ -45,8 +47,8 @@ static int64_t tokens_of(const mox_route_span *span)
     return span->router != NULL ? span->router->tokens : span->topk != NULL ? span->topk->tokens : span->gate->tokens;
 }
 
-/* Columns of the wider dense product: both use one scratch. */
-static int64_t widest(const mox_route_span *span)
+/* Columns of the wider dense product, since both use the same scratch. */
+static int64_t max_cols(const mox_route_span *span)
 {
     const int64_t router = span->router != NULL ? span->router->cols : 0;
     return span->gate != NULL ? mox_max_i64(router, span->gate->cols) : router;
@@ -56,7 +58,7 @@ static void route_tokens(void *context, int64_t task, int32_t worker)
 {
     const mox_route_span *span = context;
     const int64_t first = task * MOX_ROUTE_TOKENS, tokens = mox_min_i64(MOX_ROUTE_TOKENS, tokens_of(span) - first);
-    const int64_t scratch = worker * MOX_ROUTE_TOKENS * widest(span);
+    const int64_t scratch = worker * MOX_ROUTE_TOKENS * max_cols(span);
     const moxie_executor here = mox_executor_here(&worker);
     if (span->router != NULL)
         run_dense(span->router_kernel, span->router, first, tokens, scratch, &here);
@@ -72,7 +74,7 @@ static void route_short(const mox_route_span *span, int64_t tokens, const moxie_
     const moxie_executor here = mox_executor_here(&caller);
     const mox_dense_args *router = span->router;
     if (router != NULL) {
-        const bool large = tokens * router->rows * router->cols >= WORTH_WAKING;
+        const bool large = tokens * router->rows * router->cols >= MIN_PARALLEL_MULTIPLIES;
         run_dense(span->router_kernel, router, 0, tokens, 0, large ? executor : &here);
     }
     if (span->gate != NULL)

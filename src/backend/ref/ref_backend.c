@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_backend.c - the operations in double precision (ref_stages.h): one kernel a family, which admits every layer.
+ * ref_backend.c - the back end in double precision: fills the table of backend.h with the stages of ref_stages.h. Each
+ * family has one kernel, which admits every layer.
  */
 #include "backend/backend.h"
 #include "backend/host/host_backend.h"
@@ -33,7 +34,7 @@ static bool admits(const mox_target *target, mox_family family, const mox_kernel
 static mox_sum sum(const mox_kernel *product)
 {
     (void)product;
-    return MOX_SUM_F32_SEGMENTS; /* its double is exact enough for any order's bound */
+    return MOX_SUM_F32_SEGMENTS; /* a sum in double is within the bound of any order */
 }
 
 static uint64_t product_scratch(const mox_target *target, const mox_kernel *kernel,
@@ -44,7 +45,7 @@ static uint64_t product_scratch(const mox_target *target, const mox_kernel *kern
     return mox_ref_product_scratch(problem) * (uint64_t)workers;
 }
 
-/* ---- operations ---- */
+/* ---- operations ----------------------------------------------------------------------------------- */
 
 static moxie_status dense(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error)
 {
@@ -59,7 +60,7 @@ static moxie_status topk(const mox_queue *q, const mox_kernel *kernel, const mox
     return mox_ref_run_topk(args, q->executor, error);
 }
 
-/* A sort has no precision. */
+/* A sort has no precision, so the scalar kernel serves. */
 static moxie_status permute(const mox_queue *q, const mox_kernel *kernel, const mox_permute_args *args,
                             moxie_error *error)
 {
@@ -110,12 +111,6 @@ const mox_backend mox_backend_ref = {
     .form = mox_host_form,
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
-    .dense = dense,
-    .topk = topk,
-    .permute = permute,
-    .quantize = quantize,
-    .product = product,
-    .activate = activate,
-    .combine = combine,
+    MOX_BACKEND_OPERATIONS,
     .copy = mox_host_copy,
 };

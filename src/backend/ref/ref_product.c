@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_product.c - products in double: each weight row decoded to double from the record's views, a
- * double dot product with every row of its expert, rounded once to f32.
+ * ref_product.c - products in double precision. A row of weights is decoded to double from the record; then its dot
+ * product with each row of activations of its expert is rounded once to f32.
  *
- *     out[p, n] = fl32( sum_k w[n,k] * (value[r,k] * scale[r, k / gc]) (* or /) global[r] + bias[n] ),  r = row of p
+ *     out[p, n] = fl32( sum_k w[n,k] * (value[r,k] * scale[r, k / gc]) (* or /) global[r] + bias[n] ),  r = act_row[p]
  *
- * A task is a panel of rows of one expert; per worker it holds one decoded row.
+ * gc: columns of an activation group. A task is PANEL rows of one expert's weights; a worker holds one decoded row.
  */
 #include "backend/ref/ref_stages.h"
 
@@ -14,7 +14,7 @@
 
 #define PANEL 64
 
-/* Row n of the product's output belongs to gate, up or down. */
+/* The matrix that row n of the product belongs to; n becomes the row within it. */
 static const moxie_matrix *matrix_of_row(const mox_expert_gemm_args *args, const moxie_expert *expert, int64_t *n)
 {
     if (args->projection == MOX_W2)

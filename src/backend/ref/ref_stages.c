@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_stages.c - the small stages in double: dense, topk, quant_act, glu, combine. Sums and functions are in double;
- * results are rounded once to what the stage hands on. The products are ref_product.c.
+ * ref_stages.c - the stages dense, topk, quant_act, glu and combine in double precision (ref_stages.h). Sums and
+ * functions are in double; each result is rounded once. The products are in ref_product.c.
  */
 #include "backend/ref/ref_stages.h"
 
@@ -40,7 +40,7 @@ static double *widen_logits(const mox_topk_args *args, int64_t token, double *lo
     return logits;
 }
 
-/* Weights again in double, for the ids that the fp32 keys chose: ids are defined by fp32. */
+/* Computes a token's weights again in double, for the ids that fp32 keys chose. */
 static void weigh_token(void *context, int64_t token, int32_t worker)
 {
     const mox_topk_args *args = context;
@@ -77,17 +77,17 @@ static void quantize_groups(const quant_job *job, int64_t row, const float *x, u
     const mox_quant_act_args *args = job->args;
     const mox_activations *out = &args->out;
     const mox_format *element = mox_format_of(args->quant.element);
-    const float given = args->row_scale != NULL ? args->row_scale[row] : args->static_scale;
+    const float static_scale = args->row_scale != NULL ? args->row_scale[row] : args->static_scale;
     for (int64_t g = 0; g < out->scale_cols; g++) {
         const int64_t k0 = g * out->group_cols, count = mox_min_i64(out->group_cols, args->cols - k0);
         double scale;
-        mox_ref_act_quant_row(&args->quant, given, job->amax, x + k0, count, codes, &scale);
+        mox_ref_act_quant_row(&args->quant, static_scale, job->amax, x + k0, count, codes, &scale);
         for (int64_t k = 0; k < count; k++)
             out->values[row * out->stride + k0 + k] = element->decode(codes[k]);
         out->scales[row * out->scale_cols + g] = (float)scale;
     }
     if (out->global != NULL)
-        out->global[row] = given;
+        out->global[row] = static_scale;
 }
 
 static void quantize_row(void *context, int64_t row, int32_t worker)
@@ -136,6 +136,7 @@ void mox_ref_run_glu(const mox_glu_args *args, const moxie_executor *executor)
 
 /* ---- combine ------------------------------------------------------------------------------------- */
 
+/* The row of y for a choice, -1 for none. */
 static int64_t row_of(const mox_combine_args *args, int64_t choice)
 {
     if (args->position != NULL)

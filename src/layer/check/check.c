@@ -1,127 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check.c - runs a plan with a probe behind every stage and makes the report. The stages' checks are
- * check_route.c and check_experts.c.
+ * check.c - runs a plan with a probe, checks each stage when the probe sees it, and makes the report (check.h).
+ *
+ *     mox_plan_check -> mox_plan_run -> after_stage -> check_route.c, check_experts.c -> tallies (checker.c) -> report
  */
 #include "layer/check/check.h"
 
-#include <float.h>
-
-#include "base/executor.h"
 #include "base/sizes.h"
-#include "layer/check/checker.h"
+#include "layer/check/check_experts.h"
+#include "layer/check/check_route.h"
 #include "layer/config/struct_size.h"
+#include "layer/run/plan_run.h"
+#include "layer/weights/weights_check.h"
 
 static const char *const stage_names[MOX_CHECK_STAGES] = {
     "router",      "topk",           "permute",       "quant13",    "gemm13",        "glu",          "quant2",  "gemm2",
     "shared gate", "shared quant13", "shared gemm13", "shared glu", "shared quant2", "shared gemm2", "combine",
 };
 
-/* ---- tallies ------------------------------------------------------------------------------------- */
-
-double mox_check_largest(moxie_dtype dtype)
-{
-    return mox_format_of(dtype)->max;
-}
-
-static double ratio_of(double got, double want, double bound, double largest)
-{
-    if (got == want || (isnan(got) && isnan(want)))
-        return 0;
-    if (isnan(got) || isnan(want))
-        return INFINITY;
-    if (isinf(got))
-        return fabs(want) + bound >= largest && (got > 0) == (want > 0) ? 0 : INFINITY;
-    return isinf(bound) ? 0 : fabs(got - want) / bound;
-}
-
-/* Ties go to the first place, so that a report does not depend on which worker saw what. */
-static bool is_worse(const moxie_stage_report *a, const moxie_stage_report *b)
-{
-    if (b->elements == 0 || a->worst_ratio != b->worst_ratio)
-        return b->elements == 0 || a->worst_ratio > b->worst_ratio;
-    if (a->token != b->token)
-        return a->token < b->token;
-    return a->slot != b->slot ? a->slot < b->slot : a->column < b->column;
-}
-
-/* Only what is of one element; counts and sums stay. */
-static void take_worst(moxie_stage_report *into, const moxie_stage_report *from)
-{
-    const moxie_stage_report kept = *into;
-    *into = *from;
-    into->elements = kept.elements;
-    into->beyond = kept.beyond;
-    into->stage = kept.stage;
-    into->rms_error = kept.rms_error;
-    into->rms_want = kept.rms_want;
-    into->rms_bound = kept.rms_bound;
-}
-
-/* Until the report is made, its root mean squares hold sums of squares. */
-static void add_squares(moxie_stage_report *tally, double got, double want, double bound)
-{
-    if (!isfinite(got) || !isfinite(want) || !isfinite(bound))
-        return;
-    tally->rms_error += (got - want) * (got - want);
-    tally->rms_want += want * want;
-    tally->rms_bound += bound * bound;
-}
-
-static void count(moxie_stage_report *tally, double ratio, double got, double want, double bound, mox_place place)
-{
-    const moxie_stage_report one = { .worst_ratio = ratio,
-                                     .got = got,
-                                     .want = want,
-                                     .bound = bound,
-                                     .token = place.token,
-                                     .slot = place.slot,
-                                     .expert = place.expert,
-                                     .column = place.column,
-                                     .column_block = place.column >= 0 ? place.column / 32 : -1 };
-    if (is_worse(&one, tally))
-        take_worst(tally, &one);
-    tally->elements++;
-    tally->beyond += ratio > 1;
-    add_squares(tally, got, want, bound);
-}
-
-void mox_check_element(moxie_stage_report *tally, double got, double want, double bound, double largest,
-                       mox_place place)
-{
-    count(tally, ratio_of(got, want, bound, largest), got, want, bound, place);
-}
-
-void mox_check_equal(moxie_stage_report *tally, double got, double want, mox_place place)
-{
-    count(tally, got == want || (isnan(got) && isnan(want)) ? 0 : INFINITY, got, want, 0, place);
-}
-
-void mox_check_run(mox_check_context *context, mox_check_stage stage, int64_t tasks, moxie_task_fn fn)
-{
-    mox_checker *checker = context->checker;
-    moxie_stage_report *report = &checker->stages[stage];
-    for (int32_t w = 0; w < checker->executor->workers; w++)
-        checker->workers[w].tally = (moxie_stage_report) { 0 };
-    mox_parallel(checker->executor, tasks, fn, context);
-    for (int32_t w = 0; w < checker->executor->workers; w++) {
-        const moxie_stage_report *tally = &checker->workers[w].tally;
-        if (tally->elements > 0 && is_worse(tally, report))
-            take_worst(report, tally);
-        report->elements += tally->elements;
-        report->beyond += tally->beyond;
-        report->rms_error += tally->rms_error;
-        report->rms_want += tally->rms_want;
-        report->rms_bound += tally->rms_bound;
-    }
-}
-
 /* ---- the probe ----------------------------------------------------------------------------------- */
 
 static void check_experts(mox_check_context *c, mox_stage stage)
 {
     const mox_check_stage first = c->pass->expert_of != NULL ? MOX_CHECK_QUANT13 : MOX_CHECK_SHARED_QUANT13;
-    c->second = stage == MOX_STAGE_QUANT2 || stage == MOX_STAGE_GEMM2;
+    c->projection = stage == MOX_STAGE_QUANT2 || stage == MOX_STAGE_GEMM2 ? MOX_W2 : MOX_W13;
     switch (stage) {
     case MOX_STAGE_GEMM13: mox_check_gemm(c, first + 1); break;
     case MOX_STAGE_GLU: mox_check_glu(c, first + 2); break;
@@ -131,7 +33,7 @@ static void check_experts(mox_check_context *c, mox_stage stage)
     }
 }
 
-/* With the pairs that there are, where the run knows how many there may be. */
+/* The pass with the true number of pairs; the run itself only knows an upper limit. */
 static mox_expert_pass count_pairs(const mox_expert_pass *pass)
 {
     mox_expert_pass counted = *pass;
@@ -168,17 +70,17 @@ static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage,
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
-/* Scratch of all workers in one block: w and scales in double, x in float, codes in bytes. */
+/* One block with every worker's scratch: w and scales in double, x in float, codes in bytes, max_cols of each. */
 static bool allocate_workers(mox_checker *checker)
 {
     const moxie_layer_config *c = &checker->plan->config;
     const int64_t workers = checker->executor->workers;
-    const int64_t longest =
+    const int64_t max_cols =
         mox_max_i64(mox_max_i64(c->hidden, c->intermediate), mox_max_i64(c->shared.intermediate, c->router_width));
     const uint64_t element = 2 * sizeof(double) + sizeof(float) + 1;
     uint64_t bytes;
     checker->workers = mox_calloc((uint64_t)workers, sizeof *checker->workers);
-    if (!mox_align_u64((uint64_t)longest * element, MOX_RECORD_ALIGN, &bytes))
+    if (!mox_align_u64((uint64_t)max_cols * element, MOX_RECORD_ALIGN, &bytes))
         return false;
     char *block = checker->scratch = mox_calloc((uint64_t)workers, bytes);
     if (checker->workers == NULL || block == NULL)
@@ -186,9 +88,9 @@ static bool allocate_workers(mox_checker *checker)
     for (int64_t w = 0; w < workers; w++, block += bytes) {
         mox_check_worker *worker = &checker->workers[w];
         worker->w = (double *)block;
-        worker->scales = worker->w + longest;
-        worker->x = (float *)(worker->scales + longest);
-        worker->codes = (uint8_t *)(worker->x + longest);
+        worker->scales = worker->w + max_cols;
+        worker->x = (float *)(worker->scales + max_cols);
+        worker->codes = (uint8_t *)(worker->x + max_cols);
     }
     return true;
 }

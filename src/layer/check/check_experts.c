@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check_experts.c - checks of the stages inside the experts, routed and shared: the two quantizations (codes equal),
- * the two products (fp32 dot bound), the activation (its sensitivity).
+ * check_experts.c - checks of the stages inside the experts (check_experts.h).
  *
- * Weights are decoded from the checkpoint's views one row at a time, each once for all pairs of its expert: that,
- * not the arithmetic, is what a check of a whole layer costs.
+ *     quantization   codes and scales must be equal
+ *     product        within the bound of an fp32 dot product, plus what the kernel's class allows
+ *     activation     within the function's sensitivity to its inputs
+ *
+ * Decoding weights from the checkpoint's views dominates the time of a check. So each row of weights is decoded once,
+ * for all pairs of its expert.
  */
-#include "base/executor.h"
+#include "layer/check/check_experts.h"
+
 #include "base/sizes.h"
-#include "layer/check/checker.h"
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
 #define PANEL 64
 
-_Static_assert(MOX_SEGMENT <= MOX_SUM_SEGMENT, "the bounds count on segments that are no longer");
+_Static_assert(MOX_SEGMENT <= MOX_SUM_SEGMENT, "the bounds assume segments of at most this length");
 
-/* Token of pair p within the pass. Found from the permutation, not from what the run made of it: a run that gathers
- * the wrong rows must be seen. */
+/* Token of pair p within the pass. It comes from the permutation, not from the run's token_of, so that a run that reads
+ * the wrong rows fails the check. */
 static int64_t token_of(const mox_check_context *c, int64_t p)
 {
     const bool shared = c->pass->expert_of == NULL;
     return shared ? p : c->run->permutation.pair_at[p] / c->checker->plan->config.top_k;
 }
 
-/* True when the first operand has a row a token, false when a row a pair. */
+/* Whether W13's activations have a row a token; else they have a row a pair. */
 static bool is_by_token(const mox_check_context *c)
 {
     return c->pass->expert_of == NULL || c->pass->act_row != NULL;
 }
 
-/* Where pair p of slot s came from. */
+/* The place of an element in pair p of slot s. */
 static mox_place place_of(const mox_check_context *c, int64_t s, int64_t p, int64_t column)
 {
     const bool shared = c->pass->expert_of == NULL;
@@ -48,24 +51,24 @@ static const moxie_expert *expert_of(const mox_check_context *c, int64_t s)
 
 /* ---- quantization -------------------------------------------------------------------------------- */
 
-/* The slot that row r belongs to, for its static scale: rows by token belong to all slots, whose scales are equal. */
+/* The slot whose static scale row r has. A row a token belongs to several slots; their scales are equal then. */
 static int64_t slot_of_row(const mox_check_context *c, int64_t r)
 {
     int64_t s = 0;
-    if (!c->second && is_by_token(c))
+    if (c->projection == MOX_W13 && is_by_token(c))
         return 0;
     while (s + 1 < c->pass->slots && r >= c->pass->offsets[s + 1])
         s++;
     return s;
 }
 
-/* Row r of what is quantized, and where it came from. Row r of the first operand is a token, or a pair. */
+/* Reads row r of the input of a quantization into x; returns its place. Row r of W13's input is a token or a pair. */
 static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
 {
     const mox_expert_pass *pass = c->pass;
     const moxie_dtype dtype = c->checker->plan->config.dtype;
     const int64_t cols = pass->experts->shape.hidden, bytes = mox_dtype_bytes(dtype);
-    if (c->second) {
+    if (c->projection == MOX_W2) {
         memcpy(x, pass->act + r * pass->experts->shape.intermediate,
                (size_t)pass->experts->shape.intermediate * sizeof *x);
         return place_of(c, slot_of_row(c, r), r, -1);
@@ -83,25 +86,25 @@ static mox_place read_input(const mox_check_context *c, int64_t r, float *x)
 
 static int64_t input_cols(const mox_check_context *c)
 {
-    return c->second ? c->pass->experts->shape.intermediate : c->pass->experts->shape.hidden;
+    return c->projection == MOX_W2 ? c->pass->experts->shape.intermediate : c->pass->experts->shape.hidden;
 }
 
-/* As the checkpoint says; for an expert without one, as the layer resolved it. */
-static float given_of(const mox_check_context *c, int64_t r)
+/* The static scale of row r: the checkpoint's, or for an expert without one what the layer resolved. */
+static float static_scale_of(const mox_check_context *c, int64_t r)
 {
     const int64_t s = slot_of_row(c, r);
     const moxie_layer *layer = c->checker->plan->layer;
-    const mox_static_scale *given = &layer->static_scale[c->second ? MOX_W2 : MOX_W13];
-    const float own = c->second ? expert_of(c, s)->a2_scale : expert_of(c, s)->a13_scale;
-    return own != 0 || c->pass->expert_of == NULL || !given->needed ? own : given->resolved[s];
+    const mox_static_scale *scale = &layer->static_scale[c->projection];
+    const float own = c->projection == MOX_W2 ? expert_of(c, s)->a2_scale : expert_of(c, s)->a13_scale;
+    return own != 0 || c->pass->expert_of == NULL || !scale->needed ? own : scale->resolved[s];
 }
 
 static void compare_quantized(const mox_check_context *c, int64_t r, const mox_activations *a, mox_check_worker *own,
                               mox_place place)
 {
     const mox_format *element = mox_format_of(c->quant->element);
-    const float given = given_of(c, r);
-    mox_ref_act_quant_row(c->quant, given, c->amax, own->x, a->cols, own->codes, own->scales);
+    const float static_scale = static_scale_of(c, r);
+    mox_ref_act_quant_row(c->quant, static_scale, c->amax, own->x, a->cols, own->codes, own->scales);
     for (int64_t k = 0; k < a->cols; k++) {
         place.column = k;
         mox_check_equal(&own->tally, a->values[r * a->stride + k], element->decode(own->codes[k]), place);
@@ -111,13 +114,13 @@ static void compare_quantized(const mox_check_context *c, int64_t r, const mox_a
         mox_check_equal(&own->tally, a->scales[r * a->scale_cols + g], own->scales[g], place);
     }
     if (c->quant->global != MOXIE_GLOBAL_NONE)
-        mox_check_equal(&own->tally, a->global != NULL ? a->global[r] : 0, given, place);
+        mox_check_equal(&own->tally, a->global != NULL ? a->global[r] : 0, static_scale, place);
 }
 
 static void quant_row(void *user, int64_t r, int32_t worker)
 {
     const mox_check_context *c = user;
-    const mox_activations *a = &c->pass->traced[c->second ? MOX_W2 : MOX_W13];
+    const mox_activations *a = &c->pass->traced[c->projection];
     mox_check_worker *own = mox_check_worker_of(c, worker);
     mox_place place = read_input(c, r, own->x);
     if (!mox_quant_is_none(c->quant)) {
@@ -143,8 +146,8 @@ static float amax_of(const mox_check_context *c, int64_t rows)
 
 void mox_check_quant(mox_check_context *c, mox_check_stage stage)
 {
-    const int64_t rows = c->second ? c->pass->pairs : c->pass->rows13;
-    c->quant = &c->pass->experts->act[c->second ? MOX_W2 : MOX_W13];
+    const int64_t rows = c->projection == MOX_W2 ? c->pass->pairs : c->pass->rows13;
+    c->quant = &c->pass->experts->act[c->projection];
     if (mox_act_quant_needs_amax(c->quant))
         c->amax = amax_of(c, rows);
     mox_check_run(c, stage, rows, quant_row);
@@ -156,7 +159,7 @@ void mox_check_quant(mox_check_context *c, mox_check_stage stage)
 static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie_expert *expert, int64_t *n)
 {
     const mox_record_shape *shape = &c->pass->experts->shape;
-    if (c->second)
+    if (c->projection == MOX_W2)
         return &expert->down;
     if (shape->gated && *n < shape->intermediate)
         return &expert->gate;
@@ -164,14 +167,14 @@ static const moxie_matrix *matrix_of_row(const mox_check_context *c, const moxie
     return &expert->up;
 }
 
-/* The factor that every activation of operand row r shares. */
+/* The factor that all activations of row r share. */
 static double act_global(const mox_activations *a, int64_t r)
 {
     const double global = a->global != NULL ? a->global[r] : 1;
     return a->global_kind == MOXIE_GLOBAL_DIVIDE ? 1 / global : global;
 }
 
-/* Exact product of a weight row and an operand row, as double; *magnitude the sum of its terms' magnitudes. */
+/* Dot product of a row of weights and a row of activations in double; *magnitude: the sum of its terms' magnitudes. */
 static double product(const mox_activations *a, int64_t r, const double *w, double *magnitude)
 {
     const float *values = a->values + r * a->stride;
@@ -191,42 +194,44 @@ static double product(const mox_activations *a, int64_t r, const double *w, doub
     return sum * global;
 }
 
-/* The greatest magnitude that each instruction of an FP8 tensor core adds, summed (mox_bound_mma). */
+/* For the bound of FP8 tensor cores (mox_bound_mma): each instruction aligns its terms to the largest; the sum of those
+ * largest magnitudes over all instructions. */
 static double aligned_sum(const mox_activations *a, int64_t r, const double *w)
 {
     const float *values = a->values + r * a->stride;
     double total = 0, sum = 0;
     for (int64_t k0 = 0; k0 < a->cols; k0 += 32) {
         sum = k0 % 128 == 0 ? 0 : sum;
-        double most = fabs(sum);
+        double largest = fabs(sum);
         for (int64_t k = k0; k < mox_min_i64(k0 + 32, a->cols); k++) {
             const double term =
                 w[k] * values[k] * (a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1);
             sum += term;
-            most = fmax(most, fabs(term));
+            largest = fmax(largest, fabs(term));
         }
-        total += most;
+        total += largest;
     }
     return total * fabs(act_global(a, r));
 }
 
-/* What a kernel may lose that rounds the activations of every `step` columns to bytes. */
-static double bytes_bound(int64_t step, const mox_activations *a, int64_t r, const double *w)
+/* The error bound of a kernel that rounds activations to 8 bits, with one scale for each `block` columns; 0 when
+ * `block` is 0. */
+static double bytes_bound(int64_t block, const mox_activations *a, int64_t r, const double *w)
 {
-    double steps = 0;
-    for (int64_t first = 0; step > 0 && first < a->cols; first += step) {
-        double most = 0, weights = 0;
-        for (int64_t k = first; k < mox_min_i64(first + step, a->cols); k++) {
+    double sum = 0;
+    for (int64_t first = 0; block > 0 && first < a->cols; first += block) {
+        double largest = 0, weights = 0;
+        for (int64_t k = first; k < mox_min_i64(first + block, a->cols); k++) {
             const float scale = a->scales != NULL ? a->scales[r * a->scale_cols + k / a->group_cols] : 1;
-            most = fmax(most, fabs((double)a->values[r * a->stride + k] * scale));
+            largest = fmax(largest, fabs((double)a->values[r * a->stride + k] * scale));
             weights += fabs(w[k]);
         }
-        steps += isfinite(most) ? most * weights : 0;
+        sum += isfinite(largest) ? largest * weights : 0;
     }
-    return mox_bound_bytes(steps * fabs(act_global(a, r)));
+    return mox_bound_bytes(sum * fabs(act_global(a, r)));
 }
 
-/* What the kernel may lose on each weight, beyond the exact product. */
+/* The relative error that the kernel may make when it rounds a weight. */
 static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
     if (kernel->exactness == MOX_W16)
@@ -234,7 +239,7 @@ static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weigh
     return 0;
 }
 
-/* What the kernel may lose by flushing subnormal numbers. */
+/* The error bound of a kernel that flushes subnormal numbers to zero. */
 static double flush_bound(const moxie_quant *weight, const moxie_matrix *matrix, const mox_activations *a, int64_t r,
                           int64_t n, double weights)
 {
@@ -260,13 +265,13 @@ static double sum_of_magnitudes(const double *w, int64_t count)
 static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check_worker *own)
 {
     const mox_expert_pass *pass = c->pass;
-    const mox_activations *a = &pass->traced[c->second ? MOX_W2 : MOX_W13];
-    const float *out = c->second ? pass->y : pass->h;
-    const int64_t n_out = c->second ? pass->experts->shape.hidden : pass->experts->n13;
+    const mox_activations *a = &pass->traced[c->projection];
+    const float *out = c->projection == MOX_W2 ? pass->y : pass->h;
+    const int64_t n_out = c->projection == MOX_W2 ? pass->experts->shape.hidden : pass->experts->n13;
     int64_t row = n;
     const moxie_matrix *matrix = matrix_of_row(c, expert_of(c, s), &row);
     const double bias = matrix->bias.data != NULL ? mox_grid_value(&matrix->bias, row, 0) : 0;
-    const mox_kernel *kernel = pass->experts->kernels.product[c->second ? MOX_W2 : MOX_W13];
+    const mox_kernel *kernel = pass->experts->kernels.product[c->projection];
     const mox_sum_traits *sum = mox_sum_traits_of(c->checker->plan->backend->sum(kernel));
     const double rounding = weight_rounding(kernel, c->quant);
     const int64_t weight_group = mox_group_cols(c->quant, a->cols);
@@ -276,7 +281,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const double weights = sum_of_magnitudes(own->w, a->cols);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
-        const int64_t r = !c->second && is_by_token(c) ? token_of(c, p) : p;
+        const int64_t r = c->projection == MOX_W13 && is_by_token(c) ? token_of(c, p) : p;
         const double want = product(a, r, own->w, &magnitude) + bias;
         double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
         if (sum->mma_bits > 0)
@@ -293,7 +298,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
 static void gemm_panel(void *user, int64_t task, int32_t worker)
 {
     const mox_check_context *c = user;
-    const int64_t n_out = c->second ? c->pass->experts->shape.hidden : c->pass->experts->n13;
+    const int64_t n_out = c->projection == MOX_W2 ? c->pass->experts->shape.hidden : c->pass->experts->n13;
     const int64_t panels = mox_ceil_div(n_out, PANEL), s = task / panels, n0 = task % panels * PANEL;
     if (c->pass->offsets[s] == c->pass->offsets[s + 1])
         return;
@@ -304,8 +309,8 @@ static void gemm_panel(void *user, int64_t task, int32_t worker)
 void mox_check_gemm(mox_check_context *c, mox_check_stage stage)
 {
     const mox_record_shape *shape = &c->pass->experts->shape;
-    const int64_t n_out = c->second ? shape->hidden : c->pass->experts->n13;
-    c->quant = c->second ? &shape->w2 : &shape->w13;
+    const int64_t n_out = c->projection == MOX_W2 ? shape->hidden : c->pass->experts->n13;
+    c->quant = c->projection == MOX_W2 ? &shape->w2 : &shape->w13;
     mox_check_run(c, stage, c->pass->slots * mox_ceil_div(n_out, PANEL), gemm_panel);
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check_route.c - checks of the stages around the experts: router, topk, permute, the shared expert's gate, combine.
+ * check_route.c - checks of the stages outside the experts (check_route.h). Dense products and combine are computed
+ * again in double precision, with the bound of an fp32 sum. topk must be a choice that the oracle accepts. permute must
+ * give each pair one place among its expert's pairs.
  */
-#include "base/executor.h"
-#include "layer/check/checker.h"
+#include "layer/check/check_route.h"
+
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
-_Static_assert(MOX_DENSE_SEGMENT <= MOX_SUM_SEGMENT, "the bounds count on segments that are no longer");
+_Static_assert(MOX_DENSE_SEGMENT <= MOX_SUM_SEGMENT, "the bounds assume segments of at most this length");
 
 /* sum w x + bias in double, with the bound of an fp32 dot product. */
 static double dot(const double *w, const float *x, int64_t n, double bias, double *bound)
@@ -76,7 +78,7 @@ static void topk_token(void *user, int64_t t, int32_t worker)
                           (mox_place) { t, j, ids[j], -1 });
 }
 
-/* The oracle has no opinion on a callback's choice or a random one. */
+/* A choice by a callback or at random has no right answer, so it is not checked. */
 void mox_check_topk(mox_check_context *context)
 {
     const int32_t select = context->checker->plan->config.routing.select;
@@ -86,7 +88,8 @@ void mox_check_topk(mox_check_context *context)
 
 /* ---- permute ------------------------------------------------------------------------------------- */
 
-/* Every pair has a place among its expert's pairs, or none when its expert is not here; and the places agree. */
+/* Every pair has a position among its expert's pairs, or none when its expert is on another rank; and pair_at, its
+ * inverse, agrees. */
 static void permute_token(void *user, int64_t t, int32_t worker)
 {
     const mox_check_context *c = user;
@@ -122,7 +125,8 @@ static void gate_token(void *user, int64_t t, int32_t worker)
     read_row(&c->checker->weights->shared_gate.codes, 0, own->w);
     mox_widen(config->dtype, (const char *)c->run->args.hidden + at * width * bytes, own->x, width);
     const double v = dot(own->w, own->x, width, 0, &bound), want = 1 / (1 + exp(-v));
-    /* The logistic is no steeper than 1/4; its own evaluation is a few roundings, and its argument's. */
+    /* The slope of the logistic function is at most 1/4. Its evaluation adds a few roundings, and one of its argument.
+     */
     const double evaluation = want * (10 + fabs(v) / (1 + exp(v))) * 0x1p-24 + 0x1p-126;
     mox_check_element(&own->tally, c->run->shared_weight[t], want, bound / 4 + evaluation, mox_check_largest(MOXIE_F32),
                       (mox_place) { at, -1, -1, -1 });
@@ -135,7 +139,7 @@ void mox_check_shared_gate(mox_check_context *context)
 
 /* ---- combine ------------------------------------------------------------------------------------- */
 
-/* sum over the token's experts and the shared one, of column n. */
+/* Column n of the weighted sum over the token's experts and the shared one. */
 static double combined(const mox_check_context *c, int64_t t, int64_t n, double *magnitude)
 {
     const mox_run *run = c->run;

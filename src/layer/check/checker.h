@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checker.h - what the checks of single stages share: the report under construction, and each worker's tally
- * and scratch.
+ * checker.h - what the checks of single stages share: the report under construction, each worker's tally and scratch,
+ * and the functions that count elements.
  */
 #ifndef MOX_LAYER_CHECKER_H
 #define MOX_LAYER_CHECKER_H
 
-#include "layer/run/run.h"
+#include "layer/run/run_state.h"
 
 /* Stages in the order of the report. */
 typedef enum mox_check_stage {
@@ -29,12 +29,12 @@ typedef enum mox_check_stage {
 } mox_check_stage;
 _Static_assert((int)MOX_CHECK_STAGES <= MOXIE_MAX_STAGES, "a report holds every stage");
 
-/* One worker's; `longest` elements each. */
+/* A worker's tally and scratch; arrays have room for the longest row of any matrix. */
 typedef struct mox_check_worker {
     moxie_stage_report tally;
-    float *x;
-    double *w, *scales;
-    uint8_t *codes;
+    float *x;           /* a row of activations */
+    double *w, *scales; /* a row of weights; scales of a row of activations */
+    uint8_t *codes;     /* codes of a row of activations */
 } mox_check_worker;
 
 typedef struct mox_checker {
@@ -46,23 +46,23 @@ typedef struct mox_checker {
     moxie_stage_report stages[MOX_CHECK_STAGES];
 } mox_checker;
 
-/* What the present task of a stage works on. */
+/* The stage that is being checked. */
 typedef struct mox_check_context {
     mox_checker *checker;
     const mox_run *run;
-    const mox_expert_pass *pass; /* or NULL */
-    const moxie_quant *quant;    /* of the operand or matrix at hand */
-    bool second;                 /* of W2's side: quant2, gemm2 */
-    float amax;
+    const mox_expert_pass *pass; /* NULL for stages outside the experts */
+    mox_projection projection;   /* which product the stage belongs to: W2 for quant2 and gemm2, else W13 */
+    const moxie_quant *quant;    /* of the activations (quant) or of the weights (gemm) */
+    float amax;                  /* of all activations, where one scale is for the whole batch */
 } mox_check_context;
 
-/* Where an element is; -1 where meaningless. */
+/* Where an element is; -1 where a coordinate has no meaning. */
 typedef struct mox_place {
     int64_t token, slot, expert, column;
 } mox_place;
 
-/* Counts one element: right when |got - want| <= bound. An infinity is right where the true value may pass
- * `largest`, the greatest finite number of its type; NaN is right for NaN. */
+/* Counts one element: right when |got - want| <= bound. An infinity is right where the true value may exceed `largest`,
+ * the largest finite number of its type. NaN is right for NaN. */
 void mox_check_element(moxie_stage_report *tally, double got, double want, double bound, double largest,
                        mox_place place);
 /* Counts an element that is right or wrong, without a distance. */
@@ -76,17 +76,7 @@ static inline mox_check_worker *mox_check_worker_of(const mox_check_context *con
     return &context->checker->workers[worker];
 }
 
-/* The greatest finite number of F32, F16 or BF16. */
+/* The largest finite number of F32, F16 or BF16. */
 double mox_check_largest(moxie_dtype dtype);
-
-/* Checks of a stage that just ran; the context has checker, run and pass. */
-void mox_check_router(mox_check_context *context);
-void mox_check_topk(mox_check_context *context);
-void mox_check_permute(mox_check_context *context);
-void mox_check_shared_gate(mox_check_context *context);
-void mox_check_combine(mox_check_context *context);
-void mox_check_quant(mox_check_context *context, mox_check_stage stage);
-void mox_check_gemm(mox_check_context *context, mox_check_stage stage);
-void mox_check_glu(mox_check_context *context, mox_check_stage stage);
 
 #endif

@@ -2,6 +2,8 @@
  *
  * config.h - a layer's configuration: read across versions, checked once, then trusted by everything below.
  *
+ *     caller's struct -> struct_size.c: older or newer header -> config_check.c: every rule -> config_arrays.c: copies
+ *
  * In the flow: caller -> [config] -> select (which kernels) -> layer (records) and plan (steps, workspace).
  */
 #ifndef MOX_LAYER_CONFIG_H
@@ -10,18 +12,25 @@
 #include "base/memory.h"
 #include "pack/layout.h"
 
+/* Routed experts, or the shared one that every token visits. */
+typedef enum mox_expert_kind { MOX_ROUTED = 0, MOX_SHARED_EXPERT = 1, MOX_EXPERT_KINDS } mox_expert_kind;
+
 /* Reads the caller's struct (struct_size.h) and checks every rule. Body of moxie_layer_config_check. */
 moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error);
 
-/* Copies every array that a checked configuration points to into the arena, and points there instead
- * (config_arrays.c). */
+/* Copies every array that a checked configuration points to into the arena, and lets the configuration point to the
+ * copies (config_arrays.c). */
 moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena, moxie_error *error);
 
-/* True when this rank computes the shared expert: there is one, and the rank is the first. The sum of all ranks'
- * outputs then holds it once. */
+/* True when this rank computes the shared expert: there is one, and the rank is the first. So the sum of all ranks'
+ * outputs contains it once. */
 bool mox_config_computes_shared(const moxie_layer_config *config);
 
-/* Forms of the records of a routed expert and of the shared expert. */
+/* The slot of each expert on this rank, -1 for experts of other ranks; and how many slots there are. */
+moxie_status mox_config_map_experts(const moxie_layer_config *config, int32_t *slot_of, int32_t *slots,
+                                    moxie_error *error);
+
+/* What fixes the form of a record: of a routed expert, of the shared expert. */
 mox_record_shape mox_config_routed_shape(const moxie_layer_config *config);
 mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config_check.c - every rule of a layer configuration that needs no weights, in words when broken.
+ * config_check.c - every rule of a layer configuration that needs no weights; a broken rule becomes an error text.
  *
- * In the flow: caller -> [config] -> select -> layer and plan. Rules of a single quantization description are
- * quant's, rules of routing are route's; what is left is sizes, dtypes, the activation and the parts' relations.
+ * quant checks a single quantization description, route checks routing. Here are the other rules: sizes, dtypes, the
+ * activation, the shared expert, ranks.
+ *
+ * In the flow: caller -> [config] -> select -> layer and plan.
  */
 #include "layer/config/config.h"
 
@@ -12,7 +14,7 @@
 #include "route/route.h"
 
 /* Sizes stay below this so that twice a size and a product of two always fit in 64 bits. */
-#define LARGEST_EXTENT INT32_MAX
+#define MAX_EXTENT INT32_MAX
 
 static moxie_status check_extent(int64_t value, int64_t low, int64_t high, const char *name, moxie_error *error)
 {
@@ -31,9 +33,9 @@ static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
                 "top_k is %lld, but there %s only %lld expert%s to choose from; give at least %lld",
                 (long long)c->top_k, c->experts == 1 ? "is" : "are", (long long)c->experts, c->experts == 1 ? "" : "s",
                 (long long)c->top_k);
-    MOX_TRY(check_extent(c->hidden, 1, LARGEST_EXTENT, "hidden", error));
-    MOX_TRY(check_extent(c->intermediate, 1, LARGEST_EXTENT, "intermediate", error));
-    MOX_TRY(check_extent(c->router_width, 0, LARGEST_EXTENT, "router_width", error));
+    MOX_TRY(check_extent(c->hidden, 1, MAX_EXTENT, "hidden", error));
+    MOX_TRY(check_extent(c->intermediate, 1, MAX_EXTENT, "intermediate", error));
+    MOX_TRY(check_extent(c->router_width, 0, MAX_EXTENT, "router_width", error));
     MOX_FAIL_IF(c->router_has_bias && c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
                 "router_has_bias is set, but router_width is 0: the layer has no router");
     return MOXIE_OK;
@@ -55,7 +57,7 @@ static moxie_status check_activation(const moxie_activation *a, moxie_error *err
 
 static moxie_status check_shared(const moxie_shared_config *s, moxie_error *error)
 {
-    MOX_TRY(check_extent(s->intermediate, 0, LARGEST_EXTENT, "shared.intermediate", error));
+    MOX_TRY(check_extent(s->intermediate, 0, MAX_EXTENT, "shared.intermediate", error));
     if (s->intermediate == 0) {
         MOX_FAIL_IF(s->has_gate, MOXIE_ERR_ARGUMENT, error,
                     "shared.has_gate is set, but shared.intermediate is 0: the layer has no shared expert");
@@ -74,7 +76,7 @@ static moxie_status check_parallel(const moxie_layer_config *c, moxie_error *err
     MOX_FAIL_IF(c->ep_rank < 0 || c->ep_rank >= ranks, MOXIE_ERR_ARGUMENT, error,
                 "ep_rank is %d; with %d rank(s) it must be from 0 to %d", (int)c->ep_rank, (int)ranks, (int)ranks - 1);
     MOX_FAIL_IF(c->ep_map != MOXIE_MAP_LINEAR && c->ep_map != MOXIE_MAP_ROUND_ROBIN, MOXIE_ERR_ARGUMENT, error,
-                "ep_map is %d, which names no placement of moxie_expert_map_kind", (int)c->ep_map);
+                "ep_map is %d, which is no placement of moxie_expert_map_kind", (int)c->ep_map);
     return MOXIE_OK;
 }
 
@@ -95,29 +97,36 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     return MOXIE_OK;
 }
 
+moxie_status mox_config_map_experts(const moxie_layer_config *c, int32_t *slot_of, int32_t *slots, moxie_error *error)
+{
+    return mox_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size > 1 ? c->ep_size : 1,
+                          c->ep_rank, slot_of, slots, error);
+}
+
 bool mox_config_computes_shared(const moxie_layer_config *config)
 {
     return config->shared.intermediate > 0 && config->ep_rank == 0;
 }
 
-mox_record_shape mox_config_routed_shape(const moxie_layer_config *c)
+static mox_record_shape record_shape(const moxie_layer_config *c, int64_t intermediate, const moxie_quant *w13,
+                                     const moxie_quant *w2, bool bias13, bool bias2)
 {
     return (mox_record_shape) { .hidden = c->hidden,
-                                .intermediate = c->intermediate,
+                                .intermediate = intermediate,
                                 .gated = mox_glu_is_gated(c->activation.kind),
-                                .w13 = c->w13,
-                                .w2 = c->w2,
-                                .bias13 = c->bias13 != 0,
-                                .bias2 = c->bias2 != 0 };
+                                .w13 = *w13,
+                                .w2 = *w2,
+                                .bias13 = bias13,
+                                .bias2 = bias2 };
+}
+
+mox_record_shape mox_config_routed_shape(const moxie_layer_config *c)
+{
+    return record_shape(c, c->intermediate, &c->w13, &c->w2, c->bias13 != 0, c->bias2 != 0);
 }
 
 mox_record_shape mox_config_shared_shape(const moxie_layer_config *c)
 {
-    return (mox_record_shape) { .hidden = c->hidden,
-                                .intermediate = c->shared.intermediate,
-                                .gated = mox_glu_is_gated(c->activation.kind),
-                                .w13 = c->shared.w13,
-                                .w2 = c->shared.w2,
-                                .bias13 = c->shared.bias13 != 0,
-                                .bias2 = c->shared.bias2 != 0 };
+    const moxie_shared_config *s = &c->shared;
+    return record_shape(c, s->intermediate, &s->w13, &s->w2, s->bias13 != 0, s->bias2 != 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.c - reads moxie_options: version, defaults, and the rules of each field.
+ * options.c - reads moxie_options: size of the caller's struct, defaults, the rules of each field.
  */
 #include "base/cpu_features.h"
 #include "base/executor.h"
@@ -8,13 +8,13 @@
 #include "layer/config/struct_size.h"
 
 #define DEFAULT_MAX_TOKENS 4096
-/* Tokens, pairs and their rows stay far inside 64 bits. */
-#define LARGEST_MAX_TOKENS (1 << 24)
+/* Bytes of any array over tokens or pairs fit in 64 bits with room to spare. */
+#define MAX_MAX_TOKENS (1 << 24)
 
 static moxie_status check_backend(int32_t backend, moxie_error *error)
 {
     MOX_FAIL_IF(backend < MOXIE_BACKEND_AUTO || backend > MOXIE_BACKEND_CUDA, MOXIE_ERR_ARGUMENT, error,
-                "options.backend is %d, which names no backend of moxie_backend", (int)backend);
+                "options.backend is %d, which is no back end of moxie_backend", (int)backend);
     return MOXIE_OK;
 }
 
@@ -34,10 +34,10 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
         MOX_TRY(mox_struct_read(options, &o, MOX_STRUCT(moxie_options), error));
     MOX_TRY(check_backend(o.backend, error));
     MOX_FAIL_IF(o.mode != MOXIE_MODE_EXACT && o.mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
-                "options.mode is %d, which names no mode of moxie_mode", (int)o.mode);
-    MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > LARGEST_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
+                "options.mode is %d, which is no mode of moxie_mode", (int)o.mode);
+    MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > MAX_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
                 "options.max_tokens is %lld; it must be from 0 (meaning %d) to %d", (long long)o.max_tokens,
-                DEFAULT_MAX_TOKENS, LARGEST_MAX_TOKENS);
+                DEFAULT_MAX_TOKENS, MAX_MAX_TOKENS);
     if (o.max_tokens == 0)
         o.max_tokens = DEFAULT_MAX_TOKENS;
     if (o.executor == NULL)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct_size.h - structs of the public interface across versions.
+ * struct_size.h - structs of the public interface across versions of the headers.
  *
- * Such a struct begins with its size in the caller's header. An older caller's struct is shorter: the fields it
- * lacks are read as zero, their default. A newer caller's is longer: its unknown tail must be zero, for a field
- * that this library cannot honour must not be ignored.
+ * Such a struct begins with its size in the caller's header. A struct of an older header is shorter: fields that it
+ * lacks are read as zero, their default. A struct of a newer header is longer: its unknown tail must be zero, because
+ * this library would ignore a field that the caller set.
  *
  *     caller's   | struct_size | known fields ...... | unknown tail, must be 0 |
  *     library's  | struct_size | known fields ...... |
  *
- * A size has to be where a field ends: one that cuts a pointer in half would make a pointer of its lower bytes.
+ * A size must be where a field ends. A size that cuts a pointer in half would yield a pointer of its lower bytes.
  */
 #ifndef MOX_LAYER_STRUCT_SIZE_H
 #define MOX_LAYER_STRUCT_SIZE_H
@@ -48,7 +48,7 @@ moxie_status mox_struct_read(const void *from, void *to, const mox_struct_type *
 
 /* Checks the size of a struct that the library will fill. */
 moxie_status mox_struct_check(const void *of, const mox_struct_type *type, moxie_error *error);
-/* Fills a checked struct from the library's own; its struct_size stays, and so does a tail unknown here. */
+/* Fills a checked struct from the library's own. Its struct_size and an unknown tail stay as they are. */
 void mox_struct_write(const void *from, void *to, const mox_struct_type *type);
 
 #endif

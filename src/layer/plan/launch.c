@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * launch.c - what a step of a plan for a Hopper GPU is launched as, for a batch size: the plan's part of the arguments
- * through the very functions that the launchers call (sm90_plan.h, sm90_shape.h), without a GPU.
+ * launch.c - how a product of a plan for a Hopper GPU is launched for a batch size: tile widths, blocks, pipeline
+ * stages.
+ *
+ * The plan's part of the product's arguments goes through the same functions that the launchers call (sm90_plan.h,
+ * sm90_shape.h). So the answer needs no GPU and cannot differ from a real launch.
  */
 #include "layer/plan/launch.h"
 
 #include "backend/cuda/cuda_product.h"
 #include "base/sizes.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
+#include "layer/plan/plan_product.h"
 #include "pack/hopper/hopper.h"
 
 _Static_assert(sizeof((int32_t[]) { MOX_SM90_WIDTHS_W16A16 }) <= sizeof((moxie_cuda_launch *)NULL)->widths,
-               "the longest list of widths");
-_Static_assert(MOX_SM90_WARP_MMA_COLUMNS < MOX_SM90_NARROW_COLUMNS,
-               "both kernels of an element have widths for warpgroups");
+               "moxie_cuda_launch has room for the longest list of widths");
+_Static_assert(MOX_SM90_WARP_MMA_COLUMNS < MOX_SM90_NARROW_COLUMNS, "both kernels of an element have widths for warpgroups");
 
-/* Experts of this rank. */
+/* How many experts of this kind the rank has. */
 static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
 {
     const moxie_layer_config *c = &plan->config;
@@ -24,10 +27,7 @@ static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
         return 1;
     if (plan->layer != NULL)
         return plan->layer->slots;
-    return mox_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size > 1 ? c->ep_size : 1,
-                          c->ep_rank, slot_of, &slots, NULL) == MOXIE_OK
-               ? slots
-               : 0;
+    return mox_config_map_experts(c, slot_of, &slots, NULL) == MOXIE_OK ? slots : 0;
 }
 
 static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
@@ -46,7 +46,7 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
 
 bool mox_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)
 {
-    static const int32_t any_ids[1]; /* a run of routed experts always has ids; nobody reads these */
+    static const int32_t any_ids[1]; /* routed experts always run with ids; nothing here reads the elements */
     mox_hopper_record record;
     if (step < 0 || step >= plan->steps.count || tokens < 1 || plan->steps.products[step].projection < 0)
         return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * launch.h - how the products of a plan for a GPU change with the batch size.
+ * launch.h - how the products of a plan for a Hopper GPU are launched, as a function of the batch size.
  */
 #ifndef MOX_LAYER_LAUNCH_H
 #define MOX_LAYER_LAUNCH_H

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.c - walks the kernel lists for a configuration: the first kernel that admits the problem runs; refusals of
- * the kernels before it are kept for the plan.
+ * select.c - asks the kernels of each family in list order and chooses the first that admits the layer (select.h).
+ * Kernels that rejected the layer become steps with their reasons.
  *
- * The kernels of one expert's two products are chosen together, because one record in one layout serves both: of all
- * admissible pairs with equal layout the one with the least sum of list positions wins, on a tie the one with the
- * better kernel for W13.
+ *     choose_all     the chain, family by family
+ *     choose         one kernel of a family
+ *     find_pair      the kernels of an expert's two products
+ *
+ * The kernels of an expert's two products are chosen together, because both read one record in one layout. Candidates
+ * are all pairs of kernels with the same layout that admit their products. The pair with the smallest sum of list
+ * positions is chosen; of pairs with the same sum, the one with the better kernel for W13.
  */
 #include "layer/plan/select.h"
-
-#include <stdio.h>
 
 /* What all choices of one plan share. */
 typedef struct selector {
@@ -28,70 +30,44 @@ static bool admits(const selector *s, mox_family family, const mox_kernel *kerne
 
 /* ---- steps -------------------------------------------------------------------------------------- */
 
-static moxie_status grow(mox_steps *steps, moxie_error *error)
-{
-    if (steps->count < steps->capacity)
-        return MOXIE_OK;
-    const int32_t capacity = steps->capacity > 0 ? 2 * steps->capacity : 16;
-    moxie_plan_step *items = mox_realloc(steps->items, (uint64_t)capacity * sizeof *items);
-    MOX_FAIL_IF(items == NULL, MOXIE_ERR_MEMORY, error, "no memory for %d steps of a plan", (int)capacity);
-    steps->items = items;
-    mox_step_product *products = mox_realloc(steps->products, (uint64_t)capacity * sizeof *products);
-    MOX_FAIL_IF(products == NULL, MOXIE_ERR_MEMORY, error, "no memory for %d steps of a plan", (int)capacity);
-    steps->products = products;
-    steps->capacity = capacity;
-    return MOXIE_OK;
-}
-
-/* Appends a row: refused for `why`, or chosen with a remark when `why` is NULL. */
-static moxie_status add_step(selector *s, const mox_kernel *row, const char *role, const mox_rejection *why,
+/* Appends a step for a kernel: rejected for `why`, or chosen with a remark when `why` is NULL. */
+static moxie_status add_step(selector *s, const mox_kernel *kernel, const char *role, const mox_rejection *why,
                              const char *remark)
 {
-    MOX_TRY(grow(s->steps, s->error));
-    const char *reason = remark, *remedy = "";
+    moxie_plan_step step = { .family = kernel->family,
+                             .role = role,
+                             .kernel = kernel->name,
+                             .isa = s->backend->needs(kernel),
+                             .layout = kernel->layout,
+                             .exactness = mox_exactness_name(kernel->exactness),
+                             .chosen = why == NULL,
+                             .reason = remark,
+                             .remedy = "" };
     if (why != NULL) {
-        reason = mox_arena_strndup(&s->steps->arena, why->reason, strlen(why->reason));
-        remedy = mox_arena_strndup(&s->steps->arena, why->remedy, strlen(why->remedy));
-        MOX_FAIL_IF(reason == NULL || remedy == NULL, MOXIE_ERR_MEMORY, s->error,
+        step.reason = mox_steps_copy_text(s->steps, why->reason);
+        step.remedy = mox_steps_copy_text(s->steps, why->remedy);
+        MOX_FAIL_IF(step.reason == NULL || step.remedy == NULL, MOXIE_ERR_MEMORY, s->error,
                     "no memory for the reasons in a plan");
     }
-    s->steps->products[s->steps->count] = MOX_NO_PRODUCT;
-    s->steps->items[s->steps->count++] = (moxie_plan_step) { .family = row->family,
-                                                             .role = role,
-                                                             .kernel = row->name,
-                                                             .isa = s->backend->needs(row),
-                                                             .layout = row->layout,
-                                                             .exactness = mox_exactness_name(row->exactness),
-                                                             .chosen = why == NULL,
-                                                             .reason = reason,
-                                                             .remedy = remedy };
-    return MOXIE_OK;
-}
-
-void mox_steps_free(mox_steps *steps)
-{
-    mox_free(steps->items);
-    mox_free(steps->products);
-    mox_arena_free(&steps->arena);
-    *steps = (mox_steps) { 0 };
+    return mox_steps_add(s->steps, &step, s->error);
 }
 
 /* The first kernel of the family that admits `problem`. */
 static moxie_status choose(selector *s, mox_family family, const char *role, const void *problem, const char *remark,
                            const mox_kernel **out)
 {
-    const mox_kernel *row = NULL;
+    const mox_kernel *kernel = NULL;
     mox_rejection why = { "it has no kernels", "" };
-    for (int32_t i = 0; (row = s->backend->kernel_at(family, i)) != NULL; i++) {
-        if (admits(s, family, row, problem, &why)) {
-            *out = row;
-            return add_step(s, row, role, NULL, remark);
+    for (int32_t i = 0; (kernel = s->backend->kernel_at(family, i)) != NULL; i++) {
+        if (admits(s, family, kernel, problem, &why)) {
+            *out = kernel;
+            return add_step(s, kernel, role, NULL, remark);
         }
-        MOX_TRY(add_step(s, row, role, &why, ""));
+        MOX_TRY(add_step(s, kernel, role, &why, ""));
     }
-    return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error, "no kernel of family %s takes this layer%s%s: the last one %s; %s",
-                    s->backend->kernel_at(family, 0)->family, role[0] != '\0' ? "'s " : "", role, why.reason,
-                    why.remedy);
+    return mox_fail(
+        MOXIE_ERR_UNSUPPORTED, s->error, "no kernel of family %s accepts this layer%s%s: the last one %s; %s",
+        s->backend->kernel_at(family, 0)->family, role[0] != '\0' ? "'s " : "", role, why.reason, why.remedy);
 }
 
 /* ---- the two products of an expert --------------------------------------------------------------- */
@@ -101,7 +77,7 @@ typedef struct gemm_choice {
     const char *role[2];
     mox_expert_kind expert_kind;
     const mox_layout *fixed; /* layout of existing records, or NULL */
-    int32_t row[2];          /* chosen positions; -1: none */
+    int32_t position[2];     /* of the chosen kernels in the list; -1: none */
 } gemm_choice;
 
 static const mox_kernel *product_at(const selector *s, int32_t i)
@@ -109,21 +85,21 @@ static const mox_kernel *product_at(const selector *s, int32_t i)
     return s->backend->kernel_at(MOX_FAMILY_expert_gemm, i);
 }
 
-/* A kernel that admits its own product, in a layout that the records can have. */
-static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection p, const mox_kernel *row,
+/* Whether a kernel admits its product and reads a layout that the records can have. */
+static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection p, const mox_kernel *kernel,
                         mox_rejection *why)
 {
-    if (!admits(s, MOX_FAMILY_expert_gemm, row, &c->problem[p], why))
+    if (!admits(s, MOX_FAMILY_expert_gemm, kernel, &c->problem[p], why))
         return false;
-    if (c->fixed != NULL && strcmp(c->fixed->name, row->layout) != 0)
+    if (c->fixed != NULL && strcmp(c->fixed->name, kernel->layout) != 0)
         return mox_reject(why, "create the layer with the options of the plan",
-                          "reads layout %s, the layer's records are in layout %s", row->layout, c->fixed->name);
-    const mox_layout *layout = mox_layout_by_name(row->layout);
+                          "reads layout %s, the layer's records are in layout %s", kernel->layout, c->fixed->name);
+    const mox_layout *layout = mox_layout_by_name(kernel->layout);
     if (layout == NULL)
-        return mox_reject(why, "", "reads layout %s, which this build does not have", row->layout);
+        return mox_reject(why, "", "reads layout %s, which this build does not have", kernel->layout);
     char buffer[sizeof why->reason];
-    const char *refusal = layout->reject(c->problem[p].shape, buffer, sizeof buffer);
-    return refusal == NULL || mox_reject(why, "", "layout %s: %s", row->layout, refusal);
+    const char *limit = layout->reject(c->problem[p].shape, buffer, sizeof buffer);
+    return limit == NULL || mox_reject(why, "", "layout %s: %s", kernel->layout, limit);
 }
 
 static void find_pair(const selector *s, gemm_choice *c)
@@ -131,43 +107,43 @@ static void find_pair(const selector *s, gemm_choice *c)
     const mox_kernel *first, *second;
     mox_rejection why;
     int32_t best = INT32_MAX;
-    c->row[MOX_W13] = c->row[MOX_W2] = -1;
+    c->position[MOX_W13] = c->position[MOX_W2] = -1;
     for (int32_t i = 0; (first = product_at(s, i)) != NULL; i++) {
         if (!admits_gemm(s, c, MOX_W13, first, &why))
             continue;
         for (int32_t j = 0; (second = product_at(s, j)) != NULL; j++) {
             if (i + j < best && strcmp(first->layout, second->layout) == 0 && admits_gemm(s, c, MOX_W2, second, &why)) {
                 best = i + j;
-                c->row[MOX_W13] = i;
-                c->row[MOX_W2] = j;
+                c->position[MOX_W13] = i;
+                c->position[MOX_W2] = j;
             }
         }
     }
 }
 
-/* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of invariant
- * mode's, too, which are some of its own. */
+/* A remark on the chosen pair where the mode matters. Fast mode has all pairs of exact mode and those with class TOL.
+ * So if it chooses a pair without class TOL, exact mode chooses the same. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c)
 {
-    const bool rounds =
-        product_at(s, c->row[MOX_W13])->exactness == MOX_TOL || product_at(s, c->row[MOX_W2])->exactness == MOX_TOL;
+    const bool rounds = product_at(s, c->position[MOX_W13])->exactness == MOX_TOL ||
+                        product_at(s, c->position[MOX_W2])->exactness == MOX_TOL;
     if (s->target.mode != MOXIE_MODE_FAST)
         return "";
-    return rounds ? "throughput mode: the best pair of rows in list order, which may be of class TOL"
-                  : "as in invariant mode: no better row of class TOL takes this layer";
+    return rounds ? "fast mode: the best pair of kernels in list order; at least one is of class TOL"
+                  : "as in exact mode: no better kernel of class TOL accepts this layer";
 }
 
-/* Records the rows before the chosen one and the chosen one itself. */
+/* Adds a step for each kernel before the chosen one, and one for the chosen kernel. */
 static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projection p, const mox_kernel **out)
 {
-    const mox_kernel *chosen = product_at(s, c->row[p]);
-    for (int32_t i = 0; i < c->row[p]; i++) {
-        const mox_kernel *row = product_at(s, i);
+    const mox_kernel *chosen = product_at(s, c->position[p]);
+    for (int32_t i = 0; i < c->position[p]; i++) {
+        const mox_kernel *kernel = product_at(s, i);
         mox_rejection why;
-        if (admits_gemm(s, c, p, row, &why))
+        if (admits_gemm(s, c, p, kernel, &why))
             mox_reject(&why, "", "its layout %s gives the expert's other product a worse kernel than layout %s does",
-                       row->layout, chosen->layout);
-        MOX_TRY(add_step(s, row, c->role[p], &why, ""));
+                       kernel->layout, chosen->layout);
+        MOX_TRY(add_step(s, kernel, c->role[p], &why, ""));
     }
     *out = chosen;
     MOX_TRY(add_step(s, chosen, c->role[p], NULL, gemm_remark(s, c)));
@@ -177,15 +153,15 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
 
 static moxie_status fail_gemm(const selector *s, const gemm_choice *c)
 {
-    mox_rejection why = { "there is no row", "" };
+    mox_rejection why = { "it has no kernels", "" };
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         bool any = false;
-        const mox_kernel *row;
-        for (int32_t i = 0; (row = product_at(s, i)) != NULL; i++)
-            any = any || admits_gemm(s, c, (mox_projection)p, row, &why);
+        const mox_kernel *kernel;
+        for (int32_t i = 0; (kernel = product_at(s, i)) != NULL; i++)
+            any = any || admits_gemm(s, c, (mox_projection)p, kernel, &why);
         if (!any)
             return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error,
-                            "no kernel of family expert_gemm takes this layer's %s: the last one %s; %s", c->role[p],
+                            "no kernel of family expert_gemm accepts this layer's %s: the last one %s; %s", c->role[p],
                             why.reason, why.remedy);
     }
     return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error,
@@ -200,16 +176,16 @@ static const char *act_remark(const moxie_quant *quant)
     return mox_act_quant_needs_amax(quant) ? "one scale for the whole batch: codes depend on all tokens of a run" : "";
 }
 
-/* The quantizer of the activations that a product's kernel reads. */
+/* The quantizer that makes the activations which `product` reads. */
 static moxie_status choose_quantizer(selector *s, const char *role, const moxie_quant *quant, const mox_kernel *product,
-                                     bool weighed, const mox_kernel **out)
+                                     bool has_row_weight, const mox_kernel **out)
 {
-    const mox_quant_act_problem problem = { .quant = quant, .product = product, .weighed = weighed };
+    const mox_quant_act_problem problem = { .quant = quant, .product = product, .has_row_weight = has_row_weight };
     return choose(s, MOX_FAMILY_quant_act, role, &problem, act_remark(quant), out);
 }
 
-/* What leaves numbers unquantized, in f32. No line of the plan: only runs that give logits and want them back have it.
- */
+/* A quantizer that only converts to f32. It is no step of the plan: it runs only when a caller passes logits in and
+ * asks for them back. */
 static moxie_status choose_widening(const selector *s, const mox_kernel **out)
 {
     const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
@@ -218,8 +194,9 @@ static moxie_status choose_widening(const selector *s, const mox_kernel **out)
     for (int32_t i = 0; (*out = s->backend->kernel_at(MOX_FAMILY_quant_act, i)) != NULL; i++)
         if (admits(s, MOX_FAMILY_quant_act, *out, &problem, &why))
             return MOXIE_OK;
-    return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error, "no kernel of family quant_act widens logits: the last one %s; %s",
-                    why.reason, why.remedy);
+    return mox_fail(MOXIE_ERR_UNSUPPORTED, s->error,
+                    "no kernel of family quant_act converts logits to f32: the last one %s; %s", why.reason,
+                    why.remedy);
 }
 
 /* One kind of expert. */
@@ -227,7 +204,7 @@ typedef struct expert_request {
     mox_record_shape shape;
     moxie_quant a13, a2;
     const char *role[2], *role_glu;
-    bool weighed; /* weights multiply the input of W13 */
+    bool on_input; /* routing weights multiply the input of W13 */
 } expert_request;
 
 static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expert_request *r, const mox_layout *fixed,
@@ -239,10 +216,11 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
                          .expert_kind = kind,
                          .fixed = fixed };
     find_pair(s, &gemm);
-    if (gemm.row[MOX_W13] < 0)
+    if (gemm.position[MOX_W13] < 0)
         return fail_gemm(s, &gemm);
-    const mox_kernel *const first = product_at(s, gemm.row[MOX_W13]), *const second = product_at(s, gemm.row[MOX_W2]);
-    MOX_TRY(choose_quantizer(s, r->role[0], &r->a13, first, r->weighed, &out->quant[MOX_W13]));
+    const mox_kernel *const first = product_at(s, gemm.position[MOX_W13]), *const second =
+                                                                               product_at(s, gemm.position[MOX_W2]);
+    MOX_TRY(choose_quantizer(s, r->role[0], &r->a13, first, r->on_input, &out->quant[MOX_W13]));
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
     const uint32_t fuses = s->backend->fuses(first);
     if (fuses == 0)
@@ -259,8 +237,8 @@ static moxie_status choose_topk(selector *s, const mox_kernel **out)
     const mox_topk_problem problem = { &c->routing, c->experts, c->top_k };
     char words[160];
     mox_routing_describe(&c->routing, c->experts, c->top_k, words, sizeof words);
-    const char *routing = mox_arena_strndup(&s->steps->arena, words, strlen(words));
-    MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the words of a plan");
+    const char *routing = mox_steps_copy_text(s->steps, words);
+    MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the routing's description in a plan");
     return choose(s, MOX_FAMILY_topk, "", &problem, routing, out);
 }
 

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * workspace.c - where each buffer of a run lies: a pure function of the plan.
+ * workspace.c - assigns offsets to the buffers of a run: a pure function of the plan.
  *
- * Every buffer begins on the back end's alignment. Routed and shared experts that are not fused run one after the
- * other, so the buffers of the shared chain lie over those of the routed one; only the two results y live until
- * combine.
+ *     | batch | indices, scratch | y routed | y shared | fused buffers | routed experts' buffers |
+ *                                                                      | shared expert's buffers |    same memory
+ *
+ * Every buffer begins at the back end's alignment. Routed and shared experts that are not fused run one after the
+ * other, so their buffers use the same memory. Only the results y of both live until combine. Buffers of traced runs
+ * come last.
  */
 #include "layer/plan/workspace.h"
 
 #include "backend/host/host_backend.h"
 #include "base/sizes.h"
+#include "layer/plan/plan_product.h"
 
-/* Hands out offsets. `fits` turns false when a size leaves 64 bits, and stays so. */
+/* Assigns offsets one after the other. */
 typedef struct carver {
-    uint64_t used, highest, align;
-    bool fits;
+    uint64_t used;    /* the next offset */
+    uint64_t highest; /* of `used` so far */
+    uint64_t align;
+    bool fits; /* false once a size did not fit in 64 bits */
 } carver;
 
 static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
@@ -28,7 +34,7 @@ static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
     return at;
 }
 
-/* Workers that have scratch in the workspace: those of a device have it in registers. */
+/* Workers with scratch in the workspace. Kernels of a device have theirs in registers and shared memory. */
 static int64_t host_workers(const moxie_plan *plan)
 {
     return plan->backend->on_device ? 0 : plan->executor.workers;
@@ -39,10 +45,10 @@ static int64_t host_workers(const moxie_plan *plan)
 static mox_activations_space carve_form(carver *c, const mox_activations_form *f)
 {
     mox_activations_space space = { 0 };
-    if (!f->direct)
+    if (!f->reads_hidden)
         space.values = carve(c, f->shape.rows, f->shape.stride, (uint64_t)f->element_bytes);
     if (f->shape.scale_cols > 0) {
-        space.scales = carve(c, f->shape.rows, f->scale_room, sizeof(float));
+        space.scales = carve(c, f->shape.rows, f->scales_per_row, sizeof(float));
         space.global = carve(c, f->shape.rows, 1, sizeof(float));
     }
     return space;
@@ -58,7 +64,7 @@ static uint64_t carve_act(carver *c, const mox_expert_plan *e)
     return carve(c, e->max_pairs, e->shape.intermediate, sizeof(float));
 }
 
-/* All but y, which outlives the rest. */
+/* All buffers but y, which lives longer. */
 static void carve_experts(carver *c, mox_expert_plan *e)
 {
     mox_expert_space *s = &e->space;
@@ -72,16 +78,16 @@ static void carve_experts(carver *c, mox_expert_plan *e)
     s->pair_scale[MOX_W2] = carve(c, e->max_pairs, 1, sizeof(float));
 }
 
-/* What a traced run keeps besides. */
+/* Buffers of results that only a traced run stores. */
 static void carve_traces(carver *c, mox_expert_plan *e)
 {
     mox_expert_space *s = &e->space;
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         const mox_activations_form f = { .shape = e->traced[p],
                                          .element_bytes = sizeof(float),
-                                         .scale_room = e->traced[p].scale_cols };
-        const bool kept = !e->fused && e->form[p].shape.kind == MOX_ACTIVATIONS_F32;
-        s->traced[p] = kept ? s->a[p] : carve_form(c, &f);
+                                         .scales_per_row = e->traced[p].scale_cols };
+        const bool stored = !e->fused && e->form[p].shape.kind == MOX_ACTIVATIONS_F32;
+        s->traced[p] = stored ? s->a[p] : carve_form(c, &f);
     }
     if (e->fused || e->kernels.glu == NULL)
         s->h = carve_h(c, e);
@@ -113,7 +119,7 @@ static void carve_fused(carver *c, mox_expert_plan *e)
         e->space.act = carve_act(c, e);
 }
 
-static void carve_fused_tasks(carver *c, moxie_plan *plan)
+static void carve_fused_scratch(carver *c, moxie_plan *plan)
 {
     const mox_fused_product *products[2 * MOX_EXPERT_KINDS];
     int64_t n = 0;
@@ -129,7 +135,7 @@ static void carve_fused_tasks(carver *c, moxie_plan *plan)
     plan->space.fused_scratch = carve(c, plan->executor.workers, 1, plan->space.fused_scratch_bytes);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------ */
+/* ---- the whole workspace -------------------------------------------------------------------------- */
 
 static void carve_batch(carver *c, moxie_plan *plan)
 {
@@ -150,30 +156,30 @@ static void carve_batch(carver *c, moxie_plan *plan)
         s->topk_logits = carve(c, t, config->experts, sizeof(float));
 }
 
-/* Scratch of the products that run by themselves, one at a time. */
+/* Scratch of the products that are not fused. They run one at a time, so the largest is enough. */
 static uint64_t product_scratch(const moxie_plan *plan)
 {
     const mox_target target = { .device = plan->backend->on_device ? &plan->device.features : NULL };
-    uint64_t most = 0;
+    uint64_t max_bytes = 0;
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         for (int p = MOX_W13; p <= MOX_W2 && plan->experts[k].kernels.layout != NULL && !plan->experts[k].fused; p++) {
             const mox_expert_gemm_problem problem = mox_plan_problem(plan, (mox_expert_kind)k, (mox_projection)p);
             const uint64_t bytes = plan->backend->product_scratch(&target, plan->experts[k].kernels.product[p],
                                                                   &problem, k == MOX_ROUTED ? plan->config.experts : 1,
                                                                   plan->experts[k].max_pairs, plan->executor.workers);
-            most = bytes > most ? bytes : most;
+            max_bytes = bytes > max_bytes ? bytes : max_bytes;
         }
-    return most;
+    return max_bytes;
 }
 
-/* Indices and scratch of a pass. */
+/* The permutation and scratch of a pass. */
 static void carve_pass_scratch(carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
     const int64_t workers = host_workers(plan), pairs = plan->experts[MOX_ROUTED].max_pairs;
-    int64_t longest = mox_max_i64(config->hidden, config->intermediate);
+    int64_t max_cols = mox_max_i64(config->hidden, config->intermediate);
     if (mox_plan_has_shared(plan))
-        longest = mox_max_i64(longest, config->shared.intermediate);
+        max_cols = mox_max_i64(max_cols, config->shared.intermediate);
     mox_workspace *s = &plan->space;
     s->offsets = carve(c, config->experts + 1, 1, sizeof(int64_t));
     s->pair_at = carve(c, pairs, 1, sizeof(int64_t));
@@ -183,8 +189,8 @@ static void carve_pass_scratch(carver *c, moxie_plan *plan)
     s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
     s->counts = carve(c, 1, 1, plan->backend->permute_scratch(pairs, config->experts));
     s->amax = carve(c, 1, 1, sizeof(uint32_t));
-    s->codes = carve(c, workers, longest, 1);
-    s->row = carve(c, workers, longest, sizeof(float));
+    s->codes = carve(c, workers, max_cols, 1);
+    s->row = carve(c, workers, max_cols, sizeof(float));
     s->product = carve(c, 1, 1, product_scratch(plan));
 }
 
@@ -194,19 +200,19 @@ static void carve_pass(carver *c, moxie_plan *plan)
     carve_pass_scratch(c, plan);
     for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
-    carve_fused_tasks(c, plan);
+    carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         if (plan->experts[k].fused)
             carve_fused(c, &plan->experts[k]);
-    const uint64_t overlaid = c->used;
+    const uint64_t same_memory = c->used;
     for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
         if (!plan->experts[k].fused) {
-            c->used = overlaid;
+            c->used = same_memory;
             carve_experts(c, &plan->experts[k]);
         }
 }
 
-moxie_status mox_plan_lay_out(moxie_plan *plan, moxie_error *error)
+moxie_status mox_workspace_assign(moxie_plan *plan, moxie_error *error)
 {
     carver c = { .fits = true, .align = plan->backend->align };
     carve_batch(&c, plan);

@@ -1,31 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run.c - runs a plan: route the batch once, then pass by pass permute, experts, combine. Allocates nothing.
- * Routing is run_route.c; the experts are run_experts.c, or run_fused.c where their products fuse.
+ * run.c - the chain of a run (run.h): routes the batch once, then takes it through the experts pass by pass.
  *
- * The modular three are the same pieces between which an engine moves tokens: route ends after topk, experts
- * scatters y back to [T,K,H], combine starts from there.
+ *     mox_run_enqueue
+ *       run_whole      route; then for each pass: begin_pass (permute), run_pass (experts, combine)
+ *       run_experts    for each pass: begin_pass, run_pass up to y, scatter
+ *       run_combine    combine alone
+ *
+ * Every operation is a call of the back end's table (backend.h) with a kernel of the plan and arguments that point into
+ * the caller's arrays, the workspace and the layer.
  */
 #include "layer/run/run.h"
 
 #include "base/sizes.h"
-#include "layer/run/staged.h"
-
-moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
-{
-    return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);
-}
-
-const void *mox_run_hidden(const mox_run *run)
-{
-    const moxie_layer_config *c = &run->plan->config;
-    return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
-}
+#include "layer/run/run_args.h"
+#include "layer/run/run_experts.h"
+#include "layer/run/run_fused.h"
+#include "layer/run/run_route.h"
 
 /* ---- one pass ------------------------------------------------------------------------------------ */
 
-/* Static scales go with pairs where they differ between slots; kernels that fuse take them from the slots. */
-static void add_followers(const mox_run *run, mox_permute_args *args)
+/* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
+ * multiply the input, static scales where slots differ. Fused experts read these by slot. */
+static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
@@ -41,10 +38,11 @@ static void add_followers(const mox_run *run, mox_permute_args *args)
         args->weights = run->weights + run->first * plan->config.top_k;
         args->row_weight = MOX_RUN_AT(run, float, row_weight);
     }
-    if (on_input || !layer->static_scale[MOX_W13].uniform)
+    if (mox_run_has_row_per_pair(run))
         args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
 }
 
+/* Starts the pass of tokens from `first`: sorts its pairs by slot. */
 static moxie_status begin_pass(mox_run *run, int64_t first, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
@@ -67,12 +65,12 @@ static moxie_status begin_pass(mox_run *run, int64_t first, moxie_error *error)
         args.shared_offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
-    add_followers(run, &args);
+    add_pair_arrays(run, &args);
     return plan->backend->permute(&run->queue, plan->kernels.permute, &args, error);
 }
 
-/* What the weighted sum gets; y is by position after a pass, or by pair (position NULL) when it came from the caller.
- */
+/* Arguments of combine for the present pass. Rows of y are in the permutation's order, found by `position`; rows that
+ * come from the caller are in the order [T,K], and `position` is NULL. */
 static mox_combine_args combine_args(const mox_run *run, const float *y, const int64_t *position)
 {
     const moxie_layer_config *c = &run->plan->config;
@@ -104,7 +102,7 @@ static const float *space_of_y(const mox_run *run, mox_expert_kind kind)
     return (const float *)(run->space + run->plan->experts[kind].space.y);
 }
 
-/* Experts of a pass, all kinds of them and the sum over them (`whole`), or the routed ones up to y. */
+/* Runs the experts of a pass. `whole`: routed and shared experts, and combine; else the routed experts up to y. */
 static moxie_status run_pass(mox_run *run, bool whole, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
@@ -126,7 +124,7 @@ static moxie_status run_pass(mox_run *run, bool whole, moxie_error *error)
     return whole ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
 }
 
-/* rows [T,K,H] of the pass: a sum with one term, each pair being a token with one expert that weighs one. */
+/* Copies y to rows [T,K,H]. It is a combine with T*K tokens, one expert each, and no weights. */
 static moxie_status scatter(const mox_run *run, float *rows, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
@@ -143,10 +141,11 @@ static moxie_status scatter(const mox_run *run, float *rows, moxie_error *error)
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
 
+/* moxie_plan_run: the whole chain. */
 static moxie_status run_whole(mox_run *run, moxie_error *error)
 {
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
-    MOX_TRY(mox_run_hand_on(run, error));
+    MOX_TRY(mox_run_copy_routing(run, error));
     for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
         MOX_TRY(begin_pass(run, t, error));
         MOX_TRY(run_pass(run, true, error));
@@ -154,6 +153,7 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* moxie_plan_experts. */
 static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
 {
     for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
@@ -164,6 +164,7 @@ static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* moxie_plan_combine: the whole batch at once, since combine stores nothing in the workspace. */
 static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *error)
 {
     run->tokens = run->args.tokens;
@@ -171,17 +172,19 @@ static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *er
     return combine(run, &args, error);
 }
 
+/* The arguments that a call needs. */
 static uint32_t needs_of(const moxie_plan *plan, mox_run_call call)
 {
     const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;
     switch (call) {
-    case MOX_RUN_WHOLE: return MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_CHOICE;
+    case MOX_RUN_WHOLE: return MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS_OR_LOGITS;
     case MOX_RUN_ROUTE: return MOX_NEEDS_LOGITS | MOX_NEEDS_IDS_OUT;
     case MOX_RUN_EXPERTS: return MOX_NEEDS_HIDDEN | MOX_NEEDS_IDS | weights;
     default: return MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS | (weights ? 0 : MOX_NEEDS_WEIGHTS);
     }
 }
 
+/* Makes the plan's device the thread's. */
 static moxie_status use_device(const mox_run *run, moxie_error *error)
 {
     const mox_device *device = &run->plan->device;
@@ -203,28 +206,8 @@ moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const mo
         return MOXIE_OK;
     switch (call) {
     case MOX_RUN_WHOLE: return run_whole(&run, error);
-    case MOX_RUN_ROUTE: MOX_TRY(mox_run_route(&run, true, false, error)); return mox_run_hand_on(&run, error);
+    case MOX_RUN_ROUTE: MOX_TRY(mox_run_route(&run, true, false, error)); return mox_run_copy_routing(&run, error);
     case MOX_RUN_EXPERTS: return run_experts(&run, rows, error);
     default: return run_combine(&run, rows, error);
     }
-}
-
-moxie_status mox_plan_run(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
-                          const mox_probe *probe, moxie_error *error)
-{
-    if (plan->backend->on_device)
-        return mox_run_staged(plan, call, args, rows, probe, error);
-    if (probe == NULL)
-        return mox_run_enqueue(plan, call, args, rows, NULL, NULL, error);
-    mox_run checked;
-    MOX_TRY(mox_run_begin(plan, args, 0, &checked, error));
-    void *workspace = mox_alloc_pages(plan->space.traced_bytes);
-    MOX_FAIL_IF(workspace == NULL, MOXIE_ERR_MEMORY, error,
-                "no memory to trace a run with a workspace of %llu bytes: make the plan with a smaller max_tokens",
-                (unsigned long long)plan->space.traced_bytes);
-    checked.args.workspace = workspace;
-    checked.args.workspace_bytes = plan->space.traced_bytes;
-    const moxie_status status = mox_run_enqueue(plan, call, &checked.args, rows, NULL, probe, error);
-    mox_free_pages(workspace);
-    return status;
 }

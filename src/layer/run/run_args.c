@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_args.c - checks what a caller hands to a run, before anything is written.
+ * run_args.c - checks the arguments of a run: the plan can run, the workspace fits, every array that the call reads or
+ * writes is there, and the output overlaps nothing (run_args.h).
  */
-#include "layer/run/run.h"
+#include "layer/run/run_args.h"
+
 #include "layer/config/struct_size.h"
 
 static moxie_status check_plan(const moxie_plan *plan, moxie_error *error)
@@ -12,12 +14,13 @@ static moxie_status check_plan(const moxie_plan *plan, moxie_error *error)
     MOX_FAIL_IF(!plan->layer->prepared, MOXIE_ERR_ARGUMENT, error,
                 "the plan's layer holds no experts: call moxie_layer_prepare before a run");
     const mox_expert_kernels *const kernels = plan->kernels.experts;
-    MOX_FAIL_IF(kernels[MOX_ROUTED].layout != plan->layer->layouts[MOX_ROUTED] ||
-                    kernels[MOX_SHARED_EXPERT].layout != plan->layer->layouts[MOX_SHARED_EXPERT],
-                MOXIE_ERR_MISMATCH, error,
-                "the plan reads layout %s; when the layer was prepared its weights did not fit and went to layout %s: "
-                "make the plan again",
-                kernels[MOX_ROUTED].layout->name, plan->layer->layouts[MOX_ROUTED]->name);
+    MOX_FAIL_IF(
+        kernels[MOX_ROUTED].layout != plan->layer->layouts[MOX_ROUTED] ||
+            kernels[MOX_SHARED_EXPERT].layout != plan->layer->layouts[MOX_SHARED_EXPERT],
+        MOXIE_ERR_MISMATCH, error,
+        "the plan reads layout %s, but its layer's weights did not fit that and were packed in layout %s: make the "
+        "plan again",
+        kernels[MOX_ROUTED].layout->name, plan->layer->layouts[MOX_ROUTED]->name);
     return MOXIE_OK;
 }
 
@@ -29,26 +32,27 @@ static moxie_status check_workspace(const moxie_plan *plan, const moxie_run_args
     MOX_FAIL_IF(a->workspace == NULL || (uintptr_t)a->workspace % MOX_RECORD_ALIGN != 0, MOXIE_ERR_ARGUMENT, error,
                 "workspace is %p; it must be memory aligned to %d bytes", a->workspace, MOX_RECORD_ALIGN);
     MOX_FAIL_IF(a->workspace_bytes < plan->space.bytes, MOXIE_ERR_MEMORY, error,
-                "the workspace has %llu bytes, the plan needs %llu", (unsigned long long)a->workspace_bytes,
-                (unsigned long long)plan->space.bytes);
+                "the workspace has %llu bytes, but the plan needs %llu: allocate moxie_plan_workspace_bytes",
+                (unsigned long long)a->workspace_bytes, (unsigned long long)plan->space.bytes);
     return MOXIE_OK;
 }
 
-static moxie_status need(bool given, const char *name, const char *why, moxie_error *error)
+/* `why` continues the text: "", or ", and the router reads it". */
+static moxie_status need(bool is_set, const char *name, const char *why, moxie_error *error)
 {
-    MOX_FAIL_IF(!given, MOXIE_ERR_ARGUMENT, error, "%s is NULL%s", name, why);
+    MOX_FAIL_IF(!is_set, MOXIE_ERR_ARGUMENT, error, "%s is NULL%s", name, why);
     return MOXIE_OK;
 }
 
 static moxie_status check_router_input(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
 {
     MOX_FAIL_IF(c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
-                "neither ids nor logits are given, and the layer has no router (router_width is 0)");
+                "ids and logits are NULL, and the layer has no router (router_width is 0): set one of them");
     if (a->router_hidden != NULL)
         return MOXIE_OK;
     MOX_FAIL_IF(c->router_width != c->hidden, MOXIE_ERR_ARGUMENT, error,
-                "router_hidden is NULL, but the router reads rows of %lld and the hidden states have %lld: give it its "
-                "own input",
+                "router_hidden is NULL, but the router reads rows of %lld and the hidden states have %lld: set "
+                "router_hidden",
                 (long long)c->router_width, (long long)c->hidden);
     return need(a->hidden != NULL, "hidden", ", and the router reads it", error);
 }
@@ -56,7 +60,7 @@ static moxie_status check_router_input(const moxie_layer_config *c, const moxie_
 static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
 {
     MOX_FAIL_IF(c->routing.select == MOXIE_SELECT_TABLE && a->token_ids == NULL, MOXIE_ERR_ARGUMENT, error,
-                "token_ids is NULL, but this layer routes by a table of token ids");
+                "token_ids is NULL, but this layer routes by a table of token ids: set token_ids");
     if (a->logits == NULL)
         return check_router_input(c, a, error);
     const moxie_dtype dtype = a->logits_dtype;
@@ -73,11 +77,11 @@ static moxie_status check_needs(const moxie_plan *plan, const moxie_run_args *a,
         MOX_TRY(need(a->output != NULL, "output", "", error));
     if (needs & MOX_NEEDS_IDS)
         MOX_TRY(need(a->ids != NULL, "ids", "", error));
-    if ((needs & MOX_NEEDS_WEIGHTS) || ((needs & MOX_NEEDS_CHOICE) && a->ids != NULL))
+    if ((needs & MOX_NEEDS_WEIGHTS) || ((needs & MOX_NEEDS_IDS_OR_LOGITS) && a->ids != NULL))
         MOX_TRY(need(a->weights != NULL, "weights", ", and ids need them", error));
     if (needs & MOX_NEEDS_IDS_OUT)
         MOX_TRY(need(a->ids_out != NULL && a->weights_out != NULL, "ids_out or weights_out", "", error));
-    if ((needs & MOX_NEEDS_LOGITS) || ((needs & MOX_NEEDS_CHOICE) && a->ids == NULL))
+    if ((needs & MOX_NEEDS_LOGITS) || ((needs & MOX_NEEDS_IDS_OR_LOGITS) && a->ids == NULL))
         MOX_TRY(check_logits(&plan->config, a, error));
     return MOXIE_OK;
 }
@@ -107,7 +111,7 @@ static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *
     };
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         MOX_FAIL_IF(overlap(a->output, out_bytes, inputs[i].data, inputs[i].bytes), MOXIE_ERR_ARGUMENT, error,
-                    "output overlaps %s: give it memory of its own", inputs[i].name);
+                    "output overlaps %s: use separate memory for it", inputs[i].name);
     return MOXIE_OK;
 }
 
@@ -130,9 +134,4 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
     r.weights = r.args.weights;
     *run = r;
     return MOXIE_OK;
-}
-
-const void *mox_run_router_input(const mox_run *run)
-{
-    return run->args.router_hidden != NULL ? run->args.router_hidden : run->args.hidden;
 }

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_experts.c - the chain of one kind of expert over one pass:
+ * run_experts.c - the experts of one kind in one pass, stage by stage:
  *
- *     x -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> y [pairs, H]
+ *     x -> quant_act -> a13 -> expert_gemm w13 -> h -> glu -> act -> quant_act -> a2 -> expert_gemm w2 -> y [pairs, H]
  *
- * The same code runs routed experts (pairs grouped by slot) and the shared expert (one slot, pair t = token t), on
- * every back end. How many pairs there are is offsets[slots], which only the back end reads. A kernel for W13 that does
- * the activation too leaves W2's activations itself; a traced run has it leave the stages between as well. Activations
- * that are not F32 are then made a second time as F32.
+ * The same code runs routed experts (pairs grouped by slot) and the shared expert (one slot, pair t is token t), on
+ * every back end. The number of pairs is offsets[slots], which only the back end reads: on a GPU it is device memory.
+ *
+ * A kernel for W13 that fuses the activation writes a2 itself; then glu and the second quant_act have no kernel.
+ *
+ * In a traced run such a kernel also stores h and act, and activations in another form than F32 are quantized a second
+ * time to F32, so that a check can compare them.
  */
+#include "layer/run/run_experts.h"
+
 #include "base/sizes.h"
-#include "layer/run/run.h"
+#include "layer/plan/plan_product.h"
+#include "layer/weights/layer_arrays.h"
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
+/* The activations with pointers into the workspace. */
 static mox_activations place(const mox_run *run, const mox_activations *shape, const mox_activations_space *space)
 {
     mox_activations a = *shape;
@@ -31,7 +38,7 @@ static void place_all(const mox_run *run, mox_expert_pass *pass)
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         const mox_activations_form *form = &pass->experts->form[p];
         pass->a[p] = place(run, &form->shape, &space->a[p]);
-        if (form->direct)
+        if (form->reads_hidden)
             pass->a[p].data = (void *)(uintptr_t)pass->x;
         pass->traced[p] = place(run, &pass->experts->traced[p], &space->traced[p]);
     }
@@ -42,14 +49,13 @@ static void place_all(const mox_run *run, mox_expert_pass *pass)
     pass->y = (float *)(run->space + space->y);
 }
 
-/* One row of activations serves all experts of a token, unless the numbers in it depend on the expert. */
 static mox_expert_pass routed_pass(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const mox_expert_plan *experts = &plan->experts[MOX_ROUTED];
     const bool on_input = plan->config.routing.on_input != 0;
-    const bool by_pair = on_input || !layer->static_scale[MOX_W13].uniform;
+    const bool by_pair = mox_run_has_row_per_pair(run);
     const int64_t pairs = run->tokens * plan->config.top_k;
     int64_t *token_of = MOX_RUN_AT(run, int64_t, token_of);
     const float *pair_scale13 = (const float *)(run->space + experts->space.pair_scale[MOX_W13]);
@@ -107,14 +113,14 @@ static mox_quant_act_args quantizer(const mox_run *run, const mox_expert_pass *p
     };
 }
 
-/* To what the product reads, and in a traced run to F32 too. */
+/* Makes the activations that the product reads, and in a traced run the same as F32. */
 static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
                              mox_quant_act_args *args, moxie_error *error)
 {
     const mox_backend *b = run->plan->backend;
     const mox_kernel *kernel = pass->experts->kernels.quant[p];
     args->out = pass->a[p];
-    if (!pass->experts->form[p].direct)
+    if (!pass->experts->form[p].reads_hidden)
         MOX_TRY(b->quantize(&run->queue, kernel, args, error));
     if (run->probe == NULL || args->out.kind == MOX_ACTIVATIONS_F32)
         return MOXIE_OK;
@@ -122,9 +128,9 @@ static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mo
     return b->quantize(&run->queue, kernel, args, error);
 }
 
-/* Whether the hidden states may be quantized while permute still runs. All of them, as they are, ask nothing of it; it
- * began when everything before it had ended, so that nobody has use for the activations' memory any more. Those of the
- * shared expert lie over what the routed experts, still under way, work with. */
+/* Whether a device may quantize the hidden states while permute still runs. A row a token, without weights or scales of
+ * pairs, needs nothing from permute. Permute started after all earlier kernels had ended, so nobody still uses the
+ * memory of these activations. The shared expert's must wait: they share memory with the routed experts. */
 static bool is_early(const mox_expert_pass *pass)
 {
     return pass->kind == MOX_ROUTED && pass->source == NULL && pass->row_weight == NULL &&
@@ -142,7 +148,7 @@ static moxie_status quantize13(const mox_run *run, const mox_expert_pass *pass, 
     args.source = pass->source;
     args.row_weight = pass->row_weight;
     args.early = is_early(pass);
-    MOX_FAIL_IF(pass->experts->form[MOX_W13].direct && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(pass->experts->form[MOX_W13].reads_hidden && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, error,
                 "hidden is %p; on a device this plan reads it 16 bytes at a time: align it to 16 bytes", pass->x);
     return quantize(run, pass, MOX_W13, &args, error);
 }
@@ -160,7 +166,7 @@ static moxie_status quantize2(const mox_run *run, const mox_expert_pass *pass, m
     return quantize(run, pass, MOX_W2, &args, error);
 }
 
-/* ---- products and the function between ------------------------------------------------------------- */
+/* ---- products and activation ----------------------------------------------------------------------- */
 
 static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
 {
@@ -181,7 +187,7 @@ static moxie_status activate(const mox_run *run, const mox_expert_pass *pass, mo
     return kernel != NULL ? run->plan->backend->activate(&run->queue, kernel, &args, error) : MOXIE_OK;
 }
 
-/* The plan's part of the arguments and the run's. */
+/* Arguments of a product: what the plan fixes, and the pointers of this run. */
 static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *pass, mox_projection p, uint32_t fuses)
 {
     const moxie_plan *plan = run->plan;
@@ -197,7 +203,7 @@ static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *p
     args.ids = routed ? run->ids + run->first * plan->config.top_k : NULL;
     args.slot_of = layer->arrays.slot_of;
     if (first)
-        args.act_row = pass->experts->form[p].direct && pass->source != NULL ? pass->source : pass->act_row;
+        args.act_row = pass->experts->form[p].reads_hidden && pass->source != NULL ? pass->source : pass->act_row;
     args.a = &pass->a[p];
     args.out = !first ? pass->y : fuses & MOX_FUSES_ACT ? pass->act : pass->h;
     args.scratch = run->space + plan->space.product;

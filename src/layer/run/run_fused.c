@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_fused.c - hands one pass of a plan to the back end's span `experts` (cpu/fused), and tells a probe its stages.
+ * run_fused.c - fills in the arguments of the back end's span `experts` (cpu/fused) for one pass, and runs it.
  *
- *     permutation, records, workspace -> sides (routed, shared) -> span -> [trace -> probe]
+ *     permutation, records, workspace -> parts (routed, shared) -> span -> y, output
+ *
+ * In a traced run the span also stores the results of the stages inside. The probe sees them when the span is done.
  */
+#include "layer/run/run_fused.h"
+
 #include "base/sizes.h"
-#include "layer/run/run.h"
 
 static void *at(const mox_run *run, uint64_t offset)
 {
@@ -25,10 +28,10 @@ static mox_fused_activations activations_of(const mox_run *run, const mox_fused_
     return a;
 }
 
-/* What both kinds have in common. */
-static mox_fused_part side_of(const mox_run *run, const mox_expert_plan *e)
+/* The arguments that routed and shared experts fill in the same way. */
+static mox_fused_part part_of(const mox_run *run, const mox_expert_plan *e)
 {
-    const bool keeps_act = run->probe != NULL || !mox_quant_is_none(&e->act[MOX_W2]);
+    const bool stores_act = run->probe != NULL || !mox_quant_is_none(&e->act[MOX_W2]);
     return (mox_fused_part) { .shape = &e->shape,
                               .activation = &e->activation,
                               .glu = (const mox_glu_kernel *)e->kernels.glu,
@@ -36,51 +39,51 @@ static mox_fused_part side_of(const mox_run *run, const mox_expert_plan *e)
                               .second = &e->fused_product[MOX_W2],
                               .a13 = activations_of(run, &e->fused_product[MOX_W13], &e->fused_space[MOX_W13]),
                               .a2 = activations_of(run, &e->fused_product[MOX_W2], &e->fused_space[MOX_W2]),
-                              .act = keeps_act ? at(run, e->space.act) : NULL,
+                              .act = stores_act ? at(run, e->space.act) : NULL,
                               .y = at(run, e->space.y) };
 }
 
-static mox_fused_part routed_side(const mox_run *run)
+static mox_fused_part routed_part(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const int64_t top_k = plan->config.top_k;
-    mox_fused_part side = side_of(run, &plan->experts[MOX_ROUTED]);
-    side.slots = layer->slots;
-    side.pairs = run->permutation.offsets[layer->slots];
-    side.records = (const void *const *)layer->records;
-    side.offsets = run->permutation.offsets;
-    side.expert_of = layer->arrays.expert_of;
-    side.per_token = top_k;
-    side.position = run->permutation.position;
-    side.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
-    side.static_scale13 = layer->arrays.static_scale[MOX_W13];
-    side.static_scale2 = layer->arrays.static_scale[MOX_W2];
-    side.by_pair = plan->config.routing.on_input || !layer->static_scale[MOX_W13].uniform;
-    return side;
+    mox_fused_part part = part_of(run, &plan->experts[MOX_ROUTED]);
+    part.slots = layer->slots;
+    part.pairs = run->permutation.offsets[layer->slots];
+    part.records = (const void *const *)layer->records;
+    part.offsets = run->permutation.offsets;
+    part.expert_of = layer->arrays.expert_of;
+    part.per_token = top_k;
+    part.position = run->permutation.position;
+    part.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
+    part.static_scale13 = layer->arrays.static_scale[MOX_W13];
+    part.static_scale2 = layer->arrays.static_scale[MOX_W2];
+    part.by_pair = mox_run_has_row_per_pair(run);
+    return part;
 }
 
-static mox_fused_part shared_side(const mox_run *run)
+static mox_fused_part shared_part(const mox_run *run)
 {
     const moxie_layer *layer = run->plan->layer;
-    mox_fused_part side = side_of(run, &run->plan->experts[MOX_SHARED_EXPERT]);
-    side.slots = 1;
-    side.pairs = run->tokens;
-    side.records = (const void *const *)&layer->shared_record;
-    side.offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
-    side.per_token = 1;
-    side.static_scale13 = &layer->shared_static_scale[MOX_W13];
-    side.static_scale2 = &layer->shared_static_scale[MOX_W2];
-    return side;
+    mox_fused_part part = part_of(run, &run->plan->experts[MOX_SHARED_EXPERT]);
+    part.slots = 1;
+    part.pairs = run->tokens;
+    part.records = (const void *const *)&layer->shared_record;
+    part.offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
+    part.per_token = 1;
+    part.static_scale13 = &layer->shared_static_scale[MOX_W13];
+    part.static_scale2 = &layer->shared_static_scale[MOX_W2];
+    return part;
 }
 
 /* ---- the trace ------------------------------------------------------------------------------------ */
 
-/* One kind of expert: its side of the span, and in a traced run the stages inside. */
-typedef struct traced_side {
+/* One kind of expert in a traced run: the F32 copies of its activations, by mox_projection. */
+typedef struct traced_part {
     mox_expert_kind kind;
     mox_activations trace[2];
-} traced_side;
+} traced_part;
 
 static mox_activations place_trace(const mox_run *run, const mox_expert_plan *e, mox_projection p, int64_t pairs)
 {
@@ -95,44 +98,46 @@ static mox_activations place_trace(const mox_run *run, const mox_expert_plan *e,
     return a;
 }
 
-/* Has the span leave what it would not keep. */
-static void add_trace(const mox_run *run, traced_side *traced, mox_fused_part *side)
+/* Asks the span to store the results of the stages inside. */
+static void add_trace(const mox_run *run, traced_part *traced, mox_fused_part *part)
 {
     const mox_expert_plan *e = &run->plan->experts[traced->kind];
     for (int p = MOX_W13; p <= MOX_W2; p++)
-        traced->trace[p] = place_trace(run, e, (mox_projection)p, side->pairs);
-    side->trace13 = &traced->trace[MOX_W13];
-    side->trace2 = &traced->trace[MOX_W2];
-    side->h = at(run, e->space.h);
+        traced->trace[p] = place_trace(run, e, (mox_projection)p, part->pairs);
+    part->trace13 = &traced->trace[MOX_W13];
+    part->trace2 = &traced->trace[MOX_W2];
+    part->h = at(run, e->space.h);
 }
 
-/* Activations that were stored as they are, read back from where the kernel found them. */
-static void read_back(const mox_fused_part *side, bool second, const mox_activations *trace)
+/* Copies activations that were not quantized into their trace, from where the kernel read them. */
+static void read_back(const mox_fused_part *part, bool second, const mox_activations *trace)
 {
     if (trace->scales != NULL)
         return;
-    for (int64_t p = 0; p < side->pairs; p++)
-        mox_fused_activations_row(side, second, p, trace->values + p * trace->stride);
+    for (int64_t p = 0; p < part->pairs; p++)
+        mox_fused_activations_row(part, second, p, trace->values + p * trace->stride);
 }
 
-static moxie_status tell(const mox_run *run, const traced_side *traced, const mox_fused_part *side, moxie_error *error)
+/* Calls the probe for every stage of one kind of expert. */
+static moxie_status call_probe(const mox_run *run, const traced_part *traced, const mox_fused_part *part,
+                               moxie_error *error)
 {
     static const mox_stage stages[] = { MOX_STAGE_QUANT13, MOX_STAGE_GEMM13, MOX_STAGE_GLU, MOX_STAGE_QUANT2,
                                         MOX_STAGE_GEMM2 };
     const mox_expert_pass pass = { .kind = traced->kind,
                                    .experts = &run->plan->experts[traced->kind],
-                                   .slots = side->slots,
-                                   .pairs = side->pairs,
-                                   .records = side->records,
-                                   .offsets = side->offsets,
-                                   .expert_of = side->expert_of,
-                                   .rows13 = side->pairs,
+                                   .slots = part->slots,
+                                   .pairs = part->pairs,
+                                   .records = part->records,
+                                   .offsets = part->offsets,
+                                   .expert_of = part->expert_of,
+                                   .rows13 = part->pairs,
                                    .traced = { traced->trace[MOX_W13], traced->trace[MOX_W2] },
-                                   .h = side->h,
-                                   .act = side->act,
-                                   .y = side->y };
-    read_back(side, false, side->trace13);
-    read_back(side, true, side->trace2);
+                                   .h = part->h,
+                                   .act = part->act,
+                                   .y = part->y };
+    read_back(part, false, part->trace13);
+    read_back(part, true, part->trace2);
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
         MOX_TRY(mox_run_probe(run, stages[i], &pass, error));
     return MOXIE_OK;
@@ -143,20 +148,20 @@ static moxie_status tell(const mox_run *run, const traced_side *traced, const mo
 moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
-    traced_side traced[MOX_EXPERT_KINDS];
-    mox_fused_part sides[MOX_EXPERT_KINDS];
+    traced_part traced[MOX_EXPERT_KINDS];
+    mox_fused_part parts[MOX_EXPERT_KINDS];
     int64_t n = 0;
     if (plan->experts[MOX_ROUTED].fused) {
         traced[n].kind = MOX_ROUTED;
-        sides[n++] = routed_side(run);
+        parts[n++] = routed_part(run);
     }
     if (shared) {
         traced[n].kind = MOX_SHARED_EXPERT;
-        sides[n++] = shared_side(run);
+        parts[n++] = shared_part(run);
     }
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
-        add_trace(run, &traced[i], &sides[i]);
-    const mox_fused_args args = { .parts = sides,
+        add_trace(run, &traced[i], &parts[i]);
+    const mox_fused_args args = { .parts = parts,
                                   .n_parts = n,
                                   .tokens = run->tokens,
                                   .x = mox_run_hidden(run),
@@ -168,6 +173,6 @@ moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *co
                                   .combine_args = combine };
     MOX_TRY(plan->backend->experts(&run->queue, &args, error));
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
-        MOX_TRY(tell(run, &traced[i], &sides[i], error));
+        MOX_TRY(call_probe(run, &traced[i], &parts[i], error));
     return MOXIE_OK;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_route.c - what a run computes from tokens alone, before any expert: router, choice, weight of the shared expert.
+ * run_route.c - routes the whole batch (run_route.h):
  *
- *     [dense router] -> topk,  [dense shared gate]        whole batch
+ *     hidden [T,H] -> [dense router] -> logits [T,E] -> topk -> ids, weights [T,K]
+ *     hidden [T,H] -> [dense shared gate] -> weight of the shared expert [T]
  *
- * One span where the back end has one (host_route.c); a custom callback is always asked by itself, for all tokens.
+ * This is one span where the back end has it (host_route.c), else three operations. A custom callback is never part of
+ * the span: it is called once, for all tokens.
  */
-#include "layer/run/run.h"
+#include "layer/run/run_route.h"
 
 static mox_dense_args router_args(const mox_run *run)
 {
@@ -37,7 +39,7 @@ static mox_dense_args gate_args(const mox_run *run)
                               .out = MOX_RUN_AT(run, float, shared_weight) };
 }
 
-/* Ids and weights go straight to the caller, where they are wanted. */
+/* Ids and weights go straight to the caller's arrays where it has some, else to the workspace. */
 static mox_topk_args topk_args(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
@@ -68,7 +70,7 @@ static moxie_status run_span(const mox_run *run, const mox_route_span *span, mox
     return span->topk != NULL ? b->topk(q, span->topk_kernel, span->topk, error) : MOXIE_OK;
 }
 
-/* Logits of the caller, or where the router puts them. */
+/* Sets where the logits are. True when the router must compute them. */
 static bool set_logits(mox_run *run)
 {
     const moxie_run_args *a = &run->args;
@@ -82,25 +84,25 @@ static bool set_logits(mox_run *run)
     return computed;
 }
 
-moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *error)
+moxie_status mox_run_route(mox_run *run, bool with_topk, bool with_gate, moxie_error *error)
 {
     const mox_kernels *k = &run->plan->kernels;
     const bool custom = run->plan->config.routing.select == MOXIE_SELECT_CUSTOM;
-    const bool computes = routed && set_logits(run);
-    const mox_dense_args router = computes ? router_args(run) : (mox_dense_args) { 0 };
-    const bool gate_runs = gated && k->shared_gate != NULL;
-    const mox_dense_args gate = gate_runs ? gate_args(run) : (mox_dense_args) { 0 };
+    const bool runs_router = with_topk && set_logits(run);
+    const mox_dense_args router = runs_router ? router_args(run) : (mox_dense_args) { 0 };
+    const bool runs_gate = with_gate && k->shared_gate != NULL;
+    const mox_dense_args gate = runs_gate ? gate_args(run) : (mox_dense_args) { 0 };
     const mox_topk_args topk = topk_args(run);
     const mox_route_span span = { .router_kernel = k->router,
                                   .topk_kernel = k->topk,
                                   .gate_kernel = k->shared_gate,
-                                  .router = computes ? &router : NULL,
-                                  .gate = gate_runs ? &gate : NULL,
-                                  .topk = routed && !custom ? &topk : NULL };
+                                  .router = runs_router ? &router : NULL,
+                                  .gate = runs_gate ? &gate : NULL,
+                                  .topk = with_topk && !custom ? &topk : NULL };
     MOX_TRY(run_span(run, &span, error));
-    if (computes)
+    if (runs_router)
         MOX_TRY(mox_run_probe(run, MOX_STAGE_ROUTER, NULL, error));
-    if (!routed)
+    if (!with_topk)
         return MOXIE_OK;
     if (custom)
         MOX_TRY(run->plan->backend->topk(&run->queue, k->topk, &topk, error));
@@ -109,10 +111,10 @@ moxie_status mox_run_route(mox_run *run, bool routed, bool gated, moxie_error *e
     return mox_run_probe(run, MOX_STAGE_TOPK, NULL, error);
 }
 
-/* ---- what the caller wants back -------------------------------------------------------------------- */
+/* ---- results for the caller ------------------------------------------------------------------------ */
 
-/* Logits that were given, as f32. */
-static moxie_status hand_on_logits(const mox_run *run, moxie_error *error)
+/* Copies the caller's own logits to logits_out, as f32. The router's are there already. */
+static moxie_status copy_logits(const mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const moxie_run_args *a = &run->args;
@@ -132,18 +134,18 @@ static moxie_status hand_on_logits(const mox_run *run, moxie_error *error)
     return plan->backend->quantize(&run->queue, plan->kernels.widen, &widen, error);
 }
 
-static moxie_status hand_on(const mox_run *run, void *to, const void *from, size_t bytes, moxie_error *error)
+static moxie_status copy_array(const mox_run *run, void *to, const void *from, size_t bytes, moxie_error *error)
 {
     if (to == NULL || from == NULL || to == from)
         return MOXIE_OK;
     return run->plan->backend->copy(&run->queue, to, from, bytes, error);
 }
 
-moxie_status mox_run_hand_on(const mox_run *run, moxie_error *error)
+moxie_status mox_run_copy_routing(const mox_run *run, moxie_error *error)
 {
     const moxie_run_args *a = &run->args;
     const size_t choices = (size_t)(a->tokens * run->plan->config.top_k);
-    MOX_TRY(hand_on_logits(run, error));
-    MOX_TRY(hand_on(run, a->ids_out, run->ids, choices * sizeof *run->ids, error));
-    return hand_on(run, a->weights_out, run->weights, choices * sizeof *run->weights, error);
+    MOX_TRY(copy_logits(run, error));
+    MOX_TRY(copy_array(run, a->ids_out, run->ids, choices * sizeof *run->ids, error));
+    return copy_array(run, a->weights_out, run->weights, choices * sizeof *run->weights, error);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * time_cuda.h - how long runs on a GPU take.
+ * time_cuda.h - measures how long runs on a GPU take.
  */
 #ifndef MOX_LAYER_TIME_CUDA_H
 #define MOX_LAYER_TIME_CUDA_H

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dense_matrix.c - the layer's own plain matrices, router [E, router_width] and shared gate [1, H], as f32 copies.
- *
- * They are read by every token and small beside one expert, so the widening is paid once.
+ * dense_matrix.c - checks a view of a plain matrix and widens it to f32 (dense_matrix.h).
  */
-#include "layer/weights/layer.h"
+#include "layer/weights/dense_matrix.h"
 
 moxie_status mox_dense_matrix_check(const moxie_matrix *matrix, int64_t rows, int64_t cols, bool has_bias,
                                     const char *what, moxie_error *error)

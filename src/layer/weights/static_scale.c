@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * static_scale.c - static scales and globals of the activations, which come with each expert's weights.
- *
- * A checkpoint calibrates them by running data through the model, so an expert that no calibration token visited
- * may have none. It gets the most cautious value of the layer's experts, the one for the largest activations: the
- * largest scale, or the smallest global that divides. All E experts count, local or not, so that the choice does
- * not depend on the placement.
+ * static_scale.c - stores and resolves the static scales of a layer's experts (static_scale.h).
  */
-#include "layer/weights/layer.h"
+#include "layer/weights/static_scale.h"
 
 moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *quant, int64_t expert, float value,
                                   const char *what, moxie_error *error)
@@ -40,7 +35,7 @@ moxie_status mox_static_scale_resolve(mox_static_scale *scale, const moxie_quant
         return MOXIE_OK;
     const float fallback = most_cautious(scale, quant, layer->config.experts);
     MOX_FAIL_IF(fallback == 0, MOXIE_ERR_MISMATCH, error,
-                "the activations' quantization takes %s from the weights, but none of the %lld experts has one: load a "
+                "the activations' quantization reads %s from the weights, but none of the %lld experts has one: load a "
                 "checkpoint with static scales, or use a dynamic activation quantization",
                 what, (long long)layer->config.experts);
     for (int32_t s = 0; s < layer->slots; s++) {

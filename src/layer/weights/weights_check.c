@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * weights_check.c - the views of a whole layer against its configuration: every matrix has the shape, dtype and
- * companions that it must have. Packing checks each expert again; this is for code that reads views directly.
+ * weights_check.c - checks views of a layer, expert by expert, and names the matrix at fault (weights_check.h).
  */
+#include "layer/weights/weights_check.h"
+
 #include <stdio.h>
 
-#include "layer/check/check.h"
+#include "layer/weights/dense_matrix.h"
 
 static moxie_status check_expert(const mox_record_shape *shape, const moxie_expert *expert, const char *name,
                                  moxie_error *error)
@@ -41,8 +42,8 @@ moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_wei
 {
     const mox_record_shape shape = mox_config_routed_shape(config);
     MOX_FAIL_IF(weights->n_experts != config->experts || weights->experts == NULL, MOXIE_ERR_MISMATCH, error,
-                "weights hold %lld experts, the configuration has %lld", (long long)weights->n_experts,
-                (long long)config->experts);
+                "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
+                (long long)weights->n_experts, (long long)config->experts);
     for (int64_t e = 0; e < config->experts; e++) {
         char name[32];
         snprintf(name, sizeof name, "expert %lld", (long long)e);

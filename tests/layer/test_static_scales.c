@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_given_scales.c - static scales and globals that come with the experts: what experts without one get, and how
- * replacements move them.
+ * test_static_scales.c - static scales and globals that a checkpoint stores with its experts: the fallback for experts
+ * without one, and what a replaced expert changes.
  */
 #include "layer/weights/layer.h"
 #include "test_layer.h"
 
-/* Three experts with these scales for both products' activations under `quant`; the layer is made, the status that of
- * preparing. */
-static moxie_status prepare_calibrated(test_layer *t, const moxie_quant *quant, const float given[3],
+/* Creates a layer of three experts, quantized by `quant`, with these static scales for both products' activations.
+ * Returns the status of preparing it. */
+static moxie_status prepare_calibrated(test_layer *t, const moxie_quant *quant, const float scales[3],
                                        moxie_error *error)
 {
     const test_layer_limits limits = { .tokens = 1, .experts = 3, .largest = 16, .no_parallel = true };
@@ -17,12 +17,12 @@ static moxie_status prepare_calibrated(test_layer *t, const moxie_quant *quant, 
     t->config.a13 = t->config.a2 = *quant;
     t->config.shared = (moxie_shared_config) { 0 };
     for (int e = 0; e < 3; e++)
-        t->experts[e].a13_scale = t->experts[e].a2_scale = given[e];
+        t->experts[e].a13_scale = t->experts[e].a2_scale = scales[e];
     assert_ok(moxie_layer_create(&t->config, NULL, &t->built, error), error);
     return moxie_layer_prepare(t->built, &t->weights, NULL, error);
 }
 
-static void expect_given(const test_layer *t, float first, float second, float third)
+static void expect_scales(const test_layer *t, float first, float second, float third)
 {
     const mox_static_scale *const both[2] = { &t->built->static_scale[MOX_W13], &t->built->static_scale[MOX_W2] };
     for (int i = 0; i < 2; i++) {
@@ -36,8 +36,8 @@ static const moxie_quant static_fp8 = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 
 static const moxie_quant dividing_nvfp4 = { MOXIE_F4_E2M1, MOXIE_F8_E4M3, .group_cols = 16,
                                             .global = MOXIE_GLOBAL_DIVIDE };
 
-/* A missing scale is the largest of the others, a missing dividing global the smallest: no value saturates that would
- * not with theirs. */
+/* An expert without a scale gets the largest of the others, or the smallest global that divides: so no value saturates
+ * that would not saturate with theirs. */
 static void missing_scales_are_cautious(void **state)
 {
     (void)state;
@@ -45,10 +45,10 @@ static void missing_scales_are_cautious(void **state)
     test_layer t;
     moxie_error error;
     assert_ok(prepare_calibrated(&t, &static_fp8, some, &error), &error);
-    expect_given(&t, 0.5f, 2.0f, 2.0f);
+    expect_scales(&t, 0.5f, 2.0f, 2.0f);
     test_layer_free(&t);
     assert_ok(prepare_calibrated(&t, &dividing_nvfp4, some, &error), &error);
-    expect_given(&t, 0.5f, 0.5f, 2.0f);
+    expect_scales(&t, 0.5f, 0.5f, 2.0f);
     test_layer_free(&t);
     assert_int_equal(prepare_calibrated(&t, &static_fp8, none, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "a13_scale"));
@@ -58,7 +58,8 @@ static void missing_scales_are_cautious(void **state)
     test_layer_free(&t);
 }
 
-/* Scales follow a replaced expert, to the others that lean on it too; a refused one leaves all as they were. */
+/* A replaced expert brings its scales, and fallbacks of other experts follow. A rejected replacement changes nothing.
+ */
 static void scales_follow_replacements(void **state)
 {
     (void)state;
@@ -66,18 +67,18 @@ static void scales_follow_replacements(void **state)
     test_layer t;
     moxie_error error;
     assert_ok(prepare_calibrated(&t, &static_fp8, some, &error), &error);
-    expect_given(&t, 0.5f, 0.5f, 0.5f);
+    expect_scales(&t, 0.5f, 0.5f, 0.5f);
     moxie_expert other = t.experts[0];
     other.a2_scale = -1;
     assert_int_equal(moxie_layer_update_expert(t.built, 0, &other, &error), MOXIE_ERR_ARGUMENT);
-    expect_given(&t, 0.5f, 0.5f, 0.5f);
+    expect_scales(&t, 0.5f, 0.5f, 0.5f);
     other.a13_scale = 8;
     other.a2_scale = 0;
     assert_int_equal(moxie_layer_update_expert(t.built, 0, &other, &error), MOXIE_ERR_MISMATCH);
-    expect_given(&t, 0.5f, 0.5f, 0.5f);
+    expect_scales(&t, 0.5f, 0.5f, 0.5f);
     other.a13_scale = other.a2_scale = 4;
     assert_ok(moxie_layer_update_expert(t.built, 1, &other, &error), &error);
-    expect_given(&t, 0.5f, 4.0f, 4.0f);
+    expect_scales(&t, 0.5f, 4.0f, 4.0f);
     assert_ok(moxie_layer_verify(t.built, &error), &error);
     test_layer_free(&t);
 }

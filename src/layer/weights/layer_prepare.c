@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare.c - fills a layer's slots from checkpoint views, a few experts at a time, and replaces one expert.
+ * layer_prepare.c - fills a layer's slots from checkpoint views, a few experts at a time, and replaces one expert.
  *
- * Experts are packed straight into their slots, so the peak is the layer plus what one expert's packing needs. A batch
- * of experts is one parallel loop over the parts of their records (layout.h); between batches the caller's thread looks
- * at the results, in expert order, lets go of the views that were read, and reports progress.
+ * Experts are packed straight into their slots, so peak memory is the layer plus the scratch of packing. A batch of
+ * experts is one parallel loop over the parts of their records (layout.h). Between batches the caller's thread collects
+ * the results in expert order, releases the views that were read, and reports progress.
  *
- *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts, eight parts each,
- *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     three workers: a span for each
+ *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts of eight parts each; three workers
+ *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     with six consecutive parts each
  *
- * So workers that run side by side write megabytes apart. Neighbours would be first to touch the same page of 2 MB, and
- * the system would clear one for each of them to use one.
+ * Workers take tasks in order, so those that run at the same time write megabytes apart. If they wrote neighbouring
+ * parts, several of them would touch a new page of 2 MB at once, and the system would clear one page for each although
+ * only one is used.
  */
+#include "layer/weights/layer_prepare.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,12 +22,16 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/sizes.h"
-#include "layer/weights/layer.h"
 #include "layer/config/struct_size.h"
+#include "layer/weights/dense_matrix.h"
+#include "layer/weights/device_ring.h"
+#include "layer/weights/layer_arrays.h"
+#include "layer/weights/layer_records.h"
+#include "layer/weights/static_scale.h"
 
-/* A batch has about so many parts for each worker, that the wait for the last one is short beside it; but no more
- * experts than workers, since progress is told and views are let go between batches. */
-#define PARTS_PER_WORKER 32
+/* A batch has about this many parts a worker, so that waiting for the last part costs little. It has no more experts
+ * than workers, since progress is reported and views are released between batches. */
+#define TARGET_PARTS_PER_WORKER 32
 
 typedef struct pack_batch {
     const mox_layout *layout;
@@ -33,18 +40,19 @@ typedef struct pack_batch {
     const int64_t *experts; /* [count] global indices; -1 is the shared expert */
     void *const *records;   /* [count] */
     int64_t count, parts, workers;
-    uint64_t *sums;        /* [count, parts] */
+    uint64_t *sums;        /* [count, parts] checksums */
     mox_device_ring *ring; /* NULL: `records` is host memory */
     _Atomic bool failed;
 } pack_batch;
 
+/* The checkpoint's view of the batch's expert i. */
 static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
 {
     const int64_t expert = batch->experts[i];
     return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
 }
 
-static int64_t span_of(const pack_batch *batch)
+static int64_t parts_per_worker(const pack_batch *batch)
 {
     return mox_ceil_div(batch->count * batch->parts, batch->workers);
 }
@@ -53,7 +61,7 @@ static void pack_part(void *context, int64_t task, int32_t worker)
 {
     pack_batch *batch = context;
     (void)worker;
-    const int64_t at = task % batch->workers * span_of(batch) + task / batch->workers;
+    const int64_t at = task % batch->workers * parts_per_worker(batch) + task / batch->workers;
     if (at >= batch->count * batch->parts)
         return;
     const int64_t i = at / batch->parts;
@@ -62,8 +70,8 @@ static void pack_part(void *context, int64_t task, int32_t worker)
         atomic_store_explicit(&batch->failed, true, memory_order_relaxed);
 }
 
-/* The batch once more, one after the other, for the words of the first failure in expert order. */
-static moxie_status pack_again(const pack_batch *batch, moxie_error *error)
+/* Packs the batch again, one expert after the other, to get the error of the first that fails. */
+static moxie_status pack_for_error(const pack_batch *batch, moxie_error *error)
 {
     for (int64_t i = 0; i < batch->count; i++)
         MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
@@ -73,21 +81,21 @@ static moxie_status pack_again(const pack_batch *batch, moxie_error *error)
 
 static moxie_status pack(pack_batch *batch, const moxie_executor *executor, moxie_error *error)
 {
-    bool good = true;
+    bool valid = true;
     for (int64_t i = 0; i < batch->count; i++)
-        good = good &&
-               mox_record_check(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
-    if (good)
-        mox_parallel(executor, batch->workers * span_of(batch), pack_part, batch);
-    if (!good || batch->failed)
-        return pack_again(batch, error);
+        valid = valid &&
+                mox_record_check(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
+    if (valid)
+        mox_parallel(executor, batch->workers * parts_per_worker(batch), pack_part, batch);
+    if (!valid || batch->failed)
+        return pack_for_error(batch, error);
     for (int64_t i = 0; i < batch->count; i++)
         mox_record_seal(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
                         batch->sums + i * batch->parts);
     return MOXIE_OK;
 }
 
-static void let_go(const pack_batch *batch)
+static void release_views(const pack_batch *batch)
 {
     for (int64_t i = 0; i < batch->count && batch->weights->done != NULL; i++)
         batch->weights->done(batch->weights->done_user, view_of(batch, i));
@@ -101,7 +109,7 @@ static moxie_status report_progress(const moxie_options *options, int64_t done, 
     return MOXIE_OK;
 }
 
-/* One batch into its records, or through the ring to the device. */
+/* Packs one batch into its records, or through the ring to the device. */
 static moxie_status fill(pack_batch *batch, void **buffers, const moxie_options *options, moxie_error *error)
 {
     void *const *to = batch->records;
@@ -115,13 +123,13 @@ static moxie_status fill(pack_batch *batch, void **buffers, const moxie_options 
     return mox_device_ring_send(batch->ring, to, batch->count, error);
 }
 
-static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t at_once, int64_t total,
+static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t batch_experts, int64_t total,
                              const moxie_options *options, moxie_error *error)
 {
     for (int64_t done = 0; done < total; done += batch->count) {
-        batch->count = mox_min_i64(at_once, total - done);
+        batch->count = mox_min_i64(batch_experts, total - done);
         MOX_TRY(fill(batch, buffers, options, error));
-        let_go(batch);
+        release_views(batch);
         batch->experts += batch->count;
         batch->records += batch->count;
         MOX_TRY(report_progress(options, done + batch->count, total, error));
@@ -129,29 +137,30 @@ static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t at_once,
     return MOXIE_OK;
 }
 
-/* Packs `total` experts of `bytes` each; `batch` says which, from the first. */
+/* Packs `total` experts, whose records have `bytes` each. `batch.experts` and `batch.records` point to the first. */
 static moxie_status pack_in_batches(pack_batch batch, const mox_device *device, uint64_t bytes, int64_t total,
                                     const moxie_options *options, moxie_error *error)
 {
     mox_device_ring ring;
     batch.workers = options->executor->workers;
     batch.parts = mox_record_parts(batch.layout, batch.shape);
-    const int64_t at_once = mox_min_i64(batch.workers, mox_ceil_div(PARTS_PER_WORKER * batch.workers, batch.parts));
-    batch.sums = mox_calloc((uint64_t)(at_once * batch.parts), sizeof *batch.sums);
-    void **buffers = mox_calloc((uint64_t)at_once, sizeof *buffers);
+    const int64_t batch_experts =
+        mox_min_i64(batch.workers, mox_ceil_div(TARGET_PARTS_PER_WORKER * batch.workers, batch.parts));
+    batch.sums = mox_calloc((uint64_t)(batch_experts * batch.parts), sizeof *batch.sums);
+    void **buffers = mox_calloc((uint64_t)batch_experts, sizeof *buffers);
     moxie_status status = MOXIE_OK;
     if (batch.sums == NULL || buffers == NULL)
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers", (long long)batch.workers);
     if (status == MOXIE_OK && !mox_device_is_host(device)) {
-        status = mox_device_ring_open(&ring, device, bytes, at_once, error);
+        status = mox_device_ring_open(&ring, device, bytes, batch_experts, error);
         if (status == MOXIE_OK) {
             mox_log(MOXIE_LOG_INFO, "%lld experts go to the device through %llu bytes of pinned memory",
-                    (long long)total, (unsigned long long)(2 * (uint64_t)at_once * bytes));
+                    (long long)total, (unsigned long long)(2 * (uint64_t)batch_experts * bytes));
             batch.ring = &ring;
         }
     }
     if (status == MOXIE_OK)
-        status = fill_all(&batch, buffers, at_once, total, options, error);
+        status = fill_all(&batch, buffers, batch_experts, total, options, error);
     if (batch.ring != NULL)
         status = mox_device_ring_close(&ring, status, error);
     mox_free(batch.sums);
@@ -229,8 +238,8 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_options_read(options, &read, error));
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
-                "weights hold %lld experts, the configuration has %lld", (long long)w.n_experts,
-                (long long)layer->config.experts);
+                "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
+                (long long)w.n_experts, (long long)layer->config.experts);
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
         MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
@@ -245,7 +254,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     return MOXIE_OK;
 }
 
-/* Puts the expert's new static scales in place, or leaves the old ones when the layer would not stand on them. */
+/* Stores the expert's new static scales. Restores the old ones when the layer cannot resolve the new ones. */
 static moxie_status swap_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
                                        moxie_error *error)
 {
@@ -270,25 +279,23 @@ static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *re
 moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
                                      moxie_error *error)
 {
-    MOX_FAIL_IF(!layer->prepared, MOXIE_ERR_ARGUMENT, error,
-                "the layer holds no experts yet: call moxie_layer_prepare first");
-    MOX_FAIL_IF(expert < 0 || expert >= layer->config.experts, MOXIE_ERR_ARGUMENT, error,
-                "expert %lld was to be replaced; the layer has experts 0 to %lld", (long long)expert,
-                (long long)layer->config.experts - 1);
+    MOX_TRY(mox_layer_need_prepared(layer, error));
+    MOX_TRY(mox_layer_need_expert(layer, expert, "to be replaced", error));
     const int32_t slot = layer->slot_of[expert];
     MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
                 (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
-    void *spare = mox_alloc_pages(layer->record_bytes);
-    MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory for a record of %llu bytes beside the old one",
+    void *copy = mox_alloc_pages(layer->record_bytes);
+    MOX_FAIL_IF(copy == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory for a second record of %llu bytes while the old one is in use",
                 (unsigned long long)layer->record_bytes);
     moxie_status status =
-        mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, spare, error);
+        mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, copy, error);
     if (status == MOXIE_OK)
         status = swap_static_scales(layer, expert, weights, error);
     if (status == MOXIE_OK && mox_device_is_host(&layer->device))
-        memcpy(layer->records[slot], spare, layer->record_bytes);
+        memcpy(layer->records[slot], copy, layer->record_bytes);
     else if (status == MOXIE_OK)
-        status = send_update(layer, slot, spare, error);
-    mox_free_pages(spare);
+        status = send_update(layer, slot, copy, error);
+    mox_free_pages(copy);
     return status;
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.c - makes a plan from a layer, or an explanation from a configuration alone.
+ * plan_create.c - makes a plan from a layer, or an explanation from a configuration alone (plan.h).
+ *
+ *     find the device -> select kernels -> which experts run fused -> tokens of a pass
+ *                     -> order of the activations -> workspace
  */
-#include "layer/plan/plan.h"
+#include "layer/plan/plan_create.h"
 
 #include "base/sizes.h"
 #include "layer/config/struct_size.h"
+#include "layer/plan/plan_product.h"
 #include "layer/plan/workspace.h"
 
 static bool depends_on_batch(const mox_expert_plan *experts)
@@ -27,7 +31,7 @@ static void set_experts(moxie_plan *plan)
     }
 }
 
-/* Both products read panels, so a pair of them can hand activations on without a stage between. */
+/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -41,7 +45,7 @@ static void set_fused(moxie_plan *plan, mox_expert_kind kind)
         mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_kernel *)k->product[1], &second);
 }
 
-/* Bytes that a token needs in a pass of fused experts. */
+/* Workspace bytes of one token in a pass of fused experts. */
 static int64_t fused_token_bytes(const moxie_plan *plan)
 {
     const mox_fused_product *p = plan->experts[MOX_ROUTED].fused_product;
@@ -49,8 +53,8 @@ static int64_t fused_token_bytes(const moxie_plan *plan)
     return plan->config.top_k * (int64_t)pair;
 }
 
-/* Bytes that a token needs in a pass on a GPU: every stage of its pairs, or of kernels that fuse y, the activations of
- * both products in 16 bits and of the function between. */
+/* Workspace bytes of one token in a pass on a GPU. Kernels that fuse store y and 16-bit activations for both products;
+ * others store the result of every stage in f32. */
 static int64_t device_token_bytes(const moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
@@ -62,16 +66,16 @@ static int64_t device_token_bytes(const moxie_plan *plan)
 static void set_pass(moxie_plan *plan)
 {
     mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
-    const bool whole = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
+    const bool one_pass = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
     int64_t tokens = MOX_PASS_TOKENS;
     if (routed->fused)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
-    plan->pass_tokens = whole ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
+    plan->pass_tokens = one_pass ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
-    /* One row a pair where the codes depend on the expert; whether its experts' scales differ may change with
-     * every update, so the space is always for the worst case. */
+    /* Activations of W13 have a row a pair where their codes depend on the expert, else a row a token. An update of an
+     * expert may make static scales differ, so there is always room for a row a pair. */
     const moxie_quant *a13 = &routed->act[MOX_W13];
     const bool by_pair =
         plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_static_scale(a13));
@@ -79,7 +83,8 @@ static void set_pass(moxie_plan *plan)
     shared->max_pairs = shared->max_rows = plan->pass_tokens;
 }
 
-/* How both products' activations lie, and the same as a trace has them; fused experts' are traced pair by pair. */
+/* The order of both products' activations in memory, and their F32 copies in a trace. Fused experts trace a row a pair.
+ */
 static void set_forms(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -91,14 +96,14 @@ static void set_forms(moxie_plan *plan, mox_expert_kind kind)
                                            .first = experts->kernels.product[MOX_W13],
                                            .max_rows = rows,
                                            .experts = kind == MOX_ROUTED ? plan->config.experts : 1,
-                                           .weighed = kind == MOX_ROUTED && plan->config.routing.on_input };
+                                           .has_row_weight = kind == MOX_ROUTED && plan->config.routing.on_input };
         experts->form[p] = plan->backend->form(&problem);
         experts->traced[p] = mox_activations_f32(product.act, experts->fused ? experts->max_pairs : rows,
                                                  mox_expert_gemm_cols(&product));
     }
 }
 
-/* A plan runs where its layer's records are. */
+/* A plan must run where its layer's records are. */
 static moxie_status find_device(moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
     static const char *const names[] = { "the host's memory", "a device's memory" };
@@ -109,14 +114,14 @@ static moxie_status find_device(moxie_plan *plan, const moxie_options *options, 
     const bool wants = !mox_device_is_host(&plan->device), has = !mox_device_is_host(&layer->device);
     MOX_FAIL_IF(
         wants != has || plan->device.ordinal != layer->device.ordinal, MOXIE_ERR_MISMATCH, error,
-        "the plan is to run in %s (device %d), the layer's records are in %s (device %d): create the layer with "
+        "the plan is to run in %s (device %d), but the layer's records are in %s (device %d): create the layer with "
         "the options of the plan",
         names[wants], (int)plan->device.ordinal, names[has], (int)layer->device.ordinal);
     plan->device = layer->device;
     return MOXIE_OK;
 }
 
-/* What follows from the kernels: which experts fuse, how long a pass is, where everything lies. */
+/* Everything that follows from the kernels. */
 static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
 {
     const int kinds = plan->kernels.experts[MOX_SHARED_EXPERT].layout != NULL ? MOX_EXPERT_KINDS : 1;
@@ -126,7 +131,7 @@ static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
     set_pass(plan);
     for (int k = 0; k < kinds; k++)
         set_forms(plan, (mox_expert_kind)k);
-    return mox_plan_lay_out(plan, error);
+    return mox_workspace_assign(plan, error);
 }
 
 /* `layer` may be NULL. */
@@ -166,7 +171,7 @@ moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *opti
 moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
                               moxie_error *error)
 {
-    /* A routing table is data like weights: a configuration may be explained without it. */
+    /* A routing table is data, like weights: an explanation does not need it. */
     static const int32_t any_table[MOXIE_MAX_TOP_K];
     moxie_layer_config read, checked;
     MOX_TRY(mox_struct_read(config, &read, MOX_STRUCT(moxie_layer_config), error));

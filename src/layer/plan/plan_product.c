@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * product.c - one of an expert's two products as a plan fixes it: the problem that a kernel admitted, and the arguments
- * that do not depend on a run.
- *
- *     plan -> problem -> form, scratch (workspace.c)         plan -> arguments -> run (run_experts.c), launch.c
+ * plan_product.c - fills in a product's problem and arguments from a plan (plan_product.h).
  */
-#include "layer/plan/plan.h"
+#include "layer/plan/plan_product.h"
 
 mox_expert_gemm_problem mox_plan_problem(const moxie_plan *plan, mox_expert_kind kind, mox_projection projection)
 {

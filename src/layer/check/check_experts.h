@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_experts.h - checks of the stages inside the experts, routed and shared: quantization, product, activation.
+ */
+#ifndef MOX_LAYER_CHECK_EXPERTS_H
+#define MOX_LAYER_CHECK_EXPERTS_H
+
+#include "layer/check/checker.h"
+
+/* Each checks the stage that just ran and adds to the report as `stage`; the context has checker, run, pass and
+ * projection. */
+void mox_check_quant(mox_check_context *context, mox_check_stage stage);
+void mox_check_gemm(mox_check_context *context, mox_check_stage stage);
+void mox_check_glu(mox_check_context *context, mox_check_stage stage);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan_create.h - makes a plan from a layer, or an explanation from a configuration alone.
+ */
+#ifndef MOX_LAYER_PLAN_CREATE_H
+#define MOX_LAYER_PLAN_CREATE_H
+
+#include "layer/plan/plan.h"
+
+/* Bodies of moxie_plan_create, _explain and _destroy. */
+moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                             moxie_error *error);
+moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                              moxie_error *error);
+void mox_plan_destroy(moxie_plan *plan);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_fused.h - the fused experts of one pass, in the back end's span `experts`.
+ */
+#ifndef MOX_LAYER_RUN_FUSED_H
+#define MOX_LAYER_RUN_FUSED_H
+
+#include "layer/run/run_state.h"
+
+/* Runs those experts whose products fuse: the routed ones if they do, the shared one if `shared`. Then combines, unless
+ * `combine` is NULL. The pass was permuted. */
+moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error);
+
+#endif

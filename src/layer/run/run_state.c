@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_state.c - small questions to a run (run_state.h).
+ */
+#include "layer/run/run_state.h"
+
+const void *mox_run_router_input(const mox_run *run)
+{
+    return run->args.router_hidden != NULL ? run->args.router_hidden : run->args.hidden;
+}
+
+const void *mox_run_hidden(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
+}
+
+bool mox_run_has_row_per_pair(const mox_run *run)
+{
+    return run->plan->config.routing.on_input != 0 || !run->plan->layer->static_scale[MOX_W13].uniform;
+}
+
+moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
+{
+    return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_state.h - what the parts of a run share: the run, one kind of expert during a pass, and the probe that sees the
+ * result of every stage. run.h explains the chain and its words.
+ */
+#ifndef MOX_LAYER_RUN_STATE_H
+#define MOX_LAYER_RUN_STATE_H
+
+#include "layer/plan/plan.h"
+
+/* The operations whose results a check compares. */
+typedef enum mox_stage {
+    MOX_STAGE_ROUTER,
+    MOX_STAGE_TOPK,
+    MOX_STAGE_QUANT13,
+    MOX_STAGE_GEMM13,
+    MOX_STAGE_GLU,
+    MOX_STAGE_QUANT2,
+    MOX_STAGE_GEMM2,
+    MOX_STAGE_SHARED_GATE,
+    MOX_STAGE_COMBINE
+} mox_stage;
+
+/* One kind of expert during one pass. A pair is a token with one of its experts, pairs are grouped by slot; for the
+ * shared expert pair t is token t. Arrays of two are by mox_projection.
+ *
+ *     x [tokens, H] -> a[W13] [rows13, H] -> h [pairs, n13] -> act [pairs, I] -> a[W2] [pairs, I] -> y [pairs, H]
+ */
+typedef struct mox_expert_pass {
+    mox_expert_kind kind;
+    const mox_expert_plan *experts;
+    int64_t slots;
+    int64_t pairs;              /* upper limit; the count is offsets[slots], in memory where the back end runs */
+    const void *const *records; /* [slots] */
+    const int64_t *offsets;     /* [slots+1] first pair of each slot */
+    const int64_t *expert_of;   /* [slots]; NULL: the shared expert */
+    const void *x;              /* hidden states of the pass */
+    int64_t rows13;             /* rows of W13's activations, upper limit: one a token, or one a pair */
+    const int64_t *source;      /* [rows13] token of each row of W13's activations; NULL: row t is token t */
+    const int64_t *act_row;     /* [pairs] row of W13's activations that the pair reads; NULL: row p for pair p */
+    const float *row_weight;    /* [rows13] multiplies the input, or NULL */
+    const float *pair_scale[2]; /* static scale of each row; NULL: static_scale for all rows */
+    float static_scale[2];
+    mox_activations a[2];      /* activations that the products read */
+    mox_activations traced[2]; /* the same as F32; they have memory only in a traced run */
+    float *h, *act, *y;
+} mox_expert_pass;
+
+struct mox_run;
+
+/* Sees a traced run: `after` is called after each stage; its failure ends the run. `pass` is NULL for stages outside
+ * the experts. On a device the stage is only enqueued at that time, and pointers are device memory. For fused experts
+ * the calls for all their stages come when the span is done. */
+typedef struct mox_probe {
+    void *user;
+    moxie_status (*after)(void *user, const struct mox_run *run, mox_stage stage, const mox_expert_pass *pass,
+                          moxie_error *error);
+} mox_probe;
+
+typedef struct mox_run {
+    const moxie_plan *plan;
+    mox_queue queue;
+    moxie_run_args args;
+    char *space;            /* the workspace */
+    const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
+    /* whole batch, after routing */
+    const void *logits; /* NULL when the caller passed ids */
+    moxie_dtype logits_dtype;
+    const int32_t *ids;   /* [T,K] */
+    const float *weights; /* [T,K]; NULL where nothing reads them */
+    /* the present pass: tokens [first, first + tokens) of the batch */
+    int64_t first, tokens;
+    mox_permutation permutation;
+    const float *y, *shared_y, *shared_weight; /* input of combine; the shared ones may be NULL */
+} mox_run;
+
+/* A buffer of the workspace by its field in mox_workspace. */
+#define MOX_RUN_AT(run, type, offset) ((type *)((run)->space + (run)->plan->space.offset))
+
+/* The router's input, [T, router_width] of config.dtype. */
+const void *mox_run_router_input(const mox_run *run);
+/* Hidden states of the pass, [tokens, H]. */
+const void *mox_run_hidden(const mox_run *run);
+/* Whether W13's activations have one row a pair, because the numbers in a row depend on the expert: routing weights
+ * multiply the input, or static scales differ. Else all experts of a token read one row. */
+bool mox_run_has_row_per_pair(const mox_run *run);
+/* Calls the probe, if there is one. */
+moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layer_prepare.h - fills a layer's slots from views of a checkpoint, and replaces single experts.
+ *
+ * In the flow: ckpt (views) -> [layer_prepare] -> records in slots.
+ */
+#ifndef MOX_LAYER_LAYER_PREPARE_H
+#define MOX_LAYER_LAYER_PREPARE_H
+
+#include "layer/weights/layer.h"
+
+/* Bodies of moxie_layer_prepare and _update_expert. */
+moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
+                               moxie_error *error);
+moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
+                                     moxie_error *error);
+
+#endif
