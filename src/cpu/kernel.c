@@ -46,8 +46,8 @@ bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mo
         return mox_reject(why, "raise or unset the option `isa`", "needs %s, the option `isa` allows %s", needs,
                           mox_isa_name(cap));
     if (kernel->exactness == MOX_TOL && mode != MOXIE_MODE_FAST)
-        return mox_reject(why, "choose throughput mode",
-                          "rounds more than the numeric contract allows (class TOL), the mode is invariant");
+        return mox_reject(why, "choose fast mode",
+                          "rounds more than the numeric contract allows (class TOL), the mode is exact");
     return true;
 }
 

@@ -17,7 +17,7 @@
 typedef enum mox_exactness {
     MOX_EXACT, /* no weight is rounded; activations as the scheme says */
     MOX_W16,   /* integer weights with 16-bit scales rounded once to 16 bits */
-    MOX_TOL    /* rounds more, with a stated bound; throughput mode only */
+    MOX_TOL    /* rounds more, with a stated bound; fast mode only */
 } mox_exactness;
 
 typedef struct mox_kernel {
@@ -39,7 +39,7 @@ const char *mox_exactness_name(mox_exactness exactness);
 /* Fills `why` and returns false, so that an admit() can return it. */
 bool mox_reject(mox_rejection *why, const char *remedy, const char *reason, ...) __attribute__((format(printf, 3, 4)));
 
-/* Common part of every admit(): the ISA under `cap` and MOXIE_MAX_ISA, and TOL rows outside throughput mode. */
+/* Common part of every admit(): the ISA under `cap` and MOXIE_MAX_ISA, and TOL rows outside fast mode. */
 bool mox_kernel_admit(const mox_kernel *kernel, mox_isa cap, moxie_mode mode, mox_rejection *why);
 
 /* Row i of one family as what its rows begin with; NULL past the last. */

@@ -165,7 +165,7 @@ static void says_why_a_mode_chose(void **state)
         int32_t mode;
         const char *class, *reason;
     } known[] = { { "deepseek-v3", MOXIE_MODE_FAST, "TOL", "best pair of rows in list order" },
-                  { "gpt-oss-120b", MOXIE_MODE_FAST, "EXACT", "as in invariant mode" },
+                  { "gpt-oss-120b", MOXIE_MODE_FAST, "EXACT", "as in exact mode" },
                   { "gpt-oss-120b", MOXIE_MODE_EXACT, "EXACT", "" } };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         moxie_plan *plan = explain(known[i].preset, NULL, known[i].mode, "sm_90");

@@ -145,8 +145,8 @@ static void find_pair(const selector *s, gemm_choice *c)
     }
 }
 
-/* Why this row, where modes differ. A pair that throughput mode takes without class TOL is the best of invariant
- * mode's, too, which are some of its own. */
+/* Why this kernel was chosen, where the modes differ. Fast mode chooses among more kernels than exact mode. So a pair
+ * that it chooses, and that has no kernel of class TOL, is the best pair of exact mode, too. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c, const mox_kernel *chosen)
 {
     const bool rounds =
@@ -154,9 +154,9 @@ static const char *gemm_remark(const selector *s, const gemm_choice *c, const mo
     if (s->target.mode != MOXIE_MODE_FAST)
         return "";
     if (mox_sum_traits_of(s->backend->sum(chosen))->by_batch)
-        return "throughput mode: class TOL, and a token's bits depend on how many tokens its expert has";
-    return rounds ? "throughput mode: the best pair of rows in list order, which may be of class TOL"
-                  : "as in invariant mode: no better row of class TOL takes this layer";
+        return "fast mode: class TOL, and a token's bits depend on how many tokens its expert has";
+    return rounds ? "fast mode: the best pair of rows in list order, which may be of class TOL"
+                  : "as in exact mode: no better row of class TOL takes this layer";
 }
 
 /* Records the rows before the chosen one and the chosen one itself. */

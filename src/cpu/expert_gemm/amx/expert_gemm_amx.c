@@ -17,7 +17,7 @@
  *     amx_digits.h    few rows times 4 bits, in integers
  *     amx_multiply.h  a format's product                amx_*_amx.c     its instances
  *
- * Row amx_folded is the same, but in throughput mode folds scales of 4-bit integers, too, which rounds
+ * Row amx_folded is the same, but in fast mode folds scales of 4-bit integers, too, which rounds
  * (amx_ints_amx.c).
  *
  * Tile loads and stores are inline assembly to the compiler without memory operands: fences keep its order. Every way
