@@ -10,6 +10,7 @@
 #include "cuda/limits/cuda_limits.h"
 #include "layer/plan/launch.h"
 #include "layer/run/run.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/time_cuda.h"
 
@@ -98,6 +99,8 @@ moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t coun
 {
     NEED(runs);
     NEED(seconds);
+    for (int32_t i = 0; i < count; i++)
+        MOX_RESERVED(moxie_cuda_timed_run, &runs[i], "runs", error);
     return mox_cuda_time_runs(runs, count, repeats, seconds, error);
 }
 
@@ -109,14 +112,18 @@ int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)
     mox_rejection why;
     if (kernel == NULL)
         return 0;
+    if (out == NULL)
+        return 1;
+    if (mox_struct_check(out, MOX_STRUCT(moxie_kernel_info), NULL) != MOXIE_OK)
+        return 0;
     const bool here = mox_cuda_open(&table, NULL) == MOXIE_OK && mox_cuda_device(table, 0, &device, NULL) == MOXIE_OK;
-    if (out != NULL)
-        *out =
-            (moxie_kernel_info) { .family = kernel->base.family,
-                                  .name = kernel->base.name,
-                                  .isa = mox_cuda_kernel_needs(kernel),
-                                  .layout = kernel->base.layout,
-                                  .exactness = mox_exactness_name(kernel->base.exactness),
-                                  .runnable = here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_FAST, &why) };
+    const moxie_kernel_info info = { .family = kernel->base.family,
+                                     .name = kernel->base.name,
+                                     .isa = mox_cuda_kernel_needs(kernel),
+                                     .layout = kernel->base.layout,
+                                     .exactness = mox_exactness_name(kernel->base.exactness),
+                                     .runnable =
+                                         here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_FAST, &why) };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_kernel_info));
     return 1;
 }

@@ -10,6 +10,7 @@
 #include "base/cpu_features.h"
 #include "base/memory.h"
 #include "layer/config/config.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "vendor/vendor_share.h"
 #include "route/route.h"
@@ -26,10 +27,20 @@ struct moxie_preparation {
 
 static moxie_prepare_limit public_limit(const mox_vendor_limit *limit)
 {
-    return (moxie_prepare_limit) { .extent = limit->extent == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate",
+    return (moxie_prepare_limit) { .struct_size = sizeof(moxie_prepare_limit),
+                                   .extent = limit->extent == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate",
                                    .multiple = limit->multiple,
                                    .pads = limit->pads,
                                    .why = limit->why };
+}
+
+/* They end with one of multiple 0, or with the array. */
+static int32_t count_limits(const mox_vendor_layout *layout)
+{
+    int32_t count = 0;
+    while (count < MOX_VENDOR_LIMITS && layout->limits[count].multiple != 0)
+        count++;
+    return count;
 }
 
 int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
@@ -38,17 +49,24 @@ int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
     if (!layout || !out || mox_struct_check(out, MOX_STRUCT(moxie_prepare_layout), NULL) != MOXIE_OK)
         return 0;
     moxie_prepare_layout known = MOXIE_PREPARE_LAYOUT_INIT;
-    _Static_assert((int)MOX_VENDOR_LIMITS <= (int)MOXIE_PREPARE_LIMITS, "every limit has a place in the public struct");
     known.name = layout->name;
     known.summary = layout->summary;
     known.caller = layout->caller;
     known.surveys = layout->surveys;
-    mox_vendor_describe(layout, known.takes, sizeof known.takes);
-    while (known.n_limits < MOX_VENDOR_LIMITS && layout->limits[known.n_limits].multiple != 0) {
-        known.limits[known.n_limits] = public_limit(&layout->limits[known.n_limits]);
-        known.n_limits++;
-    }
+    mox_vendor_describe(layout, known.accepts, sizeof known.accepts);
+    known.n_limits = count_limits(layout);
     mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_layout));
+    return 1;
+}
+
+int moxie_prepare_limit_at(int32_t layout, int32_t i, moxie_prepare_limit *out)
+{
+    const mox_vendor_layout *of = mox_vendor_at(layout);
+    if (!of || !out || i < 0 || i >= count_limits(of) ||
+        mox_struct_check(out, MOX_STRUCT(moxie_prepare_limit), NULL) != MOXIE_OK)
+        return 0;
+    const moxie_prepare_limit known = public_limit(&of->limits[i]);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_limit));
     return 1;
 }
 
@@ -98,6 +116,7 @@ static moxie_status find_layout(const char *name, const mox_vendor_layout **out,
 
 static moxie_status check_config(const moxie_layer_config *config, moxie_error *error)
 {
+    MOX_TRY(mox_reserved_config(config, error));
     MOX_FAIL_IF(config->hidden < 1 || config->intermediate < 1 || config->hidden > INT32_MAX ||
                     config->intermediate > INT32_MAX,
                 MOXIE_ERR_ARGUMENT, error, "hidden size %lld and intermediate size %lld must be from 1 to 2^31 - 1",
@@ -124,6 +143,7 @@ static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config 
 static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *expert, void **spare, moxie_expert *out,
                                moxie_error *error)
 {
+    MOX_TRY(mox_reserved_expert(expert, "expert", error));
     MOX_TRY(mox_vendor_check_views(&p->whole, expert, error));
     const uint64_t bytes = mox_vendor_share_spare(&p->whole, &p->share, expert);
     if (bytes > 0) {
@@ -205,11 +225,13 @@ moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_prepar
 
 int moxie_preparation_tensor_at(const moxie_preparation *p, int32_t i, moxie_prepared_tensor *out)
 {
-    if (!p || !out || i < 0 || i >= p->plan.count)
+    if (!p || !out || i < 0 || i >= p->plan.count ||
+        mox_struct_check(out, MOX_STRUCT(moxie_prepared_tensor), NULL) != MOXIE_OK)
         return 0;
     const mox_vendor_tensor *t = &p->plan.tensors[i];
-    *out = (moxie_prepared_tensor) { .name = t->name, .dtype = t->dtype, .rank = t->rank, .bytes = t->bytes };
-    memcpy(out->shape, t->shape, sizeof out->shape);
+    moxie_prepared_tensor known = { .name = t->name, .dtype = t->dtype, .rank = t->rank, .bytes = t->bytes };
+    memcpy(known.shape, t->shape, sizeof known.shape);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_prepared_tensor));
     return 1;
 }
 
@@ -235,10 +257,10 @@ moxie_status moxie_preparation_get_facts(const moxie_preparation *p, moxie_prepa
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_preparation_facts), error));
     const mox_vendor_facts *f = &p->plan.facts;
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
-    memcpy(known.scale_most, f->scale_most, sizeof known.scale_most);
-    memcpy(known.scale_least, f->scale_least, sizeof known.scale_least);
-    known.a13_most = f->a13_most;
-    known.a2_most = f->a2_most;
+    memcpy(known.scale_max, f->scale_most, sizeof known.scale_max);
+    memcpy(known.scale_min, f->scale_least, sizeof known.scale_min);
+    known.a13_max = f->a13_most;
+    known.a2_max = f->a2_most;
     mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_facts));
     return MOXIE_OK;
 }
@@ -248,9 +270,9 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
     MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
     MOX_TRY(mox_struct_read(facts, &known, MOX_STRUCT(moxie_preparation_facts), error));
-    mox_vendor_facts f = { .a13_most = known.a13_most, .a2_most = known.a2_most };
-    memcpy(f.scale_most, known.scale_most, sizeof f.scale_most);
-    memcpy(f.scale_least, known.scale_least, sizeof f.scale_least);
+    mox_vendor_facts f = { .a13_most = known.a13_max, .a2_most = known.a2_max };
+    memcpy(f.scale_most, known.scale_max, sizeof f.scale_most);
+    memcpy(f.scale_least, known.scale_min, sizeof f.scale_least);
     MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_ARGUMENT, error));
     p->plan.facts = f;
     return MOXIE_OK;
@@ -265,9 +287,13 @@ static moxie_status check_tensors(const moxie_preparation *p, void *const *tenso
     return MOXIE_OK;
 }
 
-static const moxie_executor *known_executor(const moxie_executor *executor)
+static moxie_status check_executor(const moxie_executor **executor, moxie_error *error)
 {
-    return executor && executor->run && executor->workers > 0 ? executor : &mox_executor_serial;
+    if (*executor)
+        MOX_RESERVED(moxie_executor, *executor, "executor", error);
+    if (!*executor || !(*executor)->run || (*executor)->workers < 1)
+        *executor = &mox_executor_serial;
+    return MOXIE_OK;
 }
 
 moxie_status moxie_preparation_pack(const moxie_preparation *p, const moxie_expert *expert, void *const *tensors,
@@ -276,11 +302,12 @@ moxie_status moxie_preparation_pack(const moxie_preparation *p, const moxie_expe
     MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
                 "moxie_preparation_pack: preparation, expert or tensors is NULL");
     MOX_TRY(check_tensors(p, tensors, error));
+    MOX_TRY(check_executor(&executor, error));
     moxie_expert share;
     void *spare = NULL;
     moxie_status status = cut_expert(p, expert, &spare, &share, error);
     if (status == MOXIE_OK)
-        status = mox_vendor_pack(&p->plan, &share, tensors, known_executor(executor), error);
+        status = mox_vendor_pack(&p->plan, &share, tensors, executor, error);
     mox_free(spare);
     return status;
 }
@@ -291,11 +318,12 @@ moxie_status moxie_preparation_unpack(const moxie_preparation *p, void *const *t
     MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
                 "moxie_preparation_unpack: preparation, expert or tensors is NULL");
     MOX_TRY(check_tensors(p, tensors, error));
+    MOX_TRY(check_executor(&executor, error));
     moxie_expert share;
     void *spare = NULL;
     moxie_status status = cut_expert(p, expert, &spare, &share, error);
     if (status == MOXIE_OK)
-        status = mox_vendor_unpack(&p->plan, tensors, &share, known_executor(executor), error);
+        status = mox_vendor_unpack(&p->plan, tensors, &share, executor, error);
     if (status == MOXIE_OK) {
         expert->a13_scale = share.a13_scale;
         expert->a2_scale = share.a2_scale;

@@ -22,25 +22,26 @@ static const char *activation_name(int32_t kind)
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
 {
     const mox_preset *p = mox_preset_at(i);
-    if (!p || !out)
+    if (!p || !out || mox_struct_check(out, MOX_STRUCT(moxie_preset_info), NULL) != MOXIE_OK)
         return 0;
     int32_t n_formats = 0;
     while (n_formats < (int32_t)(sizeof p->formats / sizeof p->formats[0]) && p->formats[n_formats])
         n_formats++;
-    *out = (moxie_preset_info) { .name = p->name,
-                                 .family = p->family,
-                                 .experts = p->dims.experts,
-                                 .top_k = p->dims.top_k,
-                                 .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
-                                 .intermediate = p->dims.intermediate,
-                                 .shared_intermediate = p->dims.shared_intermediate,
-                                 .router_width = p->dims.hidden,
-                                 .layers = p->dims.layers,
-                                 .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
-                                 .n_formats = n_formats,
-                                 .formats = p->formats,
-                                 .n_native = p->n_native,
-                                 .layer_bytes = p->native_bytes_per_layer };
+    const moxie_preset_info info = { .name = p->name,
+                                     .family = p->family,
+                                     .experts = p->dims.experts,
+                                     .top_k = p->dims.top_k,
+                                     .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
+                                     .intermediate = p->dims.intermediate,
+                                     .shared_intermediate = p->dims.shared_intermediate,
+                                     .router_width = p->dims.hidden,
+                                     .layers = p->dims.layers,
+                                     .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
+                                     .n_formats = n_formats,
+                                     .formats = p->formats,
+                                     .n_native = p->n_native,
+                                     .layer_bytes = p->native_bytes_per_layer };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_preset_info));
     return 1;
 }
 

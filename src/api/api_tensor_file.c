@@ -9,6 +9,7 @@
 #include "base/sizes.h"
 #include "ckpt/safetensors/seal.h"
 #include "format/format.h"
+#include "layer/config/reserved.h"
 
 struct moxie_tensor_file {
     mox_tensor_set *set;
@@ -78,7 +79,7 @@ moxie_status moxie_tensor_file_check_seal(const moxie_tensor_file *file, moxie_e
     return mox_seal_check(file->set, error);
 }
 
-void moxie_tensor_file_let_go(const moxie_tensor_file *file, const void *data, uint64_t bytes)
+void moxie_tensor_file_release_pages(const moxie_tensor_file *file, const void *data, uint64_t bytes)
 {
     if (file && data)
         mox_tensor_set_drop(file->set, data, bytes);
@@ -92,6 +93,8 @@ static moxie_status check_tensor(const moxie_named_tensor *named, uint64_t *byte
     const moxie_tensor *t = &named->tensor;
     char shown[160];
     mox_escape(shown, sizeof shown, named->name ? named->name : "");
+    MOX_RESERVED(moxie_named_tensor, named, shown, error);
+    MOX_RESERVED(moxie_tensor, t, shown, error);
     MOX_FAIL_IF(t->device != 0, MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" is on device %d: copy it to the host first",
                 shown, (int)t->device);
     MOX_FAIL_IF(t->rank < 0 || t->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT, error,

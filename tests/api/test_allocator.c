@@ -125,7 +125,7 @@ static void run_layer(test_layer *t, int32_t threads, void *output)
     moxie_executor *pool;
     moxie_layer *layer;
     moxie_plan *plan;
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     assert_ok(moxie_executor_create(threads, &pool, &error), &error);
     options.executor = pool;
     assert_ok(moxie_layer_create(&t->config, &options, &layer, &error), &error);
@@ -134,7 +134,7 @@ static void run_layer(test_layer *t, int32_t threads, void *output)
     assert_ok(moxie_layer_verify(layer, &error), &error);
     assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
     test_layer_workspace(t, plan);
-    assert_ok(moxie_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
+    assert_ok(test_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
     const uint64_t before = mox_alloc_count();
     assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
     assert_int_equal(mox_alloc_count(), before);
@@ -180,7 +180,7 @@ static void checkpoints_live_in_it(void **state)
     moxie_preparation *preparation;
     moxie_preparation_options how = MOXIE_PREPARATION_OPTIONS_INIT;
     moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     void *tensors[64];
     synth.layers = 1;
     synth.experts = 8;

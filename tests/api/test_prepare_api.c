@@ -64,7 +64,7 @@ typedef struct tensors {
 
 static void make_tensors(const moxie_preparation *preparation, tensors *t)
 {
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     for (t->count = 0; moxie_preparation_tensor_at(preparation, t->count, &tensor); t->count++) {
         t->bytes[t->count] = (size_t)tensor.bytes;
         t->data[t->count] = test_guarded((size_t)tensor.bytes);
@@ -284,9 +284,12 @@ static void layouts_are_listed(void **state)
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     int count = 0;
     while (moxie_prepare_layout_at(count, &layout)) {
-        assert_true(layout.name[0] && layout.summary[0] && layout.caller[0] && layout.takes[0]);
-        for (int i = 0; i < layout.n_limits; i++)
-            assert_true(layout.limits[i].multiple > 1 && layout.limits[i].why[0]);
+        assert_true(layout.name[0] && layout.summary[0] && layout.caller[0] && layout.accepts[0]);
+        moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
+        int limits = 0;
+        for (; moxie_prepare_limit_at(count, limits, &limit); limits++)
+            assert_true(limit.multiple > 1 && limit.why[0]);
+        assert_int_equal(limits, layout.n_limits);
         count++;
     }
     assert_true(count > 0);
@@ -294,7 +297,8 @@ static void layouts_are_listed(void **state)
     assert_int_equal(moxie_prepare_layout_at(0, NULL), 0);
     assert_true(moxie_prepare_layout_at(0, &layout));
     assert_string_equal(layout.name, "trtllm-mxint4");
-    assert_string_equal(layout.takes, "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
+    assert_string_equal(layout.accepts,
+                        "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
 }
 
 static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
@@ -336,7 +340,7 @@ static void a_plan_says_what_it_makes(void **state)
     assert_int_equal(info.experts[2], 9);
     assert_int_equal(info.n_tensors, 4);
     assert_int_equal(info.expert_bytes, 3 * 512 * 512 / 2 + 3 * 512 * 512 / 32 * 2);
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     assert_true(moxie_preparation_tensor_at(p, 0, &tensor));
     assert_int_equal(tensor.dtype, MOXIE_U8);
     assert_int_equal(tensor.bytes, 2 * 512 * 512 / 2);
@@ -422,10 +426,10 @@ static void null_is_refused(void **state)
 static moxie_preparation_facts facts_of(float most13, float least13, float a13)
 {
     moxie_preparation_facts facts = MOXIE_PREPARATION_FACTS_INIT;
-    facts.scale_most[0] = most13;
-    facts.scale_least[0] = least13;
-    facts.scale_most[1] = facts.scale_least[1] = 0.25f;
-    facts.a13_most = a13;
+    facts.scale_max[0] = most13;
+    facts.scale_min[0] = least13;
+    facts.scale_max[1] = facts.scale_min[1] = 0.25f;
+    facts.a13_max = a13;
     return facts;
 }
 

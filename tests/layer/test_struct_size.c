@@ -121,11 +121,11 @@ static void calls_refuse_cut_structs(void **state)
 {
     (void)state;
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
-    moxie_weights_difference difference;
+    moxie_weights_difference difference = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     moxie_preparation *p = NULL;
     moxie_plan *plan = NULL;
     moxie_model *model = NULL;
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     moxie_expert expert = { .a13_scale = 0 };
     CUT(moxie_layer_config, MOXIE_LAYER_CONFIG_INIT, moxie_layer_config_check(&s, &error));
     CUT(moxie_machine, MOXIE_MACHINE_INIT, moxie_machine_info(&s, &error));

@@ -162,7 +162,7 @@ int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const c
 
 static const char *preset_at(int32_t i)
 {
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     return moxie_preset_at(i, &info) ? info.name : NULL;
 }
 

@@ -13,9 +13,14 @@
 
 #include "layer/run/run.h"
 
-/* Bodies of moxie_plan_check and moxie_weights_compare. */
+/* Bodies of moxie_plan_check, moxie_check_report_... and moxie_weights_compare. */
 moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
-                            moxie_check_report *report, moxie_error *error);
+                            moxie_check_report **out, moxie_error *error);
+double mox_check_report_worst(const moxie_check_report *report);
+int32_t mox_check_report_stage_count(const moxie_check_report *report);
+const moxie_stage_report *mox_check_report_stage_at(const moxie_check_report *report, int32_t index);
+void mox_check_report_destroy(moxie_check_report *report);
+
 moxie_status mox_weights_compare(const moxie_layer_config *config, const moxie_weights *a, const moxie_weights *b,
                                  moxie_weights_difference *out, moxie_error *error);
 

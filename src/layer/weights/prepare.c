@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "layer/weights/layer.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 
 /* A batch has about so many parts for each worker, that the wait for the last one is short beside it; but no more
@@ -231,6 +232,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, the configuration has %lld", (long long)w.n_experts,
                 (long long)layer->config.experts);
+    MOX_TRY(mox_reserved_weights(&w, error));
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
         MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
@@ -278,6 +280,7 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     const int32_t slot = layer->slot_of[expert];
     MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
                 (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
+    MOX_TRY(mox_reserved_expert(weights, "the new expert", error));
     void *spare = mox_alloc_pages(layer->record_bytes);
     MOX_FAIL_IF(spare == NULL, MOXIE_ERR_MEMORY, error, "no memory for a record of %llu bytes beside the old one",
                 (unsigned long long)layer->record_bytes);
