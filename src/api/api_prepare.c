@@ -162,6 +162,7 @@ static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *lay
     MOX_TRY(check_config(config, error));
     MOX_TRY(take_experts(p, config, error));
     p->whole = mox_config_routed_shape(config);
+    MOX_TRY(mox_reserved_expert(example, "example", error));
     MOX_TRY(mox_vendor_check_views(&p->whole, example, error));
     MOX_TRY(mox_vendor_share_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
                                   options->tp_size > 0 ? options->tp_size : 1, &p->share, error));
