@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_ckpt.c - moxie_model_*: checks what the caller gives and passes on to src/ckpt.
+ * api_ckpt.c - the calls of moxie_ckpt.h about model directories, moxie_model_*.
+ *
+ * Each checks its pointers and the sizes of structs, then calls src/ckpt, which knows only this library's structs:
+ *
+ *     caller's options -> known, as long as this library's -> src/ckpt -> known -> caller's result
  */
 #include "ckpt/model/model.h"
 #include "layer/config/reserved.h"

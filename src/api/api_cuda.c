@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_cuda.c - the functions of moxie_cuda.h: each checks its pointers and calls down.
+ * api_cuda.c - the functions of moxie_cuda.h.
+ *
+ * Each checks its pointers and calls down: to src/cuda for what concerns a device alone, to src/layer for plans and
+ * runs. Results are made in this library's struct and copied into the caller's, which may be shorter or longer.
  */
 #include <moxie/moxie_cuda.h>
 
 #include <stdio.h>
 
+#include "api/api_need.h"
 #include "cuda/cuda_kernel.h"
 #include "cuda/limits/cuda_limits.h"
 #include "layer/plan/launch.h"
@@ -13,8 +17,6 @@
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/time_cuda.h"
-
-#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
 {

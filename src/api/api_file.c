@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_file.c - moxie_file_*, moxie_directory_lock, moxie_temporaries_remove: checks what the caller gives and passes
- * on.
+ * api_file.c - the calls of moxie_ckpt.h about whole files: moxie_file_*, moxie_directory_lock,
+ * moxie_temporaries_remove. Each checks its pointers; src/base does the work.
  */
 #include <moxie/moxie_ckpt.h>
 

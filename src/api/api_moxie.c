@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_moxie.c - the functions of moxie.h: each checks its pointers and calls down.
+ * api_moxie.c - the functions of moxie.h, in the order of the header.
  *
- * Structs with a size are read where they are used (layer/config/struct_size.h).
+ * Each checks its pointers and calls down. Structs with a size are read where they are used, mostly in src/layer
+ * (layer/config/struct_size.h); small results are made here and copied into the caller's struct.
  */
 #include <moxie/moxie.h>
 
 #include <math.h>
 #include <stdio.h>
 
+#include "api/api_need.h"
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "cpu/limits/limits.h"
 #include "layer/check/check.h"
 #include "layer/config/struct_size.h"
-
-#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
 /* ---- status, log, formats ------------------------------------------------------------------------ */
 

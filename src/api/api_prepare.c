@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_prepare.c - moxie_prepare_* and moxie_preparation_*: checks what the caller gives, cuts this rank's share, and
- * passes on to src/vendor.
+ * api_prepare.c - the functions of moxie_prepare.h.
+ *
+ * Each checks its arguments, cuts this rank's share out of the whole expert, and calls src/vendor, which knows one
+ * expert and one layout:
+ *
+ *     whole expert (views) -> share (views, tensor parallel) -> src/vendor: survey, pack, unpack -> tensors
  */
 #include <moxie/moxie_prepare.h>
 
@@ -34,7 +38,7 @@ static moxie_prepare_limit public_limit(const mox_vendor_limit *limit)
                                    .why = limit->why };
 }
 
-/* They end with one of multiple 0, or with the array. */
+/* The array of limits ends with a multiple of 0, or with its last element. */
 static int32_t count_limits(const mox_vendor_layout *layout)
 {
     int32_t count = 0;
@@ -70,7 +74,7 @@ int moxie_prepare_limit_at(int32_t layout, int32_t i, moxie_prepare_limit *out)
     return 1;
 }
 
-/* Length of a name's first word: "trtllm" of "trtllm-mxint4". */
+/* Length of a name's first word: 6 for "trtllm-mxint4". */
 static size_t first_word(const char *name)
 {
     return strcspn(name, "-");
@@ -81,7 +85,8 @@ static bool same_word(const char *a, const char *b)
     return first_word(a) == first_word(b) && !strncmp(a, b, first_word(a));
 }
 
-/* Names that begin with the same word, since all would be too many for one text; or else all first words. */
+/* The names that begin with the same word as `name`; when there are none, the first words of all names. All names would
+ * be too many for one text. */
 static void list_names(const char *name, char *names, size_t size)
 {
     bool any = false;
@@ -125,7 +130,8 @@ static moxie_status check_config(const moxie_layer_config *config, moxie_error *
     return mox_quant_check_weight(&config->w2, "w2", error);
 }
 
-static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config *config, moxie_error *error)
+/* Fills p->experts: the global index of the expert in each slot of this rank. */
+static moxie_status find_local_experts(moxie_preparation *p, const moxie_layer_config *config, moxie_error *error)
 {
     int32_t local[MOXIE_MAX_EXPERTS], count;
     MOX_FAIL_IF(config->experts < 1 || config->experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
@@ -139,7 +145,8 @@ static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config 
     return MOXIE_OK;
 }
 
-/* The share of an expert in *out. *spare, to be freed, is what stands for a bias that is not this rank's. */
+/* This rank's share of an expert, as views. A bias that belongs to another rank is replaced by zeros in *spare, which
+ * the caller frees. */
 static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *expert, void **spare, moxie_expert *out,
                                moxie_error *error)
 {
@@ -160,7 +167,7 @@ static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *lay
     moxie_expert share;
     void *spare = NULL;
     MOX_TRY(check_config(config, error));
-    MOX_TRY(take_experts(p, config, error));
+    MOX_TRY(find_local_experts(p, config, error));
     p->whole = mox_config_routed_shape(config);
     MOX_TRY(mox_reserved_expert(example, "example", error));
     MOX_TRY(mox_vendor_check_views(&p->whole, example, error));
@@ -279,7 +286,7 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
     return MOXIE_OK;
 }
 
-/* Every tensor has memory, every row of it. */
+/* The caller gave memory for every tensor. */
 static moxie_status check_tensors(const moxie_preparation *p, void *const *tensors, moxie_error *error)
 {
     for (int32_t i = 0; i < p->plan.count; i++)
@@ -288,6 +295,7 @@ static moxie_status check_tensors(const moxie_preparation *p, void *const *tenso
     return MOXIE_OK;
 }
 
+/* Replaces an executor that cannot run anything by the calling thread. */
 static moxie_status check_executor(const moxie_executor **executor, moxie_error *error)
 {
     if (*executor)

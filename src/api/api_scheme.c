@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_scheme.c - the functions of moxie_scheme.h: each checks its pointers and calls down.
+ * api_scheme.c - the functions of moxie_scheme.h.
+ *
+ * Each checks its pointers and calls src/quant. A scheme may come from a program with an older or a newer header, so it
+ * is read into this library's struct first.
  */
 #include <moxie/moxie_scheme.h>
 
+#include "api/api_need.h"
 #include "base/cpu_features.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "quant/quant.h"
 #include "quant/scheme.h"
-
-#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
 const char *moxie_scheme_constructor_at(int32_t i)
 {

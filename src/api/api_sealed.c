@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_sealed.c - moxie_sealed_writer_*: checks what the caller gives and passes on to src/ckpt.
+ * api_sealed.c - the calls of moxie_ckpt.h that write sealed files, moxie_sealed_writer_*. Each checks its arguments;
+ * src/ckpt/safetensors does the work.
  */
 #include "ckpt/safetensors/seal.h"
 #include "layer/config/reserved.h"

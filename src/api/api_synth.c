@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_synth.c - the public calls for presets and synthetic checkpoints: checks the caller, calls down.
+ * api_synth.c - the calls of moxie_ckpt.h about presets and synthetic checkpoints: moxie_preset_*, moxie_synth_write
+ * and moxie_checkpoint_format_at. Each checks its arguments; src/ckpt/synth does the work.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -65,7 +66,8 @@ moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_
     return status;
 }
 
-/* The layer whose routing is typical: hash-routed ones come first in the models that have them. */
+/* The configuration of the last layer. Models with hash routing have it in their first layers; the last one routes as
+ * most layers do. */
 moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out, moxie_error *error)
 {
     MOX_FAIL_IF(!preset || !out, MOXIE_ERR_ARGUMENT, error, "a preset's name and a result are needed");

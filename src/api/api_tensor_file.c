@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_tensor_file.c - moxie_tensor_file_*: checks what the caller gives and passes on to src/ckpt.
+ * api_tensor_file.c - the calls of moxie_ckpt.h that read and write safetensors files, moxie_tensor_file_*.
  *
- * A moxie_tensor_file is a tensor set of one file.
+ * Each checks its arguments and calls src/ckpt/safetensors. There a model's shards are a tensor set; a
+ * moxie_tensor_file is a tensor set of one file.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -87,7 +88,8 @@ void moxie_tensor_file_release_pages(const moxie_tensor_file *file, const void *
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
 
-/* Contiguous host memory; *bytes is 0 for shapes that the header will refuse anyway. */
+/* Checks that the tensor is contiguous host memory. *bytes is 0 for a shape that is rejected later, when the file's
+ * header is written. */
 static moxie_status check_tensor(const moxie_named_tensor *named, uint64_t *bytes, moxie_error *error)
 {
     const moxie_tensor *t = &named->tensor;
