@@ -286,7 +286,7 @@ typedef enum moxie_act_kind {
 
 /* The "swigluoai" of gpt-oss is SILU with alpha 1.702, beta 1 and both limits 7. A zero alpha means 1 (SITU: 4), a zero
  * limit means none. An array that is not NULL holds one f32 per expert ([E], global index) and replaces the scalar. The
- * arrays are the caller's; moxie_layer_create and moxie_plan_explain copy them. */
+ * arrays are the caller's; moxie_layer_create copies them. */
 typedef struct moxie_activation {
     int32_t kind; /* moxie_act_kind */
     float alpha, beta, gate_limit, up_limit;
@@ -521,14 +521,14 @@ typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
-    int32_t backend;    /* moxie_backend */
-    int32_t mode;       /* moxie_mode */
-    const char *isa;    /* the largest instruction set to use; NULL: what this machine has. "scalar",
-                         * "avx2", "avx512", "amx" on x86-64, "scalar", "neon" on 64-bit ARM; any other
-                         * name is MOXIE_ERR_ARGUMENT */
+    int32_t backend; /* moxie_backend */
+    int32_t mode;    /* moxie_mode */
+    /* The largest instruction set to use; NULL: what this machine has. "scalar", "avx2", "avx512", "amx" on x86-64,
+     * "scalar", "neon" on 64-bit ARM; any other name is MOXIE_ERR_ARGUMENT. */
+    const char *isa;
     int64_t max_tokens; /* the largest T of a run; 0 means 4096 */
-    const moxie_executor
-        *executor;              /* NULL: this thread alone. A plan copies the struct; `self` must outlive the plan */
+    /* NULL: this thread alone. A plan copies the struct; `self` must outlive the plan. */
+    const moxie_executor *executor;
     moxie_progress_fn progress; /* NULL: none */
     void *progress_user;
     /* For the cuda back end (moxie_cuda.h). The device: "0" (the default), "1", ...; moxie_plan_explain also accepts
@@ -602,8 +602,7 @@ MOXIE_API int32_t moxie_plan_step_count(const moxie_plan *plan);
  * the last. Immutable. */
 MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index);
 
-/* The plan that a configuration would get. It needs neither weights nor a routing table, and cannot run. Thread-safe.
- */
+/* The plan that a configuration would get. It needs no weights and no routing table, and cannot run. Thread-safe. */
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);
 
