@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_api.c - every public function refuses NULL in words (or, where it returns no status, with its neutral answer),
- * and leaves what it was to fill alone; lists end; numbers that name nothing have answers.
+ * test_api.c - every public function rejects NULL with a text, or with its neutral answer where it returns no status,
+ * and leaves its results alone. Lists end. Numbers that name nothing have an answer.
  */
 #include <math.h>
 
@@ -22,7 +22,7 @@
         assert_int_equal((call), MOXIE_ERR_ARGUMENT);                                                                  \
     } while (0)
 
-/* Addresses that are not NULL but must not be followed either. */
+/* A pointer that is not NULL, to memory that must not be read. */
 static int64_t somewhere[64];
 #define SOME(type) ((type *)(void *)somewhere)
 
@@ -219,7 +219,7 @@ static void lists_end(void **state)
     while (moxie_scheme_constructor_at(constructors) != NULL)
         constructors++;
     assert_int_equal(constructors, 17);
-    /* Every name of a list is one that the functions beside it take. */
+    /* Every name in a list is accepted by the functions that take such names. */
     moxie_error error;
     moxie_routing routing;
     int32_t methods = 0, formats = 0;
