@@ -25,10 +25,10 @@ try() {
     shift 2
     # shellcheck disable=SC2086 # a command and its options
     $cc -std=c11 -Wall -Wextra -Wno-missing-field-initializers -Werror "$@" -I"$include" "$here/abi_user.c" \
-        -o "$tmp/$name" -L"$build" -lmoxie || fail "$name: the program does not compile"
+        -o "$tmp/program-$name" -L"$build" -lmoxie || fail "$name: the program does not compile"
     mkdir "$tmp/work-$name"
     # shellcheck disable=SC2086
-    LD_LIBRARY_PATH=$build $run "$tmp/$name" "$tmp/work-$name" >"$tmp/$name.out" || fail "$name: $(cat "$tmp/$name.out")"
+    LD_LIBRARY_PATH=$build $run "$tmp/program-$name" "$tmp/work-$name" >"$tmp/$name.out" || fail "$name: $(cat "$tmp/$name.out")"
     [ -e "$tmp/want" ] || cp "$tmp/$name.out" "$tmp/want"
     diff "$tmp/want" "$tmp/$name.out" || fail "$name (>) prints something else than the first one (<)"
 }
@@ -56,7 +56,8 @@ sed -i -e '/^ *const struct moxie_cuda_allocator \*device_memory;/d' \
     -e '/^ *const char \*fp8_how;/d' \
     -e '/^ *int64_t n_warnings;/d' -e '/^ *uint64_t total_bytes;/d' -e '/^ *uint64_t layer_bytes;/d' \
     -e '/^ *int32_t pads;/d' "$tmp"/older/moxie/*.h
-changed=$(for h in include/moxie/*.h; do diff "$h" "$tmp/older/moxie/$(basename "$h")"; done | grep -c '^<') || true
+cat include/moxie/*.h >"$tmp/all"
+changed=$(cat "$tmp"/older/moxie/*.h | diff "$tmp/all" - | grep -c '^<') || true
 [ "$changed" -ge 11 ] || fail "only $changed lines of the older headers differ: fields were renamed, or others follow them"
 try older "$tmp/older"
 
