@@ -13,9 +13,9 @@ include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# moxie reads files that others wrote. So an overrun stack or copy ends the program, and tables of function pointers
-# are read-only once it runs. Sanitizers check more, and do not go with _FORTIFY_SOURCE.
-# Files of kernels do without (moxie_isa_flags): either moves spills into loops that have no register to spare.
+# Hardening: moxie reads files that others wrote. So an overrun of a stack or of a copy ends the program, and tables of
+# function pointers are read-only once it runs. Sanitizer builds leave _FORTIFY_SOURCE out: they check more, and the two
+# do not work together. Kernel files are not hardened (moxie_isa_flags), since their loops have no register to spare.
 function(moxie_harden target)
     target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
     if(NOT MOXIE_SANITIZE)
@@ -24,8 +24,8 @@ function(moxie_harden target)
     endif()
 endfunction()
 
-# Warnings are errors. Contraction is off everywhere: the bits of a sum must not depend on which path the
-# compiler could fuse.
+# Warnings are errors. Contraction is off everywhere: the bits of a sum must not depend on whether the compiler fused a
+# multiplication with an addition.
 function(moxie_target target)
     moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
@@ -36,7 +36,7 @@ function(moxie_target target)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
                            -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -ffp-contract=off -fno-math-errno
                            -Wno-missing-field-initializers) # zero is the default of every table
-    # A number that is converted to an integer it does not fit in is not among what gcc calls undefined.
+    # gcc's "undefined" does not include conversions of a float to an integer that it does not fit in.
     if(MOXIE_SANITIZE STREQUAL "address")
         target_compile_options(${target} PRIVATE -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
                                -fno-omit-frame-pointer)
@@ -47,8 +47,8 @@ function(moxie_target target)
     endif()
 endfunction()
 
-# A program that tests start by its path. Where programs of this build need an emulator, a script that starts it there
-# lies at that path and the program itself in emulated/ beside it, so that the tests need not know.
+# A program that tests start by its path. In an emulated build the program goes to emulated/, and a script that starts it
+# in the emulator takes its place, so that tests need not know.
 function(moxie_program target name)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
     if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -60,10 +60,10 @@ function(moxie_program target name)
     endif()
 endfunction()
 
-# Where an installed program or library looks for others: libmoxie in its place beside bin/, and folders outside the
-# project that it was linked from. It looks there in the build tree already (libmoxie lies beside the program, or one up
-# from emulated/). For CMake would have to overwrite a build tree's path at installation, and makes room for that by an
-# empty entry at its end; and an empty entry means the working directory.
+# Where a program or library looks for its libraries: for libmoxie in the place beside bin/, for others in the folders
+# outside the project that it was linked from. The same path serves the build tree, where libmoxie lies beside the program
+# or one up from emulated/. A path of its own there would have to be overwritten at installation; CMake reserves room for
+# that by an empty entry, and an empty entry means the working directory.
 function(moxie_rpath target)
     set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
     get_target_property(type ${target} TYPE)
@@ -77,9 +77,9 @@ function(moxie_rpath target)
     endif()
 endfunction()
 
-# ISA files get their flags from their suffix, and guard themselves: without the flag they compile to nothing.
-# _avx512_<name>.c is for what AVX512-<name> adds, _neon_<name>.c for the extension <name> of 64-bit ARM; _neon.c needs
-# no flag there.
+# The suffix of a file decides its ISA flags: _avx512_<name>.c gets those of the extension AVX512-<name>, _neon_<name>.c
+# those of the extension <name> of 64-bit ARM; _neon.c needs no flag there. On other architectures such a file compiles to
+# nothing.
 function(moxie_isa_flags)
     moxie_isa_options(${ARGN})
     foreach(source ${ARGN})
@@ -100,7 +100,8 @@ function(moxie_isa_options)
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         return()
     endif()
-    # Fuzz targets read files; instrumented kernels would only take clang minutes a file, and gcc, optimizing them, too.
+    # Compilers need minutes for an instrumented kernel file at -O3. So sanitizer builds optimize kernels less, and fuzz
+    # targets, which are about readers of files, do not instrument them.
     set(plain "")
     if(MOXIE_SANITIZE)
         set(plain ";-O1;-g0")
@@ -108,8 +109,8 @@ function(moxie_isa_options)
     if(MOXIE_FUZZ)
         set(plain ";-O1;-g0;-fno-sanitize=all")
     endif()
-    # Compilers tuned for any processor move pointers to vector registers when they run out of others, and back through
-    # a port that decoding needs: a tenth of the AMX rows' time.
+    # Generic tuning spills pointers into vector registers. Moving them back uses a port that decoding needs, which cost a
+    # tenth of the AMX kernels' time.
     set(tune "-mtune=sapphirerapids")
     foreach(source ${ARGN})
         if(source MATCHES "_avx2\\.c$")

@@ -18,7 +18,7 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
-# As the C files: no contraction, since bits are defined; kernels write the fused operations that they want.
+# No contraction, as for C files, since bits are defined; kernels write out the fused operations that they want.
 function(moxie_cuda_target target)
     moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a shell wants of the tool: man pages and completions, made from the tool's own --help once it is built.
+# Man pages and shell completions, made from the tool's own --help after it is built.
 set(MOXIE_SHELL ${CMAKE_BINARY_DIR}/shell)
 # In an emulated build a script that starts the program lies there (moxie_program).
 set(tool ${CMAKE_BINARY_DIR}/moxie)
@@ -17,7 +17,8 @@ if(NOT MOXIE_HELP2MAN)
     message(STATUS "no man pages: help2man was not found")
     return()
 endif()
-# One page a sub-command, and only the tool knows which there are: the folder is installed, moxie.1 stands for all.
+# There is one page per sub-command, and only the tool knows the sub-commands. So the rule names moxie.1 as its output,
+# and the whole folder is installed.
 add_custom_command(OUTPUT ${MOXIE_SHELL}/man1/moxie.1
     COMMAND ${PROJECT_SOURCE_DIR}/scripts/man-pages ${tool} ${MOXIE_SHELL}/man1
     DEPENDS moxie_cli moxie ${PROJECT_SOURCE_DIR}/scripts/man-pages VERBATIM)

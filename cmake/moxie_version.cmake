@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which commit a build is of, for moxie_version(). Every build asks git and writes one header, if it changed, for one
-# small source file; there is no commit where the sources are no git checkout of their own, as in a tarball.
+# The commit that a build is of, for moxie_version(). Every build asks git, and rewrites one header when the answer has
+# changed; one small source file includes it. Sources that are no git checkout of their own (a tarball) have no commit.
 if(CMAKE_SCRIPT_MODE_FILE)
     cmake_minimum_required(VERSION 3.25)
     set(git git -C ${SOURCE})
@@ -19,7 +19,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     return()
 endif()
 
-# Gives `source` of `target` the header.
+# Makes the header and puts it on the include path of `source`, a file of `target`.
 function(moxie_commit target source)
     set(header ${CMAKE_CURRENT_BINARY_DIR}/commit/moxie_commit.h)
     add_custom_target(moxie_commit_header COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DHEADER=${header}

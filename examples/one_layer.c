@@ -20,7 +20,7 @@ int main(int argc, char **argv)
     moxie_error error;
     moxie_model *model = NULL;
     moxie_model_layer *loaded = NULL;
-    moxie_model_layer_info info;
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
     moxie_options options = MOXIE_OPTIONS_INIT;

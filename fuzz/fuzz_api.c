@@ -261,7 +261,7 @@ static void run(session *s)
 
 static void check(session *s)
 {
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    moxie_check_report *report = NULL;
     if (!s->plan)
         return;
     moxie_run_args a = fuzz_layer_args(&s->layer, &s->b);
@@ -272,7 +272,8 @@ static void check(session *s)
     begin_call(s);
     const bool checked = end_call(s, moxie_plan_check(s->plan, &s->layer.weights, &a, &report, &s->error));
     if (checked && s->layer.tame)
-        FUZZ_CHECK(report.worst_ratio <= 1);
+        FUZZ_CHECK(moxie_check_report_worst(report) <= 1);
+    moxie_check_report_destroy(report);
     free(a.workspace);
 }
 
@@ -280,7 +281,7 @@ static void check(session *s)
 
 static void compare(session *s)
 {
-    moxie_weights_difference difference = { .count = -1 };
+    moxie_weights_difference difference = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     const moxie_weights *w = &s->layer.weights;
     begin_call(s);
     if (end_call(s, moxie_weights_compare(&s->layer.config, w, w, &difference, &s->error)))
@@ -304,7 +305,7 @@ static void quantize(session *s)
 static moxie_status pack_and_unpack(session *s, moxie_preparation *p, moxie_expert *expert)
 {
     moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     void *tensors[MAX_TENSORS];
     const uint64_t sum = fuzz_layer_sum(&s->layer);
     moxie_status status = moxie_preparation_get_info(p, &info, &s->error);
@@ -358,8 +359,8 @@ static void prepare_for_others(session *s)
         return;
     begin_call(s);
     (void)end_call(s, pack_and_unpack(s, p, &expert));
-    facts.scale_most[0] = fuzz_layer_number(&s->layer);
-    facts.scale_least[0] = fuzz_layer_number(&s->layer);
+    facts.scale_max[0] = fuzz_layer_number(&s->layer);
+    facts.scale_min[0] = fuzz_layer_number(&s->layer);
     begin_call(s);
     if (end_call(s, moxie_preparation_set_facts(p, &facts, &s->error))) {
         begin_call(s);
@@ -371,7 +372,7 @@ static void prepare_for_others(session *s)
 static void describe(session *s)
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
-    moxie_kernel_info kernel;
+    moxie_kernel_info kernel = MOXIE_KERNEL_INFO_INIT;
     machine.struct_size -= fuzz_below(&s->b, 4) == 1 ? fuzz_byte(&s->b) : 0;
     begin_call(s);
     (void)end_call(s, moxie_machine_info(&machine, &s->error));

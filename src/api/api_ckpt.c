@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_ckpt.c - moxie_model_*: checks what the caller gives and passes on to src/ckpt.
+ * api_ckpt.c - the calls of moxie_ckpt.h about model directories, moxie_model_*.
+ *
+ * Each checks its pointers and the sizes of structs, then calls src/ckpt, which knows only this library's structs:
+ *
+ *     caller's options -> known, as long as this library's -> src/ckpt -> known -> caller's result
  */
 #include "ckpt/model/model.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 
 moxie_status moxie_model_open(const char *dir, const moxie_model_options *options, moxie_model **out,
@@ -12,6 +17,10 @@ moxie_status moxie_model_open(const char *dir, const moxie_model_options *option
     moxie_model_options known = MOXIE_MODEL_OPTIONS_INIT;
     if (options)
         MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_model_options), error));
+    for (int64_t i = 0; known.tensors && i < known.n_tensors; i++) {
+        MOX_RESERVED(moxie_named_tensor, &known.tensors[i], "options.tensors", error);
+        MOX_RESERVED(moxie_tensor, &known.tensors[i].tensor, "options.tensors", error);
+    }
     return mox_model_open(dir, &known, out, error);
 }
 
@@ -20,9 +29,14 @@ void moxie_model_close(moxie_model *model)
     mox_model_close(model);
 }
 
-void moxie_model_get_info(const moxie_model *model, moxie_model_info *info)
+moxie_status moxie_model_get_info(const moxie_model *model, moxie_model_info *info, moxie_error *error)
 {
-    mox_model_get_info(model, info);
+    MOX_FAIL_IF(!model || !info, MOXIE_ERR_ARGUMENT, error, "moxie_model_get_info: model or info is NULL");
+    MOX_TRY(mox_struct_check(info, MOX_STRUCT(moxie_model_info), error));
+    moxie_model_info known;
+    mox_model_get_info(model, &known);
+    mox_struct_write(&known, info, MOX_STRUCT(moxie_model_info));
+    return MOXIE_OK;
 }
 
 const char *moxie_model_warning(const moxie_model *model, int64_t index)
@@ -34,7 +48,11 @@ moxie_status moxie_model_describe_layer(const moxie_model *model, int64_t i, mox
                                         moxie_error *error)
 {
     MOX_FAIL_IF(!model || !info, MOXIE_ERR_ARGUMENT, error, "moxie_model_describe_layer: model or info is NULL");
-    return mox_model_describe_layer(model, i, info, error);
+    MOX_TRY(mox_struct_check(info, MOX_STRUCT(moxie_model_layer_info), error));
+    moxie_model_layer_info known;
+    MOX_TRY(mox_model_describe_layer(model, i, &known, error));
+    mox_struct_write(&known, info, MOX_STRUCT(moxie_model_layer_info));
+    return MOXIE_OK;
 }
 
 moxie_status moxie_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out,

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_cuda.c - the functions of moxie_cuda.h: each checks its pointers and calls down.
+ * api_cuda.c - the functions of moxie_cuda.h.
+ *
+ * Each checks its pointers and calls down: to src/cuda for what concerns a device alone, to src/layer for plans and
+ * runs. Results are made in this library's struct and copied into the caller's, which may be shorter or longer.
  */
 #include <moxie/moxie_cuda.h>
 
 #include <stdio.h>
 
+#include "api/api_need.h"
 #include "cuda/cuda_kernel.h"
 #include "cuda/limits/cuda_limits.h"
 #include "layer/plan/launch.h"
 #include "layer/run/run.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/time_cuda.h"
-
-#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
 {
@@ -98,6 +101,8 @@ moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t coun
 {
     NEED(runs);
     NEED(seconds);
+    for (int32_t i = 0; i < count; i++)
+        MOX_RESERVED(moxie_cuda_timed_run, &runs[i], "runs", error);
     return mox_cuda_time_runs(runs, count, repeats, seconds, error);
 }
 
@@ -109,14 +114,18 @@ int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)
     mox_rejection why;
     if (kernel == NULL)
         return 0;
+    if (out == NULL)
+        return 1;
+    if (mox_struct_check(out, MOX_STRUCT(moxie_kernel_info), NULL) != MOXIE_OK)
+        return 0;
     const bool here = mox_cuda_open(&table, NULL) == MOXIE_OK && mox_cuda_device(table, 0, &device, NULL) == MOXIE_OK;
-    if (out != NULL)
-        *out =
-            (moxie_kernel_info) { .family = kernel->base.family,
-                                  .name = kernel->base.name,
-                                  .isa = mox_cuda_kernel_needs(kernel),
-                                  .layout = kernel->base.layout,
-                                  .exactness = mox_exactness_name(kernel->base.exactness),
-                                  .runnable = here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_FAST, &why) };
+    const moxie_kernel_info info = { .family = kernel->base.family,
+                                     .name = kernel->base.name,
+                                     .isa = mox_cuda_kernel_needs(kernel),
+                                     .layout = kernel->base.layout,
+                                     .exactness = mox_exactness_name(kernel->base.exactness),
+                                     .runnable =
+                                         here && mox_cuda_kernel_admit(kernel, &device, MOXIE_MODE_FAST, &why) };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_kernel_info));
     return 1;
 }

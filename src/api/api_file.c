@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_file.c - moxie_file_*, moxie_directory_hold, moxie_temporaries_remove: checks what the caller gives and passes
- * on.
+ * api_file.c - the calls of moxie_ckpt.h about whole files: moxie_file_*, moxie_directory_lock,
+ * moxie_temporaries_remove. Each checks its pointers; src/base does the work.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -43,9 +43,9 @@ moxie_status moxie_file_check_output(const char *path, moxie_error *error)
     return mox_whole_file_check(path, error);
 }
 
-moxie_status moxie_directory_hold(const char *path, int create, int *fd, int *created, moxie_error *error)
+moxie_status moxie_directory_lock(const char *path, int create, int *fd, int *created, moxie_error *error)
 {
-    MOX_FAIL_IF(!path || !fd, MOXIE_ERR_ARGUMENT, error, "moxie_directory_hold: path or fd is NULL");
+    MOX_FAIL_IF(!path || !fd, MOXIE_ERR_ARGUMENT, error, "moxie_directory_lock: path or fd is NULL");
     mox_directory held;
     MOX_TRY(mox_directory_hold(path, create != 0, &held, error));
     *fd = held.fd;

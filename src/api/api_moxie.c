@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_moxie.c - the functions of moxie.h: each checks its pointers and calls down.
+ * api_moxie.c - the functions of moxie.h, in the order of the header.
  *
- * Structs with a size are read where they are used (layer/config/struct_size.h).
+ * Each checks its pointers and calls down. Structs with a size are read where they are used, mostly in src/layer
+ * (layer/config/struct_size.h); small results are made here and copied into the caller's struct.
  */
 #include <moxie/moxie.h>
 
+#include <math.h>
 #include <stdio.h>
 
+#include "api/api_need.h"
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -21,8 +24,6 @@
 #include "layer/weights/layer_prepare.h"
 #include "layer/weights/layer_records.h"
 #include "layer/weights/weights_compare.h"
-
-#define NEED(pointer) MOX_FAIL_IF((pointer) == NULL, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL", __func__, #pointer)
 
 /* ---- status, log, formats ------------------------------------------------------------------------ */
 
@@ -253,13 +254,33 @@ moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args *args, co
 /* ---- checking ------------------------------------------------------------------------------------ */
 
 moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
-                              moxie_check_report *report, moxie_error *error)
+                              moxie_check_report **out, moxie_error *error)
 {
     NEED(plan);
     NEED(weights);
     NEED(args);
-    NEED(report);
-    return mox_plan_check(plan, weights, args, report, error);
+    NEED(out);
+    return mox_plan_check(plan, weights, args, out, error);
+}
+
+double moxie_check_report_worst(const moxie_check_report *report)
+{
+    return report != NULL ? mox_check_report_worst(report) : HUGE_VAL;
+}
+
+int32_t moxie_check_report_stage_count(const moxie_check_report *report)
+{
+    return report != NULL ? mox_check_report_stage_count(report) : 0;
+}
+
+const moxie_stage_report *moxie_check_report_stage_at(const moxie_check_report *report, int32_t index)
+{
+    return report != NULL ? mox_check_report_stage_at(report, index) : NULL;
+}
+
+void moxie_check_report_destroy(moxie_check_report *report)
+{
+    mox_check_report_destroy(report);
 }
 
 moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie_weights *a, const moxie_weights *b,
@@ -269,7 +290,11 @@ moxie_status moxie_weights_compare(const moxie_layer_config *config, const moxie
     NEED(a);
     NEED(b);
     NEED(out);
-    return mox_weights_compare(config, a, b, out, error);
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_weights_difference), error));
+    moxie_weights_difference difference;
+    MOX_TRY(mox_weights_compare(config, a, b, &difference, error));
+    mox_struct_write(&difference, out, MOX_STRUCT(moxie_weights_difference));
+    return MOXIE_OK;
 }
 
 /* ---- the machine --------------------------------------------------------------------------------- */
@@ -296,13 +321,17 @@ int moxie_kernel_at(int32_t index, moxie_kernel_info *out)
     mox_rejection why;
     if (kernel == NULL)
         return 0;
-    if (out != NULL)
-        *out = (moxie_kernel_info) { .family = kernel->family,
+    if (out == NULL)
+        return 1;
+    if (mox_struct_check(out, MOX_STRUCT(moxie_kernel_info), NULL) != MOXIE_OK)
+        return 0;
+    const moxie_kernel_info info = { .family = kernel->family,
                                      .name = kernel->name,
                                      .isa = mox_isa_name(kernel->isa),
                                      .layout = kernel->layout,
                                      .exactness = mox_exactness_name(kernel->exactness),
                                      .runnable = mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_kernel_info));
     return 1;
 }
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_prepare.c - moxie_prepare_* and moxie_preparation_*: checks what the caller gives, cuts this rank's share, and
- * passes on to src/vendor.
+ * api_prepare.c - the functions of moxie_prepare.h.
+ *
+ * Each checks its arguments, cuts this rank's share out of the whole expert, and calls src/vendor, which knows one
+ * expert and one layout:
+ *
+ *     whole expert (views) -> share (views, tensor parallel) -> src/vendor: survey, pack, unpack -> tensors
  */
 #include <moxie/moxie_prepare.h>
 
@@ -10,6 +14,7 @@
 #include "base/cpu_features.h"
 #include "base/memory.h"
 #include "layer/config/config.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "vendor/vendor_slice.h"
 #include "route/route.h"
@@ -26,10 +31,20 @@ struct moxie_preparation {
 
 static moxie_prepare_limit public_limit(const mox_vendor_limit *limit)
 {
-    return (moxie_prepare_limit) { .extent = limit->extent == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate",
+    return (moxie_prepare_limit) { .struct_size = sizeof(moxie_prepare_limit),
+                                   .extent = limit->extent == MOX_VENDOR_HIDDEN ? "hidden" : "intermediate",
                                    .multiple = limit->multiple,
                                    .pads = limit->pads,
                                    .why = limit->why };
+}
+
+/* The array of limits ends with a multiple of 0, or with its last element. */
+static int32_t count_limits(const mox_vendor_layout *layout)
+{
+    int32_t count = 0;
+    while (count < MOX_VENDOR_LIMITS && layout->limits[count].multiple != 0)
+        count++;
+    return count;
 }
 
 int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
@@ -38,21 +53,28 @@ int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
     if (!layout || !out || mox_struct_check(out, MOX_STRUCT(moxie_prepare_layout), NULL) != MOXIE_OK)
         return 0;
     moxie_prepare_layout known = MOXIE_PREPARE_LAYOUT_INIT;
-    _Static_assert((int)MOX_VENDOR_LIMITS <= (int)MOXIE_PREPARE_LIMITS, "every limit has a place in the public struct");
     known.name = layout->name;
     known.summary = layout->summary;
     known.caller = layout->caller;
     known.surveys = layout->surveys;
-    mox_vendor_describe(layout, known.takes, sizeof known.takes);
-    while (known.n_limits < MOX_VENDOR_LIMITS && layout->limits[known.n_limits].multiple != 0) {
-        known.limits[known.n_limits] = public_limit(&layout->limits[known.n_limits]);
-        known.n_limits++;
-    }
+    mox_vendor_describe(layout, known.accepts, sizeof known.accepts);
+    known.n_limits = count_limits(layout);
     mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_layout));
     return 1;
 }
 
-/* Length of a name's first word: "trtllm" of "trtllm-mxint4". */
+int moxie_prepare_limit_at(int32_t layout, int32_t i, moxie_prepare_limit *out)
+{
+    const mox_vendor_layout *of = mox_vendor_at(layout);
+    if (!of || !out || i < 0 || i >= count_limits(of) ||
+        mox_struct_check(out, MOX_STRUCT(moxie_prepare_limit), NULL) != MOXIE_OK)
+        return 0;
+    const moxie_prepare_limit known = public_limit(&of->limits[i]);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_limit));
+    return 1;
+}
+
+/* Length of a name's first word: 6 for "trtllm-mxint4". */
 static size_t first_word(const char *name)
 {
     return strcspn(name, "-");
@@ -63,7 +85,8 @@ static bool same_word(const char *a, const char *b)
     return first_word(a) == first_word(b) && !strncmp(a, b, first_word(a));
 }
 
-/* Names that begin with the same word, since all would be too many for one text; or else all first words. */
+/* The names that begin with the same word as `name`; when there are none, the first words of all names. All names would
+ * be too many for one text. */
 static void list_names(const char *name, char *names, size_t size)
 {
     bool any = false;
@@ -98,6 +121,7 @@ static moxie_status find_layout(const char *name, const mox_vendor_layout **out,
 
 static moxie_status check_config(const moxie_layer_config *config, moxie_error *error)
 {
+    MOX_TRY(mox_reserved_config(config, error));
     MOX_FAIL_IF(config->hidden < 1 || config->intermediate < 1 || config->hidden > INT32_MAX ||
                     config->intermediate > INT32_MAX,
                 MOXIE_ERR_ARGUMENT, error, "hidden size %lld and intermediate size %lld must be from 1 to 2^31 - 1",
@@ -106,7 +130,8 @@ static moxie_status check_config(const moxie_layer_config *config, moxie_error *
     return mox_quant_check_weight(&config->w2, "w2", error);
 }
 
-static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config *config, moxie_error *error)
+/* Fills p->experts: the global index of the expert in each slot of this rank. */
+static moxie_status find_local_experts(moxie_preparation *p, const moxie_layer_config *config, moxie_error *error)
 {
     int32_t local[MOXIE_MAX_EXPERTS], count;
     MOX_FAIL_IF(config->experts < 1 || config->experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
@@ -120,10 +145,12 @@ static moxie_status take_experts(moxie_preparation *p, const moxie_layer_config 
     return MOXIE_OK;
 }
 
-/* The share of an expert in *out. *spare, to be freed, is what stands for a bias that is not this rank's. */
+/* This rank's share of an expert, as views. A bias that belongs to another rank is replaced by zeros in *spare, which
+ * the caller frees. */
 static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *expert, void **spare, moxie_expert *out,
                                moxie_error *error)
 {
+    MOX_TRY(mox_reserved_expert(expert, "expert", error));
     MOX_TRY(mox_vendor_check_views(&p->whole, expert, error));
     const uint64_t bytes = mox_vendor_slice_scratch(&p->whole, &p->share, expert);
     if (bytes > 0) {
@@ -140,8 +167,9 @@ static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *lay
     moxie_expert share;
     void *spare = NULL;
     MOX_TRY(check_config(config, error));
-    MOX_TRY(take_experts(p, config, error));
+    MOX_TRY(find_local_experts(p, config, error));
     p->whole = mox_config_routed_shape(config);
+    MOX_TRY(mox_reserved_expert(example, "example", error));
     MOX_TRY(mox_vendor_check_views(&p->whole, example, error));
     MOX_TRY(mox_vendor_slice_make(layout, &p->whole, example, options->pad != 0, options->tp_rank,
                                   options->tp_size > 0 ? options->tp_size : 1, &p->share, error));
@@ -205,11 +233,13 @@ moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_prepar
 
 int moxie_preparation_tensor_at(const moxie_preparation *p, int32_t i, moxie_prepared_tensor *out)
 {
-    if (!p || !out || i < 0 || i >= p->plan.count)
+    if (!p || !out || i < 0 || i >= p->plan.count ||
+        mox_struct_check(out, MOX_STRUCT(moxie_prepared_tensor), NULL) != MOXIE_OK)
         return 0;
     const mox_vendor_tensor *t = &p->plan.tensors[i];
-    *out = (moxie_prepared_tensor) { .name = t->name, .dtype = t->dtype, .rank = t->rank, .bytes = t->bytes };
-    memcpy(out->shape, t->shape, sizeof out->shape);
+    moxie_prepared_tensor known = { .name = t->name, .dtype = t->dtype, .rank = t->rank, .bytes = t->bytes };
+    memcpy(known.shape, t->shape, sizeof known.shape);
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_prepared_tensor));
     return 1;
 }
 
@@ -235,10 +265,10 @@ moxie_status moxie_preparation_get_facts(const moxie_preparation *p, moxie_prepa
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_preparation_facts), error));
     const mox_vendor_facts *f = &p->plan.facts;
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
-    memcpy(known.scale_most, f->scale_max, sizeof known.scale_most);
-    memcpy(known.scale_least, f->scale_min, sizeof known.scale_least);
-    known.a13_most = f->a13_max;
-    known.a2_most = f->a2_max;
+    memcpy(known.scale_max, f->scale_max, sizeof known.scale_max);
+    memcpy(known.scale_min, f->scale_min, sizeof known.scale_min);
+    known.a13_max = f->a13_max;
+    known.a2_max = f->a2_max;
     mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_facts));
     return MOXIE_OK;
 }
@@ -248,15 +278,15 @@ moxie_status moxie_preparation_set_facts(moxie_preparation *p, const moxie_prepa
     MOX_FAIL_IF(!p || !facts, MOXIE_ERR_ARGUMENT, error, "moxie_preparation_set_facts: preparation or facts is NULL");
     moxie_preparation_facts known = MOXIE_PREPARATION_FACTS_INIT;
     MOX_TRY(mox_struct_read(facts, &known, MOX_STRUCT(moxie_preparation_facts), error));
-    mox_vendor_facts f = { .a13_max = known.a13_most, .a2_max = known.a2_most };
-    memcpy(f.scale_max, known.scale_most, sizeof f.scale_max);
-    memcpy(f.scale_min, known.scale_least, sizeof f.scale_min);
+    mox_vendor_facts f = { .a13_max = known.a13_max, .a2_max = known.a2_max };
+    memcpy(f.scale_max, known.scale_max, sizeof f.scale_max);
+    memcpy(f.scale_min, known.scale_min, sizeof f.scale_min);
     MOX_TRY(mox_vendor_check_facts(&f, MOXIE_ERR_ARGUMENT, error));
     p->plan.facts = f;
     return MOXIE_OK;
 }
 
-/* Every tensor has memory, every row of it. */
+/* The caller gave memory for every tensor. */
 static moxie_status check_tensors(const moxie_preparation *p, void *const *tensors, moxie_error *error)
 {
     for (int32_t i = 0; i < p->plan.count; i++)
@@ -265,9 +295,14 @@ static moxie_status check_tensors(const moxie_preparation *p, void *const *tenso
     return MOXIE_OK;
 }
 
-static const moxie_executor *known_executor(const moxie_executor *executor)
+/* Replaces an executor that cannot run anything by the calling thread. */
+static moxie_status check_executor(const moxie_executor **executor, moxie_error *error)
 {
-    return executor && executor->run && executor->workers > 0 ? executor : &mox_executor_serial;
+    if (*executor)
+        MOX_RESERVED(moxie_executor, *executor, "executor", error);
+    if (!*executor || !(*executor)->run || (*executor)->workers < 1)
+        *executor = &mox_executor_serial;
+    return MOXIE_OK;
 }
 
 moxie_status moxie_preparation_pack(const moxie_preparation *p, const moxie_expert *expert, void *const *tensors,
@@ -276,11 +311,12 @@ moxie_status moxie_preparation_pack(const moxie_preparation *p, const moxie_expe
     MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
                 "moxie_preparation_pack: preparation, expert or tensors is NULL");
     MOX_TRY(check_tensors(p, tensors, error));
+    MOX_TRY(check_executor(&executor, error));
     moxie_expert share;
     void *spare = NULL;
     moxie_status status = cut_expert(p, expert, &spare, &share, error);
     if (status == MOXIE_OK)
-        status = mox_vendor_pack(&p->plan, &share, tensors, known_executor(executor), error);
+        status = mox_vendor_pack(&p->plan, &share, tensors, executor, error);
     mox_free(spare);
     return status;
 }
@@ -291,11 +327,12 @@ moxie_status moxie_preparation_unpack(const moxie_preparation *p, void *const *t
     MOX_FAIL_IF(!p || !expert || !tensors, MOXIE_ERR_ARGUMENT, error,
                 "moxie_preparation_unpack: preparation, expert or tensors is NULL");
     MOX_TRY(check_tensors(p, tensors, error));
+    MOX_TRY(check_executor(&executor, error));
     moxie_expert share;
     void *spare = NULL;
     moxie_status status = cut_expert(p, expert, &spare, &share, error);
     if (status == MOXIE_OK)
-        status = mox_vendor_unpack(&p->plan, tensors, &share, known_executor(executor), error);
+        status = mox_vendor_unpack(&p->plan, tensors, &share, executor, error);
     if (status == MOXIE_OK) {
         expert->a13_scale = share.a13_scale;
         expert->a2_scale = share.a2_scale;

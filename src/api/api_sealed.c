@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_sealed.c - moxie_sealed_writer_*: checks what the caller gives and passes on to src/ckpt.
+ * api_sealed.c - the calls of moxie_ckpt.h that write sealed files, moxie_sealed_writer_*. Each checks its arguments;
+ * src/ckpt/safetensors does the work.
  */
 #include "ckpt/safetensors/seal.h"
+#include "layer/config/reserved.h"
 
 moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t n_tensors,
                                       const char *const *metadata, int64_t n_metadata, moxie_sealed_writer **out,
@@ -12,6 +14,8 @@ moxie_status moxie_sealed_writer_open(const char *path, const moxie_sealed_tenso
                 "moxie_sealed_writer_open: path, tensors or out is NULL, or n_tensors negative");
     MOX_FAIL_IF(n_metadata < 0 || (!metadata && n_metadata > 0), MOXIE_ERR_ARGUMENT, error,
                 "moxie_sealed_writer_open: metadata is NULL or n_metadata negative");
+    for (int64_t i = 0; i < n_tensors; i++)
+        MOX_RESERVED(moxie_sealed_tensor, &tensors[i], "tensors", error);
     return mox_sealed_writer_open(path, tensors, n_tensors, metadata, n_metadata, out, error);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_synth.c - the public calls for presets and synthetic checkpoints: checks the caller, calls down.
+ * api_synth.c - the calls of moxie_ckpt.h about presets and synthetic checkpoints: moxie_preset_*, moxie_synth_write
+ * and moxie_checkpoint_format_at. Each checks its arguments; src/ckpt/synth does the work.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -23,25 +24,26 @@ static const char *activation_name(int32_t kind)
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
 {
     const mox_preset *p = mox_preset_at(i);
-    if (!p || !out)
+    if (!p || !out || mox_struct_check(out, MOX_STRUCT(moxie_preset_info), NULL) != MOXIE_OK)
         return 0;
     int32_t n_formats = 0;
     while (n_formats < (int32_t)(sizeof p->formats / sizeof p->formats[0]) && p->formats[n_formats])
         n_formats++;
-    *out = (moxie_preset_info) { .name = p->name,
-                                 .family = p->family,
-                                 .experts = p->dims.experts,
-                                 .top_k = p->dims.top_k,
-                                 .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
-                                 .intermediate = p->dims.intermediate,
-                                 .shared_intermediate = p->dims.shared_intermediate,
-                                 .router_width = p->dims.hidden,
-                                 .layers = p->dims.layers,
-                                 .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
-                                 .n_formats = n_formats,
-                                 .formats = p->formats,
-                                 .n_native = p->n_native,
-                                 .layer_bytes = p->native_bytes_per_layer };
+    const moxie_preset_info info = { .name = p->name,
+                                     .family = p->family,
+                                     .experts = p->dims.experts,
+                                     .top_k = p->dims.top_k,
+                                     .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
+                                     .intermediate = p->dims.intermediate,
+                                     .shared_intermediate = p->dims.shared_intermediate,
+                                     .router_width = p->dims.hidden,
+                                     .layers = p->dims.layers,
+                                     .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
+                                     .n_formats = n_formats,
+                                     .formats = p->formats,
+                                     .n_native = p->n_native,
+                                     .layer_bytes = p->native_bytes_per_layer };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_preset_info));
     return 1;
 }
 
@@ -65,7 +67,8 @@ moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_
     return status;
 }
 
-/* The layer whose routing is typical: hash-routed ones come first in the models that have them. */
+/* The configuration of the last layer. Models with hash routing have it in their first layers; the last one routes as
+ * most layers do. */
 moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out, moxie_error *error)
 {
     MOX_FAIL_IF(!preset || !out, MOXIE_ERR_ARGUMENT, error, "a preset's name and a result are needed");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_tensor_file.c - moxie_tensor_file_*: checks what the caller gives and passes on to src/ckpt.
+ * api_tensor_file.c - the calls of moxie_ckpt.h that read and write safetensors files, moxie_tensor_file_*.
  *
- * A moxie_tensor_file is a tensor set of one file.
+ * Each checks its arguments and calls src/ckpt/safetensors. There a model's shards are a tensor set; a
+ * moxie_tensor_file is a tensor set of one file.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -10,6 +11,7 @@
 #include "ckpt/safetensors/seal.h"
 #include "ckpt/safetensors/tensor_writer.h"
 #include "format/format.h"
+#include "layer/config/reserved.h"
 
 struct moxie_tensor_file {
     mox_tensor_set *set;
@@ -79,7 +81,7 @@ moxie_status moxie_tensor_file_check_seal(const moxie_tensor_file *file, moxie_e
     return mox_seal_check(file->set, error);
 }
 
-void moxie_tensor_file_let_go(const moxie_tensor_file *file, const void *data, uint64_t bytes)
+void moxie_tensor_file_release_pages(const moxie_tensor_file *file, const void *data, uint64_t bytes)
 {
     if (file && data)
         mox_tensor_set_drop(file->set, data, bytes);
@@ -87,12 +89,15 @@ void moxie_tensor_file_let_go(const moxie_tensor_file *file, const void *data, u
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
 
-/* Contiguous host memory; *bytes is 0 for shapes that the header will refuse anyway. */
+/* Checks that the tensor is contiguous host memory. *bytes is 0 for a shape that is rejected later, when the file's
+ * header is written. */
 static moxie_status check_tensor(const moxie_named_tensor *named, uint64_t *bytes, moxie_error *error)
 {
     const moxie_tensor *t = &named->tensor;
     char shown[160];
     mox_escape(shown, sizeof shown, named->name ? named->name : "");
+    MOX_RESERVED(moxie_named_tensor, named, shown, error);
+    MOX_RESERVED(moxie_tensor, t, shown, error);
     MOX_FAIL_IF(t->device != 0, MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" is on device %d: copy it to the host first",
                 shown, (int)t->device);
     MOX_FAIL_IF(t->rank < 0 || t->rank > MOXIE_MAX_RANK, MOXIE_ERR_ARGUMENT, error,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_version.c - the library's version and the commit it was built from, which the build puts into a header
- * (cmake/moxie_version.cmake). Alone in its file, since a new commit compiles it again.
+ * api_version.c - moxie_version(): the library's version and the commit that it was built from.
+ *
+ * The build writes the commit into moxie_commit.h (cmake/moxie_version.cmake). The function has a file of its own,
+ * because every new commit compiles that file again.
  */
 #include <moxie/moxie.h>
 

@@ -50,6 +50,7 @@ moxie_status mox_fail(moxie_status code, moxie_error *error, const char *format,
         error->code = code;
         error->offset = -1;
         error->file[0] = '\0';
+        memset(error->reserved, 0, sizeof error->reserved);
         va_start(arguments, format);
         mox_format_text(error->text, sizeof error->text, format, arguments);
         va_end(arguments);
@@ -64,6 +65,7 @@ moxie_status mox_fail_file(moxie_status code, moxie_error *error, const char *fi
         va_list arguments;
         error->code = code;
         error->offset = offset;
+        memset(error->reserved, 0, sizeof error->reserved);
         mox_escape(error->file, sizeof error->file, file);
         va_start(arguments, format);
         mox_format_text(error->text, sizeof error->text, format, arguments);

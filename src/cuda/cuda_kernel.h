@@ -23,7 +23,7 @@ typedef struct mox_cuda_kernel {
     int32_t launcher; /* position in its family's part of the launch table */
 } mox_cuda_kernel;
 
-/* Common part of every admit(): the words under `device`, and TOL rows outside throughput mode. */
+/* Common part of every admit(): the words under `device`, and TOL rows outside fast mode. */
 bool mox_cuda_kernel_admit(const mox_cuda_kernel *kernel, const mox_cuda_features *device, moxie_mode mode,
                            mox_rejection *why);
 

@@ -82,7 +82,7 @@ enum {
 /* All argument structs together: what two builds must agree about besides the table itself. */
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
-    MOX_CUDA_ARGS_BYTES = sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args)
+    MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_allocator.c - memory from the caller: everything that the library takes is aligned as it was asked for and given
- * back with its size; what it computes does not depend on what was in the memory; when it may be set; when it has none.
+ * test_allocator.c - an allocator of the caller's: blocks are aligned as asked and released with their size; results do
+ * not depend on what the memory held before; when it may be set; what happens when it has no memory.
  */
 #include "test_layer.h"
 
@@ -10,7 +10,8 @@
 
 #include "base/memory.h"
 
-/* An allocator that remembers every block, fills what it gives and what it gets back, and keeps edges around both. */
+/* An allocator that remembers every block, fills it with a pattern when it is allocated and released, and checks the
+ * bytes around it. */
 enum { MOST_BLOCKS = 4096, EDGE = 64 };
 
 typedef struct block {
@@ -23,7 +24,7 @@ typedef struct keeper {
     moxie_allocator allocator;
     block blocks[MOST_BLOCKS];
     int64_t live, taken, most_align;
-    uint64_t fail_at; /* the n-th from now on has none; 0: all have */
+    uint64_t fail_at; /* the n-th allocation from now on fails; 0: none does */
     int broken;
     int lock;
 } keeper;
@@ -117,7 +118,7 @@ static void end(const keeper *k)
 
 /* ---- a layer ------------------------------------------------------------------------------------------------ */
 
-/* Its output; everything of the library's is destroyed again. */
+/* Makes, checks and destroys a layer; returns its output. */
 static void run_layer(test_layer *t, int32_t threads, void *output)
 {
     moxie_error error;
@@ -125,7 +126,7 @@ static void run_layer(test_layer *t, int32_t threads, void *output)
     moxie_executor *pool;
     moxie_layer *layer;
     moxie_plan *plan;
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     assert_ok(moxie_executor_create(threads, &pool, &error), &error);
     options.executor = pool;
     assert_ok(moxie_layer_create(&t->config, &options, &layer, &error), &error);
@@ -134,7 +135,7 @@ static void run_layer(test_layer *t, int32_t threads, void *output)
     assert_ok(moxie_layer_verify(layer, &error), &error);
     assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
     test_layer_workspace(t, plan);
-    assert_ok(moxie_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
+    assert_ok(test_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
     const uint64_t before = mox_alloc_count();
     assert_ok(moxie_plan_run(plan, &t->args, &error), &error);
     assert_int_equal(mox_alloc_count(), before);
@@ -180,7 +181,7 @@ static void checkpoints_live_in_it(void **state)
     moxie_preparation *preparation;
     moxie_preparation_options how = MOXIE_PREPARATION_OPTIONS_INIT;
     moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     void *tensors[64];
     synth.layers = 1;
     synth.experts = 8;
@@ -238,7 +239,7 @@ static void it_is_set_while_nothing_is_held(void **state)
     end(k);
 }
 
-/* Each of its refusals is an error as one of the heap's is, and nothing is lost. */
+/* Each allocation fails once: that is an error as with the heap, and no block is lost. */
 static void it_may_have_none(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void it_may_have_none(void **state)
     test_layer_free(&t);
 }
 
-/* Blocks that grow keep their bytes; the seam that tests use to make the n-th allocation fail works as before. */
+/* Blocks that grow keep their bytes. The hook by which tests make the n-th allocation fail still works. */
 static void blocks_of_every_kind(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_api.c - every public function refuses NULL in words (or, where it returns no status, with its neutral answer),
- * and leaves what it was to fill alone; lists end; numbers that name nothing have answers.
+ * test_api.c - every public function rejects NULL with a text, or with its neutral answer where it returns no status,
+ * and leaves its results alone. Lists end. Numbers that name nothing have an answer.
  */
 #include <math.h>
 
@@ -22,7 +22,7 @@
         assert_int_equal((call), MOXIE_ERR_ARGUMENT);                                                                  \
     } while (0)
 
-/* Addresses that are not NULL but must not be followed either. */
+/* A pointer that is not NULL, to memory that must not be read. */
 static int64_t somewhere[64];
 #define SOME(type) ((type *)(void *)somewhere)
 
@@ -70,7 +70,7 @@ static void refuses_null_in_plans(void **state)
     moxie_plan *plan = SOME(moxie_plan), *made = NULL;
     const moxie_run_args *args = SOME(moxie_run_args);
     const moxie_weights *weights = SOME(moxie_weights);
-    moxie_check_report *report = SOME(moxie_check_report);
+    moxie_check_report *report = NULL;
     float row;
     REFUSES(moxie_plan_create(NULL, NULL, &made, error));
     REFUSES(moxie_plan_create(SOME(moxie_layer), NULL, NULL, error));
@@ -86,10 +86,15 @@ static void refuses_null_in_plans(void **state)
     REFUSES(moxie_plan_combine(NULL, args, &row, error));
     REFUSES(moxie_plan_combine(plan, NULL, &row, error));
     REFUSES(moxie_plan_combine(plan, args, NULL, error));
-    REFUSES(moxie_plan_check(NULL, weights, args, report, error));
-    REFUSES(moxie_plan_check(plan, NULL, args, report, error));
-    REFUSES(moxie_plan_check(plan, weights, NULL, report, error));
+    REFUSES(moxie_plan_check(NULL, weights, args, &report, error));
+    REFUSES(moxie_plan_check(plan, NULL, args, &report, error));
+    REFUSES(moxie_plan_check(plan, weights, NULL, &report, error));
     REFUSES(moxie_plan_check(plan, weights, args, NULL, error));
+    assert_null(report);
+    assert_false(moxie_check_report_worst(NULL) <= 1);
+    assert_int_equal(moxie_check_report_stage_count(NULL), 0);
+    assert_null(moxie_check_report_stage_at(NULL, 0));
+    moxie_check_report_destroy(NULL);
     assert_int_equal(moxie_plan_workspace_bytes(NULL), 0);
     assert_int_equal(moxie_plan_step_count(NULL), 0);
     assert_null(moxie_plan_step_at(NULL, 0));
@@ -102,7 +107,7 @@ static void refuses_null_in_comparisons(void **state)
     (void)state;
     const moxie_layer_config *config = SOME(moxie_layer_config);
     const moxie_weights *weights = SOME(moxie_weights);
-    moxie_weights_difference difference;
+    moxie_weights_difference difference = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     REFUSES(moxie_weights_compare(NULL, weights, weights, &difference, error));
     REFUSES(moxie_weights_compare(config, NULL, weights, &difference, error));
     REFUSES(moxie_weights_compare(config, weights, NULL, &difference, error));
@@ -115,7 +120,7 @@ static void refuses_null_in_schemes(void **state)
 {
     (void)state;
     const moxie_scheme_args args = MOXIE_SCHEME_ARGS_INIT;
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     const moxie_scheme *some = SOME(moxie_scheme);
     int present;
     REFUSES(moxie_scheme_make(NULL, &args, &scheme, error));
@@ -158,7 +163,7 @@ static void refuses_null_in_checkpoints(void **state)
     REFUSES(moxie_model_expert_prefix(NULL, 0, SOME(char), 1, error));
     REFUSES(moxie_model_expert_prefix(SOME(moxie_model), 0, NULL, 1, error));
     assert_null(moxie_tensor_file_metadata(NULL, "key"));
-    moxie_tensor_file_let_go(NULL, somewhere, 8);
+    moxie_tensor_file_release_pages(NULL, somewhere, 8);
     REFUSES(moxie_synth_write(NULL, "x", NULL, error));
     REFUSES(moxie_synth_write("gpt-oss-20b", NULL, NULL, error));
     REFUSES(moxie_preset_config(NULL, NULL, &config, error));
@@ -200,7 +205,7 @@ static void names_and_numbers(void **state)
 static void lists_end(void **state)
 {
     (void)state;
-    moxie_kernel_info kernel;
+    moxie_kernel_info kernel = MOXIE_KERNEL_INFO_INIT;
     int32_t kernels = 0;
     for (; moxie_kernel_at(kernels, &kernel); kernels++) {
         assert_true(kernel.family[0] != '\0' && kernel.name[0] != '\0');
@@ -214,7 +219,7 @@ static void lists_end(void **state)
     while (moxie_scheme_constructor_at(constructors) != NULL)
         constructors++;
     assert_int_equal(constructors, 17);
-    /* Every name of a list is one that the functions beside it take. */
+    /* Every name in a list is accepted by the functions that take such names. */
     moxie_error error;
     moxie_routing routing;
     int32_t methods = 0, formats = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_prepare_api.c - moxie_prepare.h: lists, plans, one rank's share, packing and the way back.
+ * test_prepare_api.c - moxie_prepare.h: lists, preparations, one rank's share, packing and unpacking.
  *
- *     share of a rank      the tensors of an expert that was cut by copying, element by element
- *     all ranks' shares    unpacked into one expert: the expert
- *     refusals             name the rule, the rank and what would do
+ *     share of a rank      equals the tensors of an expert that was cut by copying, element by element
+ *     all ranks' shares    unpacked into one expert, give that expert again
+ *     rejections           name the rule, the rank and what would be accepted
  */
 #include <moxie/moxie_prepare.h>
 
@@ -64,7 +64,7 @@ typedef struct tensors {
 
 static void make_tensors(const moxie_preparation *preparation, tensors *t)
 {
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     for (t->count = 0; moxie_preparation_tensor_at(preparation, t->count, &tensor); t->count++) {
         t->bytes[t->count] = (size_t)tensor.bytes;
         t->data[t->count] = test_guarded((size_t)tensor.bytes);
@@ -87,7 +87,7 @@ static void copy_codes(const moxie_grid *from, int64_t row, int64_t col, const m
             mox_grid_store(to, r, c, mox_grid_code(from, row + r, col + c));
 }
 
-/* A vector of its own, [rows, 1], of rows row .. of another. Vectors of a new expert may be of other types. */
+/* A copy of rows `row` .. of a vector, as a vector [rows, 1] with memory of its own. */
 static moxie_grid copy_vector(const moxie_grid *from, int64_t row, int64_t rows, void **memory)
 {
     if (!from->data)
@@ -117,7 +117,7 @@ typedef struct cut_expert {
     void *vectors[6];
 } cut_expert;
 
-/* An expert of its own that is rows and columns first .. first + count of `whole`. */
+/* A copy of rows and columns first .. first + count of `whole`, as an expert with memory of its own. */
 static void cut_by_copying(const test_expert_spec *spec, const moxie_expert *whole, int64_t first, int64_t count,
                            bool first_rank, cut_expert *out)
 {
@@ -143,8 +143,7 @@ static void free_cut(cut_expert *cut)
     test_expert_free(&cut->expert);
 }
 
-/* Packs `expert` on rank `rank`; surveys it first. False when the layout has no place for it, which
- * fails the test when it `must`. */
+/* Surveys and packs `expert` on rank `rank`. False when the layout cannot hold it; with `must` the test fails then. */
 static bool pack_rank(const moxie_layer_config *config, const char *layout, int32_t rank, int32_t ranks, bool must,
                       const moxie_expert *expert, moxie_preparation **out, tensors *t)
 {
@@ -168,7 +167,7 @@ static bool pack_rank(const moxie_layer_config *config, const char *layout, int3
     return false;
 }
 
-/* Some targets want one global a matrix, and the same for gate and up; or one scale for both. */
+/* Some layouts want one global per matrix, the same for gate and up, or one scale for both. */
 static void share_numbers(moxie_expert *expert)
 {
     moxie_matrix *const matrices[] = { &expert->gate, &expert->up, &expert->down };
@@ -234,7 +233,7 @@ static bool ranks_case(const char *layout, const test_expert_spec *spec, int32_t
     return next > 0;
 }
 
-/* Elements and scales are such as the layout takes: others would be made only to be refused. */
+/* Whether the layout accepts these elements and scales: others would be made only to be rejected. */
 static bool takes_format(const char *name, const moxie_quant *quant, bool bias)
 {
     const mox_vendor_accepts *takes = &mox_vendor_by_name(name)->accepts;
@@ -284,9 +283,12 @@ static void layouts_are_listed(void **state)
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     int count = 0;
     while (moxie_prepare_layout_at(count, &layout)) {
-        assert_true(layout.name[0] && layout.summary[0] && layout.caller[0] && layout.takes[0]);
-        for (int i = 0; i < layout.n_limits; i++)
-            assert_true(layout.limits[i].multiple > 1 && layout.limits[i].why[0]);
+        assert_true(layout.name[0] && layout.summary[0] && layout.caller[0] && layout.accepts[0]);
+        moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
+        int limits = 0;
+        for (; moxie_prepare_limit_at(count, limits, &limit); limits++)
+            assert_true(limit.multiple > 1 && limit.why[0]);
+        assert_int_equal(limits, layout.n_limits);
         count++;
     }
     assert_true(count > 0);
@@ -294,7 +296,8 @@ static void layouts_are_listed(void **state)
     assert_int_equal(moxie_prepare_layout_at(0, NULL), 0);
     assert_true(moxie_prepare_layout_at(0, &layout));
     assert_string_equal(layout.name, "trtllm-mxint4");
-    assert_string_equal(layout.takes, "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
+    assert_string_equal(layout.accepts,
+                        "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
 }
 
 static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
@@ -336,7 +339,7 @@ static void a_plan_says_what_it_makes(void **state)
     assert_int_equal(info.experts[2], 9);
     assert_int_equal(info.n_tensors, 4);
     assert_int_equal(info.expert_bytes, 3 * 512 * 512 / 2 + 3 * 512 * 512 / 32 * 2);
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     assert_true(moxie_preparation_tensor_at(p, 0, &tensor));
     assert_int_equal(tensor.dtype, MOXIE_U8);
     assert_int_equal(tensor.bytes, 2 * 512 * 512 / 2);
@@ -422,10 +425,10 @@ static void null_is_refused(void **state)
 static moxie_preparation_facts facts_of(float most13, float least13, float a13)
 {
     moxie_preparation_facts facts = MOXIE_PREPARATION_FACTS_INIT;
-    facts.scale_most[0] = most13;
-    facts.scale_least[0] = least13;
-    facts.scale_most[1] = facts.scale_least[1] = 0.25f;
-    facts.a13_most = a13;
+    facts.scale_max[0] = most13;
+    facts.scale_min[0] = least13;
+    facts.scale_max[1] = facts.scale_min[1] = 0.25f;
+    facts.a13_max = a13;
     return facts;
 }
 
@@ -438,7 +441,7 @@ static test_expert_spec int4_spec(void)
                                 .w2 = test_weight_quant_named("int4 words g32") };
 }
 
-/* Numbers that no survey finds do not get in, and those that were there stay. */
+/* Facts that no survey finds are rejected, and the old ones stay. */
 static void odd_facts_are_refused(void **state)
 {
     (void)state;
@@ -469,7 +472,7 @@ static void odd_facts_are_refused(void **state)
     test_expert_free(&expert);
 }
 
-/* All scales of a projection `code`: what the survey says, else what packing says. */
+/* All scales of a projection are `code`: the failure of the survey, else that of packing. */
 static moxie_status pack_scales_of(uint16_t code, moxie_error *error)
 {
     test_rng rng = { 10 };
@@ -509,8 +512,7 @@ static void scales_without_a_largest_are_refused(void **state)
     assert_non_null(strstr(error.text, "finite"));
 }
 
-/* A row of bf16 numbers that stands for all rows, which the views allow: what it would be packed to has more bytes than
- * 64 bits count. */
+/* One row of bf16 numbers, viewed as very many rows (a stride of 0). Its packed size does not fit into 64 bits. */
 static void tensors_beyond_64_bits_are_refused(void **state)
 {
     (void)state;
@@ -535,7 +537,7 @@ static void tensors_beyond_64_bits_are_refused(void **state)
     assert_null(p);
 }
 
-/* Each allocation of planning, packing and going back fails once, on a rank whose bias is not its own. */
+/* Each allocation of creating, packing and unpacking fails once, on a rank that does not own the bias. */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;

@@ -401,23 +401,23 @@ static void one_process_holds_a_directory(void **state)
     fixture *f = *state;
     int fd = -1, second = -1, created = -1;
     char link[640];
-    assert_int_equal(moxie_directory_hold(f->path, 0, &fd, NULL, &f->error), MOXIE_ERR_IO);
-    assert_ok(moxie_directory_hold(f->path, 1, &fd, &created, &f->error), &f->error);
+    assert_int_equal(moxie_directory_lock(f->path, 0, &fd, NULL, &f->error), MOXIE_ERR_IO);
+    assert_ok(moxie_directory_lock(f->path, 1, &fd, &created, &f->error), &f->error);
     assert_int_equal(created, 1);
-    assert_int_equal(moxie_directory_hold(f->path, 1, &second, &created, &f->error), MOXIE_ERR_IO);
+    assert_int_equal(moxie_directory_lock(f->path, 1, &second, &created, &f->error), MOXIE_ERR_IO);
     assert_non_null(strstr(f->error.text, "is at work there"));
     assert_int_equal(second, -1);
     close(fd);
-    assert_ok(moxie_directory_hold(f->path, 1, &fd, &created, &f->error), &f->error);
+    assert_ok(moxie_directory_lock(f->path, 1, &fd, &created, &f->error), &f->error);
     assert_int_equal(created, 0);
     close(fd);
     snprintf(link, sizeof link, "%s/link", f->dir);
     assert_int_equal(symlink("x", link), 0);
-    assert_int_equal(moxie_directory_hold(link, 1, &second, NULL, &f->error), MOXIE_ERR_IO);
+    assert_int_equal(moxie_directory_lock(link, 1, &second, NULL, &f->error), MOXIE_ERR_IO);
     assert_non_null(strstr(f->error.text, "symbolic link"));
     assert_int_equal(unlink(link), 0);
     assert_ok(moxie_file_write(link, "x", 1, &f->error), &f->error);
-    assert_int_equal(moxie_directory_hold(link, 1, &second, NULL, &f->error), MOXIE_ERR_IO);
+    assert_int_equal(moxie_directory_lock(link, 1, &second, NULL, &f->error), MOXIE_ERR_IO);
     assert_content(link, "x");
 }
 

@@ -47,7 +47,7 @@ static void run_layer(test_layer *layer)
     a->ids_out = test_layer_own(layer, choices * sizeof *a->ids_out);
     a->weights_out = test_layer_own(layer, choices * sizeof *a->weights_out);
     float *rows = test_layer_own(layer, row_bytes);
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
 
     moxie_status status = moxie_plan_run(plan, a, NULL);
     print_sum("whole", status, sum(a->output, bytes));
@@ -66,7 +66,7 @@ static void run_layer(test_layer *layer)
         status = moxie_plan_combine(plan, &chosen, rows, NULL);
     print_sum("combine", status, sum(a->output, bytes));
 
-    status = moxie_plan_check(plan, &layer->weights, a, &report, NULL);
+    status = test_plan_check(plan, &layer->weights, a, &report, NULL);
     uint64_t traced = sum(a->output, bytes);
     for (int s = 0; s < report.n_stages; s++) {
         const moxie_stage_report *r = &report.stages[s];

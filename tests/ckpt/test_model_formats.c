@@ -233,7 +233,7 @@ static void bytes_and_nibbles(void **state)
         open_qwen(&c, 256, 128, add_simple);
         hand_write(&c, config_text("qwen3_moe", 2, 256, 128, simple->more));
         hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
-        moxie_model_layer_info info;
+        moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
         moxie_error error = { 0 };
         assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
         assert_string_equal(info.format, simple->id);

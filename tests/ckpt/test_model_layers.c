@@ -190,7 +190,7 @@ static void table_and_bias(void **state)
     const int32_t want[6] = { 1, 0, 0, 1, 0, 0 };
     assert_memory_equal(m.config->routing.table, want, sizeof want);
     assert_null(m.config->routing.bias);
-    moxie_model_layer_info info;
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     moxie_error error = { 0 };
     assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
     assert_string_equal(info.routing, "hash");
@@ -279,8 +279,8 @@ static void layers_are_found(void **state)
                                ",\"quantization_config\":{\"quant_method\":\"fp8\",\"ignored_layers\":"
                                "[\"model.layers.*\"]}"));
     hand_model m = hand_load(&c, 11, MOXIE_ACTIVATIONS_CHECKPOINT);
-    moxie_model_info info;
-    moxie_model_layer_info layer;
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
     moxie_error error = { 0 };
     mox_model_get_info(m.model, &info);
     assert_int_equal(info.n_layers, 2);
@@ -333,7 +333,7 @@ static void contradictions_are_warnings(void **state)
                                ",\"quantization_config\":{\"quant_method\":\"fp8\",\"ignored_layers\":"
                                "[\"model.layers.2.mlp.experts.*\"]}"));
     hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
-    moxie_model_info info;
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
     mox_model_get_info(m.model, &info);
     assert_int_equal(info.n_warnings, 1);
     assert_non_null(strstr(mox_model_warning(m.model, 0), "model.layers.2.mlp.experts.0.up_proj is excluded"));

@@ -88,7 +88,7 @@ static void check(const mox_preset *preset, const char *format, bool must)
     const moxie_model_options open_options = MOXIE_MODEL_OPTIONS_INIT;
     moxie_model *model = NULL;
     moxie_model_layer *layer = NULL;
-    moxie_model_layer_info info;
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     moxie_layer_config want;
     assert_ok(mox_model_open(dir, &open_options, &model, &error), &error);
     assert_ok(mox_model_describe_layer(model, 0, &info, &error), &error);

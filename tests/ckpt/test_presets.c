@@ -301,7 +301,7 @@ static void rejections_say_what_fits(void **state)
 static void the_public_list_agrees(void **state)
 {
     (void)state;
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     int32_t i = 0;
     for (; moxie_preset_at(i, &info); i++) {
         const mox_preset *p = mox_preset_at(i);

@@ -115,7 +115,7 @@ static void the_seal_is_as_described(void **state)
     assert_null(moxie_tensor_file_metadata(file, "nobody"));
     moxie_tensor tensor;
     assert_ok(moxie_tensor_file_find(file, "single", &tensor, &f->error), &f->error);
-    moxie_tensor_file_let_go(file, tensor.data, SINGLE);
+    moxie_tensor_file_release_pages(file, tensor.data, SINGLE);
     assert_memory_equal(tensor.data, data + STACK, SINGLE);
     moxie_tensor_file_close(file);
 }

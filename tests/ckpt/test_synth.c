@@ -167,13 +167,13 @@ static void assert_config(fixture *f, const mox_synth_model *m, const char *dir)
 static void assert_opens(fixture *f, const mox_synth_model *m, const char *dir)
 {
     moxie_model *model;
-    moxie_model_info info;
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
     assert_ok(moxie_model_open(dir, NULL, &model, &f->error), &f->error);
-    moxie_model_get_info(model, &info);
+    moxie_model_get_info(model, &info, NULL);
     assert_string_equal(info.family, m->family->id);
     assert_int_equal(info.n_layers, m->layers);
     for (int64_t i = 0; i < m->layers; i++) {
-        moxie_model_layer_info layer;
+        moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
         moxie_model_layer *loaded;
         assert_ok(moxie_model_describe_layer(model, i, &layer, &f->error), &f->error);
         assert_int_equal(layer.layer, mox_preset_layer(m->preset, i));

@@ -38,7 +38,7 @@ static void every_format_comes_back_from_every_layout(void **state)
 {
     (void)state;
     static const char *const presets[] = { "gpt-oss-20b", "qwen3-30b-a3b", "deepseek-v3", "kimi-k2-thinking" };
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     bool used[256] = { false };
     for (int p = 0; p < 4; p++) {

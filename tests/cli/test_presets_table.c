@@ -79,7 +79,7 @@ static void every_preset_in_every_native_format(void **state)
     const bool all = test_quick_one_in(3, "presets and formats: each format and family once") == 1;
     test_names met = { .count = 0 };
     int cases = 0, failures = 0;
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     for (int32_t i = 0; moxie_preset_at(i, &info); i++) {
         assert_true(info.n_native > 0);
         for (int32_t f = 0; f < info.n_native; f++) {

@@ -180,7 +180,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
     options.mode = MOXIE_MODE_FAST;
     options.device_memory = &allocator;
     moxie_error error = { 0 };
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     const moxie_status status = test_layer_check(layer, &options, &report, &error);
     test_layer_discard(layer); /* its memory's guards are looked at below */
     if (status != MOXIE_OK)

@@ -55,7 +55,7 @@ static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *
 {
     moxie_options options = cuda_options(layer);
     options.mode = mode;
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     const moxie_status status = test_layer_check(layer, &options, &report, error);
     if (layer->plan != NULL)
         count_rows(layer->plan);

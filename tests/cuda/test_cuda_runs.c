@@ -173,8 +173,8 @@ static void two_streams(void **state)
 static void check_case(device_case *c)
 {
     moxie_error error = { 0 };
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    assert_ok(moxie_plan_check(c->layer.plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
+    test_report report = { 0 };
+    assert_ok(test_plan_check(c->layer.plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
     if (!(report.worst_ratio <= 1))
         fail_msg("%s: past the bound by %g", c->layer.text, report.worst_ratio);
 }

@@ -25,7 +25,7 @@ static void end(life *l)
 /* All calls that allocate. The workspace is the caller's and not part of it. */
 static moxie_status live(test_layer *t, life *l, moxie_error *error)
 {
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     moxie_status status = moxie_plan_explain(&t->config, NULL, &l->explained, error);
     if (status == MOXIE_OK)
         status = moxie_layer_create(&t->config, NULL, &l->layer, error);
@@ -38,7 +38,7 @@ static moxie_status live(test_layer *t, life *l, moxie_error *error)
     if (status == MOXIE_OK)
         status = moxie_plan_run(l->plan, &t->args, error);
     if (status == MOXIE_OK)
-        status = moxie_plan_check(l->plan, &t->weights, &t->args, &report, error);
+        status = test_plan_check(l->plan, &t->weights, &t->args, &report, error);
     return status;
 }
 
@@ -251,11 +251,11 @@ static void records_follow_the_map(void **state)
     for (int64_t e = 0; e < 7; e++) /* experts of other ranks only have static scales */
         if (e % 3 != 1)
             t.experts[e] = (moxie_expert) { .a13_scale = t.experts[e].a13_scale, .a2_scale = t.experts[e].a2_scale };
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     t.args.logits = test_layer_own(&t, 7 * sizeof(float));
     t.args.logits_dtype = MOXIE_F32;
     test_layer_plan(&t, NULL);
-    assert_ok(moxie_plan_check(t.plan, &t.weights, &t.args, &report, &error), &error);
+    assert_ok(test_plan_check(t.plan, &t.weights, &t.args, &report, &error), &error);
     assert_true(report.worst_ratio <= 1);
     uint64_t total = 0;
     for (int64_t e = 0; e < 7; e++) {

@@ -37,15 +37,15 @@ static void set_up(test_layer *t, const char *weights)
     set_up_for(t, weights, NULL);
 }
 
-static moxie_check_report check(test_layer *t)
+static test_report check(test_layer *t)
 {
     moxie_error error;
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
-    assert_ok(moxie_plan_check(t->plan, &t->weights, &t->args, &report, &error), &error);
+    test_report report = { 0 };
+    assert_ok(test_plan_check(t->plan, &t->weights, &t->args, &report, &error), &error);
     return report;
 }
 
-static const moxie_stage_report *stage(const moxie_check_report *report, const char *name)
+static const moxie_stage_report *stage(const test_report *report, const char *name)
 {
     for (int s = 0; s < report->n_stages; s++)
         if (strcmp(report->stages[s].stage, name) == 0)
@@ -79,7 +79,7 @@ static void counts_every_element(void **state)
                        { "quant2", T * K * I },
                        { "gemm2", T * K * H },
                        { "combine", T * H } };
-        const moxie_check_report report = check(&t);
+        const test_report report = check(&t);
         assert_int_equal(report.n_stages, sizeof stages / sizeof stages[0]);
         assert_true(report.worst_ratio <= 1);
         for (int s = 0; s < report.n_stages; s++) {
@@ -112,7 +112,7 @@ static void checks_every_stage_there_is(void **state)
         test_layer_free(&t);
     }
     test_layer_plan(&t, NULL);
-    const moxie_check_report report = check(&t);
+    const test_report report = check(&t);
     assert_int_equal(report.n_stages, sizeof names / sizeof names[0]);
     for (int s = 0; s < report.n_stages; s++)
         assert_string_equal(report.stages[s].stage, names[s]);
@@ -129,7 +129,7 @@ static void names_the_stage_expert_and_column(void **state)
     const double old_up = mox_grid_value(&up, 35, 7), old_down = mox_grid_value(&down, 11, 0);
 
     change(&up, 35, 7, (float)old_up + 1);
-    moxie_check_report report = check(&t);
+    test_report report = check(&t);
     const moxie_stage_report *r = stage(&report, "gemm13");
     assert_true(r->worst_ratio > 1 && report.worst_ratio == r->worst_ratio);
     assert_int_equal(r->expert, 2);
@@ -165,7 +165,7 @@ static void measures_the_error_of_a_stage(void **state)
     set_up(&t, "bf16");
     const moxie_grid up = t.experts[2].up.codes;
     const double old = mox_grid_value(&up, 35, 7);
-    moxie_check_report report = check(&t);
+    test_report report = check(&t);
     for (int s = 0; s < report.n_stages; s++) {
         const moxie_stage_report *r = &report.stages[s];
         assert_true(r->rms_error <= r->worst_ratio * r->rms_bound);
@@ -223,7 +223,7 @@ static void finds_a_damaged_record(void **state)
         *code_of(&t, data, places[i % 2].projection, places[i % 2].row) ^= 0x40;
         assert_int_equal(moxie_layer_verify(t.built, &error), MOXIE_ERR_MISMATCH);
         assert_non_null(strstr(error.text, "expert 2"));
-        const moxie_check_report report = check(&t);
+        const test_report report = check(&t);
         const moxie_stage_report *r = stage(&report, places[i % 2].stage);
         assert_true(r->worst_ratio > 1);
         assert_int_equal(r->expert, 2);
@@ -238,7 +238,7 @@ static void finds_a_damaged_record(void **state)
 static moxie_weights_difference compare(const test_layer *t, const moxie_weights *other)
 {
     moxie_error error;
-    moxie_weights_difference d = { 0 };
+    moxie_weights_difference d = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     assert_ok(moxie_weights_compare(&t->config, &t->weights, other, &d, &error), &error);
     return d;
 }

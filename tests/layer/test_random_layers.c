@@ -9,7 +9,7 @@
 
 #include "test_layer.h"
 
-static void print_report(const test_layer *layer, const moxie_check_report *report)
+static void print_report(const test_layer *layer, const test_report *report)
 {
     print_error("%s\n", layer->text);
     for (int s = 0; s < report->n_stages; s++) {
@@ -26,7 +26,7 @@ static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *
 {
     moxie_error error = { 0 };
     moxie_options options = MOXIE_OPTIONS_INIT;
-    moxie_check_report report = MOXIE_CHECK_REPORT_INIT;
+    test_report report = { 0 };
     options.mode = test_below(rng, 2) == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST;
     options.backend = test_below(rng, 8) == 0 ? MOXIE_BACKEND_REF : MOXIE_BACKEND_CPU;
     options.max_tokens = layer->args.tokens + (int64_t)test_below(rng, 3) + (layer->args.tokens == 0);

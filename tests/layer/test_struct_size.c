@@ -121,11 +121,11 @@ static void calls_reject_cut_structs(void **state)
 {
     (void)state;
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
-    moxie_weights_difference difference;
+    moxie_weights_difference difference = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     moxie_preparation *p = NULL;
     moxie_plan *plan = NULL;
     moxie_model *model = NULL;
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     moxie_expert expert = { .a13_scale = 0 };
     CUT(moxie_layer_config, MOXIE_LAYER_CONFIG_INIT, moxie_layer_config_check(&s, &error));
     CUT(moxie_machine, MOXIE_MACHINE_INIT, moxie_machine_info(&s, &error));
@@ -140,9 +140,33 @@ static void calls_reject_cut_structs(void **state)
     assert_ok(moxie_preset_config("gpt-oss-20b", NULL, &config, NULL), (&(moxie_error) { 0 }));
     CUT(moxie_options, MOXIE_OPTIONS_INIT, moxie_plan_explain(&config, &s, &plan, &error));
     CUT(moxie_weights, MOXIE_WEIGHTS_INIT, moxie_weights_compare(&config, &s, &s, &difference, &error));
-    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
-    layout.struct_size--;
-    assert_int_equal(moxie_prepare_layout_at(0, &layout), 0);
+    CUT(moxie_weights_difference, MOXIE_WEIGHTS_DIFFERENCE_INIT,
+        moxie_weights_compare(&config, &(moxie_weights)MOXIE_WEIGHTS_INIT, &(moxie_weights)MOXIE_WEIGHTS_INIT, &s,
+                              &error));
+    CUT(moxie_scheme, MOXIE_SCHEME_INIT,
+        moxie_scheme_make("fp8_w8a8", &(moxie_scheme_args)MOXIE_SCHEME_ARGS_INIT, &s, &error));
+}
+
+/* Calls that return 0 past the last of a list do so for a wrong size, too, and write nothing. */
+#define CUT_OF_LIST(type, macro, call)                                                                                 \
+    do {                                                                                                               \
+        type s = macro, before = macro;                                                                                \
+        assert_int_equal((call), 1);                                                                                   \
+        assert_true(memcmp(&s, &before, sizeof s) != 0);                                                               \
+        s = before;                                                                                                    \
+        s.struct_size = before.struct_size = (uint32_t)sizeof s - 1;                                                   \
+        assert_int_equal((call), 0);                                                                                   \
+        assert_memory_equal(&s, &before, sizeof s);                                                                    \
+    } while (0)
+
+static void lists_refuse_cut_structs(void **state)
+{
+    (void)state;
+    CUT_OF_LIST(moxie_prepare_layout, MOXIE_PREPARE_LAYOUT_INIT, moxie_prepare_layout_at(0, &s));
+    CUT_OF_LIST(moxie_prepare_limit, MOXIE_PREPARE_LIMIT_INIT, moxie_prepare_limit_at(0, 0, &s));
+    CUT_OF_LIST(moxie_kernel_info, MOXIE_KERNEL_INFO_INIT, moxie_kernel_at(0, &s));
+    CUT_OF_LIST(moxie_kernel_info, MOXIE_KERNEL_INFO_INIT, moxie_cuda_kernel_at(0, &s));
+    CUT_OF_LIST(moxie_preset_info, MOXIE_PRESET_INFO_INIT, moxie_preset_at(0, &s));
 }
 
 int main(void)
@@ -151,6 +175,7 @@ int main(void)
         cmocka_unit_test(every_size_of_two_structs),    cmocka_unit_test(padding_at_the_end_counts),
         cmocka_unit_test(the_list_covers_every_struct), cmocka_unit_test(cut_fields_are_rejected),
         cmocka_unit_test(calls_reject_cut_structs),
+        cmocka_unit_test(lists_refuse_cut_structs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

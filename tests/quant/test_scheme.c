@@ -16,7 +16,7 @@
 
 static moxie_scheme make(const char *constructor, const moxie_scheme_args *args)
 {
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     moxie_error error = { 0 };
     if (mox_scheme_make(constructor, args, &scheme, &error) != MOXIE_OK)
         fail_msg("%s: %s", constructor, error.text);
@@ -408,7 +408,7 @@ static void halves_are_independent(void **state)
     const moxie_scheme swizzled = make("nvfp4", &(moxie_scheme_args) { 0 });
     const moxie_scheme fp8 = make("fp8_w8a8", &(moxie_scheme_args) { .block = { 128, 128 } });
     moxie_error error = { 0 };
-    moxie_scheme both;
+    moxie_scheme both = MOXIE_SCHEME_INIT;
     (void)state;
     assert_ok(mox_scheme_combine(&fp8, &nvfp4, &both, &error), &error);
     assert_string_equal(both.constructor, "combined");

@@ -7,7 +7,7 @@
 #include "cuda/limits/cuda_limits.h"
 #include "test_support.h"
 
-enum { MOST_LAUNCHES = 1024, ARGS_BYTES = 1024 };
+enum { MOST_LAUNCHES = 1024, ARGS_BYTES = 2048 };
 
 typedef struct launch {
     test_cuda_work work;

@@ -88,9 +88,17 @@ size_t test_layer_output_bytes(const test_layer *layer);
 /* Runs `plan` on the arguments, over an output of 0xee; a copy of the output, the caller's. */
 void *test_layer_output(const test_layer *layer, moxie_plan *plan);
 
+/* A report of moxie_plan_check as a value: copied out of the library's object, which is destroyed. */
+typedef struct test_report {
+    int32_t n_stages;
+    double worst_ratio;
+    moxie_stage_report stages[32];
+} test_report;
+moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
+                             test_report *out, moxie_error *error);
+
 /* Creates, prepares, plans and verifies the layer, and checks its run. */
-moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
-                              moxie_error *error);
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, test_report *report, moxie_error *error);
 
 /* A layer and a plan apart from the fixture's; the caller destroys them. */
 void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan);

@@ -67,10 +67,25 @@ void test_layer_begin(test_layer *out, uint64_t seed, const test_layer_limits *l
     test_layer_plan(out, options);
 }
 
-moxie_status test_layer_check(test_layer *layer, const moxie_options *options, moxie_check_report *report,
-                              moxie_error *error)
+moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
+                             test_report *out, moxie_error *error)
+{
+    moxie_check_report *report = NULL;
+    const moxie_status status = moxie_plan_check(plan, weights, args, &report, error);
+    if (status != MOXIE_OK)
+        return status;
+    *out = (test_report) { .worst_ratio = moxie_check_report_worst(report) };
+    const moxie_stage_report *stage;
+    while ((stage = moxie_check_report_stage_at(report, out->n_stages)) != NULL)
+        out->stages[out->n_stages++] = *stage;
+    assert_int_equal(out->n_stages, moxie_check_report_stage_count(report));
+    moxie_check_report_destroy(report);
+    return MOXIE_OK;
+}
+
+moxie_status test_layer_check(test_layer *layer, const moxie_options *options, test_report *report, moxie_error *error)
 {
     MOX_TRY(test_layer_try(layer, options, error));
     MOX_TRY(moxie_layer_verify(layer->built, error));
-    return moxie_plan_check(layer->plan, &layer->weights, &layer->args, report, error);
+    return test_plan_check(layer->plan, &layer->weights, &layer->args, report, error);
 }

@@ -89,7 +89,7 @@ static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
     { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
-    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 0 },
+    { "mode", OPT_MODE, "NAME", 0, "exact (default) or fast", 0 },
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
     { "device", OPT_DEVICE, "N", 0, "GPU (default 0), for back end cuda; explain takes sm_80, sm_90, sm_100 too", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },

@@ -9,14 +9,14 @@
 
 static moxie_status first_layer(const moxie_model *model, const char *dir, int64_t *layer, moxie_error *error)
 {
-    moxie_model_info info;
-    moxie_model_get_info(model, &info);
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
     if (info.n_layers == 0)
         return cli_error(
             MOXIE_ERR_FORMAT, error, dir,
             "no mixture-of-experts layer was found among %lld %s of a %s model: `moxie inspect` shows what is there",
             CLI_COUNT(info.n_tensors, "tensor"), cli_shown(info.model_type));
-    moxie_model_layer_info first;
+    moxie_model_layer_info first = MOXIE_MODEL_LAYER_INFO_INIT;
     const moxie_status status = moxie_model_describe_layer(model, 0, &first, error);
     if (status == MOXIE_OK)
         *layer = first.layer;

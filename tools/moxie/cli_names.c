@@ -162,7 +162,7 @@ int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const c
 
 static const char *preset_at(int32_t i)
 {
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     return moxie_preset_at(i, &info) ? info.name : NULL;
 }
 
@@ -174,7 +174,7 @@ static const char *layout_at(int32_t i)
 
 /* In the order of moxie_backend, moxie_mode and moxie_activations_choice; instruction sets from the least on. */
 static const char *const backends[] = { "auto", "ref", "cpu", "cuda", NULL };
-static const char *const modes[] = { "invariant", "throughput", NULL };
+static const char *const modes[] = { "exact", "fast", NULL };
 static const char *const activations[] = { "checkpoint", "16bit", NULL };
 static const char *const isas[] = { "scalar", "neon", "avx2", "avx512", "amx", NULL };
 

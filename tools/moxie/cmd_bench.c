@@ -98,9 +98,9 @@ static moxie_status open_directory(bench *b, moxie_error *error)
         return status;
     b->model.config = b->source.config;
     b->weights = b->source.weights;
-    moxie_model_info model;
-    moxie_model_layer_info info;
-    moxie_model_get_info(b->source.model, &model);
+    moxie_model_info model = MOXIE_MODEL_INFO_INIT;
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+    moxie_model_get_info(b->source.model, &model, NULL);
     for (int64_t i = 0; i < model.n_layers; i++)
         if (moxie_model_describe_layer(b->source.model, i, &info, error) == MOXIE_OK && info.layer == b->source.index)
             snprintf(b->format, sizeof b->format, "%s", info.format);

@@ -119,7 +119,7 @@ static int diff_weights(const arguments *args)
 {
     moxie_error error = { 0 };
     cli_layer a = { 0 }, b = { 0 };
-    moxie_weights_difference difference = { 0 };
+    moxie_weights_difference difference = MOXIE_WEIGHTS_DIFFERENCE_INIT;
     cli_layer_options second = args->layer;
     second.dir = args->against;
     moxie_status status = cli_layer_open(&args->layer, &a, &error);
@@ -145,7 +145,7 @@ static int diff_weights(const arguments *args)
 typedef struct side {
     int32_t backend;
     bool checked;
-    moxie_check_report report; /* when checked */
+    moxie_check_report *report; /* when checked */
     moxie_layer_config config;
     int64_t layer;
     void *output;   /* [T,H], config.dtype */
@@ -156,6 +156,7 @@ typedef struct side {
 
 static void free_side(side *s)
 {
+    moxie_check_report_destroy(s->report);
     free(s->output);
     free(s->ids);
     free(s->weights);
@@ -265,8 +266,8 @@ static void print_report(const char *backend, int64_t layer, const moxie_check_r
     printf("layer %lld, %s against the oracle:\n", (long long)layer, backend);
     cli_table table;
     cli_table_begin(&table, 14, headings);
-    for (int i = 0; i < report->n_stages; i++) {
-        const moxie_stage_report *s = &report->stages[i];
+    const moxie_stage_report *s;
+    for (int32_t i = 0; (s = moxie_check_report_stage_at(report, i)) != NULL; i++) {
         cli_table_add(&table, "%s", s->stage);
         cli_table_add(&table, "%lld", (long long)s->elements);
         cli_table_add(&table, "%lld", (long long)s->beyond);
@@ -282,8 +283,8 @@ static void print_report(const char *backend, int64_t layer, const moxie_check_r
     }
     cli_table_print(&table);
     cli_table_free(&table);
-    printf("%s: the worst error is %.4f of its bound\n", report->worst_ratio <= 1 ? "right" : "WRONG",
-           report->worst_ratio);
+    const double worst = moxie_check_report_worst(report);
+    printf("%s: the worst error is %.4f of its bound\n", worst <= 1 ? "right" : "WRONG", worst);
 }
 
 /* JSON has no infinity. */
@@ -294,10 +295,10 @@ static json_t *json_finite(double value)
 
 static json_t *json_report(const side *checked)
 {
-    const moxie_check_report *report = &checked->report;
+    const double worst = moxie_check_report_worst(checked->report);
+    const moxie_stage_report *s;
     json_t *stages = json_array();
-    for (int i = 0; i < report->n_stages; i++) {
-        const moxie_stage_report *s = &report->stages[i];
+    for (int32_t i = 0; (s = moxie_check_report_stage_at(checked->report, i)) != NULL; i++) {
         cli_json_append(stages,
                         cli_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage",
                                  s->stage, "elements", (json_int_t)s->elements, "beyond", (json_int_t)s->beyond,
@@ -307,16 +308,15 @@ static json_t *json_report(const side *checked)
                                  "slot", (json_int_t)s->slot, "expert", (json_int_t)s->expert, "column",
                                  (json_int_t)s->column, "column_block", (json_int_t)s->column_block));
     }
-    return cli_pack("{s:s, s:b, s:o, s:O, s:o}", "backend", backend_name(checked->backend), "right",
-                    report->worst_ratio <= 1, "worst_ratio", json_finite(report->worst_ratio), "steps", checked->steps,
-                    "stages", stages);
+    return cli_pack("{s:s, s:b, s:o, s:O, s:o}", "backend", backend_name(checked->backend), "right", worst <= 1,
+                    "worst_ratio", json_finite(worst), "steps", checked->steps, "stages", stages);
 }
 
 static void print_text(const side sides[2], const outputs_report *outputs)
 {
     for (int i = 0; i < 2; i++)
         if (sides[i].checked)
-            print_report(backend_name(sides[i].backend), sides[i].layer, &sides[i].report);
+            print_report(backend_name(sides[i].backend), sides[i].layer, sides[i].report);
     if (outputs)
         printf("outputs of %s and %s differ by %.1e (root mean square over that of %s); %lld of %lld %s chose other "
                "experts and are left out\n",
@@ -346,15 +346,14 @@ static void print_json(const side sides[2], const outputs_report *outputs, bool 
 static int diff_backends(const arguments *args)
 {
     const bool alone = args->a == args->b;
-    side sides[2] = { { .backend = args->a, .report = MOXIE_CHECK_REPORT_INIT },
-                      { .backend = args->b, .report = MOXIE_CHECK_REPORT_INIT } };
+    side sides[2] = { { .backend = args->a }, { .backend = args->b } };
     moxie_error error = { 0 };
     moxie_status status = MOXIE_OK;
     bool right = true;
     for (int i = 0; i < (alone ? 1 : 2) && status == MOXIE_OK; i++) {
         sides[i].checked = alone || sides[i].backend != MOXIE_BACKEND_REF;
         status = run_side(args, &sides[i], &error);
-        right = right && sides[i].report.worst_ratio <= 1;
+        right = right && (!sides[i].report || moxie_check_report_worst(sides[i].report) <= 1);
     }
     if (status == MOXIE_OK) {
         const outputs_report outputs =

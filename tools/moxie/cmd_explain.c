@@ -189,7 +189,7 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
     moxie_status status = moxie_routing_by_name(args->routing, &config->routing, error);
     if (status != MOXIE_OK || !args->scheme)
         return status;
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     moxie_scheme_args scheme_args = MOXIE_SCHEME_ARGS_INIT;
     set_group(&scheme_args, args->scheme, args->group);
     status = moxie_scheme_make(args->scheme, &scheme_args, &scheme, error);
@@ -277,7 +277,7 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
     if (table.rows > 0) {
         printf("\n%sone arithmetic for all batch sizes: only tiles change with them, and an expert's tokens decide "
                "which it has\n",
-               args->layer.mode == MOXIE_MODE_EXACT ? "invariant mode, " : "");
+               args->layer.mode == MOXIE_MODE_EXACT ? "exact mode, " : "");
         cli_table_print(&table);
         printf("tile: tokens of an expert at most; by warps, by warpgroups: widths of mma.sync and of wgmma, the first "
                "that "

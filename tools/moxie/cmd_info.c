@@ -112,7 +112,7 @@ typedef struct family {
 /* The family that the rows from *index on belong to; false past the last. */
 static bool next_family(const moxie_machine *machine, int32_t *index, family *out)
 {
-    moxie_kernel_info row;
+    moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
     *out = (family) { .name = NULL };
     for (; moxie_kernel_at(*index, &row) && (!out->name || !strcmp(out->name, row.family)); ++*index) {
         const bool capped = !strcmp(here(machine, &row), "capped");
@@ -146,7 +146,7 @@ static void print_kernels(const moxie_machine *machine)
 {
     static const char *const headings[] = { "family", "kernel", "isa", "layout", "class", "here" };
     cli_table table;
-    moxie_kernel_info row;
+    moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
     cli_table_begin(&table, 6, headings);
     for (int i = 0; moxie_kernel_at(i, &row); i++) {
         cli_table_add(&table, "%s", row.family);
@@ -181,7 +181,7 @@ static void print_cuda_kernels(const moxie_cuda_info *cuda)
 {
     static const char *const headings[] = { "family", "CUDA kernel", "needs", "layout", "class", "here" };
     cli_table table;
-    moxie_kernel_info row;
+    moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
     int rows = 0;
     cli_table_begin(&table, 6, headings);
     for (; moxie_cuda_kernel_at(rows, &row); rows++) {
@@ -216,7 +216,7 @@ static json_t *json_devices(void)
 static json_t *json_cuda_kernels(void)
 {
     json_t *kernels = json_array();
-    moxie_kernel_info row;
+    moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
     for (int i = 0; moxie_cuda_kernel_at(i, &row); i++)
         cli_json_append(kernels,
                         cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel", row.name, "needs",
@@ -260,7 +260,7 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
 static json_t *json_kernels(const moxie_machine *machine)
 {
     json_t *kernels = json_array();
-    moxie_kernel_info row;
+    moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
     for (int i = 0; moxie_kernel_at(i, &row); i++)
         cli_json_append(kernels, cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", row.family, "kernel",
                                           row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,

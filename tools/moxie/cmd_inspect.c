@@ -93,14 +93,14 @@ int cmd_inspect(int argc, char **argv)
     moxie_status status = moxie_model_open(args.dir, NULL, &model, &error);
     if (status != MOXIE_OK)
         return cli_fail("inspect", args.json, status, &error);
-    moxie_model_info info;
-    moxie_model_get_info(model, &info);
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
 
     json_t *rows = json_array();
     cli_table table;
     cli_table_begin(&table, 10, headings);
     for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
-        moxie_model_layer_info layer;
+        moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
         status = moxie_model_describe_layer(model, i, &layer, &error);
         if (status != MOXIE_OK)
             break;

@@ -85,7 +85,7 @@ static int list_text(void)
                                             ">inter", ">layers",  ">bytes per layer", "formats" };
     cli_table table;
     cli_table_begin(&table, 8, headings);
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     for (int i = 0; moxie_preset_at(i, &info); i++) {
         char bytes[16], formats[512];
         join_formats(&info, formats, sizeof formats);
@@ -114,7 +114,7 @@ static json_t *format_names(const moxie_preset_info *info, int count)
 static int list_json(void)
 {
     json_t *object = cli_json_begin("synth"), *presets = json_array();
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     for (int i = 0; moxie_preset_at(i, &info); i++)
         cli_json_append(presets,
                         cli_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name,
@@ -165,8 +165,8 @@ int cmd_synth(int argc, char **argv)
     const moxie_status reread = moxie_model_open(args.dir, NULL, &model, &error);
     if (reread != MOXIE_OK)
         return cli_fail("synth", args.json, reread, &error);
-    moxie_model_info info;
-    moxie_model_get_info(model, &info);
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
     if (args.json) {
         json_t *object = cli_json_begin("synth");
         cli_json_merge(object,

@@ -15,13 +15,13 @@
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
                                 moxie_error *error)
 {
-    moxie_model_info info;
-    moxie_model_get_info(model, &info);
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
     int64_t first = -1, last = -1;
     how->layers = calloc((size_t)info.n_layers + 1, sizeof *how->layers);
     moxie_status status = how->layers ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, "", "no memory");
     for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
-        moxie_model_layer_info layer;
+        moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
         status = moxie_model_describe_layer(model, i, &layer, error);
         if (status != MOXIE_OK)
             break;

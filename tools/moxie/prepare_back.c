@@ -87,8 +87,8 @@ static bool read_facts(const char *text, moxie_preparation_facts *out)
 {
     int end = 0;
     return text &&
-           sscanf(text, "%a %a %a %a %a %a%n", &out->scale_most[0], &out->scale_most[1], &out->scale_least[0],
-                  &out->scale_least[1], &out->a13_most, &out->a2_most, &end) == 6 &&
+           sscanf(text, "%a %a %a %a %a %a%n", &out->scale_max[0], &out->scale_max[1], &out->scale_min[0],
+                  &out->scale_min[1], &out->a13_max, &out->a2_max, &end) == 6 &&
            text[end] == '\0';
 }
 
@@ -172,7 +172,7 @@ moxie_status prepare_back_slot(const prepare_back *b, int32_t slot, void **tenso
 {
     char name[PREPARE_NAME];
     moxie_sealed_tensor stacked;
-    moxie_prepared_tensor one;
+    moxie_prepared_tensor one = MOXIE_PREPARED_TENSOR_INIT;
     moxie_status status = MOXIE_OK;
     for (int32_t i = 0; status == MOXIE_OK && moxie_preparation_tensor_at(b->preparation, i, &one); i++) {
         moxie_tensor found;

@@ -50,7 +50,7 @@ moxie_status prepare_plan(const prepare_how *how, const moxie_model_layer *layer
 bool prepare_stacked_tensor(const moxie_preparation *preparation, const char *prefix, int32_t i, char *name,
                             size_t name_size, moxie_sealed_tensor *out)
 {
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
     moxie_error error;
     if (moxie_preparation_get_info(preparation, &info, &error) != MOXIE_OK || i > info.n_tensors)
@@ -66,7 +66,7 @@ bool prepare_stacked_tensor(const moxie_preparation *preparation, const char *pr
 
 moxie_status prepare_tensors_alloc(const moxie_preparation *preparation, void ***out, moxie_error *error)
 {
-    moxie_prepared_tensor tensor;
+    moxie_prepared_tensor tensor = MOXIE_PREPARED_TENSOR_INIT;
     size_t bytes = 0, count = 0;
     while (moxie_preparation_tensor_at(preparation, (int32_t)count, &tensor)) {
         bytes += ((size_t)tensor.bytes + 63) / 64 * 64;
@@ -155,8 +155,8 @@ static char *facts_text(const moxie_preparation *preparation)
     moxie_error error;
     char *text = NULL;
     if (moxie_preparation_get_facts(preparation, &f, &error) != MOXIE_OK ||
-        asprintf(&text, "%a %a %a %a %a %a", (double)f.scale_most[0], (double)f.scale_most[1], (double)f.scale_least[0],
-                 (double)f.scale_least[1], (double)f.a13_most, (double)f.a2_most) < 0)
+        asprintf(&text, "%a %a %a %a %a %a", (double)f.scale_max[0], (double)f.scale_max[1], (double)f.scale_min[0],
+                 (double)f.scale_min[1], (double)f.a13_max, (double)f.a2_max) < 0)
         text = NULL;
     return text;
 }

@@ -26,7 +26,7 @@ typedef struct subject {
 static moxie_status open_subject(const prepare_options *options, subject *s, moxie_error *error)
 {
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
-    moxie_model_layer_info info;
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     model_options.experts_only = 1;
     *s = (subject) { .options = options };
     moxie_status status = moxie_model_open(options->dir, &model_options, &s->model, error);
@@ -99,22 +99,23 @@ static void print_layouts(void)
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
         printf("%s%s: %s\n    for           %s\n    takes         %s\n", i ? "\n" : "", layout.name, layout.summary,
-               layout.caller, layout.takes);
-        for (int32_t l = 0; l < layout.n_limits; l++)
-            printf("    %-12s  a multiple of %d: %s%s\n", layout.limits[l].extent, layout.limits[l].multiple,
-                   layout.limits[l].why, layout.limits[l].pads ? " (--pad fills up)" : "");
+               layout.caller, layout.accepts);
+        moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
+        for (int32_t l = 0; moxie_prepare_limit_at(i, l, &limit); l++)
+            printf("    %-12s  a multiple of %d: %s%s\n", limit.extent, limit.multiple, limit.why,
+                   limit.pads ? " (--pad fills up)" : "");
     }
 }
 
-static json_t *json_of(const moxie_prepare_layout *layout)
+static json_t *json_of(int32_t index, const moxie_prepare_layout *layout)
 {
     json_t *limits = json_array();
-    for (int32_t l = 0; l < layout->n_limits; l++)
-        cli_json_append(limits, cli_pack("{s:s, s:i, s:b, s:s}", "extent", layout->limits[l].extent, "multiple",
-                                         layout->limits[l].multiple, "pads", layout->limits[l].pads, "why",
-                                         layout->limits[l].why));
+    moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
+    for (int32_t l = 0; moxie_prepare_limit_at(index, l, &limit); l++)
+        cli_json_append(limits, cli_pack("{s:s, s:i, s:b, s:s}", "extent", limit.extent, "multiple", limit.multiple,
+                                         "pads", limit.pads, "why", limit.why));
     return cli_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout->name, "summary", layout->summary, "caller",
-                    layout->caller, "takes", layout->takes, "limits", limits);
+                    layout->caller, "takes", layout->accepts, "limits", limits);
 }
 
 /* `s` NULL: no checkpoint was given. */
@@ -124,7 +125,7 @@ static void print_json(const subject *s)
     json_t *object = cli_json_begin("prepare"), *layouts = json_array();
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
-        json_t *one = json_of(&layout);
+        json_t *one = json_of(i, &layout);
         moxie_error why = { 0 };
         const fit f = s ? fit_of(s, layout.name, &why) : FITS;
         if (s)

@@ -244,7 +244,7 @@ moxie_status prepare_partial_open(const char *out, prepare_kind kind, const prep
     bool go_on = false;
     *p = (prepare_partial) { .kind = kind, .fd = -1 };
     snprintf(p->path, sizeof p->path, "%s%s", out, PREPARE_PARTIAL);
-    moxie_status status = moxie_directory_hold(p->path, 1, &p->fd, &created, error);
+    moxie_status status = moxie_directory_lock(p->path, 1, &p->fd, &created, error);
     if (status != MOXIE_OK)
         return status;
     /* Again: another run may have put OUT in its place before this one had the lock. */

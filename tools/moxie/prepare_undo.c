@@ -100,9 +100,9 @@ static int32_t slot_of(const prepare_back *back, int64_t expert)
 
 static void let_go_slot(const prepare_back *back, void **tensors)
 {
-    moxie_prepared_tensor one;
+    moxie_prepared_tensor one = MOXIE_PREPARED_TENSOR_INIT;
     for (int32_t i = 0; moxie_preparation_tensor_at(back->preparation, i, &one); i++)
-        moxie_tensor_file_let_go(back->file, tensors[i], one.bytes);
+        moxie_tensor_file_release_pages(back->file, tensors[i], one.bytes);
 }
 
 /* Whole pages of a piece lose their memory; what lies beside them is left. */
@@ -217,7 +217,7 @@ static uint64_t restored_hash(const undo_work *w, const moxie_tensor_file *file,
     }
     const uint64_t hash = prepare_span_hash(spans, count);
     for (int i = 0; i < count; i++)
-        moxie_tensor_file_let_go(file, spans[i].data, spans[i].bytes);
+        moxie_tensor_file_release_pages(file, spans[i].data, spans[i].bytes);
     return hash;
 }
 

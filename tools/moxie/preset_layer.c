@@ -70,7 +70,7 @@ void preset_check(struct argp_state *state, const preset_choice *choice, const c
 
 static moxie_preset_info find(const char *name)
 {
-    moxie_preset_info info;
+    moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     for (int32_t i = 0; moxie_preset_at(i, &info) && strcmp(info.name, name) != 0;)
         i++;
     return info;
@@ -86,7 +86,7 @@ static moxie_status choose_activations(const char *acts_of, int32_t activations,
                                        moxie_error *error)
 {
     const moxie_scheme_args nothing = MOXIE_SCHEME_ARGS_INIT;
-    moxie_scheme scheme;
+    moxie_scheme scheme = MOXIE_SCHEME_INIT;
     if (activations == MOXIE_ACTIVATIONS_16BIT)
         config->a13 = config->a2 = config->shared.a13 = config->shared.a2 = (moxie_quant) { 0 };
     if (!acts_of)

@@ -100,43 +100,71 @@ static double root_of_mean(double sum, int64_t elements)
     return sqrt(sum / (double)elements);
 }
 
+/* The stages that were checked, in their order, and the largest of their worst ratios. */
+struct moxie_check_report {
+    int32_t count;
+    double worst;
+    moxie_stage_report stages[MOX_CHECK_STAGES];
+};
+
 static void make_report(const mox_checker *checker, moxie_check_report *report)
 {
     for (int s = 0; s < MOX_CHECK_STAGES; s++) {
         if (checker->stages[s].elements == 0)
             continue;
-        moxie_stage_report *stage = &report->stages[report->n_stages++];
+        moxie_stage_report *stage = &report->stages[report->count++];
         *stage = checker->stages[s];
         stage->stage = stage_names[s];
         stage->rms_error = root_of_mean(stage->rms_error, stage->elements);
         stage->rms_want = root_of_mean(stage->rms_want, stage->elements);
         stage->rms_bound = root_of_mean(stage->rms_bound, stage->elements);
-        report->worst_ratio = fmax(report->worst_ratio, stage->worst_ratio);
+        report->worst = fmax(report->worst, stage->worst_ratio);
     }
 }
 
 moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
-                            moxie_check_report *report, moxie_error *error)
+                            moxie_check_report **out, moxie_error *error)
 {
     moxie_weights read;
-    moxie_check_report made = { 0 };
-    MOX_TRY(mox_struct_check(report, MOX_STRUCT(moxie_check_report), error));
     MOX_TRY(mox_struct_read(weights, &read, MOX_STRUCT(moxie_weights), error));
     MOX_FAIL_IF(plan->layer == NULL, MOXIE_ERR_ARGUMENT, error,
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to check");
     MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
     const mox_probe probe = { &checker, after_stage };
+    moxie_check_report *report = mox_calloc(1, sizeof *report);
     moxie_status status = MOXIE_OK;
-    if (!allocate_workers(&checker))
+    if (report == NULL || !allocate_workers(&checker))
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check with %d workers", (int)plan->executor.workers);
     if (status == MOXIE_OK)
         status = mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, &probe, error);
     if (status == MOXIE_OK) {
-        make_report(&checker, &made);
-        mox_struct_write(&made, report, MOX_STRUCT(moxie_check_report));
+        make_report(&checker, report);
+        *out = report;
+        report = NULL;
     }
+    mox_free(report);
     mox_free(checker.workers);
     mox_free(checker.scratch);
     return status;
+}
+
+double mox_check_report_worst(const moxie_check_report *report)
+{
+    return report->worst;
+}
+
+int32_t mox_check_report_stage_count(const moxie_check_report *report)
+{
+    return report->count;
+}
+
+const moxie_stage_report *mox_check_report_stage_at(const moxie_check_report *report, int32_t index)
+{
+    return index >= 0 && index < report->count ? &report->stages[index] : NULL;
+}
+
+void mox_check_report_destroy(moxie_check_report *report)
+{
+    mox_free(report);
 }

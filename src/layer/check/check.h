@@ -13,8 +13,12 @@
 
 #include "layer/plan/plan.h"
 
-/* Body of moxie_plan_check. */
+/* Bodies of moxie_plan_check and moxie_check_report_.... */
 moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
-                            moxie_check_report *report, moxie_error *error);
+                            moxie_check_report **out, moxie_error *error);
+double mox_check_report_worst(const moxie_check_report *report);
+int32_t mox_check_report_stage_count(const moxie_check_report *report);
+const moxie_stage_report *mox_check_report_stage_at(const moxie_check_report *report, int32_t index);
+void mox_check_report_destroy(moxie_check_report *report);
 
 #endif

@@ -27,7 +27,6 @@ typedef enum mox_check_stage {
     MOX_CHECK_COMBINE,
     MOX_CHECK_STAGES
 } mox_check_stage;
-_Static_assert((int)MOX_CHECK_STAGES <= MOXIE_MAX_STAGES, "a report holds every stage");
 
 /* A worker's tally and scratch; arrays have room for the longest row of any matrix. */
 typedef struct mox_check_worker {

@@ -10,6 +10,7 @@
 #include "layer/config/config.h"
 
 #include "cpu/glu/glu.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "route/route.h"
 
@@ -84,6 +85,7 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
 {
     moxie_layer_config c;
     MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
+    MOX_TRY(mox_reserved_config(&c, error));
     MOX_TRY(check_sizes(&c, error));
     MOX_TRY(check_activation(&c.activation, error));
     MOX_TRY(mox_quant_check_weight(&c.w13, "w13", error));

@@ -2,9 +2,12 @@
  *
  * options.c - reads moxie_options: size of the caller's struct, defaults, the rules of each field.
  */
+#include <moxie/moxie_cuda.h>
+
 #include "base/cpu_features.h"
 #include "base/executor.h"
 #include "layer/config/config.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 
 #define DEFAULT_MAX_TOKENS 4096
@@ -20,6 +23,7 @@ static moxie_status check_backend(int32_t backend, moxie_error *error)
 
 static moxie_status check_executor(const moxie_executor *executor, moxie_error *error)
 {
+    MOX_RESERVED(moxie_executor, executor, "options.executor", error);
     MOX_FAIL_IF(executor->run == NULL || executor->workers < 1, MOXIE_ERR_ARGUMENT, error,
                 "options.executor has %d workers and %s run function; it needs at least one worker and a run function",
                 (int)executor->workers, executor->run == NULL ? "no" : "a");
@@ -43,6 +47,8 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
     if (o.executor == NULL)
         o.executor = &mox_executor_serial;
     MOX_TRY(check_executor(o.executor, error));
+    if (o.device_memory != NULL)
+        MOX_RESERVED(moxie_cuda_allocator, o.device_memory, "options.device_memory", error);
     *out = o;
     return MOXIE_OK;
 }

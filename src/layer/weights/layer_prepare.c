@@ -22,6 +22,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/sizes.h"
+#include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/weights/dense_matrix.h"
 #include "layer/weights/device_ring.h"
@@ -240,6 +241,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
                 (long long)w.n_experts, (long long)layer->config.experts);
+    MOX_TRY(mox_reserved_weights(&w, error));
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
         MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
@@ -284,6 +286,7 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     const int32_t slot = layer->slot_of[expert];
     MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
                 (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
+    MOX_TRY(mox_reserved_expert(weights, "the new expert", error));
     void *copy = mox_alloc_pages(layer->record_bytes);
     MOX_FAIL_IF(copy == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for a second record of %llu bytes while the old one is in use",

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "layer/config/reserved.h"
 #include "layer/weights/dense_matrix.h"
 
 static moxie_status check_expert(const mox_record_shape *shape, const moxie_expert *expert, const char *name,
@@ -44,6 +45,7 @@ moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_wei
     MOX_FAIL_IF(weights->n_experts != config->experts || weights->experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
                 (long long)weights->n_experts, (long long)config->experts);
+    MOX_TRY(mox_reserved_weights(weights, error));
     for (int64_t e = 0; e < config->experts; e++) {
         char name[32];
         snprintf(name, sizeof name, "expert %lld", (long long)e);

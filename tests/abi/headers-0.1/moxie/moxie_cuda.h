@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie_cuda.h - layers on NVIDIA GPUs: what was found, device memory from the caller, runs on the caller's stream.
+ *
+ * libmoxie does not link CUDA. For MOXIE_BACKEND_CUDA it opens libmoxie_cuda.so: the file that the environment variable
+ * MOXIE_CUDA_LIBRARY names, else the one beside libmoxie, else one on the loader's path. A set-user-ID program does not
+ * read the variable. Without the file or a driver everything else works, and these functions say what is missing. GPUs
+ * of compute capability 8.0 and later are used.
+ *
+ *     options.backend = MOXIE_BACKEND_CUDA   -> moxie_layer_create, moxie_layer_prepare: records go to device memory,
+ *                                               one expert after the other through pinned buffers
+ *                                            -> moxie_plan_create
+ *     moxie_cuda_plan_run(plan, args, stream)   device pointers; enqueues and returns; a graph can capture it
+ *     moxie_plan_run(plan, args)                host pointers; allocates device memory, copies in, runs, copies out,
+ *                                               waits: for tools and tests
+ *
+ * `stream` is a cudaStream_t as a void pointer, so this header needs no CUDA header; NULL is the default stream. For a
+ * layer on a GPU moxie_layer_record returns a device address.
+ *
+ * The rules of moxie.h about calls, threads and structs hold here too.
+ */
+#ifndef MOXIE_CUDA_H
+#define MOXIE_CUDA_H
+
+#include <moxie/moxie.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Replaces cudaMalloc() for a layer's device memory. Both functions are called on the thread that creates or destroys
+ * the layer, with the layer's device current. moxie_layer_create copies the struct; `self` must outlive the layer. */
+typedef struct moxie_cuda_allocator {
+    void *self;                                    /* the first argument of both functions; the caller's */
+    void *(*allocate)(void *self, uint64_t bytes); /* aligned to 256 bytes; NULL if it cannot */
+    void (*release)(void *self, void *memory);
+    uint32_t reserved[4]; /* zero */
+} moxie_cuda_allocator;
+
+/* What libmoxie_cuda and the driver are. */
+typedef struct moxie_cuda_info {
+    uint32_t struct_size;
+    int32_t devices;   /* 0 without a library or a driver */
+    char opened[256];  /* the file that was opened; "" without one */
+    char built[96];    /* which compiler built it, for which architectures */
+    char missing[512]; /* why there is no device; "" when there is one */
+    int32_t kernels;   /* how many the file holds; each instance of a template counts */
+} moxie_cuda_info;
+#define MOXIE_CUDA_INFO_INIT MOXIE_INIT(moxie_cuda_info)
+/* Fills `out`. It is no failure that something is missing. Thread-safe. */
+MOXIE_API moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error);
+
+typedef struct moxie_cuda_device {
+    uint32_t struct_size;
+    int32_t sm; /* 10 * major + minor */
+    int32_t multiprocessors;
+    int32_t usable;                                /* 0: its compute capability is below 8.0 */
+    uint64_t shared_bytes, l2_bytes, memory_bytes; /* shared memory of a block, L2, device memory */
+    char name[64];                                 /* printable ASCII; '?' stands for any other byte */
+    char features[96];                             /* names of features that kernels need, a space between two */
+} moxie_cuda_device;
+#define MOXIE_CUDA_DEVICE_INIT MOXIE_INIT(moxie_cuda_device)
+/* Device `index`; MOXIE_ERR_UNSUPPORTED past the last, or when there is none. Thread-safe. */
+MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_error *error);
+
+/* As moxie_plan_run, but every pointer of `args` is memory of the layer's device; `workspace` is aligned to 256 bytes,
+ * `hidden` to 16. It enqueues on `stream` and returns; it neither allocates nor waits. What it enqueues depends only on
+ * `args` and the plan, so a graph that captured it can be replayed with other contents of the same buffers. It makes
+ * the layer's device the calling thread's current one. One-thread-at-a-time per plan; plans of one layer may run on
+ * several streams at once, each with its own workspace. */
+MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
+                                           moxie_error *error);
+
+/* How a matrix product of a plan for a Hopper GPU is launched for one batch size. The arithmetic is the same for every
+ * launch. What changes is the tile: how many tokens of an expert a block multiplies at once, and how much shared memory
+ * that leaves for the pipeline. */
+#define MOXIE_CUDA_MAX_WIDTHS 32
+typedef struct moxie_cuda_launch {
+    uint32_t struct_size;
+    int32_t tile_tokens; /* most tokens of an expert in a tile; how many there are is known only in the run */
+    int32_t n_widths;
+    int32_t widths[MOXIE_CUDA_MAX_WIDTHS]; /* of the instructions, ascending; a tile uses the first that holds it */
+    int32_t warp_tokens; /* widths up to this are multiplied by single warps (mma.sync), others by warpgroups (wgmma) */
+    int32_t blocks;      /* that a multiprocessor runs at a time */
+    int32_t stages;      /* of the pipeline that brings weights and tokens into shared memory */
+    int32_t chunks;      /* per stage; a chunk is 128 bytes of each token */
+    int32_t pairs;       /* 1: two blocks form a cluster and share the tokens that they fetch */
+} moxie_cuda_launch;
+#define MOXIE_CUDA_LAUNCH_INIT MOXIE_INIT(moxie_cuda_launch)
+/* The launch of step `step` of a plan, made or explained, in runs of `tokens` tokens (1 or more; at most one pass
+ * counts). Returns 0 and leaves `out` alone when the step is not such a product, or was not chosen, or when
+ * out->struct_size is wrong. Immutable. */
+MOXIE_API int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out);
+
+/* As moxie_measure_limits, for a GPU; `device` as in moxie_options, NULL: the first. It measures how fast memory is
+ * read, and bf16 and FP8 products by every instruction for them; other figures are 0. `workers` is the number of
+ * multiprocessors; both cache sizes are the L2's. It takes up to half a second, and eight times the L2 in device
+ * memory. Without a device it fails as moxie_layer_create does. One-thread-at-a-time per device. */
+MOXIE_API moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error);
+
+/* A run to be timed. Pointers of `args` are host memory, as for moxie_plan_run; its workspace is not used. */
+typedef struct moxie_cuda_timed_run {
+    moxie_plan *plan;
+    const moxie_run_args *args;
+    uint32_t reserved[4]; /* zero */
+} moxie_cuda_timed_run;
+
+/* Times runs[count] the way an engine runs layers: one after the other in one graph. The graph is launched once to warm
+ * up, then `repeats` times. seconds[i], i in [0, repeats), is the time of launch i, all runs together, between events
+ * on the GPU. All plans must be of one device. Inputs are copied there first; a host pointer that several runs share
+ * becomes one buffer. The outputs of the last launch are copied back. It allocates and waits. MOXIE_ERR_ARGUMENT when
+ * `count` or `repeats` is below 1; on failure `seconds` may be partly written. One-thread-at-a-time per plan. */
+MOXIE_API moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t count, int32_t repeats,
+                                            double *seconds, moxie_error *error);
+
+/* CUDA kernel `index`; returns 0 past the last, or when out->struct_size is wrong. `isa` names the features that it
+ * needs; `runnable` means on device 0. `out` may be NULL. Thread-safe. */
+MOXIE_API int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOXIE_CUDA_H */
