@@ -4,20 +4,9 @@
  */
 #include <moxie/moxie_ckpt.h>
 
+#include "activation/activation.h"
 #include "ckpt/synth/synth.h"
 #include "layer/config/struct_size.h"
-
-static const char *activation_name(int32_t kind)
-{
-    switch (kind) {
-    case MOXIE_ACT_SILU: return "silu";
-    case MOXIE_ACT_GELU_ERF: return "gelu_erf";
-    case MOXIE_ACT_GELU_TANH: return "gelu_tanh";
-    case MOXIE_ACT_SITU: return "situ";
-    case MOXIE_ACT_RELU2_NO_MUL: return "relu2_no_mul";
-    default: return "?";
-    }
-}
 
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
 {
@@ -27,20 +16,21 @@ int moxie_preset_at(int32_t i, moxie_preset_info *out)
     int32_t n_formats = 0;
     while (n_formats < (int32_t)(sizeof p->formats / sizeof p->formats[0]) && p->formats[n_formats])
         n_formats++;
-    *out = (moxie_preset_info) { .name = p->name,
-                                 .family = p->family,
-                                 .experts = p->dims.experts,
-                                 .top_k = p->dims.top_k,
-                                 .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
-                                 .intermediate = p->dims.intermediate,
-                                 .shared_intermediate = p->dims.shared_intermediate,
-                                 .router_width = p->dims.hidden,
-                                 .layers = p->dims.layers,
-                                 .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
-                                 .n_formats = n_formats,
-                                 .formats = p->formats,
-                                 .n_native = p->n_native,
-                                 .layer_bytes = p->native_bytes_per_layer };
+    *out =
+        (moxie_preset_info) { .name = p->name,
+                              .family = p->family,
+                              .experts = p->dims.experts,
+                              .top_k = p->dims.top_k,
+                              .hidden = p->dims.expert_width > 0 ? p->dims.expert_width : p->dims.hidden,
+                              .intermediate = p->dims.intermediate,
+                              .shared_intermediate = p->dims.shared_intermediate,
+                              .router_width = p->dims.hidden,
+                              .layers = p->dims.layers,
+                              .activation = mox_activation_of_kind(mox_family_by_id(p->family)->activation.kind)->name,
+                              .n_formats = n_formats,
+                              .formats = p->formats,
+                              .n_native = p->n_native,
+                              .layer_bytes = p->native_bytes_per_layer };
     return 1;
 }
 

@@ -26,22 +26,9 @@ const mox_glu_kernel *mox_glu_at(int32_t i)
 
 bool mox_glu_admit(const moxie_activation *activation, mox_rejection *why)
 {
-    switch (activation->kind) {
-    case MOXIE_ACT_SILU:
-    case MOXIE_ACT_GELU_ERF:
-    case MOXIE_ACT_GELU_TANH:
-    case MOXIE_ACT_SWIGLU_STEP:
-    case MOXIE_ACT_SITU:
-    case MOXIE_ACT_RELU2:
-    case MOXIE_ACT_SILU_NO_MUL:
-    case MOXIE_ACT_GELU_ERF_NO_MUL:
-    case MOXIE_ACT_GELU_TANH_NO_MUL:
-    case MOXIE_ACT_RELU2_NO_MUL:
-    case MOXIE_ACT_RELU_NO_MUL:
-    case MOXIE_ACT_IDENTITY_NO_MUL: return true;
-    default:
-        return mox_reject(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
-    }
+    if (mox_activation_of_kind(activation->kind) != NULL)
+        return true;
+    return mox_reject(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
 }
 
 /* ---- rows of h ----------------------------------------------------------------------------------- */
@@ -86,7 +73,7 @@ static void one_row(void *context, int64_t p, int32_t worker)
     const glu_job *job = context;
     const mox_glu_args *args = job->args;
     const int64_t n = args->intermediate;
-    const bool gated = mox_glu_is_gated(args->activation.kind);
+    const bool gated = mox_activation_is_gated(args->activation.kind);
     const int64_t step = gated && args->interleaved ? 2 : 1;
     const float *gate = args->h + p * (gated ? 2 * n : n);
     mox_glu_tile row = {

@@ -92,11 +92,6 @@ MOX_GLU_INLINE mox_lanes mox_lane_at_least(mox_lanes x, float limit)
     return MOX_GLU_GREATER(limits, x);
 }
 
-MOX_GLU_INLINE mox_lanes mox_lane_within(mox_lanes x, float limit)
-{
-    return mox_lane_at_least(mox_lane_at_most(x, limit), -limit);
-}
-
 MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
 {
     return (mox_lanes)((mox_lane_ints)x & 0x7fffffff);
@@ -196,94 +191,57 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_normal(mox_lane_pack x)
     return p;
 }
 
-/* ---- kinds --------------------------------------------------------------------------------------- */
+/* ---- what activation_formulas.h computes with: packs, and fp32 scalars --------------------------- */
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_times(mox_lane_pack a, mox_lane_pack b)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        a.v[i] = a.v[i] * b.v[i];
-    return a;
-}
+#define MOX_NUM_INLINE MOX_GLU_INLINE
+typedef mox_lane_pack mox_num;
+typedef float mox_real;
+typedef mox_glu_parameters mox_num_parameters;
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_scaled(mox_lane_pack a, float factor)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        a.v[i] = a.v[i] * factor;
-    return a;
-}
-
-MOX_GLU_INLINE mox_lane_pack mox_lane_relu(mox_lane_pack g)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        g.v[i] = mox_lane_at_least(g.v[i], 0.0f);
-    return g;
-}
-
-/* x s(alpha x) */
-MOX_GLU_INLINE mox_lane_pack mox_lane_swish(mox_lane_pack x, float alpha)
-{
-    return mox_lane_times(x, mox_lane_sigmoid(mox_lane_scaled(x, alpha)));
-}
-
-MOX_GLU_INLINE mox_lane_pack mox_lane_silu(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++) {
-        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit);
-        u.v[i] = mox_lane_within(u.v[i], p->up_limit) + p->beta;
+/* One operation on each register of a pack. */
+#define MOX_GLU_EACH(name, parameters, result)                                                                         \
+    MOX_GLU_INLINE mox_num name parameters                                                                             \
+    {                                                                                                                  \
+        for (int i = 0; i < MOX_GLU_PACK; i++)                                                                         \
+            x.v[i] = result;                                                                                           \
+        return x;                                                                                                      \
     }
-    return mox_lane_times(mox_lane_swish(g, p->alpha), u);
+MOX_GLU_EACH(num_mul, (mox_num x, mox_num y), x.v[i] * y.v[i])
+MOX_GLU_EACH(num_add, (mox_num x, mox_num y), x.v[i] + y.v[i])
+MOX_GLU_EACH(num_div, (mox_num x, mox_num y), x.v[i] / y.v[i])
+MOX_GLU_EACH(num_scale, (mox_num x, mox_real c), x.v[i] * c)
+MOX_GLU_EACH(num_over, (mox_num x, mox_real c), x.v[i] / c)
+MOX_GLU_EACH(num_plus, (mox_num x, mox_real c), x.v[i] + c)
+MOX_GLU_EACH(num_at_most, (mox_num x, mox_real c), mox_lane_at_most(x.v[i], c))
+MOX_GLU_EACH(num_at_least, (mox_num x, mox_real c), mox_lane_at_least(x.v[i], c))
+MOX_GLU_EACH(num_abs, (mox_num x), mox_lane_abs(x.v[i]))
+
+MOX_GLU_INLINE mox_num num_exp(mox_num x)
+{
+    return mox_lane_exp(x);
 }
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_swiglu_step(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+MOX_GLU_INLINE mox_num num_tanh(mox_num x)
 {
-    g = mox_lane_swish(g, 1.0f);
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit) * mox_lane_within(u.v[i], p->up_limit);
-    return g;
+    return mox_lane_tanh(x);
 }
 
-/* (1 + tanh q) / 2 = s(2 q), which keeps the digits that the sum loses. */
-MOX_GLU_INLINE mox_lane_pack mox_lane_gelu_tanh(mox_lane_pack g)
+MOX_GLU_INLINE mox_num num_sigmoid(mox_num x)
 {
-    mox_lane_pack q;
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        q.v[i] = 1.59576912f * (g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]);
-    return mox_lane_times(g, mox_lane_sigmoid(q));
+    return mox_lane_sigmoid(x);
 }
 
-/* a tanh(x / a) */
-MOX_GLU_INLINE mox_lane_pack mox_lane_capped(mox_lane_pack x, float a)
+/* The sum 1 + tanh loses digits that the sigmoid keeps. */
+MOX_GLU_INLINE mox_num num_half_tanh(mox_num x)
 {
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        x.v[i] = x.v[i] / a;
-    return mox_lane_scaled(mox_lane_tanh(x), a);
+    return mox_lane_sigmoid(x);
 }
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_situ(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+MOX_GLU_INLINE mox_num num_normal(mox_num x)
 {
-    const mox_lane_pack gate = mox_lane_times(mox_lane_capped(g, p->alpha), mox_lane_sigmoid(g));
-    return mox_lane_times(gate, p->beta > 0.0f ? mox_lane_capped(u, p->beta) : u);
+    return mox_lane_normal(x);
 }
 
-/* `kind` is a constant at every call; u is not read when it is ungated. */
-MOX_GLU_INLINE mox_lane_pack mox_lane_activate(int32_t kind, const mox_glu_parameters *p, mox_lane_pack g,
-                                               mox_lane_pack u)
-{
-    switch (kind) {
-    case MOXIE_ACT_SILU: return mox_lane_silu(p, g, u);
-    case MOXIE_ACT_GELU_ERF: return mox_lane_times(mox_lane_times(g, mox_lane_normal(g)), u);
-    case MOXIE_ACT_GELU_TANH: return mox_lane_times(mox_lane_gelu_tanh(g), u);
-    case MOXIE_ACT_SWIGLU_STEP: return mox_lane_swiglu_step(p, g, u);
-    case MOXIE_ACT_SITU: return mox_lane_situ(p, g, u);
-    /* Not the square first: it overflows before the product does. */
-    case MOXIE_ACT_RELU2: return mox_lane_times(mox_lane_times(mox_lane_relu(g), u), mox_lane_relu(g));
-    case MOXIE_ACT_SILU_NO_MUL: return mox_lane_swish(g, 1.0f);
-    case MOXIE_ACT_GELU_ERF_NO_MUL: return mox_lane_times(g, mox_lane_normal(g));
-    case MOXIE_ACT_GELU_TANH_NO_MUL: return mox_lane_gelu_tanh(g);
-    case MOXIE_ACT_RELU2_NO_MUL: return mox_lane_times(mox_lane_relu(g), mox_lane_relu(g));
-    case MOXIE_ACT_RELU_NO_MUL: return mox_lane_relu(g);
-    default: return g;
-    }
-}
+#include "activation/activation_formulas.h"
 
 #endif

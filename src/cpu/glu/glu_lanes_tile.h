@@ -40,7 +40,7 @@ MOX_GLU_INLINE void mox_lane_write(const mox_glu_tile *t, int64_t row, int64_t c
 MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
 {
     const mox_glu_tile t = *tile;
-    const bool gated = mox_glu_is_gated(kind);
+    const bool gated = mox_activation_is_gated(kind);
     for (int64_t at = 0; at < t.rows * MOX_GLU_TILE; at += MOX_GLU_PACK * MOX_GLU_LANES) {
         mox_lane_pack g, u = { 0 };
         int64_t row[MOX_GLU_PACK], column[MOX_GLU_PACK];
@@ -53,27 +53,21 @@ MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
             if (gated)
                 u.v[i] = mox_lane_read(t.up, t.up_bias, row[i] * t.stride, column[i]);
         }
-        g = mox_lane_activate(kind, &t.parameters, g, u);
+        g = mox_formula_of_kind(kind, &t.parameters, g, u);
         for (int i = 0; i < MOX_GLU_PACK; i++)
             mox_lane_write(&t, row[i], column[i], g.v[i]);
     }
 }
 
+/* A tile of any kind. Each kind has code of its own, in which mox_formula_of_kind() is one formula. */
 MOX_GLU_INLINE void mox_glu_lanes(const mox_glu_tile *tile)
 {
     switch (tile->kind) {
-    case MOXIE_ACT_SILU: mox_glu_lanes_of(MOXIE_ACT_SILU, tile); break;
-    case MOXIE_ACT_GELU_ERF: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF, tile); break;
-    case MOXIE_ACT_GELU_TANH: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH, tile); break;
-    case MOXIE_ACT_SWIGLU_STEP: mox_glu_lanes_of(MOXIE_ACT_SWIGLU_STEP, tile); break;
-    case MOXIE_ACT_SITU: mox_glu_lanes_of(MOXIE_ACT_SITU, tile); break;
-    case MOXIE_ACT_RELU2: mox_glu_lanes_of(MOXIE_ACT_RELU2, tile); break;
-    case MOXIE_ACT_SILU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_SILU_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_ERF_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_TANH_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU2_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU2_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU_NO_MUL, tile); break;
-    default: mox_glu_lanes_of(MOXIE_ACT_IDENTITY_NO_MUL, tile); break;
+#define MOX_ACTIVATION(id, kind, formula, gating, honours, alpha, beta, limit, name, config_names)                     \
+    case kind:                                                                                                         \
+        mox_glu_lanes_of(kind, tile);                                                                                  \
+        break;
+#include "activation/activations.def"
     }
 }
 

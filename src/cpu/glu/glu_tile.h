@@ -7,17 +7,11 @@
 #define MOX_CPU_GLU_TILE_H
 
 #include <math.h>
-#include <stdbool.h>
 
 #include <moxie/moxie.h>
 
+#include "activation/activation.h"
 #include "base/shared.h"
-
-/* h has gate and up. */
-MOX_SHARED bool mox_glu_is_gated(int32_t kind)
-{
-    return kind < MOXIE_ACT_SILU_NO_MUL;
-}
 
 /* What the formulas read, of one expert. Limits are +inf where there are none. */
 typedef struct mox_glu_parameters {
@@ -38,7 +32,7 @@ MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t
     const float gate_limit = limited ? a->expert_limit[expert] : a->gate_limit;
     const float up_limit = limited ? a->expert_limit[expert] : a->up_limit;
     const mox_glu_parameters p = {
-        mox_glu_or_default(alpha, a->kind == MOXIE_ACT_SITU ? 4.0f : 1.0f),
+        mox_glu_or_default(alpha, mox_activation_default_alpha(a->kind)),
         beta,
         mox_glu_or_default(gate_limit, INFINITY),
         mox_glu_or_default(up_limit, INFINITY),

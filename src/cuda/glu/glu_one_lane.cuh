@@ -114,7 +114,7 @@ static __device__ inline float mox_device_activate(int32_t kind, const mox_glu_p
     mox_lane_pack g, u;
     g.v[0] = gate;
     u.v[0] = up;
-    return mox_lane_activate(kind, &parameters, g, u).v[0].v;
+    return mox_formula_of_kind(kind, &parameters, g, u).v[0].v;
 }
 
 #endif

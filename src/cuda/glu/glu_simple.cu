@@ -28,7 +28,7 @@ static __global__ void glu_kernel(mox_glu_args args)
     const int64_t p = blockIdx.x, n = args.intermediate, i = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
     if (p >= args.offsets[args.slots] || i >= n)
         return;
-    const bool gated = mox_glu_is_gated(args.activation.kind);
+    const bool gated = mox_activation_is_gated(args.activation.kind);
     const int64_t expert = args.expert_of != nullptr ? args.expert_of[slot_of(args, p)] : -1;
     const mox_glu_parameters parameters = mox_glu_resolve(&args.activation, expert);
     const float *row = args.h + p * (gated ? 2 * n : n);

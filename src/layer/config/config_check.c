@@ -7,7 +7,7 @@
  */
 #include "layer/config/config.h"
 
-#include "cpu/glu/glu.h"
+#include "activation/activation.h"
 #include "layer/config/struct_size.h"
 #include "route/route.h"
 
@@ -41,10 +41,8 @@ static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
 
 static moxie_status check_activation(const moxie_activation *a, moxie_error *error)
 {
-    MOX_FAIL_IF(!(a->kind >= MOXIE_ACT_SILU && a->kind <= MOXIE_ACT_RELU2) &&
-                    !(a->kind >= MOXIE_ACT_SILU_NO_MUL && a->kind <= MOXIE_ACT_IDENTITY_NO_MUL),
-                MOXIE_ERR_ARGUMENT, error, "activation.kind is %d, which names no activation of moxie_act_kind",
-                (int)a->kind);
+    MOX_FAIL_IF(mox_activation_of_kind(a->kind) == NULL, MOXIE_ERR_ARGUMENT, error,
+                "activation.kind is %d, which names no activation of moxie_act_kind", (int)a->kind);
     MOX_FAIL_IF(!isfinite(a->alpha) || !isfinite(a->beta), MOXIE_ERR_ARGUMENT, error,
                 "activation.alpha is %g and beta %g; both must be finite", (double)a->alpha, (double)a->beta);
     MOX_FAIL_IF(!(a->gate_limit >= 0) || !(a->up_limit >= 0), MOXIE_ERR_ARGUMENT, error,
@@ -104,7 +102,7 @@ mox_record_shape mox_config_routed_shape(const moxie_layer_config *c)
 {
     return (mox_record_shape) { .hidden = c->hidden,
                                 .intermediate = c->intermediate,
-                                .gated = mox_glu_is_gated(c->activation.kind),
+                                .gated = mox_activation_is_gated(c->activation.kind),
                                 .w13 = c->w13,
                                 .w2 = c->w2,
                                 .bias13 = c->bias13 != 0,
@@ -115,7 +113,7 @@ mox_record_shape mox_config_shared_shape(const moxie_layer_config *c)
 {
     return (mox_record_shape) { .hidden = c->hidden,
                                 .intermediate = c->shared.intermediate,
-                                .gated = mox_glu_is_gated(c->activation.kind),
+                                .gated = mox_activation_is_gated(c->activation.kind),
                                 .w13 = c->shared.w13,
                                 .w2 = c->shared.w2,
                                 .bias13 = c->shared.bias13 != 0,
