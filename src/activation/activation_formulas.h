@@ -83,7 +83,8 @@ MOX_NUM_INLINE mox_num mox_formula_gelu_tanh(const mox_num_parameters *p, mox_nu
 /* min(g s(g), gate_limit) u', u' = u within +-up_limit */
 MOX_NUM_INLINE mox_num mox_formula_swiglu_step(const mox_num_parameters *p, mox_num g, mox_num u)
 {
-    return num_mul(num_at_most(num_swish(g, 1), p->gate_limit), num_within(u, p->up_limit));
+    const mox_num gate = num_at_most(num_swish(g, 1), p->gate_limit);
+    return num_mul(gate, num_within(u, p->up_limit));
 }
 
 /* a tanh(g / a) s(g) u', u' = b tanh(u / b) where b > 0, else u; a = alpha, b = beta */
