@@ -10,8 +10,8 @@
  *     MOX_NUM_INLINE            how functions are declared
  *     mox_num                   the type of a number x, y;   mox_real the scalar type of a factor or limit c
  *     mox_num_parameters        a struct with mox_real alpha, beta, gate_limit, up_limit (no limit: infinity)
- *     num_mul(x, y)   x y       num_scale(x, c)  x c      num_at_most(x, c)    min(x, c)    num_exp(x)      e^x
- *     num_add(x, y)   x + y     num_over(x, c)   x / c    num_at_least(x, c)   max(x, c)    num_tanh(x)
+ *     num_mul(x, y)   x y       num_scale(x, c)  x c      num_min(x, c)    min(x, c)    num_exp(x)      e^x
+ *     num_add(x, y)   x + y     num_over(x, c)   x / c    num_max(x, c)   max(x, c)    num_tanh(x)
  *     num_div(x, y)   x / y     num_plus(x, c)   x + c    num_abs(x)           |x|          num_sigmoid(x)  1 / (1 +
  * e^-x) num_normal(x)             (1 + erf(x / sqrt 2)) / 2, the normal distribution num_half_tanh(x)          (1 +
  * tanh(x / 2)) / 2, which is num_sigmoid(x)
@@ -24,7 +24,7 @@
 
 MOX_NUM_INLINE mox_num num_within(mox_num x, mox_real limit)
 {
-    return num_at_least(num_at_most(x, limit), -limit);
+    return num_max(num_min(x, limit), -limit);
 }
 
 /* x s(alpha x) */
@@ -44,7 +44,7 @@ MOX_NUM_INLINE mox_num num_soft_cap(mox_num x, mox_real c)
 /* g' s(alpha g') (u' + beta), g' = min(g, gate_limit), u' = u within +-up_limit */
 MOX_NUM_INLINE mox_num mox_formula_silu(const mox_num_parameters *p, mox_num g, mox_num u)
 {
-    const mox_num gate = num_at_most(g, p->gate_limit), up = num_plus(num_within(u, p->up_limit), p->beta);
+    const mox_num gate = num_min(g, p->gate_limit), up = num_plus(num_within(u, p->up_limit), p->beta);
     return num_mul(num_swish(gate, p->alpha), up);
 }
 
@@ -83,7 +83,7 @@ MOX_NUM_INLINE mox_num mox_formula_gelu_tanh(const mox_num_parameters *p, mox_nu
 /* min(g s(g), gate_limit) u', u' = u within +-up_limit */
 MOX_NUM_INLINE mox_num mox_formula_swiglu_step(const mox_num_parameters *p, mox_num g, mox_num u)
 {
-    const mox_num gate = num_at_most(num_swish(g, 1), p->gate_limit);
+    const mox_num gate = num_min(num_swish(g, 1), p->gate_limit);
     return num_mul(gate, num_within(u, p->up_limit));
 }
 
@@ -98,21 +98,21 @@ MOX_NUM_INLINE mox_num mox_formula_situ(const mox_num_parameters *p, mox_num g, 
 MOX_NUM_INLINE mox_num mox_formula_relu_no_mul(const mox_num_parameters *p, mox_num g, mox_num u)
 {
     (void)p, (void)u;
-    return num_at_least(g, 0);
+    return num_max(g, 0);
 }
 
 /* max(g, 0)^2 */
 MOX_NUM_INLINE mox_num mox_formula_relu2_no_mul(const mox_num_parameters *p, mox_num g, mox_num u)
 {
     (void)p, (void)u;
-    return num_mul(num_at_least(g, 0), num_at_least(g, 0));
+    return num_mul(num_max(g, 0), num_max(g, 0));
 }
 
 /* max(g, 0)^2 u, in an order in which nothing overflows before the product does. */
 MOX_NUM_INLINE mox_num mox_formula_relu2(const mox_num_parameters *p, mox_num g, mox_num u)
 {
     (void)p;
-    return num_mul(num_mul(num_at_least(g, 0), u), num_at_least(g, 0));
+    return num_mul(num_mul(num_max(g, 0), u), num_max(g, 0));
 }
 
 /* g */

@@ -60,7 +60,7 @@ static void run_as(void *self, int64_t tasks, moxie_task_fn fn, void *context)
         fn(context, task, *(const int32_t *)self);
 }
 
-moxie_executor mox_executor_here(const int32_t *worker)
+moxie_executor mox_executor_on_worker(const int32_t *worker)
 {
     return (moxie_executor) { .self = (void *)(uintptr_t)worker, .workers = *worker + 1, .run = run_as };
 }

@@ -20,7 +20,7 @@ void mox_executor_destroy(moxie_executor *executor);
 extern const moxie_executor mox_executor_serial;
 
 /* Runs tasks in order on the calling thread, as worker *worker, which must outlive it: for loops inside a task. */
-moxie_executor mox_executor_here(const int32_t *worker);
+moxie_executor mox_executor_on_worker(const int32_t *worker);
 
 /* Calls fn once for each task in [0, tasks). A task must not start another loop on the same executor. */
 static inline void mox_parallel(const moxie_executor *executor, int64_t tasks, moxie_task_fn fn, void *context)

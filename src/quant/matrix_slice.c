@@ -24,7 +24,7 @@ static bool is_edge(int64_t at, int64_t extent, int64_t multiple)
     return at == extent || at % multiple == 0;
 }
 
-bool mox_grid_take(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out)
+bool mox_grid_slice(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out)
 {
     const bool down = grid->packing.along_rows;
     const int64_t word_rows = down ? grid->packing.per_word : 1, word_cols = down ? 1 : grid->packing.per_word;
@@ -96,7 +96,7 @@ static moxie_status take_part(const slice_part *part, int64_t n, int64_t k, cons
                 what, (long long)at->row, (long long)(at->row + at->rows), (long long)at->col,
                 (long long)(at->col + at->cols), (long long)n, (long long)k, part->name, (long long)part->unit_rows,
                 (long long)part->unit_cols);
-    MOX_FAIL_IF(!mox_grid_take(part->grid, &mine, part->grid), MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(!mox_grid_slice(part->grid, &mine, part->grid), MOXIE_ERR_UNSUPPORTED, error,
                 "%s: rows %lld to %lld and columns %lld to %lld of [%lld, %lld] cut a word: %s are stored %d in a word "
                 "along %s",
                 what, (long long)at->row, (long long)(at->row + at->rows), (long long)at->col,
@@ -113,8 +113,8 @@ static bool in_act_order(const moxie_matrix *matrix, int64_t group_cols)
     return false;
 }
 
-moxie_status mox_matrix_take(const moxie_matrix *matrix, const moxie_quant *quant, const mox_rectangle *at,
-                             const char *what, moxie_matrix *out, moxie_error *error)
+moxie_status mox_matrix_slice(const moxie_matrix *matrix, const moxie_quant *quant, const mox_rectangle *at,
+                              const char *what, moxie_matrix *out, moxie_error *error)
 {
     const int64_t n = matrix->codes.rows, k = matrix->codes.cols;
     moxie_matrix taken = *matrix;
@@ -134,7 +134,7 @@ moxie_status mox_matrix_take(const moxie_matrix *matrix, const moxie_quant *quan
     return MOXIE_OK;
 }
 
-int64_t mox_matrix_cut(const moxie_matrix *matrix, const moxie_quant *quant, bool cols)
+int64_t mox_matrix_slice_multiple(const moxie_matrix *matrix, const moxie_quant *quant, bool cols)
 {
     const int64_t extent = cols ? matrix->codes.cols : matrix->codes.rows;
     moxie_matrix view = *matrix;

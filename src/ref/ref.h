@@ -53,7 +53,7 @@ bool mox_ref_route_accepts(const moxie_routing *routing, int64_t experts, int64_
 
 /* Activation quantizers restated from their definition (docs/quantizers.md), for comparing codes: as
  * mox_act_quant_row. Codes and scales agree bit by bit. */
-void mox_ref_act_quant_row(const moxie_quant *quant, float given, float amax, const float *x, int64_t cols,
+void mox_ref_act_quant_row(const moxie_quant *quant, float static_scale, float amax, const float *x, int64_t cols,
                            uint8_t *codes, double *scales);
 
 #endif

@@ -79,13 +79,13 @@ static inline mox_num num_over(mox_num x, double c)
 /* ---- exact --------------------------------------------------------------------------------------- */
 
 /* NaN passes. A number that is past the limit by more than its error becomes the limit in fp32, too. */
-static inline mox_num num_at_most(mox_num x, double limit)
+static inline mox_num num_min(mox_num x, double limit)
 {
     const bool surely = x.value - 8 * 0x1p-24 * x.error > limit;
     return (mox_num) { x.value > limit ? limit : x.value, surely ? 0 : x.error };
 }
 
-static inline mox_num num_at_least(mox_num x, double limit)
+static inline mox_num num_max(mox_num x, double limit)
 {
     const bool surely = x.value + 8 * 0x1p-24 * x.error < limit;
     return (mox_num) { x.value < limit ? limit : x.value, surely ? 0 : x.error };

@@ -16,8 +16,8 @@ row='MOX_ACTIVATION(ELU, 6, elu, GATED, ALPHA, 1, 0, 0, "elu", "elu")'
 formula='/* (max(g, 0) + alpha (e^min(g, 0) - 1)) u */
 MOX_NUM_INLINE mox_num mox_formula_elu(const mox_num_parameters *p, mox_num g, mox_num u)
 {
-    const mox_num negative = num_scale(num_plus(num_exp(num_at_most(g, 0)), -1), p->alpha);
-    return num_mul(num_add(num_at_least(g, 0), negative), u);
+    const mox_num negative = num_scale(num_plus(num_exp(num_min(g, 0)), -1), p->alpha);
+    return num_mul(num_add(num_max(g, 0), negative), u);
 }
 '
 # after FILE PATTERN TEXT: TEXT after the first line that matches; before: before it.

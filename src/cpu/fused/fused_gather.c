@@ -21,7 +21,7 @@ static void *operand_of(const mox_fused_product *product, const mox_fused_activa
 /* Quantizes sc->row: its codes as numbers stay there, with the folded scales they go to sc->folded. */
 static void quantize(const mox_fused_product *product, float given, const mox_fused_scratch_view *sc)
 {
-    const mox_act_quantizer quantizer = { .quant = &product->act, .given = given };
+    const mox_act_quantizer quantizer = { .quant = &product->act, .static_scale = given };
     const int64_t cols = product->cols, group = mox_act_group_cols(&product->act, cols);
     mox_act_quant_row(&quantizer, sc->row, cols, sc->codes, sc->scales);
     mox_act_quant_values(&product->act, sc->codes, cols, sc->row);

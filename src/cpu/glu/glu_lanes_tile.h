@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_lanes_tile.h - a tile of family glu (glu_tile.h) by the formulas of glu_lanes.h, for the files that compile it
- * for one instruction set each:
+ * glu_lanes_tile.h - one tile of family glu (glu_tile.h). glu_scalar.c, glu_avx2.c and glu_avx512.c each compile it for
+ * one instruction set:
  *
- *     gate, up -> + bias -> act -> fp32 to out, or rounded once to bf16
+ *     gate, up -> + bias -> act -> out in fp32, narrow rounded once to bf16
+ *
+ * Packs of MOX_GLU_PACK registers go through the tile in row-major order.
  */
 #ifndef MOX_CPU_GLU_LANES_TILE_H
 #define MOX_CPU_GLU_LANES_TILE_H
@@ -11,7 +13,7 @@
 #include "cpu/glu/glu_lanes.h"
 
 typedef uint16_t mox_lane_halves __attribute__((vector_size(2 * MOX_GLU_LANES)));
-typedef uint16_t mox_lane_halves_anywhere __attribute__((vector_size(2 * MOX_GLU_LANES), aligned(2), may_alias));
+typedef uint16_t mox_lane_halves_unaligned __attribute__((vector_size(2 * MOX_GLU_LANES), aligned(2), may_alias));
 typedef uint32_t mox_lane_bits __attribute__((vector_size(4 * MOX_GLU_LANES)));
 
 /* mox_bf16_narrow() of every lane. */
@@ -22,19 +24,19 @@ MOX_GLU_INLINE mox_lane_halves mox_lane_bf16(mox_lanes x)
     return __builtin_convertvector((nan & 0x7fc0u) | (~nan & rounded >> 16), mox_lane_halves);
 }
 
-/* Neighbours of row `row` from column `column` on, their biases added. */
+/* A register of numbers at `from + at + column`, plus the biases of their columns. */
 MOX_GLU_INLINE mox_lanes mox_lane_read(const float *from, const float *bias, int64_t at, int64_t column)
 {
-    const mox_lanes x = *(const mox_lanes_anywhere *)(from + at + column);
-    return bias != NULL ? x + *(const mox_lanes_anywhere *)(bias + column) : x;
+    const mox_lanes x = *(const mox_lanes_unaligned *)(from + at + column);
+    return bias != NULL ? x + *(const mox_lanes_unaligned *)(bias + column) : x;
 }
 
 MOX_GLU_INLINE void mox_lane_write(const mox_glu_tile *t, int64_t row, int64_t column, mox_lanes x)
 {
     if (t->out != NULL)
-        *(mox_lanes_anywhere *)(t->out + row * t->out_stride + column) = x;
+        *(mox_lanes_unaligned *)(t->out + row * t->out_stride + column) = x;
     if (t->narrow != NULL)
-        *(mox_lane_halves_anywhere *)(t->narrow + row * t->narrow_stride + column) = mox_lane_bf16(x);
+        *(mox_lane_halves_unaligned *)(t->narrow + row * t->narrow_stride + column) = mox_lane_bf16(x);
 }
 
 MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
@@ -45,7 +47,7 @@ MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
         mox_lane_pack g, u = { 0 };
         int64_t row[MOX_GLU_PACK], column[MOX_GLU_PACK];
         for (int i = 0; i < MOX_GLU_PACK; i++) {
-            /* An odd last row is computed twice. */
+            /* The last row fills the pack: it may be computed more than once. */
             const int64_t place = at + i * MOX_GLU_LANES;
             column[i] = place % MOX_GLU_TILE;
             row[i] = place / MOX_GLU_TILE < t.rows ? place / MOX_GLU_TILE : t.rows - 1;
@@ -59,7 +61,7 @@ MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
     }
 }
 
-/* A tile of any kind. Each kind has code of its own, in which mox_formula_of_kind() is one formula. */
+/* A tile of any kind. Each kind gets its own loop, with the formula chosen outside of it. */
 MOX_GLU_INLINE void mox_glu_lanes(const mox_glu_tile *tile)
 {
     switch (tile->kind) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_simple.cu - the activation between the two products, one thread a number, to the bit what cpu/glu does.
+ * glu_simple.cu - the activation between the two products, one thread per number, with the bits of cpu/glu.
  *
- * A block is a piece of one row of h; how many rows there are only the device knows, so blocks past the last return.
+ *     out[p, i] = act(h[p, i], h[p, I + i])        block (p, c), thread t: i = c * THREADS + t
+ *
+ * The grid has blocks for max_pairs rows. Only the device knows how many there are; blocks after the last row return.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/glu/glu_one_lane.cuh"

@@ -212,7 +212,7 @@ static moxie_status measure_all(const measurement *m, moxie_limits *out, moxie_e
     const char *how[MOX_CUDA_LIMITS] = { "", "", "" };
     for (int32_t row = 0; row < MOX_CUDA_ROWS_limits; row++) {
         const mox_cuda_limit limit = probes[row].limit;
-        if (probes[row].needs & ~m->device->words)
+        if (probes[row].needs & ~m->device->flags)
             continue;
         MOX_TRY(probe_rate(m, row, &rounds, &rate, error));
         if (rate > best[limit]) {
@@ -227,7 +227,7 @@ static moxie_status measure_all(const measurement *m, moxie_limits *out, moxie_e
             MOX_TRY(sustained_rate(m, row_of[limit], rounds_of[limit], &best[limit], error));
     *out = (moxie_limits) { .struct_size = sizeof *out,
                             .workers = m->device->multiprocessors,
-                            .isa = mox_cuda_kernel_needs(&(mox_cuda_kernel) { .needs = m->device->words }),
+                            .isa = mox_cuda_kernel_needs(&(mox_cuda_kernel) { .needs = m->device->flags }),
                             .read_gb_s = best[MOX_CUDA_LIMIT_READ] * 1e-9,
                             .bf16_tflop_s = best[MOX_CUDA_LIMIT_BF16] * 1e-12,
                             .fp8_tflop_s = best[MOX_CUDA_LIMIT_FP8] * 1e-12,
