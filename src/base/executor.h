@@ -2,8 +2,8 @@
  *
  * executor.h - the parallel-for under every threaded step.
  *
- * The default pool is pthreadpool's. Its threads do not survive fork(); the pool remembers the process
- * that started it and starts anew in a child. A plan without an executor uses the serial one.
+ * The default pool is pthreadpool's. Its threads do not survive fork(), so in a child process the pool starts
+ * new ones. A plan without an executor uses the serial one.
  */
 #ifndef MOX_BASE_EXECUTOR_H
 #define MOX_BASE_EXECUTOR_H

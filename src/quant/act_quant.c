@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * act_quant.c - activations to codes and scales, bit by bit as docs/quantizers.md defines.
+ * act_quant.c - quantizes activations to codes and scales, bit by bit as docs/quantizers.md defines.
  *
- *     row x [cols]  ->  codes [cols], one a byte;  scales [ceil(cols / group_cols)], decoded to f32
+ *     row x [cols]  ->  codes [cols], one per byte;  scales [ceil(cols / group_cols)], decoded to f32
  *
- * The rules are act_rules.h, which CUDA kernels compile too, the loops act_codes.h; a row of `quantizers` says which
- * moxie_quant a rule serves. A rule gets one group of one row (per-tensor and per-token rules: the whole row).
+ * The rules are in act_rules.h, which CUDA kernels compile, too; the loops are in act_codes.h. A row of `quantizers`
+ * states which moxie_quant a rule is for. A rule sees one group of one row; for per-tensor and per-token rules the
+ * group is the whole row.
  */
 #include "quant/quant.h"
 
@@ -16,7 +17,7 @@
 
 typedef enum granularity { PER_TENSOR, PER_TOKEN, PER_GROUP, OTHER } granularity;
 
-/* Extents as described, not as they turn out: a group that covers the row is still a group. */
+/* By the description, not by the extents: a group that covers the whole row is still PER_GROUP. */
 static granularity granularity_of(const moxie_quant *quant)
 {
     const bool one_row = quant->group_rows == 0 || quant->group_rows == 1;
@@ -43,7 +44,7 @@ float mox_amax(const float *x, int64_t count)
 #define GLOBAL_NONE BIT(MOXIE_GLOBAL_NONE)
 #define GLOBAL_ANY  (GLOBAL_NONE | BIT(MOXIE_GLOBAL_MULTIPLY) | BIT(MOXIE_GLOBAL_DIVIDE))
 
-/* Sets are bits numbered as in moxie.h. */
+/* Sets of values: bit i stands for value i of the enumeration in moxie.h. */
 typedef struct quantizer_row {
     mox_act_rule rule;
     uint32_t elements;

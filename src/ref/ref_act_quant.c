@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_act_quant.c - activation quantizers read off their definition (docs/quantizers.md), by search:
+ * ref_act_quant.c - the oracle's activation quantizers: their definition (docs/quantizers.md), by search.
  *
- *     scale   float rules are one or two fp32 operations, and those are here as the definition writes them;
- *             powers of two are found by trying one exponent after the other
+ *     scale   float rules are one or two fp32 operations, written as in the definition; powers of two are found by
+ *             trying one exponent after the other
  *     code    the nearest of all codes of the same sign, by exact distance in double; a tie goes to the even code
  *
- * Distances are exact: both numbers have at most 24 significant bits and lie within a factor of 2 where it
- * matters. No table of rules and no rounding trick is shared with the quantizers under test.
+ * Distances are exact: both numbers have at most 24 significant bits, and are within a factor of 2 when it matters. No
+ * table and no rounding code is shared with the quantizers under test.
  */
 #include "ref/ref.h"
 
@@ -18,7 +18,7 @@
 
 /* ---- codes --------------------------------------------------------------------------------------- */
 
-/* The nearest finite code of the format with v's sign; saturates; NaN as moxie_encode() says. */
+/* The nearest finite code with v's sign, which saturates; NaN as in moxie_encode(). */
 static uint8_t nearest_float(const mox_format *format, double v)
 {
     const uint32_t sign = 1u << (format->bits - 1);
@@ -101,7 +101,7 @@ static float power_of_two_from(float v)
 
 /* ---- one group ----------------------------------------------------------------------------------- */
 
-/* What happens to an element before it is rounded to a code: x * factor or x / scale, in fp32. */
+/* How a number is scaled before it is rounded to a code: x * factor or x / scale, in fp32. */
 typedef struct step {
     float scale, factor;
     bool multiplies;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * routing_check.c - which routings mean something, in words when they do not.
+ * routing_check.c - which routing descriptions are valid, and why others are not.
  *
- * Each field has one reader. Where the selection does not read a field, the field must be neutral: a bias
- * beside a table, or a scale beside a callback, is a mistake in the caller that would change results in
- * silence. Weight on the input is allowed for any K: each choice then multiplies its own copy of the input.
- * Everything here runs once, when a layer is described; routing itself checks nothing.
+ * A field that the selection does not read must be neutral. A bias beside a table, or a scale beside a callback, is a
+ * mistake of the caller, and would be ignored silently. Weights on the input are allowed for any K: each choice then
+ * multiplies its own copy of the input. These checks run once, when a layer is described; routing itself checks
+ * nothing.
  */
 #include "route/route.h"
 
