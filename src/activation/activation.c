@@ -19,7 +19,7 @@
     _Static_assert((kind < MOXIE_ACT_SILU_NO_MUL) == gating, "kinds below 16 are gated: " #id);
 #include "activation/activations.def"
 
-/* Alpha stays 0 where that is the same. */
+/* An alpha of 1 is the default of most kinds, and is left 0. */
 #define PARAMETERS(id, alpha_, beta_, limit_)                                                                          \
     {                                                                                                                  \
         .kind = KIND_##id, .alpha = (alpha_) == 1 ? 0 : (alpha_), .beta = beta_, .gate_limit = limit_,                 \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * activation.h - what is known of each activation function (activations.def): names, gating, parameters.
+ * activation.h - the activation functions of activations.def: names, gating, parameters.
  *
  *     a = act(g, u)      gated: g and u are the outputs of W13's gate row and up row
  *     a = act(g)         ungated
@@ -26,7 +26,7 @@ MOX_SHARED bool mox_activation_is_gated(int32_t kind)
 
 #define MOX_ACTIVATION(id, kind_, formula, gating, honours, alpha, beta, limit, name, config_names)                    \
     case kind_: return alpha;
-/* What alpha = 0 stands for. */
+/* The default, used for alpha = 0. */
 MOX_SHARED float mox_activation_default_alpha(int32_t kind)
 {
     switch (kind) {
@@ -35,7 +35,7 @@ MOX_SHARED float mox_activation_default_alpha(int32_t kind)
     }
 }
 
-/* Parameters that a formula may read. */
+/* The parameters that a formula reads. */
 enum {
     MOX_ACTIVATION_ALPHA = 1 << 0,
     MOX_ACTIVATION_BETA = 1 << 1,
@@ -44,22 +44,22 @@ enum {
 };
 
 typedef struct mox_activation_info {
-    moxie_activation usual; /* its kind, with the parameters that are usual for it */
+    moxie_activation usual; /* its kind and usual parameters */
     const char *name;
     const char *config_names; /* separated by spaces */
     uint32_t honours;         /* MOX_ACTIVATION_ALPHA | .. */
 } mox_activation_info;
 
-/* All of these are immutable. By place in the list (NULL past the last) and by kind (NULL: there is none). */
+/* Immutable, as all functions here. By position in the list (NULL past the last), and by kind (NULL: unknown kind). */
 const mox_activation_info *mox_activation_at(int32_t i);
 const mox_activation_info *mox_activation_of_kind(int32_t kind);
 
-/* The activation that model configurations call `name`, of the given gating; NULL: none. */
+/* The gated or ungated activation that model configurations call `name`; NULL: none. */
 const mox_activation_info *mox_activation_from_config(const char *name, bool gated);
-/* All those names of that gating, as "silu, swish, ..", cut to `size`. Returns `text`. */
+/* All such names, "silu, swish, ...", cut to `size`. Returns `text`. */
 const char *mox_activation_config_names(bool gated, char *text, size_t size);
 
-/* Names at the command line: activations with their usual parameters, and presets. NULL past the last. */
+/* Name i at the command line, and in *out its kind and parameters: rows and presets of the list. NULL past the last. */
 const char *mox_activation_name_at(int32_t i, moxie_activation *out);
 
 #endif

@@ -5,7 +5,7 @@
  *     host and CUDA kernels   registers of fp32 (cpu/glu/glu_lanes.h; on CUDA a register of one number)
  *     oracle                  a double with the error that fp32 may make (ref/ref_numbers.h)
  *
- * A template without a guard against inclusion. Before it, its user defines
+ * A template, without an include guard. Before including it, define
  *
  *     MOX_NUM_INLINE            how functions are declared
  *     mox_num                   the type of a number x, y;   mox_real the scalar type of a factor or limit c
@@ -16,8 +16,8 @@
  * e^-x) num_normal(x)             (1 + erf(x / sqrt 2)) / 2, the normal distribution num_half_tanh(x)          (1 +
  * tanh(x / 2)) / 2, which is num_sigmoid(x)
  *
- * Each operation rounds once, in the order written, so the order is part of a formula: it decides the bits. min and max
- * pass NaN on. Here g is the gate, u the other half, s() the sigmoid. An ungated formula may not read u.
+ * Each operation rounds once, in the order written. So the order is part of a formula: it decides the bits. min and max
+ * pass NaN on. Below, g is the gate, u the up half, s() the sigmoid. An ungated formula may not read u.
  */
 
 /* ---- parts of formulas --------------------------------------------------------------------------- */

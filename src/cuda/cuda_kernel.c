@@ -17,8 +17,8 @@ bool mox_cuda_kernel_admit(const mox_cuda_kernel *kernel, const mox_cuda_feature
         return mox_reject(why, "run on a device that has it", "needs %s, %.60s (sm_%d) lacks it",
                           mox_cuda_flag_names(lacking, names, sizeof names), device->name, (int)device->sm);
     if (kernel->base.exactness == MOX_TOL && mode != MOXIE_MODE_FAST)
-        return mox_reject(why, "choose throughput mode",
-                          "rounds more than the numeric contract allows (class TOL), the mode is invariant");
+        return mox_reject(why, "choose fast mode",
+                          "rounds more than the numeric contract allows (class TOL), the mode is exact");
     return true;
 }
 

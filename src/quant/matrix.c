@@ -95,7 +95,7 @@ typedef struct grid_rule {
     int64_t rows, cols; /* required extents */
     moxie_dtype dtype;  /* required dtype; NONE: `admits` decides */
     bool (*admits)(moxie_dtype dtype);
-    const char *admitted; /* in words */
+    const char *admitted; /* the dtypes that it admits, for messages */
 } grid_rule;
 
 static moxie_status check_part(const moxie_grid *grid, const grid_rule *rule, const char *what, moxie_error *error)

@@ -177,7 +177,7 @@ static moxie_status check_values(const scheme_row *row, const moxie_scheme_args 
     return MOXIE_OK;
 }
 
-/* The OCP MX types of vLLM's ocp_mx(); its make() then knows the first three only. */
+/* The types that vLLM's ocp_mx() accepts; its make() then rejects all but the first three. */
 static bool is_ocp_name(const char *name)
 {
     static const char *const names[] = { "mxfp4", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8" };
@@ -270,7 +270,7 @@ static int32_t present(presence rule, int32_t argument)
 static void fill_descriptors(const scheme_row *row, const moxie_scheme_args *args, dtype_id act, dtype_id weight,
                              moxie_scheme *out)
 {
-    /* make() without a type has nothing to scale; a row may say what it computes without a type of vLLM's. */
+    /* Without a dtype, make() has nothing to scale. A row may still state what it computes. */
     const bool has_weight_scale =
         row->weight.scale == YES && (weight != D_NONE || row->computes.element != MOXIE_DTYPE_NONE);
     out->a1 = (moxie_scheme_desc) {
@@ -323,7 +323,7 @@ static moxie_status check_flags(const scheme_row *row, const moxie_scheme_args *
 
 /* ---- moxie's own description ----------------------------------------------------------------------------- */
 
-/* A descriptor's shape replaces open groups (whole rows); groups that belong to the dtype stay. */
+/* A descriptor's shape replaces groups of whole rows, but not groups that belong to the dtype. */
 static void apply_shape(const moxie_scheme_desc *desc, moxie_quant *quant)
 {
     if (quant->group_cols > 0 || mox_scheme_shape_is(desc, 0, 0))
@@ -365,7 +365,7 @@ static moxie_quant weight_quant(const scheme_row *row, const moxie_scheme_args *
     return q;
 }
 
-/* A block's rows are the weight's: activations are quantized row by row. */
+/* Only weights have blocks of several rows: activations are quantized row by row. */
 static moxie_quant act_quant(dtype_id dtype, const moxie_scheme_desc *desc)
 {
     moxie_quant q = dtypes[dtype].act;

@@ -25,13 +25,13 @@ static double global_factor(const moxie_quant *quant, float global)
     }
 }
 
-/* Integers reach from -max - 1 to max. */
+/* Integers range from -max - 1 to max. */
 static double span_of(const moxie_quant *quant, const mox_format *element)
 {
     return quant->has_zero ? 2.0 * element->max + 1.0 : element->max;
 }
 
-/* Rounded to `dtype`, from its smallest to its largest positive number. */
+/* Rounds to `dtype`, clamped to its positive finite numbers. */
 static float round_scale(moxie_dtype dtype, double scale)
 {
     const mox_format *format = mox_format_of(dtype);
