@@ -10,11 +10,13 @@
  *     MOX_NUM_INLINE            how functions are declared
  *     mox_num                   the type of a number x, y;   mox_real the scalar type of a factor or limit c
  *     mox_num_parameters        a struct with mox_real alpha, beta, gate_limit, up_limit (no limit: infinity)
- *     num_mul(x, y)   x y       num_scale(x, c)  x c      num_min(x, c)    min(x, c)    num_exp(x)      e^x
- *     num_add(x, y)   x + y     num_over(x, c)   x / c    num_max(x, c)   max(x, c)    num_tanh(x)
- *     num_div(x, y)   x / y     num_plus(x, c)   x + c    num_abs(x)           |x|          num_sigmoid(x)  1 / (1 +
- * e^-x) num_normal(x)             (1 + erf(x / sqrt 2)) / 2, the normal distribution num_half_tanh(x)          (1 +
- * tanh(x / 2)) / 2, which is num_sigmoid(x)
+ *
+ *     num_mul(x, y)   x y       num_scale(x, c)   x c      num_min(x, c)     num_exp(x)       e^x
+ *     num_add(x, y)   x + y     num_over(x, c)    x / c    num_max(x, c)     num_tanh(x)
+ *     num_div(x, y)   x / y     num_plus(x, c)    x + c    num_abs(x)        num_sigmoid(x)   1 / (1 + e^-x)
+ *
+ *     num_normal(x)      (1 + erf(x / sqrt 2)) / 2, the normal distribution
+ *     num_half_tanh(x)   (1 + tanh(x / 2)) / 2, which equals num_sigmoid(x)
  *
  * Each operation rounds once, in the order written. So the order is part of a formula: it decides the bits. min and max
  * pass NaN on. Below, g is the gate, u the up half, s() the sigmoid. An ungated formula may not read u.

@@ -31,7 +31,7 @@ static double span_of(const moxie_quant *quant, const mox_format *element)
     return quant->has_zero ? 2.0 * element->max + 1.0 : element->max;
 }
 
-/* Rounds to `dtype`, clamped to its positive finite numbers. */
+/* Rounds to `dtype`, clamped between its smallest and its largest positive number. */
 static float round_scale(moxie_dtype dtype, double scale)
 {
     const mox_format *format = mox_format_of(dtype);

@@ -50,8 +50,8 @@ static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
  * accumulator to the largest of them, and keeps `bits` bits below it.
  *     23   one rounding per instruction, of 16 columns
  *     13   instructions of 32 columns. `aligned` is the sum over instructions of the largest magnitude that each adds,
- * the accumulator included. Every 128 columns start from zero and are added in fp32 31   the sum is of integers and
- * exact: only later steps round */
+ *          the accumulator included. Every 128 columns start from zero and are added in fp32
+ *     31   the sum is of integers and exact: only later steps round */
 static inline double mox_bound_mma(int64_t n, int32_t bits, double magnitude, double aligned)
 {
     const double steps = (double)(bits < 23 ? n / 128 : bits < 31 ? n / 16 : 0) + 8.0;

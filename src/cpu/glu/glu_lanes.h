@@ -9,11 +9,12 @@
  * The bits are equal because every step is an IEEE 754 sum, product or quotient, in the order written. None is fused
  * (-ffp-contract=off), and no library function is called. With u = 2^-24:
  *
- *     exp      x = n ln 2 + r; e^r by a polynomial of degree 6 (its error 0.2 u, the total below 2 u). The factor 2^n
- * is applied in two steps, or by VSCALEFPS: overflow gives infinity, underflow rounds once sigmoid  1 / (1 + exp(-x))
- *     tanh     for |x| < 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e) with e = exp(-2 |x|)
- *     normal   (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), P of degree 11 (error 0.1 u of erfc(t) up to t =
- * 3, 2^-10 of it at t = 6). For negative x the sum 1 + erf would cancel; erfc keeps its digits
+ *     exp       x = n ln 2 + r; e^r by a polynomial of degree 6 (its error 0.2 u, the total below 2 u). The factor 2^n
+ *               is applied in two steps, or by VSCALEFPS: overflow gives infinity, underflow rounds once
+ *     sigmoid   1 / (1 + exp(-x))
+ *     tanh      for |x| < 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e), e = exp(-2 |x|)
+ *     normal    (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), P of degree 11. Its error is 0.1 u of erfc(t)
+ *               up to t = 3, and 2^-10 of it at t = 6. For negative x, 1 + erf would cancel; erfc keeps its digits
  *
  * Coefficients: minimax fits made for this file, of (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, of tanh x / x - 1 on
  * 0 .. 0.63, and of -log(erfc(t)) on 0 .. 10 with weight erfc(t)^0.3. The last fit keeps growing beyond 10.

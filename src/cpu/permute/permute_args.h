@@ -2,8 +2,9 @@
  *
  * permute_args.h - the arguments of a kernel of family permute (permute.h).
  *
- *     token_of[p] = pair_at[p] / K,  row_weight[p] = weights[pair_at[p]],  pair_scale13/2[p] = static_scale13/2[its
- * slot]
+ *     token_of[p]        = pair_at[p] / K
+ *     row_weight[p]      = weights[pair_at[p]]
+ *     pair_scale13/2[p]  = static_scale13/2[slot of p]
  *
  * Pointers are to the memory of the device that runs it.
  */

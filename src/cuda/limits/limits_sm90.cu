@@ -4,8 +4,8 @@
  * operands stay in shared memory.
  *
  *     shared:   | A of group 0: 64 rows x 128 bytes | A of group 1 | B: 256 rows x 128 bytes |
- *     a round   four MMAs per warpgroup, 32 bytes deep: 2 x 4 x (2 x 64 x 256 x 16) operations of bf16, twice that of
- * e4m3
+ *     a round   four MMAs per warpgroup, 32 bytes deep: 2 x 4 x (2 x 64 x 256 x 16) operations of bf16, or twice that
+ *               of e4m3
  */
 #include "cuda/limits/limits_sm90.h"
 #include "cuda/ptx/ptx_barrier.cuh"

@@ -4,8 +4,8 @@
  * the bits of the host's.
  *
  *     whole batch (dynamic per-tensor rules)   amax over all rows, as the maximum of bit patterns
- *     a block per row                          x -> f32 -> (* row weight, rounded to x's dtype) -> groups -> scale,
- * codes
+ *     a block per row                          x -> f32 -> (* row weight, rounded to x's dtype) -> groups
+ *                                              -> scale, codes
  *
  * Short groups are quantized by a warp each, long ones by the whole block. A maximum does not depend on the order of
  * its arguments, so parallel reduction changes no bits.
