@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * scale_rule.h - power-of-two scales from the largest magnitude of a group (amax), found from exponents and
- * significands and without a logarithm. The scale is 2^e:
+ * significands, without a logarithm. The scale is 2^e.
  *
  * With amax = f * 2^n and the largest value of a code L = l * 2^m, where 0.5 <= f, l < 1:
  *
@@ -10,7 +10,7 @@
  *     QUARK_EVEN  OCP_FLOOR, plus one from 1.75 * 2^k on    n - m + (f >= 0.875)
  *     VLLM_FLOOR  floor(log2 amax)                          n - 1
  *
- * and e is clamped to the range of E8M0, [-127, 127]; amax = 0 gives -127. The quotient amax / L is never formed: it
+ * Then e is clamped to the range of E8M0, [-127, 127]; amax = 0 gives -127. The quotient amax / L is never formed: it
  * would be rounded, and near a power of two that rounding would decide the result.
  * Shared by the activation quantizers and the weight encoders. Sources: OCP MX specification 1.0 (floor),
  * ModelOpt and FlashInfer (ceil), AMD Quark (even), vLLM's mxfp8 fallback (floor without emax).
