@@ -25,7 +25,7 @@
 #include "base/sizes.h"
 
 /* The largest distance of two 8-bit codes. Readers convert zero_add to an integer. */
-#define MOST_ZERO_ADD 255
+#define MAX_ZERO_ADD 255
 
 static int64_t resolve(int64_t extent, int64_t all)
 {
@@ -154,9 +154,9 @@ moxie_status mox_matrix_check(const moxie_matrix *matrix, const moxie_quant *qua
     MOX_TRY(check_part(&matrix->bias, &bias, what, error));
     MOX_FAIL_IF(matrix->zero_add != 0 && !quant->has_zero, MOXIE_ERR_MISMATCH, error,
                 "%s: zero_add is %g, but the quantization has no zero points", what, (double)matrix->zero_add);
-    MOX_FAIL_IF(!(fabsf(matrix->zero_add) <= MOST_ZERO_ADD), MOXIE_ERR_MISMATCH, error,
-                "%s: zero_add is %g; it must be a number from %d to %d", what, (double)matrix->zero_add, -MOST_ZERO_ADD,
-                MOST_ZERO_ADD);
+    MOX_FAIL_IF(!(fabsf(matrix->zero_add) <= MAX_ZERO_ADD), MOXIE_ERR_MISMATCH, error,
+                "%s: zero_add is %g; it must be a number from %d to %d", what, (double)matrix->zero_add, -MAX_ZERO_ADD,
+                MAX_ZERO_ADD);
     MOX_FAIL_IF(matrix->group_index && !scaled, MOXIE_ERR_MISMATCH, error,
                 "%s: a group_index, but the quantization has no scales", what);
     return matrix->group_index ? check_group_index(matrix, scale_cols, what, error) : MOXIE_OK;
