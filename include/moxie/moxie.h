@@ -296,6 +296,9 @@ typedef struct moxie_activation {
 
 /* 1 when W13 has 2I rows (gate and up), 0 when it has I. Immutable. */
 MOXIE_API int moxie_act_is_gated(int32_t kind);
+/* The i-th activation by name: returns the name and sets *out to its kind with the parameters that are usual for it.
+ * NULL past the last. Immutable. */
+MOXIE_API const char *moxie_activation_at(int32_t i, moxie_activation *out);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Routing                                                                                     */

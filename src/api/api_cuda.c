@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "api/api_need.h"
-#include "cuda/cuda_kernel.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/limits/cuda_limits.h"
 #include "layer/plan/launch.h"
 #include "layer/run/run.h"
@@ -50,12 +50,12 @@ moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_e
     MOX_TRY(mox_cuda_any_device(table, index, &f, error));
     moxie_cuda_device device = { .sm = f.sm,
                                  .multiprocessors = f.multiprocessors,
-                                 .usable = (f.words & MOX_CUDA_MMA_BF16) != 0,
+                                 .usable = (f.flags & MOX_CUDA_MMA_BF16) != 0,
                                  .shared_bytes = (uint64_t)f.shared_bytes,
                                  .l2_bytes = f.l2_bytes,
                                  .memory_bytes = f.memory_bytes };
     snprintf(device.name, sizeof device.name, "%s", f.name);
-    mox_cuda_word_names(f.words, device.features, sizeof device.features);
+    mox_cuda_flag_names(f.flags, device.features, sizeof device.features);
     mox_struct_write(&device, out, MOX_STRUCT(moxie_cuda_device));
     return MOXIE_OK;
 }

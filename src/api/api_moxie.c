@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "activation/activation.h"
 #include "api/api_need.h"
 #include "base/executor.h"
 #include "base/log.h"
@@ -73,7 +74,16 @@ uint32_t moxie_encode(moxie_dtype dtype, float value)
 
 int moxie_act_is_gated(int32_t kind)
 {
-    return mox_glu_is_gated(kind);
+    return mox_activation_is_gated(kind);
+}
+
+const char *moxie_activation_at(int32_t i, moxie_activation *out)
+{
+    moxie_activation activation;
+    const char *name = mox_activation_name_at(i, &activation);
+    if (name && out)
+        *out = activation;
+    return name;
 }
 
 /* ---- routing ------------------------------------------------------------------------------------- */

@@ -5,21 +5,10 @@
  */
 #include <moxie/moxie_ckpt.h>
 
+#include "activation/activation.h"
 #include "ckpt/synth/synth.h"
 #include "ckpt/synth/synth_model.h"
 #include "layer/config/struct_size.h"
-
-static const char *activation_name(int32_t kind)
-{
-    switch (kind) {
-    case MOXIE_ACT_SILU: return "silu";
-    case MOXIE_ACT_GELU_ERF: return "gelu_erf";
-    case MOXIE_ACT_GELU_TANH: return "gelu_tanh";
-    case MOXIE_ACT_SITU: return "situ";
-    case MOXIE_ACT_RELU2_NO_MUL: return "relu2_no_mul";
-    default: return "?";
-    }
-}
 
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
 {
@@ -38,7 +27,8 @@ int moxie_preset_at(int32_t i, moxie_preset_info *out)
                                      .shared_intermediate = p->dims.shared_intermediate,
                                      .router_width = p->dims.hidden,
                                      .layers = p->dims.layers,
-                                     .activation = activation_name(mox_family_by_id(p->family)->activation.kind),
+                                     .activation =
+                                         mox_activation_of_kind(mox_family_by_id(p->family)->activation.kind)->name,
                                      .n_formats = n_formats,
                                      .formats = p->formats,
                                      .n_native = p->n_native,

@@ -2,8 +2,8 @@
  *
  * cache_sizes.c - sizes of caches from /sys/devices/system/cpu/cpuC/cache/indexI/{level,type,size,shared_cpu_list}.
  *
- * A cache that several processors share is listed under each of them; it is counted where the processor is the
- * first of the list. sysconf() would be shorter, but knows one instance only, and nothing outside x86.
+ * A cache that several processors share is listed under each of them; it is counted for the first one only.
+ * sysconf() would be shorter, but it reports one instance only, and only on x86.
  * Source: Linux Documentation/ABI/testing/sysfs-devices-system-cpu.
  */
 #include "base/cache_sizes.h"
@@ -15,7 +15,7 @@
 #define GUESSED_L2   (UINT64_C(512) << 10)
 #define GUESSED_LAST (UINT64_C(32) << 20)
 
-/* A cache's line of text, without its end; false when there is none. */
+/* Reads one line of a cache's description, without the newline; false when there is none. */
 static bool read_line(int cpu, int index, const char *name, char *line, int size)
 {
     char path[128];
@@ -45,7 +45,7 @@ typedef struct cache {
     uint64_t bytes;
 } cache;
 
-/* Cache `index` of a processor; false past the last. A cache for instructions has no bytes here. */
+/* Cache `index` of a processor; false past the last. Instruction caches get 0 bytes. */
 static bool read_cache(int cpu, int index, cache *out)
 {
     char line[256];
@@ -63,10 +63,10 @@ static bool read_cache(int cpu, int index, cache *out)
 
 mox_cache_sizes mox_cache_sizes_find(void)
 {
-    enum { LEVELS = 8, MOST_CPUS = 65536 };
+    enum { LEVELS = 8, MAX_CPUS = 65536 };
     uint64_t total[LEVELS] = { 0 }, l2 = 0;
     cache c;
-    for (int cpu = 0; cpu < MOST_CPUS && read_cache(cpu, 0, &c); cpu++)
+    for (int cpu = 0; cpu < MAX_CPUS && read_cache(cpu, 0, &c); cpu++)
         for (int index = 0; read_cache(cpu, index, &c); index++) {
             if (c.level == 2 && c.bytes > 0)
                 l2 = c.bytes;

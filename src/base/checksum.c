@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checksum.c - chooses how XXH3 is computed: AVX2 where it may be used, else what the compiler's target has.
+ * checksum.c - XXH3, by AVX2 where it may be used, else by the instructions of the compiler's target.
  */
 #include "base/checksum.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checksum.h - XXH3-64 of a block of memory, the same number on every machine, by the widest vectors there are.
+ * checksum.h - XXH3-64 of a block of memory: the same number on every machine, computed with AVX2 where possible.
  *
- * Records are summed part by part right after they were packed, out of the cache: there the baseline of x86-64 (SSE2)
- * is half as fast as AVX2. Source: https://github.com/Cyan4973/xxHash.
+ * Records are summed right after they were packed, while they are in cache. There SSE2, the baseline of x86-64, has
+ * half the speed of AVX2. Source: https://github.com/Cyan4973/xxHash.
  */
 #ifndef MOX_BASE_CHECKSUM_H
 #define MOX_BASE_CHECKSUM_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checksum_avx2.c - XXH3 once more, its inner loop chosen by this file's compiler flags.
+ * checksum_avx2.c - XXH3 compiled for AVX2: xxHash chooses its inner loop by this file's compiler flags.
  */
 #include "base/checksum.h"
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cpu_features.c - asking the processor and the system what may be used.
+ * cpu_features.c - finds which instructions the processor has and the system permits.
  *
- * x86-64: a feature counts when CPUID reports it, and XCR0 (read by XGETBV) shows that the system saves
- * the registers it needs; AMX also needs the kernel's permission for tile data, asked for here, once,
- * for the whole process. aarch64: the kernel's hardware capability words.
- * Sources: Intel SDM vol. 2A (CPUID) and vol. 1 ch. 13 (XCR0); Linux Documentation/arch/x86/xstate.rst;
- * Linux Documentation/arch/arm64/elf_hwcaps.rst; cgroup v2 "cpu.max".
+ * x86-64: a feature counts when CPUID reports it and XCR0 (read by XGETBV) shows that the system saves its registers.
+ * AMX also needs the system's permission for tile data, which is requested here, once per process. aarch64: the
+ * system's hardware capability words. Sources: Intel SDM vol. 2A (CPUID) and vol. 1 ch. 13 (XCR0); Linux
+ * Documentation/arch/x86/xstate.rst; Linux Documentation/arch/arm64/elf_hwcaps.rst; cgroup v2 "cpu.max".
  */
 #include "base/cpu_features.h"
 
@@ -107,11 +106,11 @@ static void probe_brand(char brand[64])
             return;
     }
     memcpy(brand, words, sizeof words); /* 48 bytes; the rest of `brand` stays zero */
-    mox_make_printable(brand, 64);      /* a virtual machine's may be any */
+    mox_make_printable(brand, 64);      /* a virtual machine's may hold any bytes */
 }
 
-/* Zen 4 and 5 start as many VDPBF16PS as multiply-adds; Sapphire Rapids, and what came after it, half of that
- * (uops.info), so twice the work in twice the time. */
+/* Zen 4 and 5 start as many VDPBF16PS per cycle as multiply-adds. Intel's processors since Sapphire Rapids start half
+ * as many (uops.info), each with twice the work, so they gain nothing. */
 static bool is_amd(void)
 {
     uint32_t a, b, c, d;
@@ -226,8 +225,8 @@ void mox_cpu_replace(const mox_cpu_features *features)
     replaced = features;
 }
 
-/* Processors that the cgroup's quota is worth, rounded up; 0 when there is none. Looks where a container
- * sees its own group. */
+/* The cgroup's CPU quota in processors, rounded up; 0 when there is none. Reads the path where a container sees its own
+ * group. */
 static int32_t quota_processors(void)
 {
     char text[64];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cpu_features.h - what this processor can do, as far as the system permits it, and the cap.
+ * cpu_features.h - which instructions this processor has and the system permits, and the cap on what is used.
  *
  * Classes are cumulative: SCALAR < AVX2 < AVX512 < AMX on x86-64; aarch64 has SCALAR < NEON. The cap
- * comes from MOXIE_MAX_ISA, read once, and can be lowered further per plan. A program that runs with
- * more rights than who starts it (secure_getenv) has no cap.
- * CPUID is read directly: not every supported compiler knows the newest names in
- * __builtin_cpu_supports. AMX counts only after the kernel granted permission for tile data.
+ * comes from MOXIE_MAX_ISA, read once, and can be lowered further per plan. A set-user-ID program
+ * ignores MOXIE_MAX_ISA (secure_getenv).
+ * CPUID is read directly, since some supported compilers do not know the newest names in
+ * __builtin_cpu_supports. AMX counts only after the system granted permission for tile data.
  */
 #ifndef MOX_BASE_CPU_FEATURES_H
 #define MOX_BASE_CPU_FEATURES_H
@@ -29,7 +29,7 @@ typedef struct mox_cpu_features {
     mox_isa allowed; /* after MOXIE_MAX_ISA */
     bool avx2, fma, f16c, avx_vnni;
     bool avx512, avx512_vnni, avx512_bf16, avx512_vbmi, avx512_fp16;
-    bool full_rate_bf16; /* avx512_bf16, and VDPBF16PS takes no longer than a multiply-add */
+    bool full_rate_bf16; /* avx512_bf16, and VDPBF16PS has the throughput of a multiply-add */
     bool amx_tile, amx_bf16, amx_int8, amx_fp16;
     bool neon, dotprod, sve, neon_bf16, i8mm;
     const char *amx; /* why tiles may or may not be used: "absent", "disabled", "refused", "permitted" */
@@ -39,10 +39,11 @@ typedef struct mox_cpu_features {
 
 /* Found once, then constant. Thread-safe. */
 const mox_cpu_features *mox_cpu(void);
-/* MOXIE_ERR_ARGUMENT when MOXIE_MAX_ISA names no class of this architecture; only scalar code is allowed then. For
- * every call that chooses kernels. Thread-safe. */
+/* MOXIE_ERR_ARGUMENT when MOXIE_MAX_ISA names no class of this architecture; then only scalar code is allowed. Every
+ * call that chooses kernels checks this. Thread-safe. */
 moxie_status mox_cpu_check_cap(moxie_error *error);
-/* For tests: another processor, which must outlive its use; NULL: the one that was found. Not while others look. */
+/* For tests: pretends to be another processor; `features` must outlive its use. NULL: the real one again. Not
+ * thread-safe. */
 void mox_cpu_replace(const mox_cpu_features *features);
 
 /* Processors this process may keep busy: those in its affinity mask, no more than the cgroup's CPU quota

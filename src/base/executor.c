@@ -2,8 +2,7 @@
  *
  * executor.c - parallel-for on pthreadpool, and the serial one.
  *
- * pthreadpool runs `workers` strands, each strand once. A strand takes tasks from one shared counter
- * until there are none:
+ * pthreadpool runs `workers` strands, each once. A strand claims tasks from one shared counter until none are left:
  *
  *     strand 0:  task 0, task 3, task 4, ...
  *     strand 1:  task 1, task 5, ...              worker number = strand number
@@ -12,9 +11,9 @@
  * So tasks of unequal length balance themselves, and one worker never has two tasks at a time even if
  * one thread runs several strands (then one after the other).
  *
- * Fork: a child inherits the pool's memory but not its threads, and a lock in it may be held for ever.
- * The pool remembers its process; in another one it is left alone (leaked, in the child only) and a
- * new one is made. If that fails the child runs its tasks on the calling thread.
+ * Fork: a child inherits the pool's memory but not its threads, and a lock in it may stay locked forever. The pool
+ * remembers its process. In a child the old pool is leaked, and a new one is created. If that fails, the child runs its
+ * tasks on the calling thread.
  */
 #include "base/executor.h"
 
@@ -40,8 +39,8 @@ typedef struct loop {
     void *context;
     int64_t tasks;
     _Atomic int64_t next;
-    /* The pool orders the caller and its threads by means of its own. This pair says the same in C11
-     * terms, for race detectors that cannot look inside the pool. */
+    /* The pool already orders the caller and its threads. These two state the same order in C11 atomics, for race
+     * detectors that cannot see inside the pool. */
     _Atomic int32_t begun, ended;
 } loop;
 
@@ -60,7 +59,7 @@ static void run_as(void *self, int64_t tasks, moxie_task_fn fn, void *context)
         fn(context, task, *(const int32_t *)self);
 }
 
-moxie_executor mox_executor_here(const int32_t *worker)
+moxie_executor mox_executor_on_worker(const int32_t *worker)
 {
     return (moxie_executor) { .self = (void *)(uintptr_t)worker, .workers = *worker + 1, .run = run_as };
 }

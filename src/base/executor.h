@@ -2,8 +2,8 @@
  *
  * executor.h - the parallel-for under every threaded step.
  *
- * The default pool is pthreadpool's. Its threads do not survive fork(); the pool remembers the process
- * that started it and starts anew in a child. A plan without an executor uses the serial one.
+ * The default pool is pthreadpool's. Its threads do not survive fork(), so in a child process the pool starts
+ * new ones. A plan without an executor uses the serial one.
  */
 #ifndef MOX_BASE_EXECUTOR_H
 #define MOX_BASE_EXECUTOR_H
@@ -20,7 +20,7 @@ void mox_executor_destroy(moxie_executor *executor);
 extern const moxie_executor mox_executor_serial;
 
 /* Runs tasks in order on the calling thread, as worker *worker, which must outlive it: for loops inside a task. */
-moxie_executor mox_executor_here(const int32_t *worker);
+moxie_executor mox_executor_on_worker(const int32_t *worker);
 
 /* Calls fn once for each task in [0, tasks). A task must not start another loop on the same executor. */
 static inline void mox_parallel(const moxie_executor *executor, int64_t tasks, moxie_task_fn fn, void *context)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file_lock.c - advisory locks, and whose they are (file_lock.h).
+ * file_lock.c - advisory locks, and which process holds them (file_lock.h).
  */
 #include "base/file_lock.h"
 
@@ -59,7 +59,7 @@ moxie_status mox_lock_busy(int fd, const char *path, moxie_error *error)
                          "another moxie%s is at work there: wait until it has ended, or name another output", who);
 }
 
-/* Why open() refused. */
+/* Turns the errno of open() into an error. */
 static moxie_status no_directory(const char *path, moxie_error *error)
 {
     const int why = errno;
@@ -71,14 +71,14 @@ static moxie_status no_directory(const char *path, moxie_error *error)
     return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot open the directory: %s", strerror(why));
 }
 
-/* Takes the lock of an opened directory. *again: the name means another directory by now. */
+/* Locks an opened directory. *again: its name refers to another directory by now. */
 static moxie_status lock_directory(const mox_directory *dir, const char *path, bool *again, moxie_error *error)
 {
     const mox_lock lock = mox_lock_try(dir->fd);
     *again = false;
     if (lock == MOX_LOCK_BUSY)
         return mox_lock_busy(dir->fd, path, error);
-    /* Without locks, only who made the directory knows that nobody else is in it. */
+    /* Without locks, only the process that created the directory knows that no other uses it. */
     if (lock == MOX_LOCK_NONE && !dir->created)
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1,
                              "it is there already, and its file system cannot say whether another process is at work "
@@ -98,7 +98,7 @@ moxie_status mox_directory_hold(const char *path, bool create, mox_directory *ou
                                  "cannot make the directory: %m; name one in a directory that can be written");
         dir.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (dir.fd < 0 && errno == ENOENT && create)
-            continue; /* who held it has just ended */
+            continue; /* its user has just removed it */
         if (dir.fd < 0)
             return no_directory(path, error);
         const moxie_status status = lock_directory(&dir, path, &again, error);

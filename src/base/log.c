@@ -2,8 +2,8 @@
  *
  * log.c - the message callback.
  *
- * Callback, user pointer and level change together, under a mutex. The callback itself runs outside of
- * it, so it may log, or set another callback. While none is set a message costs one atomic load.
+ * Callback, user pointer and level change together, under a mutex. The callback runs outside of it, so it may log
+ * itself or set another callback. While none is set, a message costs one atomic load.
  */
 #include "base/log.h"
 

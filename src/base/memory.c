@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.c - the heap with an allocation counter and a fuse for tests, the caller's allocator in its place, blocks of
- * whole pages, and the arena.
+ * memory.c - the heap, with an allocation counter and failures on request for tests; the caller's allocator in its
+ * place; blocks of whole pages; the arena.
  *
- * A block of the caller's allocator has its size before it, since only that allocator wants to know it again. The same
- * for whole pages, whose alignment may be 2 MB:
+ * The caller's allocator needs a block's size to release it. So the size is stored before each of its blocks, also
+ * before whole pages, whose alignment may be 2 MB:
  *
- *     memory:  [ rest of the alignment | bytes of it all, offset of the block ][ block ... ]
+ *     memory:  [ padding to the alignment | bytes of all this, offset of the block ][ block ... ]
  *
- * A block of pages is a mapping of its own. Not malloc's: that one recycles memory that other threads have touched, and
- * the wish for huge pages would outlive the block. How much to unmap is noted in the page before it:
+ * A block of pages is a mapping of its own, not malloc's. For malloc reuses memory that other threads have touched, and
+ * the request for huge pages would outlive the block. The page before the block notes how much to unmap:
  *
- *     mapping: [ bytes mapped | rest of a page ][ block, on 2 MB when it holds as much ... ]
+ *     mapping: [ bytes mapped | rest of a page ][ block, aligned to 2 MB when it is that large ... ]
  *
- * Arena: a list of blocks, newest first; objects are cut from the newest one. Blocks double from 4 KiB
- * to 1 MiB; an object that does not fit in the newest block starts another one.
+ * Arena: a list of blocks, newest first; objects are allocated from the newest one. Block sizes double from 4 KiB to
+ * 1 MiB. An object that does not fit in the newest block starts another one.
  *
  *     block: [ next | capacity | used | pad ][ objects, each a multiple of 16 bytes ... ]
  */
@@ -32,10 +32,10 @@
 #include "base/status.h"
 
 static _Atomic uint64_t allocations, allocated_bytes;
-static _Atomic uint64_t fuse; /* allocations until one fails; 0: none will */
+static _Atomic uint64_t fuse; /* the allocation that fails, counted from now; 0: none */
 
 /* Counts one allocation; false when it is the one that a test chose. */
-static bool admit(uint64_t size)
+static bool count_allocation(uint64_t size)
 {
     uint64_t left = atomic_load_explicit(&fuse, memory_order_relaxed);
 
@@ -47,20 +47,20 @@ static bool admit(uint64_t size)
     return left != 1 && size <= (uint64_t)PTRDIFF_MAX;
 }
 
-/* Blocks that are held, and counts one more that is not NULL. */
-static _Atomic int64_t held;
+/* Blocks that are allocated and not freed. NULL does not count. */
+static _Atomic int64_t live_blocks;
 
-static void *hold(void *block)
+static void *count_block(void *block)
 {
     if (block)
-        atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
     return block;
 }
 
-static void let_go(const void *block)
+static void uncount_block(const void *block)
 {
     if (block)
-        atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
 }
 
 /* ---- the caller's allocator -------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static void *hook_realloc(void *block, uint64_t size)
 
 moxie_status mox_set_allocator(const moxie_allocator *allocator, moxie_error *error)
 {
-    const int64_t blocks = atomic_load_explicit(&held, memory_order_relaxed);
+    const int64_t blocks = atomic_load_explicit(&live_blocks, memory_order_relaxed);
     MOX_FAIL_IF(allocator && (!allocator->allocate || !allocator->release), MOXIE_ERR_ARGUMENT, error,
                 "an allocator needs both allocate and release, %s is NULL",
                 allocator->allocate ? "release" : "allocate");
@@ -133,30 +133,30 @@ moxie_status mox_set_allocator(const moxie_allocator *allocator, moxie_error *er
 
 void *mox_alloc(uint64_t size)
 {
-    if (!admit(size))
+    if (!count_allocation(size))
         return NULL;
-    return hold(hook.allocate ? hook_alloc(size, HOOK_ALIGN, true) : calloc(1, size ? (size_t)size : 1));
+    return count_block(hook.allocate ? hook_alloc(size, HOOK_ALIGN, true) : calloc(1, size ? (size_t)size : 1));
 }
 
 void *mox_alloc_aligned(uint64_t size, uint64_t align)
 {
     void *block = NULL;
-    if (!admit(size))
+    if (!count_allocation(size))
         return NULL;
     if (hook.allocate)
-        return hold(hook_alloc(size, align, true));
+        return count_block(hook_alloc(size, align, true));
     if (posix_memalign(&block, (size_t)align, size ? (size_t)size : 1) != 0)
         return NULL;
     memset(block, 0, (size_t)size);
-    return hold(block);
+    return count_block(block);
 }
 
 void *mox_realloc(void *block, uint64_t size)
 {
-    if (!admit(size))
+    if (!count_allocation(size))
         return NULL;
     void *grown = hook.allocate ? hook_realloc(block, size) : realloc(block, size ? (size_t)size : 1);
-    return block ? grown : hold(grown);
+    return block ? grown : count_block(grown);
 }
 
 void *mox_calloc(uint64_t count, uint64_t size)
@@ -167,7 +167,7 @@ void *mox_calloc(uint64_t count, uint64_t size)
 
 void mox_free(void *block)
 {
-    let_go(block);
+    uncount_block(block);
     if (hook.allocate)
         hook_free(block);
     else
@@ -198,16 +198,16 @@ static uint64_t page_size(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Cuts the block out of a mapping that is larger by its alignment, because mmap() promises no more than a page's. */
+/* Unmaps what surrounds an aligned block. (mmap() aligns to pages only, so the mapping is larger by the alignment.) */
 static unsigned char *cut(unsigned char *mapping, uint64_t mapped, uint64_t bytes, uint64_t align)
 {
     const uint64_t page = page_size(), before = -((uintptr_t)mapping + page) & (align - 1);
-    const uint64_t kept = page + bytes, behind = mapped - before - kept;
+    const uint64_t mine = page + bytes, behind = mapped - before - mine;
     if (before > 0)
         munmap(mapping, before);
     if (behind > 0)
-        munmap(mapping + before + kept, behind);
-    *(uint64_t *)(void *)(mapping + before) = kept;
+        munmap(mapping + before + mine, behind);
+    *(uint64_t *)(void *)(mapping + before) = mine;
     return mapping + before + page;
 }
 
@@ -215,11 +215,11 @@ void *mox_alloc_pages(uint64_t size)
 {
     const uint64_t page = page_size();
     uint64_t bytes, mapped;
-    if (!admit(size) || !mox_align_u64(size ? size : 1, page, &bytes))
+    if (!count_allocation(size) || !mox_align_u64(size ? size : 1, page, &bytes))
         return NULL;
     const uint64_t align = bytes < HUGE_PAGE || page > HUGE_PAGE ? page : HUGE_PAGE;
     if (hook.allocate)
-        return hold(hook_alloc(bytes, align, true));
+        return count_block(hook_alloc(bytes, align, true));
     if (!mox_add_u64(bytes, page + align, &mapped))
         return NULL;
     void *mapping = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -227,16 +227,16 @@ void *mox_alloc_pages(uint64_t size)
         return NULL;
     unsigned char *block = cut(mapping, mapped, bytes, align);
 #ifdef MADV_HUGEPAGE
-    /* Whole ones only, lest the last few bytes take 2 MB. A wish: without huge pages the memory works as well. */
+    /* For whole huge pages only, or the last few bytes would occupy 2 MB. A failure does no harm. */
     if (bytes >= HUGE_PAGE)
         madvise(block, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
 #endif
-    return hold(block);
+    return count_block(block);
 }
 
 void mox_free_pages(void *block)
 {
-    let_go(block);
+    uncount_block(block);
     if (hook.allocate)
         hook_free(block);
     if (hook.allocate || !block)
@@ -261,15 +261,15 @@ struct mox_arena_block {
     uint64_t capacity, used; /* bytes behind this header */
 };
 
-static struct mox_arena_block *add_block(mox_arena *arena, uint64_t least)
+static struct mox_arena_block *add_block(mox_arena *arena, uint64_t min_capacity)
 {
     uint64_t capacity = arena->blocks ? 2 * arena->blocks->capacity : ARENA_FIRST;
     uint64_t bytes;
 
     if (capacity > ARENA_LARGEST)
         capacity = ARENA_LARGEST;
-    if (capacity < least)
-        capacity = least;
+    if (capacity < min_capacity)
+        capacity = min_capacity;
     if (!mox_add_u64(sizeof(struct mox_arena_block), capacity, &bytes))
         return NULL;
     struct mox_arena_block *block = mox_alloc(bytes);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool_start.c - pools of threads that all start (pool_start.h).
+ * pool_start.c - creates thread pools whose threads have all started (pool_start.h).
  *
- * pthreadpool_create() does not look whether a thread started, and waits for ever for one that did not. So:
+ * pthreadpool_create() does not check whether its threads start, and waits forever for one that did not. So there are
+ * two steps:
  *
- *     trial     all threads are started first, at once, and do nothing but end
- *     making    a thread of its own calls pthreadpool_create(). The caller watches it, and leaves it behind when
- * threads of the pool stay missing: others may have reached a limit since the trial.
+ *     trial     starts the same number of threads, all alive at once; they end without doing anything
+ *     creation  a maker thread calls pthreadpool_create(), and the caller watches it. When threads of the pool stay
+ *               missing, because others reached a limit after the trial, the caller abandons the maker
  *
- * So starting a pool takes one thread more than it has.
+ * So starting a pool needs one thread more than the pool has.
  */
 #include "base/pool_start.h"
 
@@ -24,14 +25,14 @@
 
 /* ---- a trial ------------------------------------------------------------------------------------------ */
 
-/* Threads of this process; 0: the system does not tell. */
+/* The number of threads of this process; 0: unknown. */
 static uint64_t count_threads(void)
 {
     struct stat tasks;
     return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? (uint64_t)tasks.st_nlink - 2 : 0;
 }
 
-/* A joined thread counts against limits for a moment more, and the pool is to start as many at once. */
+/* Joined threads count against limits a moment longer, and the pool will start as many threads next. */
 static void wait_for_end(uint64_t threads_before)
 {
     for (int patience = 0; patience < 500 && count_threads() > threads_before; patience++)
@@ -45,8 +46,8 @@ static void *pass_gate(void *gate)
     return NULL;
 }
 
-/* Starts as many threads, which are all there until the last one is, and ends them. Returns how many there were;
- * *cause is the error number of the first that was not, or of no memory for their list. */
+/* Starts `count` threads that live until all have started, and ends them. Returns how many started; *cause is the error
+ * number of the first that did not, or ENOMEM without memory for their list. */
 static int32_t try_threads(int32_t count, int *cause)
 {
     const uint64_t before = count_threads();
@@ -68,15 +69,15 @@ static int32_t try_threads(int32_t count, int *cause)
     return started;
 }
 
-/* ---- making it ---------------------------------------------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------------------------------------- */
 
-/* Whoever comes last frees it: the caller, or the thread that was left behind and went on after all. */
+/* Freed by the last user: the caller, or an abandoned maker thread that finished after all. */
 typedef struct maker {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int32_t workers;
     pthreadpool_t made; /* NULL: no memory */
-    bool ended, left_behind;
+    bool ended, abandoned;
 } maker;
 
 static void free_maker(maker *m)
@@ -93,31 +94,30 @@ static void *make(void *context)
     pthread_mutex_lock(&m->lock);
     m->made = made;
     m->ended = true;
-    const bool left_behind = m->left_behind;
+    const bool abandoned = m->abandoned;
     pthread_cond_signal(&m->changed);
     pthread_mutex_unlock(&m->lock);
-    if (left_behind) {
+    if (abandoned) {
         pthreadpool_destroy(made);
         free_maker(m);
     }
     return NULL;
 }
 
-/* Milliseconds: between two looks; that threads are missing; in all, where the system does not tell how many there are.
- */
-enum { A_LOOK = 10, MISSING = 500, PATIENCE = 10000 };
+/* Milliseconds: between two polls; how long threads may be missing; in all, when their number is unknown. */
+enum { POLL = 10, MISSING = 500, PATIENCE = 10000 };
 
 static void wait_for_change(maker *m)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += A_LOOK * 1000000;
+    until.tv_nsec += POLL * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&m->changed, &m->lock, &until);
 }
 
-/* A thread that started is counted, however long it takes to run. False: the maker is left behind. */
+/* A started thread counts even before it runs. False: the maker is abandoned. */
 static bool wait_for_maker(maker *m, uint64_t threads_expected)
 {
     int waited = 0, missing = 0;
@@ -125,11 +125,11 @@ static bool wait_for_maker(maker *m, uint64_t threads_expected)
     while (!m->ended && waited < PATIENCE && missing < MISSING) {
         wait_for_change(m);
         const uint64_t now = count_threads();
-        waited += A_LOOK;
-        missing = now > 0 && now < threads_expected ? missing + A_LOOK : 0;
+        waited += POLL;
+        missing = now > 0 && now < threads_expected ? missing + POLL : 0;
     }
     const bool ended = m->ended;
-    m->left_behind = !ended;
+    m->abandoned = !ended;
     pthread_mutex_unlock(&m->lock);
     return ended;
 }

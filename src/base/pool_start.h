@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool_start.h - pools of threads that all start.
+ * pool_start.h - creates thread pools, or says that their threads do not start.
  */
 #ifndef MOX_BASE_POOL_START_H
 #define MOX_BASE_POOL_START_H
@@ -9,8 +9,8 @@
 
 #include "base/status.h"
 
-/* A pool of `workers` (2 or more), of which the caller is one; pthreadpool_destroy() it. MOXIE_ERR_MEMORY when its
- * threads do not start, and then *out is untouched. */
+/* A pool of `workers` (2 or more), the calling thread included. Destroy with pthreadpool_destroy(). MOXIE_ERR_MEMORY,
+ * and *out untouched, when its threads do not start. */
 moxie_status mox_pool_start(int32_t workers, pthreadpool_t *out, moxie_error *error);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shared.h - marks what the host and CUDA kernels both compile, so that a formula whose bits matter is written once:
+ * shared.h - marks functions and tables that both the host and CUDA kernels compile, so that a formula whose bits
+ * matter is written once:
  *
  *     MOX_SHARED float mox_exp(float x) { ... }           one IEEE operation at a time; host and device give equal bits
  *     MOX_SHARED_CONST struct numbers table = { ... };
  *
- * Such a header is plain C that C++20 reads too: designators in order, no compound literals of arrays, no restrict.
- * Neither compiler may fuse a product into a sum (-ffp-contract=off, -fmad=false).
+ * Such a header is plain C that is valid C++20, too: designators in order, no compound literals of arrays, no restrict.
+ * Neither compiler may fuse a product and a sum (-ffp-contract=off, -fmad=false).
  */
 #ifndef MOX_BASE_SHARED_H
 #define MOX_BASE_SHARED_H

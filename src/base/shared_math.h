@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shared_math.h - exp and log1p in f32 from IEEE operations alone, so that the numbers that decide about ids are the
- * same whatever the math library, host or device.
+ * shared_math.h - exp and log1p in f32 from IEEE operations alone. So the numbers that decide about ids do not depend
+ * on a math library, and are equal on host and device.
  *
  *     exp     x = n ln 2 + r, e^r by a polynomial of degree 6, 2^n in two factors: within 2 units in the last place;
  *             overflow gives infinity, underflow rounds once. The coefficients are those of cpu/glu/glu_lanes.h
@@ -35,7 +35,8 @@ MOX_SHARED float mox_exp(float x)
 {
     const float units = 0x1.8p23f;
     const float high = x > 100.0f ? 100.0f : x, at = high < -104.0f ? -104.0f : high;
-    /* Adding 1.5 * 2^23 rounds to an integer, which is then in the low 9 bits. NaN makes harmless ones of them. */
+    /* Adding 1.5 * 2^23 rounds to an integer, which then stands in the low 9 bits. A NaN gives some harmless integer.
+     */
     const float sum = at * 1.44269504f + units, whole = sum - units;
     const int32_t n = (int32_t)((mox_float_bits(sum) & 0x1ffu) ^ 0x100u) - 0x100;
     /* ln 2 in two parts; the first has 9 bits, so its product with n is exact. */

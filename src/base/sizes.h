@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sizes.h - checked 64-bit sizes. Every size that depends on a caller or a file goes through these, so
- * that a product that does not fit is an error and never a small allocation.
+ * sizes.h - checked 64-bit sizes. Every size that depends on a caller or a file is computed by these functions,
+ * so that an overflow is an error and never a small allocation.
  */
 #ifndef MOX_BASE_SIZES_H
 #define MOX_BASE_SIZES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * status.c - filling in moxie_error, and making names from files safe to show.
+ * status.c - fills moxie_error, and makes names from files safe to print.
  *
  * All texts live in the fixed arrays of moxie_error: reporting a failure never allocates, so running out
  * of memory is reported like anything else. A text that does not fit ends in "...".
@@ -85,7 +85,7 @@ moxie_status mox_fail_context(moxie_status code, moxie_error *error, const char 
 
         const size_t used = strlen(error->text);
         const size_t left = sizeof error->text - used;
-        /* All or nothing: what failed matters more than where, and half a parenthesis is neither. */
+        /* All or nothing: a cut parenthesis would be worse than none. */
         const int wanted = snprintf(error->text + used, left, " (while %s)", context);
         if (wanted < 0 || (size_t)wanted >= left)
             error->text[used] = '\0';

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * status.h - how a failure travels inside the library.
+ * status.h - how errors are reported inside the library.
  *
  * A fallible function returns moxie_status and takes a `moxie_error *` (may be NULL) as its last
- * parameter. It fills the error where the failure is found, with what was asked, what was found,
- * which limit failed and what to try; callers above only pass it on:
+ * parameter. The function that finds the failure fills the error: what was asked, what was found,
+ * which limit failed, what to try. Its callers only return it:
  *
  *     MOX_TRY(mox_grid_check(grid, error));                        // pass on
  *     MOX_FAIL_IF(k > e, MOXIE_ERR_ARGUMENT, error, "top_k %lld is larger than ...", ...);
@@ -19,7 +19,7 @@
 #include <moxie/moxie.h>
 
 #ifdef __cplusplus
-extern "C" { /* CUDA C++ reports its failures in the same way */
+extern "C" { /* CUDA C++ reports errors in the same way */
 #endif
 
 /* Body of moxie_status_name; "unknown" for a number that is none. */
@@ -57,8 +57,8 @@ void mox_make_printable(char *text, size_t size);
             return mox_try_status_;                                                                                    \
     } while (0)
 
-/* Returns `code` itself, not what mox_fail() returned: so compilers see that it is no MOXIE_OK, and that a
- * caller's result is set wherever this did not return. */
+/* Returns `code` itself, not the result of mox_fail(): so compilers see that it is not MOXIE_OK, and do not warn about
+ * results that are unset after a failure. */
 #define MOX_FAIL_IF(condition, code, error, ...)                                                                       \
     do {                                                                                                               \
         if (condition) {                                                                                               \

@@ -2,9 +2,9 @@
  *
  * temporaries.c - the list of unfinished files (temporaries.h).
  *
- * A place of the list goes FREE -> FILLING -> LISTED -> FREE. The handler waits for the end of FILLING, takes LISTED
- * places for itself (REMOVING) and never gives them back. So no path changes while another thread reads it, and none is
- * removed that another process made.
+ * An entry goes FREE -> FILLING -> LISTED -> FREE. The handler waits while an entry is FILLING, changes LISTED ones to
+ * REMOVING, and never frees them. So no path changes while another thread reads it. An entry also notes its process: a
+ * forked child does not remove its parent's files.
  */
 #include "base/temporaries.h"
 
@@ -68,7 +68,7 @@ bool mox_temporaries_ended(void)
 
 /* ---- directories ------------------------------------------------------------------------------------ */
 
-/* Calls visit() for each entry until it returns false. By the system's own call: readdir() allocates. */
+/* Calls visit() for each entry until it returns false. Uses getdents64(), since readdir() allocates. */
 static void for_each_entry(int fd, bool (*visit)(int fd, const char *name, void *user), void *user)
 {
     _Alignas(struct dirent64) char buffer[4096];
@@ -114,7 +114,7 @@ static bool compare_entry(int fd, const char *name, void *user)
 void mox_directory_remove_files(int fd, mox_is_ours is_ours)
 {
     search s = { .is_ours = is_ours };
-    do { /* some file systems pass over entries while others are removed */
+    do { /* some file systems skip entries while others are removed */
         s.removed = 0;
         for_each_entry(fd, remove_entry, &s);
     } while (s.removed > 0);
@@ -140,7 +140,7 @@ static void remove_directory(const struct place *place)
     close(fd);
 }
 
-/* Somebody is just creating it. Two seconds at most: its disk may not answer. */
+/* Waits while another thread is creating it; at most two seconds, since its disk may not answer. */
 static void wait_until_made(const struct place *place)
 {
     static const struct timespec nap = { .tv_nsec = 1000000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * whole_file.c - temporary files beside the real ones, and writes that come to their end (whole_file.h).
+ * whole_file.c - temporary files beside the real ones, and complete writes (whole_file.h).
  */
 #include "base/whole_file.h"
 
@@ -22,12 +22,12 @@ enum { TRIES = 150, NAP_NS = 20000000 };
 
 /* ---- creating --------------------------------------------------------------------------------------- */
 
-/* What stands at the file's own name may be replaced. */
+/* Checks that whatever has the file's name may be replaced. */
 static moxie_status check_target(const char *path, moxie_error *error)
 {
     struct stat info;
     if (lstat(path, &info) != 0)
-        return MOXIE_OK; /* absent; other troubles come with the temporary file */
+        return MOXIE_OK; /* absent; creating the temporary file finds other problems */
     if (S_ISDIR(info.st_mode))
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot be written: Is a directory; name a file in it");
     if (S_ISLNK(info.st_mode))
@@ -39,7 +39,7 @@ static moxie_status check_target(const char *path, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Removes the temporary file of a writer that died. *busy: it lives. */
+/* Removes the temporary file of a dead writer. *busy: the writer lives. */
 static moxie_status sweep(const char *path, const char *temporary, bool *busy, moxie_error *error)
 {
     struct stat info;
@@ -62,7 +62,7 @@ static moxie_status sweep(const char *path, const char *temporary, bool *busy, m
     return status;
 }
 
-/* A file that did not exist, locked. fd -1 with MOXIE_OK: another process was faster. */
+/* Creates and locks a new file. *out -1 with MOXIE_OK: another process was faster; try again. */
 static moxie_status make_locked(const char *path, const char *temporary, int *out, bool *busy, moxie_error *error)
 {
     *busy = false;
@@ -73,7 +73,7 @@ static moxie_status make_locked(const char *path, const char *temporary, int *ou
     if (fd < 0)
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1,
                              "cannot be written: %m; name a file in a directory that can be written");
-    /* Before the lock is there, another process can take this file for one that was left, and remove it. */
+    /* Until it is locked, another process may think that a dead writer left this file, and remove it. */
     if (mox_lock_try(fd) != MOX_LOCK_BUSY && mox_lock_is_at(fd, temporary))
         *out = fd;
     else
@@ -134,7 +134,7 @@ moxie_status mox_whole_file_create(const char *path, mox_whole_file *out, moxie_
         *out = file;
         return MOXIE_OK;
     }
-    file.temporary = NULL; /* whatever lies there is not this writer's */
+    file.temporary = NULL; /* if there is such a file, it is not this writer's */
     mox_free(temporary);
     mox_whole_file_discard(&file);
     return status;
@@ -142,7 +142,7 @@ moxie_status mox_whole_file_create(const char *path, mox_whole_file *out, moxie_
 
 /* ---- writing ---------------------------------------------------------------------------------------- */
 
-/* At `offset`, or where the file stands when that is negative. */
+/* Writes at `offset`, or at the file position when that is negative. */
 static moxie_status write_all(const mox_whole_file *file, const void *data, uint64_t bytes, int64_t offset,
                               moxie_error *error)
 {
@@ -220,7 +220,7 @@ moxie_status mox_whole_file_publish(mox_whole_file *file, moxie_error *error)
 void mox_whole_file_discard(mox_whole_file *file)
 {
     if (file->temporary != NULL)
-        unlink(file->temporary); /* while it is locked: it cannot be another writer's */
+        unlink(file->temporary); /* still locked, so it is not another writer's */
     if (file->fd >= 0)
         close(file->fd);
     mox_temporary_drop(file->number);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * whole_file.h - the one writer of whole files: under another name until all of it is on the disk.
+ * whole_file.h - the only writer of whole files: a file gets its name when all its bytes are on the disk.
  *
  *     create: FILE.moxie.tmp, locked -> append, write_at ... -> publish: flush, fsync, close, rename to FILE
  *                                                            \-> discard: unlink
  *
- * The lock says whether a temporary file's writer still lives. One whose writer has died is removed by the next writer
- * of the same file, so no process needs to have ended well for a folder to become clean again.
+ * The lock tells whether the writer of a temporary file still lives. The next writer of the same file removes the
+ * temporary of a dead one. So folders become clean again even after crashes.
  */
 #ifndef MOX_BASE_WHOLE_FILE_H
 #define MOX_BASE_WHOLE_FILE_H
@@ -27,24 +27,25 @@ typedef struct mox_whole_file {
 } mox_whole_file;
 #define MOX_WHOLE_FILE_NONE ((mox_whole_file) { .fd = -1, .number = -1 })
 
-/* Creates the temporary file, with the permissions that the umask leaves, for reading and writing. MOXIE_ERR_IO when
+/* Creates the temporary file for reading and writing, with permissions by the umask. MOXIE_ERR_IO when
  * `path` is a directory, a device, a pipe or a symbolic link, when its folder cannot be written, or when another
- * process writes the same file for longer than three seconds. `out` needs no mox_whole_file_discard() then. */
+ * process writes the same file for longer than three seconds. Then `out` needs no
+ * mox_whole_file_discard(). */
 moxie_status mox_whole_file_create(const char *path, mox_whole_file *out, moxie_error *error);
-/* The next bytes. Small pieces are gathered. */
+/* Appends bytes. Small writes are buffered. */
 moxie_status mox_whole_file_append(mox_whole_file *file, const void *data, uint64_t bytes, moxie_error *error);
-/* Bytes at an offset, at once. Thread-safe for different bytes. Not for files that append() is used on. */
+/* Writes bytes at an offset, unbuffered. Thread-safe for disjoint ranges. Not to be mixed with append(). */
 moxie_status mox_whole_file_write_at(const mox_whole_file *file, const void *data, uint64_t bytes, uint64_t offset,
                                      moxie_error *error);
-/* Brings all bytes to the disk and gives the file its name. When the name itself comes to the disk is left to the file
- * system: a crash of the machine leaves the file before or the new one. */
+/* Flushes all bytes to the disk and renames the file. The file system decides when the rename itself reaches the disk:
+ * a crash of the machine leaves either the old file or the new one. */
 moxie_status mox_whole_file_publish(mox_whole_file *file, moxie_error *error);
-/* Removes what was not published and frees. After mox_whole_file_publish(), too. */
+/* Removes an unpublished file, and frees memory. Also needed after mox_whole_file_publish(). */
 void mox_whole_file_discard(mox_whole_file *file);
 
-/* All of it. */
+/* Creates, appends and publishes in one call. */
 moxie_status mox_whole_file_write(const char *path, const void *data, uint64_t bytes, moxie_error *error);
-/* Whether mox_whole_file_create() would do; leaves nothing. */
+/* Checks that mox_whole_file_create() would succeed; leaves nothing behind. */
 moxie_status mox_whole_file_check(const char *path, moxie_error *error);
 
 #endif

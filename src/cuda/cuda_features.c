@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_features.c - words of a compute capability, and the presets for plans without a GPU.
+ * cuda_features.c - the feature flags of each compute capability, and the presets for plans without a GPU.
  */
 #include "cuda/cuda_features.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct word {
+typedef struct flag {
     const char *name;
-    int32_t first, last; /* compute capabilities that have it */
-} word;
+    int32_t first, last; /* first and last compute capability that have it */
+} flag;
 
 /* By bit. */
-static const word words_by_bit[] = {
+static const flag flags_by_bit[] = {
     { "mma_bf16", 80, INT32_MAX },  { "mma_fp8", 89, INT32_MAX }, { "bulk_copy", 90, INT32_MAX },
     { "dependent", 90, INT32_MAX }, { "wgmma", 90, 90 },
 };
 
-enum { WORDS = sizeof words_by_bit / sizeof words_by_bit[0] };
+enum { FLAGS = sizeof flags_by_bit / sizeof flags_by_bit[0] };
 
-uint32_t mox_cuda_words_of(int32_t sm)
+uint32_t mox_cuda_flags_of(int32_t sm)
 {
-    uint32_t words = 0;
-    for (int i = 0; i < WORDS; i++)
-        if (sm >= words_by_bit[i].first && sm <= words_by_bit[i].last)
-            words |= 1u << i;
-    return words;
+    uint32_t flags = 0;
+    for (int i = 0; i < FLAGS; i++)
+        if (sm >= flags_by_bit[i].first && sm <= flags_by_bit[i].last)
+            flags |= 1u << i;
+    return flags;
 }
 
-const char *mox_cuda_word_names(uint32_t words, char *buffer, uint64_t size)
+const char *mox_cuda_flag_names(uint32_t flags, char *buffer, uint64_t size)
 {
     uint64_t used = 0;
     buffer[0] = '\0';
-    for (int i = 0; i < WORDS; i++)
-        if (words >> i & 1) {
-            const int n = snprintf(buffer + used, size - used, "%s%s", used > 0 ? " " : "", words_by_bit[i].name);
+    for (int i = 0; i < FLAGS; i++)
+        if (flags >> i & 1) {
+            const int n = snprintf(buffer + used, size - used, "%s%s", used > 0 ? " " : "", flags_by_bit[i].name);
             if (n < 0 || (uint64_t)n >= size - used)
                 break;
             used += (uint64_t)n;
@@ -68,7 +68,7 @@ bool mox_cuda_preset(const char *name, mox_cuda_features *out)
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++)
         if (strcmp(presets[i].name, name) == 0) {
             *out = presets[i];
-            out->words = mox_cuda_words_of(out->sm);
+            out->flags = mox_cuda_flags_of(out->sm);
             return true;
         }
     return false;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_features.h - what a GPU can do, as words. Rows of kernel lists ask for words, never for an architecture's
- * number, so that a row runs on every GPU that has what it uses. Plain C: a preset ("sm_90") has the same words as the
- * device itself, and a plan can be explained where there is no GPU.
+ * cuda_features.h - what a GPU can do, as feature flags. A kernel asks for flags, never for an architecture's number,
+ * so it runs on every GPU that has the instructions it uses. Plain C: a preset ("sm_90") has the same flags as the
+ * device itself, so a plan can be explained on a machine without a GPU.
  *
- *     word       first    what it is
- *     mma_bf16   sm_80    mma.sync of bf16, cp.async: every device that moxie runs on
+ *     flag       first    what it is
+ *     mma_bf16   sm_80    mma.sync of bf16, cp.async: every device that moxie supports
  *     mma_fp8    sm_89    mma.sync of FP8
- *     bulk_copy  sm_90    cp.async.bulk with mbarriers, 16-byte pieces of contiguous memory
+ *     bulk_copy  sm_90    cp.async.bulk with mbarriers, contiguous memory in units of 16 bytes
  *     dependent  sm_90    programmatic dependent launch (griddepcontrol)
- *     wgmma      sm_90    warpgroup MMA: sm_90 alone; its successors have another instruction
+ *     wgmma      sm_90    warpgroup MMA: sm_90 only, later generations replace it
  */
 #ifndef MOX_CUDA_CUDA_FEATURES_H
 #define MOX_CUDA_CUDA_FEATURES_H
@@ -30,19 +30,19 @@ enum {
 
 typedef struct mox_cuda_features {
     char name[64]; /* "NVIDIA H200", or "sm_90" of a preset */
-    int32_t sm;    /* 10 * major + minor: for people, and for `words` */
-    uint32_t words;
+    int32_t sm;    /* 10 * major + minor: for messages, and to find `flags` */
+    uint32_t flags;
     int32_t multiprocessors;
-    int64_t shared_bytes; /* that a block may ask for */
+    int64_t shared_bytes; /* shared memory that one block may use */
     uint64_t l2_bytes, memory_bytes;
 } mox_cuda_features;
 
-/* The words of compute capability `sm`. Immutable. */
-uint32_t mox_cuda_words_of(int32_t sm);
-/* "mma_bf16 bulk_copy": the names of `words`, space separated. Returns `buffer`. */
-const char *mox_cuda_word_names(uint32_t words, char *buffer, uint64_t size);
-/* A preset by name: "sm_80", "sm_90", "sm_100", as the usual chip of that kind (A100, H200, B200). False when `name` is
- * none. Immutable. */
+/* The flags of compute capability `sm`. Immutable. */
+uint32_t mox_cuda_flags_of(int32_t sm);
+/* "mma_bf16 bulk_copy": the names of `flags`, space separated. Returns `buffer`. */
+const char *mox_cuda_flag_names(uint32_t flags, char *buffer, uint64_t size);
+/* A preset by name: "sm_80", "sm_90", "sm_100", as the usual chip of that kind (A100, H200, B200). False when there is
+ * no such preset. Immutable. */
 bool mox_cuda_preset(const char *name, mox_cuda_features *out);
 /* Names of all presets, comma separated. Immutable. */
 const char *mox_cuda_preset_names(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_loader.c - finds libmoxie_cuda.so, checks that its table is this build's, and keeps it open for the process: its
- * kernels may be running until the end.
+ * cuda_loader.c - finds libmoxie_cuda.so, checks that its table is of this build, and never closes it: its kernels may
+ * run until the process ends.
  */
 #include "cuda/cuda_loader.h"
 
@@ -18,7 +18,7 @@ static const mox_cuda_table *found, *replaced;
 static char library[1024];
 static moxie_error failure;
 
-/* The table in an open library, or NULL and `failure` says why not. */
+/* The table of an open library; or NULL, and `failure` says why. */
 static const mox_cuda_table *table_of(void *handle)
 {
     mox_cuda_table_fn get;
@@ -51,7 +51,7 @@ static bool try_path(const char *path)
     return true;
 }
 
-/* Writes the path beside the file that this code is in. */
+/* Writes the path of LIBRARY in the folder of the file that this code was loaded from. */
 static bool beside(char *path, size_t size)
 {
     Dl_info info;
@@ -66,7 +66,7 @@ static bool beside(char *path, size_t size)
 
 static void find(void)
 {
-    /* Code from a path that who starts a program with more rights than their own must not choose. */
+    /* secure_getenv: in a set-user-ID program, its caller must not choose code to load. */
     const char *wanted = secure_getenv("MOXIE_CUDA_LIBRARY");
     char path[1024];
     if (wanted != NULL && *wanted != '\0') {
@@ -115,7 +115,7 @@ moxie_status mox_cuda_any_device(const mox_cuda_table *table, int32_t ordinal, m
                 "CUDA device %d was asked for; this machine has %d", (int)ordinal, (int)devices);
     MOX_TRY(table->features(ordinal, &f, error));
     mox_make_printable(f.name, sizeof f.name);
-    f.words = mox_cuda_words_of(f.sm);
+    f.flags = mox_cuda_flags_of(f.sm);
     *out = f;
     return MOXIE_OK;
 }
@@ -124,7 +124,7 @@ moxie_status mox_cuda_device(const mox_cuda_table *table, int32_t ordinal, mox_c
 {
     mox_cuda_features f;
     MOX_TRY(mox_cuda_any_device(table, ordinal, &f, error));
-    MOX_FAIL_IF(!(f.words & MOX_CUDA_MMA_BF16), MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(!(f.flags & MOX_CUDA_MMA_BF16), MOXIE_ERR_UNSUPPORTED, error,
                 "CUDA device %d is %s (sm_%d); moxie runs on sm_80 and later", (int)ordinal, f.name, (int)f.sm);
     *out = f;
     return MOXIE_OK;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_table.h - the launch table: everything that libmoxie asks of a GPU, as C function pointers. libmoxie_cuda
- * exports one function, mox_cuda_table_get(), that returns it; libmoxie opens that library when the CUDA back end is
- * asked for (cuda_loader.h) and links nothing of CUDA. Tests put a recording table in its place.
+ * cuda_table.h - the launch table: all that libmoxie uses of a GPU, as C function pointers. libmoxie_cuda exports one
+ * function, mox_cuda_table_get(), that returns it. libmoxie opens that library when the CUDA back end is first used
+ * (cuda_loader.h), and does not link to CUDA. Tests put a recording table in its place.
  *
- *     layer/  ->  table->quant_act[row.launcher](&args, stream, error)  ->  <<<grid, block, shared, stream>>>
+ *     backend/  ->  table->quant_act[kernel.launcher](&args, stream, error)  ->  <<<grid, block, shared, stream>>>
  *
- * One slot for each row of each cuda_<family>.def, in list order. Private between two libraries of one build: a table
- * of another version or size is refused.
+ * It has one entry per kernel of each cuda_<family>.def, in list order. The table is private to two libraries of one
+ * build: libmoxie rejects a table of another version or size.
  *
- * Rules of every launcher: it works on the stream's device, which is the current one (`use`); it only enqueues, so it
- * neither allocates nor waits nor depends on data; all device memory comes with its arguments; it returns
- * MOXIE_ERR_UNSUPPORTED or MOXIE_ERR_IO with the runtime's words when a launch is refused. Thread-safe.
- * Its kernels may begin before the one in front of them in the stream has ended, by the rules of device_launch.cuh;
- * those of permute, which begin a pass, may not.
+ * Rules of every launcher. It works on the stream's device, which is the current one (`use`). It only enqueues: it
+ * neither allocates nor waits, and depends on no data. All device memory comes with its arguments. When a launch fails
+ * it returns MOXIE_ERR_UNSUPPORTED or MOXIE_ERR_IO with the runtime's text. Thread-safe.
+ * Its kernels may begin before the kernel ahead of them in the stream has ended, by the rules of device_launch.cuh.
+ * Kernels of permute may not, since they begin a pass.
  */
 #ifndef MOX_CUDA_CUDA_TABLE_H
 #define MOX_CUDA_CUDA_TABLE_H
@@ -40,10 +40,10 @@ typedef void *mox_cuda_event;  /* a cudaEvent_t without timing */
 #define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
     typedef moxie_status mox_cuda_##family##_launch(const args_type *args, mox_cuda_stream stream, moxie_error *error);
 #include "cuda/cuda_families.def"
-MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args) /* probes: no family, but launched like one */
+MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args) /* probes are no family, but are launched in the same way */
 #undef MOX_CUDA_LAUNCHER
 
-/* Positions in the table: MOX_CUDA_AT_<family>_<row>, MOX_CUDA_ROWS_<family>. */
+/* Positions in the table: MOX_CUDA_AT_<family>_<kernel>; how many there are: MOX_CUDA_ROWS_<family>. */
 #define MOX_CUDA_ROW(family, id, ...) MOX_CUDA_AT_##family##_##id,
 enum {
 #include "cuda/dense/cuda_dense.def"
@@ -79,7 +79,7 @@ enum {
 };
 #undef MOX_CUDA_ROW
 
-/* All argument structs together: what two builds must agree about besides the table itself. */
+/* The sizes of all argument structs: two builds must agree on these, too, besides the table itself. */
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
     MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args)
@@ -90,13 +90,13 @@ enum {
 typedef struct mox_cuda_table {
     uint32_t version, bytes;  /* MOX_CUDA_TABLE_VERSION, sizeof(mox_cuda_table) + MOX_CUDA_ARGS_BYTES */
     const char *built;        /* compiler and architectures, for `moxie info` */
-    int32_t (*kernels)(void); /* how many the library holds, instances of templates each */
+    int32_t (*kernels)(void); /* how many kernels the library holds; each instance of a template counts */
 
     /* ---- devices -------------------------------------------------------------------------------- */
-    /* How many there are; fails, in words, without a driver. */
+    /* How many there are. Without a driver it fails, and the error says so. */
     moxie_status (*count)(int32_t *out, moxie_error *error);
     moxie_status (*features)(int32_t device, mox_cuda_features *out, moxie_error *error);
-    /* Makes `device` this thread's. */
+    /* Makes `device` the current one of this thread. */
     moxie_status (*use)(int32_t device, moxie_error *error);
 
     /* ---- memory --------------------------------------------------------------------------------- */
@@ -104,14 +104,14 @@ typedef struct mox_cuda_table {
     void (*release)(void *memory);                                            /* NULL is fine */
     moxie_status (*allocate_pinned)(uint64_t bytes, void **out, moxie_error *error);
     void (*release_pinned)(void *memory);
-    /* Either way between host and device; returns when it is enqueued if the host side is pinned. */
+    /* Host to device or device to host. Returns once it is enqueued if the host memory is pinned. */
     moxie_status (*copy)(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error);
     moxie_status (*fill)(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error);
 
     /* ---- order ---------------------------------------------------------------------------------- */
     moxie_status (*stream_create)(mox_cuda_stream *out, moxie_error *error);
     void (*stream_destroy)(mox_cuda_stream stream);
-    moxie_status (*stream_wait)(mox_cuda_stream stream, moxie_error *error); /* until all of it is done */
+    moxie_status (*stream_wait)(mox_cuda_stream stream, moxie_error *error); /* until all its work is done */
     moxie_status (*event_create)(mox_cuda_event *out, moxie_error *error);
     void (*event_destroy)(mox_cuda_event event);
     moxie_status (*event_record)(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error);
@@ -128,18 +128,18 @@ typedef struct mox_cuda_table {
     /* Waits for everything before it; milliseconds since start. */
     moxie_status (*timer_stop)(void *timer, mox_cuda_stream stream, float *milliseconds, moxie_error *error);
 
-    /* ---- kernels, one for each row -------------------------------------------------------------- */
+    /* ---- launchers, one per kernel -------------------------------------------------------------- */
 #define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
 #include "cuda/cuda_families.def"
     MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args)
 #undef MOX_CUDA_LAUNCHER
 } mox_cuda_table;
 
-/* The one export of libmoxie_cuda. Never fails; devices may still be absent. */
+/* The only export of libmoxie_cuda. Never fails, even without a device. */
 #define MOX_CUDA_TABLE_SYMBOL "mox_cuda_table_get"
 typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 
-/* What every row of every list provides in libmoxie_cuda: mox_cuda_<family>_<row>_launch. */
+/* What libmoxie_cuda provides for each kernel of each list: mox_cuda_<family>_<kernel>_launch. */
 #define MOX_CUDA_ROW(family, id, ...) mox_cuda_##family##_launch mox_cuda_##family##_##id##_launch;
 #include "cuda/combine/cuda_combine.def"
 #include "cuda/dense/cuda_dense.def"

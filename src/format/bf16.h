@@ -5,7 +5,7 @@
  *     15 | 14..7    | 6..0         value = that of the f32 whose upper half it is
  *     s  | exponent | mantissa
  *
- * Two ways down, both to nearest, ties to even, NaN to 0x7fc0:
+ * Two conversions from f32, both to nearest, ties to even, NaN to 0x7fc0:
  *   narrow   IEEE 754: a finite value past the largest becomes infinity. For results (hidden states).
  *   encode   saturating: it becomes the largest finite value. For codes (quantized tensors, scales).
  * Both keep infinities and the sign of zero.
@@ -25,8 +25,8 @@ MOX_SHARED float mox_bf16_decode(uint32_t code)
 MOX_SHARED uint32_t mox_bf16_narrow(float value)
 {
     const uint32_t bits = mox_f32_encode(value);
-    /* Half a step less one, plus the bit that makes ties even; a carry rounds up to the next power of
-     * two or to infinity. A NaN is replaced, because the carry could turn it into infinity or zero. */
+    /* Adds half a step minus one, plus the lowest bit that stays, for ties to even. A carry goes on to the next power
+     * of two or to infinity. NaN is replaced, because the carry could turn it into infinity or zero. */
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
     return (bits & 0x7fffffffu) > MOX_F32_INF ? 0x7fc0u : rounded;
 }

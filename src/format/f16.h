@@ -5,7 +5,7 @@
  *     15 | 14..10   | 9..0         bias 15, largest 65504, smallest normal 2^-14, step below it 2^-24
  *     s  | exponent | mantissa     e = 31: m = 0 infinity, else NaN
  *
- * Two ways down, both to nearest, ties to even, NaN to 0x7e00:
+ * Two conversions from f32, both to nearest, ties to even, NaN to 0x7e00:
  *   narrow   IEEE 754: a finite value past the largest becomes infinity. For results (hidden states).
  *   encode   saturating: it becomes the largest finite value. For codes (quantized tensors, scales).
  * Both keep infinities and the sign of zero.

@@ -5,8 +5,8 @@
  *     31 | 30..23   | 22..0        value = (-1)^s * 2^(e-127) * 1.m,  e = 0: (-1)^s * 2^-126 * 0.m
  *     s  | exponent | mantissa     e = 255: m = 0 infinity, else NaN
  *
- * Code and value are the same bits, so encode and decode only reinterpret them; every NaN keeps its
- * bits. The other formats use the pair to take floats apart and to build them.
+ * Code and value are the same bits, so encode and decode only reinterpret them, and every NaN keeps its
+ * bits. The other formats use the two functions to access a float's fields.
  */
 #ifndef MOX_FORMAT_F32_H
 #define MOX_FORMAT_F32_H

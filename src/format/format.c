@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * format.c - everything that follows from formats.def: lookup by number and by name, value tables, and
- * arrays of floats to and from f32.
+ * format.c - what is made from formats.def: lookup by number and by name, value tables, and conversion of arrays
+ * of floats to and from f32.
  *
  * Lookups by number are switches made from the list. Two rows, or a row and a container, with the same
  * number do not compile.
@@ -14,7 +14,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements in memory are read as little-endian codes");
 
-/* Dtypes that tensors in files have, without a meaning as a number format: CONTAINER(dtype, name, bits). */
+/* Dtypes of tensors in files that are no number formats: CONTAINER(dtype, name, bits). */
 #define MOX_CONTAINERS(CONTAINER)                                                                                      \
     CONTAINER(MOXIE_U8, "u8", 8)                                                                                       \
     CONTAINER(MOXIE_I16, "i16", 16)                                                                                    \
@@ -173,7 +173,7 @@ float mox_round_to(moxie_dtype dtype, float value)
     }
 }
 
-/* 16-bit elements are moved with memcpy because they may be unaligned; the bf16 loops vectorise all the same. */
+/* memcpy, since 16-bit elements may be unaligned. The bf16 loops vectorise nevertheless. */
 static void widen_bf16(const unsigned char *restrict from, float *restrict to, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -219,19 +219,19 @@ static void narrow_f16_each(const float *restrict from, unsigned char *restrict 
     }
 }
 
-/* Shifts that differ between elements are no vectors before AVX2. Where some neighbours are all zeros or values whose
- * f16 is normal and finite, one shift is for all; false, and nothing of use in `to`, where one of them is not. */
+/* Narrows `count` elements by one common shift, which works when each is zero or becomes a normal, finite f16. (Before
+ * AVX2 there is no vector shift by a different amount per element.) False, and `to` is undefined, otherwise. */
 static inline bool narrow_f16_normals(const float *restrict from, unsigned char *restrict to, int64_t count)
 {
     enum { SHIFT = 23 - 10 };
-    const uint32_t least = (uint32_t)(127 - 14) << 23, past = 0x477ff000u; /* 65520, which rounds to infinity */
+    const uint32_t smallest = (uint32_t)(127 - 14) << 23, past = 0x477ff000u; /* 65520, which rounds to infinity */
     uint32_t other = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t bits = mox_f32_encode(from[i]), a = bits & 0x7fffffffu;
         const uint32_t rounded = (a + (1u << (SHIFT - 1)) - 1 + (a >> SHIFT & 1)) >> SHIFT;
         const uint32_t magnitude = a == 0 ? 0 : rounded - ((127u - 15) << 10);
         const uint16_t code = (uint16_t)(bits >> 31 << 15 | magnitude);
-        other |= a - 1 < least - 1 || a >= past;
+        other |= a - 1 < smallest - 1 || a >= past;
         memcpy(to + 2 * i, &code, sizeof code);
     }
     return other == 0;

@@ -8,8 +8,7 @@
  * Encoding rounds to the nearest code, ties to even, and saturates at the largest finite value; what
  * NaN and infinities become is stated in each header and in moxie_encode().
  *
- * Including this file brings in all format headers: formats.def is included here once with an empty
- * row macro for that.
+ * This file includes all format headers, by including formats.def with an empty row macro.
  */
 #ifndef MOX_FORMAT_FORMAT_H
 #define MOX_FORMAT_FORMAT_H
@@ -50,8 +49,8 @@ const mox_format *mox_format_by_name(const char *name);
 /* Row i in list order; NULL past the last. */
 const mox_format *mox_format_at(int32_t i);
 
-/* All values of a format of 8 bits or fewer, 256 entries (codes above its width repeat); NULL for wider ones.
- * Immutable. */
+/* The values of all codes of a format of 8 bits or fewer: 256 entries, which repeat for narrower formats. NULL for
+ * wider formats. Immutable. */
 const float *mox_format_table(moxie_dtype dtype);
 
 /* Bodies of moxie_decode and moxie_encode; a dtype that is no number format gives NaN, or code 0. */
@@ -69,9 +68,9 @@ int32_t mox_dtype_bytes(moxie_dtype dtype);
 /* The value of a number format's 1-, 2- or 4-byte element at an unaligned address; NaN for other dtypes. */
 float mox_load(moxie_dtype dtype, const void *address);
 
-/* Floats as results rather than codes: F32, F16 and BF16 only. Rounding is IEEE 754's, to nearest, ties
- * to even; unlike encoding it turns finite values past the largest into infinity. NaN becomes the
- * format's canonical NaN, also in f32: which of two NaNs a sum keeps is an accident of the instructions that summed. */
+/* Rounding of results, not of codes: to F32, F16 or BF16. It is IEEE 754's, to nearest, ties to even: finite values
+ * past the largest become infinity, while encoding saturates. NaN becomes the format's canonical NaN, also in f32,
+ * since which of two NaNs a sum keeps depends on the instructions. */
 
 /* Rounds to `dtype` and widens again. */
 float mox_round_to(moxie_dtype dtype, float value);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * integer.h - rounding that the integer formats share.
+ * integer.h - the rounding of all integer formats.
  *
  *     round(v) = nearest integer, halves to even, within [low, high];  round(NaN) = 0
  *
- * Adding 1.5 * 2^23 leaves an f32 no bit below the units, so the addition itself rounds, and the low
- * bits of the sum are the integer. Needs |low|, |high| < 2^22 and the default rounding mode.
+ * An f32 near 1.5 * 2^23 has no bits below the units. So adding that constant rounds to an integer, which is in the low
+ * bits of the sum. Needs |low|, |high| < 2^22 and the default rounding mode.
  */
 #ifndef MOX_FORMAT_INTEGER_H
 #define MOX_FORMAT_INTEGER_H

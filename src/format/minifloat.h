@@ -5,13 +5,13 @@
  *     s | exponent (e) | mantissa, m bits     e > 0: (-1)^s * 2^(e-bias) * 1.mantissa
  *                                             e = 0: (-1)^s * 2^(1-bias) * 0.mantissa
  *
- * Codes without their sign, "magnitudes", count up with the value; a carry out of the mantissa raises
- * the exponent by itself. So rounding is one shift of the significand, and a magnitude past `max_code`
- * is what did not fit. Magnitudes past `max_code` mean infinity (`inf_code`) or NaN (all others).
+ * A "magnitude" is a code without its sign. Magnitudes grow with the value, and a carry out of the mantissa increments
+ * the exponent. So rounding is one shift of the significand. Magnitudes above `max_code` are infinity (`inf_code`) or
+ * NaN (all others), or the result of a value that is too large.
  *
- * Integer arithmetic throughout: the result depends neither on the rounding mode nor on whether the
- * processor flushes subnormals. The parameters are constants where this is inlined and fold away.
- * Good for m <= 22 and bias + m <= 126: every value of the format is then a normal f32.
+ * All arithmetic is on integers, so the result depends neither on the rounding mode nor on whether the processor
+ * flushes subnormals. The parameters are constants after inlining. Valid for m <= 22 and bias + m <= 126: every value
+ * of the format is then a normal f32.
  */
 #ifndef MOX_FORMAT_MINIFLOAT_H
 #define MOX_FORMAT_MINIFLOAT_H
@@ -37,20 +37,21 @@ MOX_SHARED float mox_minifloat_decode(const mox_minifloat *f, uint32_t code)
     const uint32_t sign_bit = mox_minifloat_sign(f);
     const uint32_t sign = code & sign_bit ? 0x80000000u : 0;
     const uint32_t magnitude = code & (sign_bit - 1);
-    /* mantissa * 2^(1-bias-m), the power built from its bits. All three are computed, and masks choose: compilers make
-     * vectors of that, and not of a multiplication under a condition. */
+    /* A subnormal is mantissa * 2^(1-bias-m), the power built from its bits. All three cases are computed, and masks
+     * select one: compilers vectorise this, but not a conditional multiplication. */
     const float step = mox_f32_decode((uint32_t)(127 + 1 - f->bias - f->mantissa_bits) << 23);
-    const uint32_t least = mox_f32_encode((float)(int32_t)magnitude * step);
+    const uint32_t subnormal = mox_f32_encode((float)(int32_t)magnitude * step);
     const uint32_t normal = (magnitude << (23 - f->mantissa_bits)) + ((uint32_t)(127 - f->bias) << 23);
-    const uint32_t none = magnitude == f->inf_code ? MOX_F32_INF : MOX_F32_NAN;
-    const uint32_t is_none = 0 - (uint32_t)(magnitude > f->max_code);
-    const uint32_t is_least = 0 - (uint32_t)(magnitude >> f->mantissa_bits == 0);
-    return mox_f32_decode(sign | (none & is_none) | (least & is_least) | (normal & ~is_none & ~is_least));
+    const uint32_t special = magnitude == f->inf_code ? MOX_F32_INF : MOX_F32_NAN;
+    const uint32_t is_special = 0 - (uint32_t)(magnitude > f->max_code);
+    const uint32_t is_subnormal = 0 - (uint32_t)(magnitude >> f->mantissa_bits == 0);
+    return mox_f32_decode(sign | (special & is_special) | (subnormal & is_subnormal) |
+                          (normal & ~is_special & ~is_subnormal));
 }
 
-/* Nearest, ties to even. A finite value, and an infinity that the format has not, becomes the magnitude
- * `overflow` when it rounds past max_code. The sign stays, zero's too. NaN becomes nan_code with sign
- * zero (which sign a computed NaN has differs between processors), or max_code where there is no NaN. */
+/* Rounds to nearest, ties to even. A value that rounds past max_code becomes the magnitude `overflow`, and so does
+ * infinity if the format has none. The sign is kept, also of zero. NaN becomes nan_code with sign zero, since the sign
+ * of a computed NaN differs between processors; or max_code if the format has no NaN. */
 MOX_SHARED uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uint32_t overflow)
 {
     const uint32_t bits = mox_f32_encode(value);
@@ -61,16 +62,16 @@ MOX_SHARED uint32_t mox_minifloat_round(const mox_minifloat *f, float value, uin
     const uint32_t field = a >> 23, is_normal = field != 0;
     const int32_t exponent = (int32_t)(field + (1 - is_normal)) - 127;
     const uint32_t significand = (a & 0x7fffffu) | is_normal << 23;
-    const int32_t above_least = exponent - (1 - f->bias);
-    const int32_t wanted = 23 - f->mantissa_bits - (above_least < 0 ? above_least : 0);
-    const int32_t shift = wanted > 25 ? 25 : wanted; /* significand < 2^24: less than half a step already */
+    const int32_t above_subnormal = exponent - (1 - f->bias);
+    const int32_t wanted = 23 - f->mantissa_bits - (above_subnormal < 0 ? above_subnormal : 0);
+    const int32_t shift = wanted > 25 ? 25 : wanted; /* significand < 2^24 is less than half a step then */
 
     const uint32_t odd = (significand >> shift) & 1;
     const uint32_t quotient = (significand + (1u << (shift - 1)) - 1 + odd) >> shift;
-    const uint32_t magnitude = ((uint32_t)(above_least > 0 ? above_least : 0) << f->mantissa_bits) + quotient;
+    const uint32_t magnitude = ((uint32_t)(above_subnormal > 0 ? above_subnormal : 0) << f->mantissa_bits) + quotient;
     const uint32_t number = sign | (magnitude > f->max_code ? overflow : magnitude);
 
-    /* Masks choose, as in decoding: so compilers make vectors of this. */
+    /* Masks select, as in decoding, so that compilers vectorise this. */
     const uint32_t nan = f->nan_code ? f->nan_code : f->max_code;
     const uint32_t is_nan = 0 - (uint32_t)(a > MOX_F32_INF);
     const uint32_t is_inf = 0 - (uint32_t)(a == MOX_F32_INF && f->inf_code != 0);

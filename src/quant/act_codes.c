@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * act_codes.c - the loops of act_codes.h for any processor, and which of them is used.
+ * act_codes.c - the loops of act_codes.h for any processor, and the choice among all compiled loops.
  */
 #include "quant/act_codes.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * act_codes.h - the loops over the numbers of a group, for compilers to make vectors of.
+ * act_codes.h - the loops of the activation quantizers, written so that compilers vectorise them.
  *
- *     x [count] -> largest magnitude
- *     x [cols]  -> codes [cols], scales [groups]      (act_rules.h makes a step of a group's largest magnitude)
- *     codes [count] -> what they stand for, scales left out
+ *     x [count]     -> amax, the largest magnitude
+ *     x [cols]      -> codes [cols], scales [groups]      by the rules of act_rules.h
+ *     codes [count] -> values [count], without scales
  *
- * act_codes.c, _avx2.c and _avx512.c compile the same lines for their instructions; no operation of act_rules.h is
- * changed or fused, so all leave the same bits. Thread-safe.
+ * act_codes.c, act_codes_avx2.c and act_codes_avx512.c compile these lines for their instruction sets. No operation of
+ * act_rules.h is changed or fused, so all give the same bits. Thread-safe.
  */
 #ifndef MOX_QUANT_ACT_CODES_H
 #define MOX_QUANT_ACT_CODES_H
@@ -15,41 +15,41 @@
 #include "format/format.h"
 #include "quant/act_rules.h"
 
-/* What the groups of a row have in common. */
+/* What all groups of a row have in common. */
 typedef struct mox_act_groups {
     mox_act_rule rule;
-    mox_act_input input; /* amax: of no group yet */
-    bool whole;          /* the scale is that of more than the row: no group's amax is asked for */
-    moxie_dtype element; /* one that act_quant.c's list has */
-    int32_t rounding;    /* of I8 */
+    mox_act_input input; /* its amax is set per group */
+    bool whole;          /* one scale for the whole tensor: groups need no amax */
+    moxie_dtype element; /* one of the list in act_quant.c */
+    int32_t rounding;    /* for I8 */
     int64_t cols, group; /* columns of a row, of a group */
 } mox_act_groups;
 
 typedef struct mox_act_loops {
-    /* mox_act_larger() over x, then mox_act_finite(). */
+    /* mox_act_max_abs() over x, then mox_act_finite() of the result. */
     float (*amax)(const float *x, int64_t count);
     void (*row)(const mox_act_groups *groups, const float *x, uint8_t *codes, float *scales);
     void (*values)(moxie_dtype element, const uint8_t *codes, int64_t count, float *values);
 } mox_act_loops;
 
-/* NULL pointers where the build has no such instructions. */
+/* The pointers are NULL when the build has no such instructions. */
 extern const mox_act_loops mox_act_loops_any, mox_act_loops_avx2, mox_act_loops_avx512;
 /* The best that this processor and MOXIE_MAX_ISA allow. */
 const mox_act_loops *mox_act_loops_best(void);
 
-/* Magnitudes order as their bits do, NaN above infinity. */
+/* Magnitudes have the order of their bit patterns, and NaN is above infinity. So the maximum is taken of integers. */
 static inline __attribute__((always_inline)) float mox_act_amax_of(const float *x, int64_t count)
 {
-    int32_t most = 0;
+    int32_t largest = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t bits = mox_f32_encode(x[i]) & 0x7fffffffu;
         const int32_t number = bits > MOX_F32_INF ? 0 : (int32_t)bits;
-        most = number > most ? number : most;
+        largest = number > largest ? number : largest;
     }
-    return mox_act_finite(mox_f32_decode((uint32_t)most));
+    return mox_act_finite(mox_f32_decode((uint32_t)largest));
 }
 
-/* `encode` and `divide` are constants where this is inlined. */
+/* `encode` and `divide` are constants after inlining. */
 static inline __attribute__((always_inline)) void mox_act_encode(uint32_t (*encode)(float), bool divide, float limit,
                                                                  float by, const float *x, int64_t count,
                                                                  uint8_t *codes)
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) void mox_act_encode(uint32_t (*enco
         codes[i] = (uint8_t)encode(mox_act_clamp(divide ? x[i] / by : x[i] * by, limit));
 }
 
-/* Integers are not clamped, and INFINITY clamps nothing. */
+/* A limit of INFINITY clamps nothing: for integers, whose encoding saturates. */
 static inline __attribute__((always_inline)) void mox_act_encode_any(uint32_t (*encode)(float), float limit,
                                                                      mox_act_step step, const float *x, int64_t count,
                                                                      uint8_t *codes)
@@ -87,10 +87,10 @@ static inline __attribute__((always_inline)) void mox_act_codes_of(moxie_dtype e
     }
 }
 
-/* Groups that are taken together. */
+/* Groups per chunk (mox_act_chunk_of). */
 enum { MOX_ACT_CHUNK = 64 };
 
-/* From amax [count] to scales and what divides or multiplies the numbers of a group; returns which of the two. */
+/* amax [count] -> scales [count], by [count]. Returns true when numbers are divided by `by`, false when multiplied. */
 static inline __attribute__((always_inline)) bool mox_act_steps(mox_act_rule rule, const mox_act_input *of,
                                                                 const float *restrict amax, int64_t count,
                                                                 float *restrict scales, float *restrict by)
@@ -107,8 +107,8 @@ static inline __attribute__((always_inline)) bool mox_act_steps(mox_act_rule rul
     return divide;
 }
 
-/* A chunk of groups, one loop after the other: what many short groups take one by one is mostly waiting. `rule` and
- * `element` may be constants. */
+/* A chunk of groups: all maxima, then all scales, then all codes. One short group after the other would mostly wait for
+ * latencies. `rule` and `element` may be constants. */
 static inline __attribute__((always_inline)) void mox_act_chunk_of(const mox_act_groups *groups, mox_act_rule rule,
                                                                    moxie_dtype element, const float *x, int64_t cols,
                                                                    uint8_t *codes, float *scales)
@@ -138,7 +138,7 @@ static inline void mox_act_row_of(const mox_act_groups *groups, const float *x, 
     }
 }
 
-/* `decode` is a constant where this is inlined. */
+/* `decode` is a constant after inlining. */
 static inline __attribute__((always_inline)) void mox_act_decode(float (*decode)(uint32_t), const uint8_t *codes,
                                                                  int64_t count, float *values)
 {

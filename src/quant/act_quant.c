@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * act_quant.c - activations to codes and scales, bit by bit as docs/quantizers.md defines.
+ * act_quant.c - quantizes activations to codes and scales, bit by bit as docs/quantizers.md defines.
  *
- *     row x [cols]  ->  codes [cols], one a byte;  scales [ceil(cols / group_cols)], decoded to f32
+ *     row x [cols]  ->  codes [cols], one per byte;  scales [ceil(cols / group_cols)], decoded to f32
  *
- * The rules are act_rules.h, which CUDA kernels compile too, the loops act_codes.h; a row of `quantizers` says which
- * moxie_quant a rule serves. A rule gets one group of one row (per-tensor and per-token rules: the whole row).
+ * The rules are in act_rules.h, which CUDA kernels compile, too; the loops are in act_codes.h. A row of `quantizers`
+ * states which moxie_quant a rule is for. A rule sees one group of one row; for per-tensor and per-token rules the
+ * group is the whole row.
  */
 #include "quant/quant.h"
 
@@ -16,7 +17,7 @@
 
 typedef enum granularity { PER_TENSOR, PER_TOKEN, PER_GROUP, OTHER } granularity;
 
-/* Extents as described, not as they turn out: a group that covers the row is still a group. */
+/* By the description, not by the extents: a group that covers the whole row is still PER_GROUP. */
 static granularity granularity_of(const moxie_quant *quant)
 {
     const bool one_row = quant->group_rows == 0 || quant->group_rows == 1;
@@ -43,7 +44,7 @@ float mox_amax(const float *x, int64_t count)
 #define GLOBAL_NONE BIT(MOXIE_GLOBAL_NONE)
 #define GLOBAL_ANY  (GLOBAL_NONE | BIT(MOXIE_GLOBAL_MULTIPLY) | BIT(MOXIE_GLOBAL_DIVIDE))
 
-/* Sets are bits numbered as in moxie.h. */
+/* Sets of values: bit i stands for value i of the enumeration in moxie.h. */
 typedef struct quantizer_row {
     mox_act_rule rule;
     uint32_t elements;
@@ -120,7 +121,7 @@ void mox_act_quant_row(const mox_act_quantizer *quantizer, const float *x, int64
                                     .input = { .scale_rule = quant->rule,
                                                .global = quant->global,
                                                .largest = mox_format_of(quant->element)->max,
-                                               .given = quantizer->given,
+                                               .static_scale = quantizer->static_scale,
                                                .batch_amax = quantizer->amax },
                                     .whole = granularity_of(quant) == PER_TENSOR,
                                     .element = quant->element,
@@ -135,25 +136,25 @@ void mox_act_quant_values(const moxie_quant *quant, const uint8_t *codes, int64_
     mox_act_loops_best()->values(quant->element, codes, cols, values);
 }
 
-moxie_status mox_act_quant_check_static_scale(const moxie_quant *quant, float given, const char *what,
+moxie_status mox_act_quant_check_static_scale(const moxie_quant *quant, float static_scale, const char *what,
                                               moxie_error *error)
 {
-    const bool usable = given >= FLT_MIN && given <= 1.0f / FLT_MIN;
+    const bool usable = static_scale >= FLT_MIN && static_scale <= 1.0f / FLT_MIN;
     MOX_FAIL_IF(mox_act_quant_needs_static_scale(quant) && !usable, MOXIE_ERR_ARGUMENT, error,
                 "%s: the %s of the activations is %g; it must be a normal number from 2^-126 to 2^126", what,
-                quant->global != MOXIE_GLOBAL_NONE ? "global" : "static scale", (double)given);
+                quant->global != MOXIE_GLOBAL_NONE ? "global" : "static scale", (double)static_scale);
     return MOXIE_OK;
 }
 
-moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, int64_t rows, int64_t cols, float given,
-                                      uint8_t *codes, float *scales, moxie_error *error)
+moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, int64_t rows, int64_t cols,
+                                      float static_scale, uint8_t *codes, float *scales, moxie_error *error)
 {
     const char *what = "quantize activations";
     uint64_t count;
     MOX_TRY(mox_quant_check_act(quant, what, error));
     MOX_FAIL_IF(mox_quant_is_none(quant), MOXIE_ERR_UNSUPPORTED, error,
                 "%s: element NONE means that they pass as they come; there are no codes to make", what);
-    MOX_TRY(mox_act_quant_check_static_scale(quant, given, what, error));
+    MOX_TRY(mox_act_quant_check_static_scale(quant, static_scale, what, error));
     MOX_FAIL_IF(rows < 0 || cols < 0 || !mox_mul_u64((uint64_t)rows, (uint64_t)cols, &count) || count > INT64_MAX / 4,
                 MOXIE_ERR_ARGUMENT, error, "%s: [%lld, %lld] is no shape that memory can hold", what, (long long)rows,
                 (long long)cols);
@@ -162,7 +163,7 @@ moxie_status mox_quantize_activations(const moxie_quant *quant, const float *x, 
     const bool whole = granularity_of(quant) == PER_TENSOR;
     const mox_act_quantizer quantizer = {
         .quant = quant,
-        .given = given,
+        .static_scale = static_scale,
         .amax = mox_act_quant_needs_amax(quant) ? mox_amax(x, (int64_t)count) : 0,
     };
     const int64_t scale_cols = mox_scale_cols(quant, cols);

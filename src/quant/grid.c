@@ -12,9 +12,9 @@
  *     24-bit word, 6-bit elements   bits  23..18 17..12 11..6  5..0
  *                         LINEAR            3      2      1      0
  *
- * Words are put together byte by byte, so neither alignment nor the machine's byte order matters. The oracle
- * and the packers read checkpoints through these; kernels never do.
- * Source: the file formats named in moxie.h (GPTQ packs along K, AWQ along N, OCP MX FP6 four to three bytes).
+ * Words are assembled byte by byte, so neither alignment nor the machine's byte order matters. The oracle and the
+ * packers read checkpoints through these functions; kernels never do. Source: the file formats named in moxie.h (GPTQ
+ * packs along K, AWQ along N, OCP MX FP6 four to three bytes).
  */
 #include "quant/quant.h"
 
@@ -72,7 +72,7 @@ void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
 {
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
-    /* The view is const for its many readers; through uintptr_t, a writer may say that its memory is not. */
+    /* A view is const, since most users only read it. The cast through uintptr_t lets a writer store. */
     uint8_t *bytes = (uint8_t *)(uintptr_t)grid->data + place.word;
     uint64_t word = load_word(bytes, grid->packing.word_bytes);
     word &= ~(low_bits(bits) << place.shift);

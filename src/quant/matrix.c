@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * matrix.c - what one projection of one expert means, read where it lies in the checkpoint:
+ * matrix.c - the exact weights of one projection of one expert, read in place from the checkpoint's tensors:
  *
  *     w[n,k] = (code[n,k] - (zero[n / gr, g] + zero_add)) * scale[n / gr, g] (* or /) global[n or 0]
  *     g = group_index ? group_index[k] : k / gc          gr, gc: rows and columns that share a scale
@@ -24,8 +24,8 @@
 
 #include "base/sizes.h"
 
-/* As far as two codes of 8 bits can be apart. Readers turn zero_add into an integer. */
-#define MOST_ZERO_ADD 255
+/* The largest distance of two 8-bit codes. Readers convert zero_add to an integer. */
+#define MAX_ZERO_ADD 255
 
 static int64_t resolve(int64_t extent, int64_t all)
 {
@@ -58,8 +58,8 @@ int64_t mox_matrix_group(const moxie_matrix *matrix, const moxie_quant *quant, i
     return matrix->group_index ? matrix->group_index[k] : k / mox_group_cols(quant, matrix->codes.cols);
 }
 
-/* Exact: code minus zero has at most 9 significant bits (integers) or 4 (floats), a scale 24, a global 24, and
- * 53 hold every product that a real format makes. A quotient is the real one rounded once to double. */
+/* Exact: code minus zero has at most 9 significant bits (integers) or 4 (floats), a scale and a global at most 24 each,
+ * and every product of real formats fits the 53 bits of a double. A quotient is rounded once. */
 double mox_matrix_weight(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, int64_t k)
 {
     double value = mox_grid_value(&matrix->codes, n, k);
@@ -91,11 +91,11 @@ static bool is_zero_dtype(moxie_dtype dtype)
 
 typedef struct grid_rule {
     const char *part;   /* "scale" */
-    bool wanted;        /* by the quantization */
-    int64_t rows, cols; /* that it must have */
-    moxie_dtype dtype;  /* that it must have; NONE: `admits` decides */
+    bool wanted;        /* the quantization calls for it */
+    int64_t rows, cols; /* required extents */
+    moxie_dtype dtype;  /* required dtype; NONE: `admits` decides */
     bool (*admits)(moxie_dtype dtype);
-    const char *admitted; /* in words */
+    const char *admitted; /* the dtypes that it admits, for messages */
 } grid_rule;
 
 static moxie_status check_part(const moxie_grid *grid, const grid_rule *rule, const char *what, moxie_error *error)
@@ -154,9 +154,9 @@ moxie_status mox_matrix_check(const moxie_matrix *matrix, const moxie_quant *qua
     MOX_TRY(check_part(&matrix->bias, &bias, what, error));
     MOX_FAIL_IF(matrix->zero_add != 0 && !quant->has_zero, MOXIE_ERR_MISMATCH, error,
                 "%s: zero_add is %g, but the quantization has no zero points", what, (double)matrix->zero_add);
-    MOX_FAIL_IF(!(fabsf(matrix->zero_add) <= MOST_ZERO_ADD), MOXIE_ERR_MISMATCH, error,
-                "%s: zero_add is %g; it must be a number from %d to %d", what, (double)matrix->zero_add, -MOST_ZERO_ADD,
-                MOST_ZERO_ADD);
+    MOX_FAIL_IF(!(fabsf(matrix->zero_add) <= MAX_ZERO_ADD), MOXIE_ERR_MISMATCH, error,
+                "%s: zero_add is %g; it must be a number from %d to %d", what, (double)matrix->zero_add, -MAX_ZERO_ADD,
+                MAX_ZERO_ADD);
     MOX_FAIL_IF(matrix->group_index && !scaled, MOXIE_ERR_MISMATCH, error,
                 "%s: a group_index, but the quantization has no scales", what);
     return matrix->group_index ? check_group_index(matrix, scale_cols, what, error) : MOXIE_OK;

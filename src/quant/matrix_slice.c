@@ -10,10 +10,10 @@
  *     +---+--------+---+       +--+----+--+           +-+
  *        col                    col / gc
  *
- * An edge must not run through a group of gr x gc elements, nor through a word of any grid: neither has a view of its
- * half. A group as long as the matrix is no obstacle: every slice shares its scale. Columns in act order belong to
- * scattered groups, so their slices have no scales that lie together.
- * In the flow: checkpoint views -> [one rank's share] -> packing (pack/vendor).
+ * An edge must not cut a group of gr x gc elements, nor a word of any grid: a view cannot describe half of one. A group
+ * as long as the matrix is no obstacle, since every slice shares its scale. Columns in act order belong to scattered
+ * groups: their slices would have no contiguous scales, so they are rejected. In the flow: checkpoint views -> [slice
+ * of one rank] -> packing (pack, vendor).
  */
 #include "quant/quant.h"
 
@@ -24,7 +24,7 @@ static bool is_edge(int64_t at, int64_t extent, int64_t multiple)
     return at == extent || at % multiple == 0;
 }
 
-bool mox_grid_take(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out)
+bool mox_grid_slice(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out)
 {
     const bool down = grid->packing.along_rows;
     const int64_t word_rows = down ? grid->packing.per_word : 1, word_cols = down ? 1 : grid->packing.per_word;
@@ -48,7 +48,7 @@ bool mox_grid_take(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *
 
 /* ---- matrices ------------------------------------------------------------------------------------- */
 
-/* One grid of a matrix: how many of the matrix' rows and columns an element of it stands for. */
+/* One grid of a matrix, and how many rows and columns of the matrix share one of its elements. */
 typedef struct slice_part {
     const char *name;
     moxie_grid *grid;
@@ -56,7 +56,7 @@ typedef struct slice_part {
 } slice_part;
 
 enum { SLICE_PARTS = 5 };
-#define UNCUT INT64_MAX /* there is one, whatever is taken */
+#define UNCUT INT64_MAX /* all rows or columns share it, so a slice keeps it whole */
 
 static void parts_of(moxie_matrix *matrix, const moxie_quant *quant, slice_part parts[SLICE_PARTS])
 {
@@ -70,11 +70,11 @@ static void parts_of(moxie_matrix *matrix, const moxie_quant *quant, slice_part 
     parts[4] = (slice_part) { "biases", &matrix->bias, 1, UNCUT };
 }
 
-/* Elements [first, first + count) of an axis as rows or columns of a grid with one for every `unit`; false when an edge
- * lies inside a unit. */
+/* Converts the range [first, first + count) of a matrix axis to a range of a grid with one element per `unit`. False
+ * when an edge lies inside a unit. */
 static bool in_units(int64_t first, int64_t count, int64_t extent, int64_t unit, int64_t *out_first, int64_t *out_count)
 {
-    if (unit >= extent) { /* one for all */
+    if (unit >= extent) { /* one element for all */
         *out_first = 0;
         *out_count = count > 0 || unit == UNCUT;
         return true;
@@ -96,7 +96,7 @@ static moxie_status take_part(const slice_part *part, int64_t n, int64_t k, cons
                 what, (long long)at->row, (long long)(at->row + at->rows), (long long)at->col,
                 (long long)(at->col + at->cols), (long long)n, (long long)k, part->name, (long long)part->unit_rows,
                 (long long)part->unit_cols);
-    MOX_FAIL_IF(!mox_grid_take(part->grid, &mine, part->grid), MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(!mox_grid_slice(part->grid, &mine, part->grid), MOXIE_ERR_UNSUPPORTED, error,
                 "%s: rows %lld to %lld and columns %lld to %lld of [%lld, %lld] cut a word: %s are stored %d in a word "
                 "along %s",
                 what, (long long)at->row, (long long)(at->row + at->rows), (long long)at->col,
@@ -113,8 +113,8 @@ static bool in_act_order(const moxie_matrix *matrix, int64_t group_cols)
     return false;
 }
 
-moxie_status mox_matrix_take(const moxie_matrix *matrix, const moxie_quant *quant, const mox_rectangle *at,
-                             const char *what, moxie_matrix *out, moxie_error *error)
+moxie_status mox_matrix_slice(const moxie_matrix *matrix, const moxie_quant *quant, const mox_rectangle *at,
+                              const char *what, moxie_matrix *out, moxie_error *error)
 {
     const int64_t n = matrix->codes.rows, k = matrix->codes.cols;
     moxie_matrix taken = *matrix;
@@ -134,7 +134,7 @@ moxie_status mox_matrix_take(const moxie_matrix *matrix, const moxie_quant *quan
     return MOXIE_OK;
 }
 
-int64_t mox_matrix_cut(const moxie_matrix *matrix, const moxie_quant *quant, bool cols)
+int64_t mox_matrix_slice_multiple(const moxie_matrix *matrix, const moxie_quant *quant, bool cols)
 {
     const int64_t extent = cols ? matrix->codes.cols : matrix->codes.rows;
     moxie_matrix view = *matrix;

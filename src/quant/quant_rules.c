@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_rules.c - which moxie_quant makes sense, and how it reads in a message.
+ * quant_rules.c - which moxie_quant is valid, and its description in messages.
  *
  *     weights       a plain float (f32, f16, bf16) without scale, or
  *                   an element with a scale per group, integers with or without zero points, with or without a global
  *     activations   NONE, or what a row of act_quant.c quantizes
  *
- * Everything that walks a layer's configuration calls these first; what passes here can be read by
- * mox_matrix_weight() and made by mox_act_quant_row() without further checks.
+ * Everything that reads a layer's configuration calls these checks first. A description that passes can be used with
+ * mox_matrix_weight() and mox_act_quant_row() without further checks.
  */
 #include "quant/quant.h"
 
@@ -142,7 +142,7 @@ const char *mox_quant_describe(const moxie_quant *quant, char *buffer, size_t si
         snprintf(buffer, size, "%s", mox_quant_dtype_name(quant->element));
         return buffer;
     }
-    /* Unchecked enumerations may be out of range: this also words the refusals. */
+    /* Enumerations may be out of range: messages about invalid descriptions use this, too. */
     snprintf(buffer, size, "%s %s %s%s%s%s%s%s", mox_quant_dtype_name(quant->element), groups,
              mox_quant_dtype_name(quant->scale), quant->has_zero ? " zero" : "",
              (uint32_t)quant->global < 3 ? globals[quant->global] : "", quant->is_static ? " static" : "",

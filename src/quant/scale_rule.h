@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scale_rule.h - powers of two as scales, from exponents and significands, never from a logarithm.
+ * scale_rule.h - power-of-two scales from the largest magnitude of a group (amax), found from exponents and
+ * significands, without a logarithm. The scale is 2^e.
  *
- * With amax = f * 2^n and largest code L = l * 2^m, both 0.5 <= f, l < 1:
+ * With amax = f * 2^n and the largest value of a code L = l * 2^m, where 0.5 <= f, l < 1:
  *
  *     CEIL        the smallest e with amax <= L * 2^e       n - m + (f > l)
  *     OCP_FLOOR   floor(log2 amax) - floor(log2 L)          n - m
- *     QUARK_EVEN  the same, one more from 1.75 * 2^k on     n - m + (f >= 0.875)
+ *     QUARK_EVEN  OCP_FLOOR, plus one from 1.75 * 2^k on    n - m + (f >= 0.875)
  *     VLLM_FLOOR  floor(log2 amax)                          n - 1
  *
- * each held within E8M0's [-127, 127]; amax = 0 gives -127. The quotient amax / L is never formed: it would
- * be rounded, and next to a power of two the rounding would decide.
+ * Then e is clamped to the range of E8M0, [-127, 127]; amax = 0 gives -127. The quotient amax / L is never formed: it
+ * would be rounded, and near a power of two that rounding would decide the result.
  * Shared by the activation quantizers and the weight encoders. Sources: OCP MX specification 1.0 (floor),
  * ModelOpt and FlashInfer (ceil), AMD Quark (even), vLLM's mxfp8 fallback (floor without emax).
  */

@@ -5,8 +5,8 @@
  *     row of schemes.def + arguments -> dtypes and group shapes -> vLLM's four descriptors
  *                                                              -> moxie's own moxie_quant of weights and activations
  *
- * schemes.def says what each of vLLM's dtype names means as a moxie_quant; a constructor's row overrides fields
- * where one name means several things. Both halves of a scheme are alike here; mox_scheme_combine() mixes two.
+ * schemes.def states what each dtype name of vLLM means as a moxie_quant. Where a name has several meanings, the
+ * constructor's row overrides fields. W13 and W2 get the same scheme here; mox_scheme_combine() combines two schemes.
  * Source: vLLM model_executor/layers/fused_moe/config.py (constructors, make, group shapes and their checks).
  */
 #include "quant/scheme.h"
@@ -24,7 +24,7 @@
 typedef enum dtype_id {
 #include "quant/schemes.def"
     DTYPES,
-    /* Selectors, in rows of constructors only. */
+    /* Not dtypes: how a constructor finds its dtype. */
     BY_ARGUMENT,
     BY_BITS,
     BY_BLOCK
@@ -70,7 +70,7 @@ enum {
 
 typedef struct scheme_row {
     const char *name;
-    uint32_t takes;
+    uint32_t accepts;
     struct {
         dtype_id dtype;
         shape_rule shape;
@@ -97,7 +97,7 @@ typedef struct scheme_row {
         __VA_ARGS__                                                                                                    \
     }
 #define MOX_SCHEME_DTYPE(...)
-#define MOX_SCHEME(name, takes, act, weight, computes) { #name, takes, act, weight, computes },
+#define MOX_SCHEME(name, accepts, act, weight, computes) { #name, accepts, act, weight, computes },
 static const scheme_row schemes[] = {
 #include "quant/schemes.def"
 };
@@ -136,11 +136,11 @@ static bool has_block(const moxie_scheme_args *args)
     return args->block[0] != 0 || args->block[1] != 0;
 }
 
-static moxie_status check_taken(const scheme_row *row, const moxie_scheme_args *args, moxie_error *error)
+static moxie_status check_accepted(const scheme_row *row, const moxie_scheme_args *args, moxie_error *error)
 {
     const struct {
         uint32_t bit;
-        bool given;
+        bool is_set;
         const char *name;
     } fields[] = {
         { TAKE_PER_TOKEN, args->per_act_token != 0, "per_act_token" },
@@ -159,7 +159,7 @@ static moxie_status check_taken(const scheme_row *row, const moxie_scheme_args *
         { TAKE_PRECISION, args->scale_precision != 0, "scale_precision" },
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        MOX_FAIL_IF(fields[i].given && !(row->takes & fields[i].bit), MOXIE_ERR_ARGUMENT, error,
+        MOX_FAIL_IF(fields[i].is_set && !(row->accepts & fields[i].bit), MOXIE_ERR_ARGUMENT, error,
                     "%s takes no %s; leave it zero", row->name, fields[i].name);
     return MOXIE_OK;
 }
@@ -169,14 +169,15 @@ static moxie_status check_values(const scheme_row *row, const moxie_scheme_args 
     MOX_FAIL_IF(has_block(args) && (args->block[0] < -1 || args->block[1] < -1), MOXIE_ERR_ARGUMENT, error,
                 "%s: block [%d, %d]; an extent is positive, or -1 for all", row->name, (int)args->block[0],
                 (int)args->block[1]);
-    MOX_FAIL_IF((row->takes & TAKE_BITS) && args->bits != 4 && args->bits != 8, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF((row->accepts & TAKE_BITS) && args->bits != 4 && args->bits != 8, MOXIE_ERR_ARGUMENT, error,
                 "%s: %d bits; there are 4 and 8", row->name, (int)args->bits);
-    MOX_FAIL_IF((row->takes & TAKE_GROUP) && args->group_size != -1 && args->group_size < 1, MOXIE_ERR_ARGUMENT, error,
-                "%s: group_size %d; it is positive, or -1 for one group per channel", row->name, (int)args->group_size);
+    MOX_FAIL_IF((row->accepts & TAKE_GROUP) && args->group_size != -1 && args->group_size < 1, MOXIE_ERR_ARGUMENT,
+                error, "%s: group_size %d; it is positive, or -1 for one group per channel", row->name,
+                (int)args->group_size);
     return MOXIE_OK;
 }
 
-/* The OCP MX types of vLLM's ocp_mx(); its make() then knows the first three only. */
+/* The types that vLLM's ocp_mx() accepts; its make() then rejects all but the first three. */
 static bool is_ocp_name(const char *name)
 {
     static const char *const names[] = { "mxfp4", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8" };
@@ -186,9 +187,9 @@ static bool is_ocp_name(const char *name)
     return false;
 }
 
-/* What vLLM's make() admits: weights that are described as such; activations that could be weights too, which leaves
- * out "fp8", the string of mxfp4_w4a8 alone. */
-static bool is_admitted(dtype_id id, bool weight)
+/* Whether vLLM's make() accepts a dtype. For weights: it has a weight description. For activations: it could also be a
+ * weight's dtype; this excludes the string "fp8", which only mxfp4_w4a8 uses. */
+static bool is_accepted(dtype_id id, bool weight)
 {
     const bool as_weight = !mox_quant_is_none(&dtypes[id].weight), as_act = !mox_quant_is_none(&dtypes[id].act);
     return id == D_NONE || (as_weight && (weight || as_act));
@@ -201,11 +202,11 @@ static moxie_status dtype_by_name(const scheme_row *row, const char *name, bool 
     dtype_id id = D_NONE;
     while (id < DTYPES && strcmp(dtypes[id].name, name) != 0)
         id++;
-    MOX_FAIL_IF((row->takes & TAKE_OCP_ONLY) && !is_ocp_name(name), MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF((row->accepts & TAKE_OCP_ONLY) && !is_ocp_name(name), MOXIE_ERR_ARGUMENT, error,
                 "%s: %s \"%s\" is no OCP MX type; use mxfp4, mxfp6_e3m2 or mxfp6_e2m3", row->name, what, name);
-    MOX_FAIL_IF(id == DTYPES || !is_admitted(id, weight), MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(id == DTYPES || !is_accepted(id, weight), MOXIE_ERR_ARGUMENT, error,
                 "%s: %s \"%s\" is not admitted; %s", row->name, what, name,
-                row->takes & TAKE_OCP_ONLY ? "use mxfp4, mxfp6_e3m2 or mxfp6_e2m3"
+                row->accepts & TAKE_OCP_ONLY ? "use mxfp4, mxfp6_e3m2 or mxfp6_e2m3"
                 : weight ? "use float8_e4m3fn, int8, nvfp4, mxfp4, mxfp6_e3m2, mxfp6_e2m3, mxfp8 or int4"
                          : "use float8_e4m3fn, int8, nvfp4, mxfp4, mxfp6_e3m2, mxfp6_e2m3 or mxfp8");
     *out = id;
@@ -269,7 +270,7 @@ static int32_t present(presence rule, int32_t argument)
 static void fill_descriptors(const scheme_row *row, const moxie_scheme_args *args, dtype_id act, dtype_id weight,
                              moxie_scheme *out)
 {
-    /* make() without a type has nothing to scale; a row may say what it computes without a type of vLLM's. */
+    /* Without a dtype, make() has nothing to scale. A row may still state what it computes. */
     const bool has_weight_scale =
         row->weight.scale == YES && (weight != D_NONE || row->computes.element != MOXIE_DTYPE_NONE);
     out->a1 = (moxie_scheme_desc) {
@@ -299,7 +300,7 @@ static void fill_descriptors(const scheme_row *row, const moxie_scheme_args *arg
     out->scale_swizzled = !args->scale_linear;
 }
 
-/* vLLM refuses a block next to flags, then verifies that the finished config reads back what was asked for. */
+/* vLLM rejects a block together with flags, and then checks that the finished config has the requested values. */
 static moxie_status check_flags(const scheme_row *row, const moxie_scheme_args *args, const moxie_scheme *made,
                                 moxie_error *error)
 {
@@ -322,7 +323,7 @@ static moxie_status check_flags(const scheme_row *row, const moxie_scheme_args *
 
 /* ---- moxie's own description ----------------------------------------------------------------------------- */
 
-/* A descriptor's shape replaces open groups (whole rows); groups that belong to the dtype stay. */
+/* A descriptor's shape replaces groups of whole rows, but not groups that belong to the dtype. */
 static void apply_shape(const moxie_scheme_desc *desc, moxie_quant *quant)
 {
     if (quant->group_cols > 0 || mox_scheme_shape_is(desc, 0, 0))
@@ -364,7 +365,7 @@ static moxie_quant weight_quant(const scheme_row *row, const moxie_scheme_args *
     return q;
 }
 
-/* A block's rows are the weight's: activations are quantized row by row. */
+/* Only weights have blocks of several rows: activations are quantized row by row. */
 static moxie_quant act_quant(dtype_id dtype, const moxie_scheme_desc *desc)
 {
     moxie_quant q = dtypes[dtype].act;
@@ -400,7 +401,7 @@ moxie_status mox_scheme_make(const char *constructor, const moxie_scheme_args *a
     if (!row)
         return fail_unknown(constructor, error);
     moxie_scheme made = { .constructor = row->name };
-    MOX_TRY(check_taken(row, args, error));
+    MOX_TRY(check_accepted(row, args, error));
     MOX_TRY(check_values(row, args, error));
     MOX_TRY(resolve_dtypes(row, args, &act, &weight, error));
     fill_descriptors(row, args, act, weight, &made);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * scheme.h - vLLM's quantization configs by name: what the moxie_scheme_* functions of moxie_scheme.h call.
- * Same signatures, same rules. Building is in scheme.c, answering in scheme_query.c.
+ * Same signatures, same rules. scheme.c builds schemes, scheme_query.c answers questions about them.
  */
 #ifndef MOX_QUANT_SCHEME_H
 #define MOX_QUANT_SCHEME_H

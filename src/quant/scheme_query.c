@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scheme_query.c - what vLLM's FusedMoEQuantConfig answers about itself: predicates, block shape, the name in
- * tuning files, OCP-MX scheme names, shapes of activation scales. From the descriptors only, and of W13's side,
- * as there: two schemes with equal descriptors get equal answers, even where another answer would be truer
- * (int4 weights with fp8 activations are use_fp8_w8a8).
- * Source: vLLM model_executor/layers/fused_moe/config.py and quantization/utils/ocp_mx_utils.py.
+ * scheme_query.c - what vLLM's FusedMoEQuantConfig says about a scheme: predicates, block shape, the name in tuning
+ * files, OCP-MX scheme names, shapes of activation scales. As in vLLM, the answers depend only on the descriptors of
+ * W13. So two schemes with equal descriptors get equal answers, even misleading ones: int4 weights with fp8 activations
+ * are use_fp8_w8a8. Source: vLLM model_executor/layers/fused_moe/config.py and quantization/utils/ocp_mx_utils.py.
  */
 #include "quant/scheme.h"
 
@@ -20,7 +19,7 @@ static bool is(const char *dtype, const char *name)
 
 /* ---- predicates --------------------------------------------------------------------------------- */
 
-/* use_*: the dtypes that the activation and the weight must have. ANY: the predicate does not look. */
+/* use_*: the dtypes that the activation and the weight must have. ANY: the predicate accepts all. */
 static const char ANY[] = "*";
 static const struct {
     const char *name, *activation, *weight;
@@ -109,13 +108,13 @@ static const struct {
     { "mxfp6_e2m3", "fp8", "w_mxfp6_e2m3_a_fp8" },
 };
 
-/* Of the six OCP types, those that a descriptor can hold ("mxfp8" is not the OCP name "mxfp8_e4m3"). */
+/* The OCP types that a descriptor can hold. (Its "mxfp8" is not the OCP name "mxfp8_e4m3".) */
 static bool is_ocp_type(const char *dtype)
 {
     return is(dtype, "mxfp4") || is(dtype, "mxfp6_e3m2") || is(dtype, "mxfp6_e2m3");
 }
 
-/* A torch dtype: there and not a string. vLLM then does not ask for a scheme at all, so it cannot warn either. */
+/* A torch dtype: present, and not a string. vLLM then asks for no OCP scheme, and does not warn. */
 static bool is_torch_type(const moxie_scheme_desc *desc)
 {
     return !is(desc->dtype, "") && !desc->dtype_is_string;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * weight_quant.c - weights to codes, by the usual rule of each format; for synthetic checkpoints and tests.
+ * weight_quant.c - quantizes weights by the usual rule of each format, for synthetic checkpoints and tests.
  *
  *     scale = extent / (span * global)   (MULTIPLY; with DIVIDE: * global)   rounded to the scale's dtype
  *     code  = nearest to  w / (scale * global) + zero
  *
  * span is the element's largest value (f8_e4m3 448, f4_e2m1 6, int4 7, int8 127), with zero points the distance
  * between the lowest and the highest code (15, 255). E8M0 scales are powers of two by the rules of scale_rule.h.
- * The result is a checkpoint's: a dequantized error as large as a real one's, no NaN code, no zero scale.
+ * The result resembles a real checkpoint: its error is as large, and it has no NaN codes and no zero scales.
  * Sources: DeepSeek-V3 (blocks, ue8m0), ModelOpt (NVFP4, MX), compressed-tensors and GPTQ (integers).
  */
 #include "quant/quant.h"
@@ -25,13 +25,13 @@ static double global_factor(const moxie_quant *quant, float global)
     }
 }
 
-/* Integers reach from -max - 1 to max. */
+/* Integers range from -max - 1 to max. */
 static double span_of(const moxie_quant *quant, const mox_format *element)
 {
     return quant->has_zero ? 2.0 * element->max + 1.0 : element->max;
 }
 
-/* Rounded to `dtype`, from its smallest to its largest positive number. */
+/* Rounds to `dtype`, clamped between its smallest and its largest positive number. */
 static float round_scale(moxie_dtype dtype, double scale)
 {
     const mox_format *format = mox_format_of(dtype);

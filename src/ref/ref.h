@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref.h - the oracle: every stage of the layer, obvious and slow, in double precision.
+ * ref.h - the oracle: every stage of the layer in double precision, obvious and slow.
  *
- * Each stage takes the rounded inputs that the kernel under test took, and returns the exact-as-double
- * result together with a magnitude from which the caller derives a bound:
- *     |kernel - oracle| <= bound,   bound from the length of the sum and sum |x||w|   (ref_bounds.h)
- * Nothing here is shared with the kernels: weights are read element by element from the checkpoint's views.
+ * A stage gets the same rounded inputs as the kernel under test. It returns the result in double, and a magnitude from
+ * which the caller derives a bound: |kernel - oracle| <= bound,   from the length of the sum and sum |x||w|
+ * (ref_bounds.h) It shares no arithmetic with the kernels except the formulas of activations (src/activation), which it
+ * evaluates in double. Weights are read element by element from the checkpoint's views.
  */
 #ifndef MOX_REF_REF_H
 #define MOX_REF_REF_H
@@ -14,11 +14,11 @@
 #include "route/route.h"
 
 /* out[n] = sum_k w[n,k] x[k] + b[n];  magnitude[n] = sum_k |w[n,k]| |x[k]| + |b[n]|.
- * x [K] double. weights_scratch is not needed: each weight is read where it lies. */
+ * x [K]. */
 void mox_ref_matvec(const moxie_matrix *matrix, const moxie_quant *quant, const double *x, double *out,
                     double *magnitude);
 
-/* The same weights once for many rows: decodes row n of the matrix to double [K]. */
+/* Decodes row n of the matrix to row [K], for callers that multiply it by many x. */
 void mox_ref_weight_row(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, double *row);
 
 /* Resolved parameters of an activation for one expert (scalar or per-expert array); expert < 0: only the scalars. */
@@ -28,12 +28,12 @@ typedef struct mox_ref_act {
 } mox_ref_act;
 mox_ref_act mox_ref_act_resolve(const moxie_activation *activation, int64_t expert);
 
-/* act(g, u); `u` is ignored by ungated kinds. *sensitivity receives the magnitudes that a straightforward f32
- * evaluation rounds (derived in ref_activate.c). A kernel passes when |got - act| <= mox_bound_act(sensitivity)
- * + half an ulp of its output type. */
+/* act(g, u); ungated kinds ignore `u`. *sensitivity states how far an fp32 evaluation may be off (ref_activate.c). A
+ * kernel passes when |got - act| <= mox_bound_act(sensitivity) + half an ulp of its output type. NaN for unknown kinds.
+ */
 double mox_ref_activate(const mox_ref_act *act, double g, double u, double *sensitivity);
 
-/* The whole activation of one row, gate and up as halves [I | I] or interleaved g0,u0,g1,u1. */
+/* The activation of one row h: [gate I | up I], or interleaved g0,u0,g1,u1. */
 void mox_ref_glu_row(const mox_ref_act *act, int interleaved, const double *h, int64_t intermediate, double *out,
                      double *sensitivity);
 
@@ -42,18 +42,18 @@ void mox_ref_glu_row(const mox_ref_act *act, int interleaved, const double *h, i
 void mox_ref_route_keys(const moxie_routing *routing, int64_t experts, const double *logits, double *keys);
 void mox_ref_route_weights(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                            const int32_t *ids, double *weights);
-/* How far each of those weights may be from a right fp32 evaluation for the same ids, its rounding to bf16 included.
- * Infinite where fp32 cannot tell (a renormalising sum near 0). */
+/* How far a right fp32 evaluation for the same ids may be from each of those weights, including its rounding to bf16.
+ * Infinite when fp32 cannot decide (the sum that renormalises is near 0). */
 void mox_ref_route_weight_bounds(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                                  const int32_t *ids, double *bounds);
-/* True when `ids` (descending by key) is a right choice up to keys closer than `tolerance`, relative to
- * |score| + |bias|; mox_tolerance_keys() is what fp32 needs. The reason why not goes to `why`. */
+/* True when `ids` (descending by key) is a right choice. Keys closer than `tolerance`, relative to |score| + |bias|,
+ * may be in either order; mox_tolerance_keys() is the tolerance for fp32. If false, `why` gets the reason. */
 bool mox_ref_route_accepts(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                            int32_t token_id, const int32_t *ids, double tolerance, char *why, size_t why_size);
 
 /* Activation quantizers restated from their definition (docs/quantizers.md), for comparing codes: as
  * mox_act_quant_row. Codes and scales agree bit by bit. */
-void mox_ref_act_quant_row(const moxie_quant *quant, float given, float amax, const float *x, int64_t cols,
+void mox_ref_act_quant_row(const moxie_quant *quant, float static_scale, float amax, const float *x, int64_t cols,
                            uint8_t *codes, double *scales);
 
 #endif

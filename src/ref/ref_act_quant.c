@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_act_quant.c - activation quantizers read off their definition (docs/quantizers.md), by search:
+ * ref_act_quant.c - the oracle's activation quantizers: their definition (docs/quantizers.md), by search.
  *
- *     scale   float rules are one or two fp32 operations, and those are here as the definition writes them;
- *             powers of two are found by trying one exponent after the other
+ *     scale   float rules are one or two fp32 operations, written as in the definition; powers of two are found by
+ *             trying one exponent after the other
  *     code    the nearest of all codes of the same sign, by exact distance in double; a tie goes to the even code
  *
- * Distances are exact: both numbers have at most 24 significant bits and lie within a factor of 2 where it
- * matters. No table of rules and no rounding trick is shared with the quantizers under test.
+ * Distances are exact: both numbers have at most 24 significant bits, and are within a factor of 2 when it matters. No
+ * table and no rounding code is shared with the quantizers under test.
  */
 #include "ref/ref.h"
 
@@ -18,7 +18,7 @@
 
 /* ---- codes --------------------------------------------------------------------------------------- */
 
-/* The nearest finite code of the format with v's sign; saturates; NaN as moxie_encode() says. */
+/* The nearest finite code with v's sign, which saturates; NaN as in moxie_encode(). */
 static uint8_t nearest_float(const mox_format *format, double v)
 {
     const uint32_t sign = 1u << (format->bits - 1);
@@ -101,7 +101,7 @@ static float power_of_two_from(float v)
 
 /* ---- one group ----------------------------------------------------------------------------------- */
 
-/* What happens to an element before it is rounded to a code: x * factor or x / scale, in fp32. */
+/* How a number is scaled before it is rounded to a code: x * factor or x / scale, in fp32. */
 typedef struct step {
     float scale, factor;
     bool multiplies;
@@ -112,11 +112,11 @@ static bool is_per_tensor(const moxie_quant *quant)
     return quant->group_cols <= 0 && quant->group_rows == -1;
 }
 
-static step fp8_step(const moxie_quant *quant, float given, float amax, float largest)
+static step fp8_step(const moxie_quant *quant, float static_scale, float amax, float largest)
 {
     float s;
     if (is_per_tensor(quant)) {
-        s = quant->is_static ? given : amax == 0 ? 1.0f : fmaxf(amax / largest, FLT_MIN);
+        s = quant->is_static ? static_scale : amax == 0 ? 1.0f : fmaxf(amax / largest, FLT_MIN);
         return (step) { s, 1.0f / s, true };
     }
     if (quant->group_cols <= 0) {
@@ -129,22 +129,22 @@ static step fp8_step(const moxie_quant *quant, float given, float amax, float la
     return (step) { s, 0, false };
 }
 
-static step int8_step(const moxie_quant *quant, float given, float amax)
+static step int8_step(const moxie_quant *quant, float static_scale, float amax)
 {
     const float floored = fmaxf(amax, 1e-10f);
     if (is_per_tensor(quant) && quant->is_static)
-        return (step) { given, 0, false };
+        return (step) { static_scale, 0, false };
     const bool per_token = quant->group_cols <= 0 && !is_per_tensor(quant);
     return (step) { floored / 127.0f, 127.0f / floored, per_token };
 }
 
-static step nvfp4_step(const moxie_quant *quant, float given, float amax)
+static step nvfp4_step(const moxie_quant *quant, float static_scale, float amax)
 {
     float gs = 1, inverse = 1;
     if (quant->global == MOXIE_GLOBAL_DIVIDE)
-        gs = given, inverse = 1.0f / given;
+        gs = static_scale, inverse = 1.0f / static_scale;
     if (quant->global == MOXIE_GLOBAL_MULTIPLY)
-        gs = 1.0f / given, inverse = given;
+        gs = 1.0f / static_scale, inverse = static_scale;
     const mox_format *e4m3 = mox_format_of(MOXIE_F8_E4M3);
     const float sixth = 1.0f / 6.0f, steps = gs * sixth;
     const float s = e4m3->decode(nearest_float(e4m3, amax * steps));
@@ -152,26 +152,26 @@ static step nvfp4_step(const moxie_quant *quant, float given, float amax)
     return (step) { s, amax == 0 ? 0 : fminf(1.0f / back, FLT_MAX), true };
 }
 
-static step step_of(const moxie_quant *quant, float given, float amax)
+static step step_of(const moxie_quant *quant, float static_scale, float amax)
 {
     const float largest = mox_format_of(quant->element)->max;
     if (quant->element == MOXIE_I8)
-        return int8_step(quant, given, amax);
+        return int8_step(quant, static_scale, amax);
     if (quant->scale == MOXIE_F8_E8M0)
         return (step) { ldexpf(1, mx_exponent(quant->rule, amax, largest)), 0, false };
     if (quant->scale == MOXIE_F8_E4M3)
-        return nvfp4_step(quant, given, amax);
-    return fp8_step(quant, given, amax, largest);
+        return nvfp4_step(quant, static_scale, amax);
+    return fp8_step(quant, static_scale, amax, largest);
 }
 
-void mox_ref_act_quant_row(const moxie_quant *quant, float given, float amax, const float *x, int64_t cols,
+void mox_ref_act_quant_row(const moxie_quant *quant, float static_scale, float amax, const float *x, int64_t cols,
                            uint8_t *codes, double *scales)
 {
     const mox_format *format = mox_format_of(quant->element);
     const int64_t size = quant->group_cols > 0 ? quant->group_cols : cols;
     for (int64_t k = 0; k < cols; k += size) {
         const int64_t end = mox_min_i64(k + size, cols);
-        const step how = step_of(quant, given, is_per_tensor(quant) ? amax : largest_magnitude(x + k, end - k));
+        const step how = step_of(quant, static_scale, is_per_tensor(quant) ? amax : largest_magnitude(x + k, end - k));
         scales[k / size] = how.scale;
         for (int64_t i = k; i < end; i++) {
             const float v = how.multiplies ? x[i] * how.factor : x[i] / how.scale;

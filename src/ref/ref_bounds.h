@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_bounds.h - how far a right kernel may be from the oracle.
+ * ref_bounds.h - how far a correct kernel may be from the oracle.
  *
  * u = 2^-24 is half an ulp of 1 in fp32. A sum of products in fp32 in which no term passes through more than d
  * additions satisfies |got - exact| <= gamma(d + 1) * sum |x||w|, gamma(m) = m u / (1 - m u), with or without fma
@@ -40,52 +40,54 @@ static inline int64_t mox_dot_depth(int64_t n, int64_t weight_group, int64_t act
     return longest + segments;
 }
 
-/* Of an fp32 dot product of length n and depth mox_dot_depth() whose magnitudes sum to `magnitude`. */
+/* The bound of an fp32 dot product of length n and depth mox_dot_depth(), where magnitude = sum |x||w|. */
 static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
 {
     return mox_gamma((double)depth + 6.0) * magnitude + ((double)n + 6.0) * 0x1p-149;
 }
 
-/* Of a chain over all of K on tensor cores, whose instructions align what they add to the greatest of it and keep
- * `bits` behind. With 23 bits that is a rounding an instruction of 16 columns. With 13, of 32 columns, `aligned` is the
- * sum over instructions of the greatest magnitude that one adds, its sum so far included; every 128 columns begin from
- * zero and are added in fp32. With 31 the sum is of integers, and exact: only what follows it rounds. */
+/* The bound of a dot product on tensor cores that accumulate over all of K. An instruction aligns its products and the
+ * accumulator to the largest of them, and keeps `bits` bits below it.
+ *     23   one rounding per instruction, of 16 columns
+ *     13   instructions of 32 columns. `aligned` is the sum over instructions of the largest magnitude that each adds,
+ *          the accumulator included. Every 128 columns start from zero and are added in fp32
+ *     31   the sum is of integers and exact: only later steps round */
 static inline double mox_bound_mma(int64_t n, int32_t bits, double magnitude, double aligned)
 {
     const double steps = (double)(bits < 23 ? n / 128 : bits < 31 ? n / 16 : 0) + 8.0;
     return steps * 0x1p-23 * magnitude + (bits < 23 ? 33.0 * 0x1p-13 * aligned : 0.0) + ((double)n + 6.0) * 0x1p-149;
 }
 
-/* What units that take subnormal numbers as zero may lose besides. A lost operand is below 2^-126 and costs that times
- * the other one; a lost product or partial sum is below 2^-126 too, and costs that times the factors that are still to
- * come, of which the weights' scales are at most 2^16 |w| (no nonzero code is smaller than 2^-16) and the globals
- * `global` in all. `weights` and `acts`: sums of |w| and |x|. */
+/* What units that flush subnormal numbers to zero may lose in addition. A flushed operand is below 2^-126 and costs
+ * that times the other operand. A flushed product or partial sum is below 2^-126, too, and costs that times the later
+ * factors: the weights' scales, at most 2^16 |w| (no nonzero code is smaller than 2^-16), and the globals, whose
+ * product is `global`. `weights` and `acts`: sums of |w| and |x|. */
 static inline double mox_bound_flush(int64_t n, double weights, double acts, double global)
 {
     return 0x1p-110 * ((double)n * (1.0 + fabs(global)) + weights + acts);
 }
 
-/* What is lost when the activations of a step are rounded to multiples of m / 127, m being the greatest of their
- * magnitudes: half of one each, and a little in dividing. `steps` is the sum of m * sum |w| over all steps. */
+/* What is lost when the activations of a step are rounded to multiples of m / 127, m being their largest magnitude:
+ * half a multiple each, and a little in the division. `steps` is the sum of m * sum |w| over all steps. */
 static inline double mox_bound_bytes(double steps)
 {
     return 0.501 / 127.0 * steps;
 }
 
-/* Of an activation evaluated in fp32; `sensitivity` from mox_ref_activate(). */
+/* The bound of an activation in fp32; `sensitivity` from mox_ref_activate(). */
 static inline double mox_bound_act(double sensitivity)
 {
     return 8.0 * 0x1p-24 * sensitivity;
 }
 
-/* How close two routing keys must be, relative to |score| + |bias|, before fp32 may order them either way: a softmax
- * score is off by up to E roundings of the sum, and two for each unit of x - max, which is below 104. */
+/* Two routing keys that are closer than this, relative to |score| + |bias|, may have either order in fp32. A softmax
+ * score is off by up to E roundings of its sum, and by two for each unit of x - max, which is below 104. */
 static inline double mox_tolerance_keys(int64_t experts)
 {
     return mox_gamma((double)experts + 256.0);
 }
 
-/* Half an ulp of `value` in a float type, plus its smallest subnormal's half: the one rounding at the end. */
+/* The rounding of a result to `dtype`: half an ulp of `value`, plus half of the smallest subnormal. */
 static inline double mox_bound_round(moxie_dtype dtype, double value)
 {
     const double a = fabs(value);

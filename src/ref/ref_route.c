@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_route.c - routing again, in double and by sorting: scores, keys and weights of route.h, each with a bound on
- * what a right fp32 evaluation may be off by, and a judge for ids that allows experts to change places only
- * when their keys are closer than fp32 can tell.
+ * ref_route.c - the oracle's routing, in double: scores, keys and weights of route.h. Each has a bound on how far a
+ * correct fp32 evaluation may be off. (ref_route_accepts.c decides whether ids are right.)
  *
  * Bounds, u = 2^-24, exp and log1p within 4 ulp (8 u), differences and quotients u:
  *     sigmoid          (10 + |x| s(-x)) u                               + 2^-126, where a form underflows
@@ -47,7 +46,8 @@ static measured measured_sqrtsoftplus(double x)
 
 /* ---- softmax ------------------------------------------------------------------------------------- */
 
-/* x [n] to its softmax; NaN stays out. Infinities are the limit: those equal to the largest share evenly. */
+/* The softmax of x [n]; NaN does not count. With infinities it is the limit: entries equal to the largest share evenly.
+ */
 static void measured_softmax(const double *x, int64_t n, measured *p)
 {
     double largest = -INFINITY, sum = 0, spread = 0;
@@ -97,8 +97,8 @@ void mox_ref_route_keys(const moxie_routing *routing, int64_t experts, const dou
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
-/* Phi-3.5-MoE: the share of `best` in a softmax over the logits near it, `gone` (-1: none) left out. A logit at the
- * very edge of the mask may be in or out. */
+/* Phi-3.5-MoE: the weight of `best` in a softmax over the logits near its own, without expert `gone` (-1: none). A
+ * logit at the very edge of the mask may count or not. */
 static measured sparsemixer_weight(const moxie_routing *routing, int64_t experts, const double *logits, int32_t best,
                                    int32_t gone)
 {
@@ -120,7 +120,7 @@ static measured sparsemixer_weight(const moxie_routing *routing, int64_t experts
     return (measured) { 1 / sum, error / (sum * (sum - error)) + U / sum };
 }
 
-/* The chosen experts' own weights; an id that names no expert, and a NaN key, weigh 0. */
+/* The chosen experts' weights before norm and scales; 0 for an id without an expert, and for a NaN key. */
 static void measured_choices(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                              const int32_t *ids, measured *weights)
 {
@@ -155,7 +155,7 @@ static measured denominator(const moxie_routing *routing, int64_t top_k, const m
     case MOXIE_NORM_SUM: return sum;
     case MOXIE_NORM_MAX_SUM_EPS: return (measured) { fmax(sum.value, eps), sum.error };
     case MOXIE_NORM_SUM_OR_ONE:
-        /* A sum that fp32 may see on the other side of 0 says nothing. */
+        /* When fp32 may get the other sign of the sum, no bound holds. */
         if (sum.error > 0 && fabs(sum.value) <= sum.error)
             return (measured) { 1, INFINITY };
         return sum.value > 0 ? sum : (measured) { 1, 0 };
@@ -174,7 +174,7 @@ static measured divided(measured v, measured d, double factor)
     return (measured) { quotient * factor, (v.error + 4 * U * fabs(quotient)) * fabs(factor) + 0x1p-148 };
 }
 
-/* Weights of the given ids, with bounds. */
+/* The weights of `ids`, with bounds. */
 static void measured_weights(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                              const int32_t *ids, measured *weights)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_route_accepts.c - is this a right choice of experts?
+ * ref_route_accepts.c - decides whether ids are a right choice of experts.
  *
- * ids is right when every chosen expert may stand before every later one and before every one that was not
- * chosen. "May stand before" is the order of route.h, loosened where fp32 cannot tell:
+ * They are, when every chosen expert may precede every later one and every expert that was not chosen. "May precede" is
+ * the order of route.h, but both orders are right when fp32 cannot tell:
  *
  *     a number before NaN; NaN before NaN by index
  *     equal score and equal bias, or equal infinite keys: by index, since fp32 finds them equal too
  *     |key a - key b| <= tolerance (|score| + |bias| of both) + floor: either way
  *     otherwise the larger key
  *
- * Logits without a bias are exact in fp32, so there neither tolerance nor floor applies. Scores that round to
- * zero in fp32 are zero here. Groups are judged by the same order on their scores; where a group may be kept
- * or dropped, both are tried.
+ * Logits without a bias are exact in fp32, so neither tolerance nor floor applies to them. Scores that round to zero in
+ * fp32 are zero here. Groups are ordered in the same way by their scores. When a group may be in or out, both are
+ * tried.
  */
 #include "ref/ref.h"
 
@@ -43,7 +43,7 @@ static bool is_close(const judge *j, const candidate *a, const candidate *b)
            fabs(a->key - b->key) <= j->tolerance * magnitude + j->floor;
 }
 
-/* May candidate a (index ia) stand before b? */
+/* True when candidate a (index ia) may precede b (index ib). */
 static bool may_precede(const judge *j, const candidate *a, int64_t ia, const candidate *b, int64_t ib)
 {
     if (isnan(a->key) || isnan(b->key))
@@ -53,9 +53,9 @@ static bool may_precede(const judge *j, const candidate *a, int64_t ia, const ca
     return is_close(j, a, b) || a->key > b->key;
 }
 
-/* ---- the choice, once groups are settled --------------------------------------------------------- */
+/* ---- the choice, for known groups ---------------------------------------------------------------- */
 
-/* rank[e]: the place of expert e among the chosen, or top_k. */
+/* Sets rank[e] to the place of expert e among the chosen, or to top_k. */
 static bool ids_are_distinct(const judge *j, int32_t *rank)
 {
     for (int64_t e = 0; e < j->experts; e++)
@@ -90,7 +90,7 @@ static bool choice_is_right(const judge *j, const candidate *all, const int32_t 
 
 /* ---- groups -------------------------------------------------------------------------------------- */
 
-/* The two best of a group, as may_precede() without tolerance orders them; absent ones have NaN keys. */
+/* The two best candidates of a group, without tolerance; absent ones have NaN keys. */
 typedef struct group {
     candidate best[2];
 } group;
@@ -114,7 +114,7 @@ static group group_of(const moxie_routing *routing, const candidate *members, in
     return g;
 }
 
-/* A group as a candidate: its score is the sum of those that are there. */
+/* A group as a candidate: the sum of its best ones. */
 static candidate sum_of(const group *g)
 {
     const candidate *a = &g->best[0], *b = &g->best[1];
@@ -143,9 +143,9 @@ static bool group_may_precede(const judge *j, const group *a, int64_t ia, const 
            (sum_a.key == sum_b.key && ia < ib);
 }
 
-typedef enum fate { DROPPED, KEPT, OPEN } fate;
+typedef enum fate { OUT, IN, OPEN } fate;
 
-/* A group is kept when fewer than topk_group others may precede it, dropped when as many surely do. */
+/* A group is in when fewer than topk_group others may precede it, out when at least as many certainly do. */
 static fate fate_of(const judge *j, const group *groups, int64_t g)
 {
     int64_t may = 0, surely = 0;
@@ -153,7 +153,7 @@ static fate fate_of(const judge *j, const group *groups, int64_t g)
         may += h != g && group_may_precede(j, &groups[h], h, &groups[g], g);
         surely += h != g && !group_may_precede(j, &groups[g], g, &groups[h], h);
     }
-    return may < j->routing->topk_group ? KEPT : surely >= j->routing->topk_group ? DROPPED : OPEN;
+    return may < j->routing->topk_group ? IN : surely >= j->routing->topk_group ? OUT : OPEN;
 }
 
 static bool right_with(const judge *j, const candidate *all, const fate *fates, const int32_t *rank)
@@ -162,13 +162,13 @@ static bool right_with(const judge *j, const candidate *all, const fate *fates, 
     const int64_t size = j->experts / j->routing->n_group;
     candidate filled[MOXIE_MAX_EXPERTS];
     for (int64_t e = 0; e < j->experts; e++)
-        filled[e] = fates[e / size] == KEPT || isnan(all[e].key) ? all[e] : (candidate) { fill, fill, 0 };
+        filled[e] = fates[e / size] == IN || isnan(all[e].key) ? all[e] : (candidate) { fill, fill, 0 };
     return choice_is_right(j, filled, rank);
 }
 
-#define MOST_OPEN 12
+#define MAX_OPEN 12
 
-/* Tries every way to keep as many of the open groups as are missing. */
+/* Tries every set of open groups that completes topk_group groups. */
 static bool right_in_groups(const judge *j, const candidate *all, const int32_t *rank)
 {
     const int64_t n = j->routing->n_group, size = j->experts / n;
@@ -179,24 +179,24 @@ static bool right_in_groups(const judge *j, const candidate *all, const int32_t 
         groups[g] = group_of(j->routing, all + g * size, size);
     for (int64_t g = 0; g < n; g++) {
         fates[g] = tried[g] = fate_of(j, groups, g);
-        missing -= fates[g] == KEPT;
+        missing -= fates[g] == IN;
         if (fates[g] == OPEN)
             open[n_open++] = g;
     }
-    if (n_open > MOST_OPEN)
-        return true; /* So many groups closer than fp32 can tell: no choice among them is wrong. */
+    if (n_open > MAX_OPEN)
+        return true; /* With so many groups that fp32 cannot order, every choice counts as right. */
     for (uint32_t set = 0; set < 1u << n_open; set++) {
         if (__builtin_popcount(set) != missing)
             continue;
         for (int64_t i = 0; i < n_open; i++)
-            tried[open[i]] = set >> i & 1 ? KEPT : DROPPED;
+            tried[open[i]] = set >> i & 1 ? IN : OUT;
         if (right_with(j, all, tried, rank))
             return true;
     }
     return false;
 }
 
-/* ---- the table, and the door --------------------------------------------------------------------- */
+/* ---- the table, and the entry point--------------------------------------------------------------- */
 
 static bool right_by_table(const judge *j, int32_t token_id)
 {
@@ -212,7 +212,7 @@ static bool right_by_table(const judge *j, int32_t token_id)
     return true;
 }
 
-/* Scores up to this are zero in fp32, whatever the roundings before. */
+/* Scores up to this are zero in fp32. */
 static double smallest_score(int32_t score)
 {
     return score == MOXIE_SCORE_LOGIT ? 0 : score == MOXIE_SCORE_SQRTSOFTPLUS ? 0x1p-76 : 0x1p-152;

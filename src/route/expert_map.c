@@ -6,7 +6,7 @@
  *     linear       r*base + min(r, rest) and the following          E = 10, R = 4:  0-2, 3-5, 6-7, 8-9
  *     round robin  r, r + R, r + 2R, ...                                            0 4 8, 1 5 9, 2 6, 3 7
  *
- * Slots follow the order of the experts. More ranks than experts leaves some with none.
+ * Slots are in the order of the experts. With more ranks than experts, some ranks own none.
  * Source: vLLM's expert maps (determine_expert_map).
  */
 #include "route/route.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * packed_choice.c - an id and a weight in 32 bits, as FlashInfer's kernels take precomputed choices.
+ * packed_choice.c - an id and a weight in 32 bits, the form in which FlashInfer's kernels accept precomputed choices.
  *
  *     31 .. 16          15 .. 0
  *     id, int16         weight, bf16
  *
- * The halves are put together unsigned: an arithmetic OR of two int16 would let a negative weight overwrite
- * the id with ones. Ids are the 16 low bits, read back with their sign, so that -1 (skip) survives.
+ * The halves are combined as unsigned numbers: with int16, the sign extension of a negative weight would overwrite the
+ * id with ones. An id is stored as its 16 low bits and read back with its sign, so that -1 (skip) survives.
  */
 #include "route/route.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permutation.c - groups (token, slot) pairs by the expert slot that serves them: a counting sort.
+ * permutation.c - groups pairs (token, choice) by the expert slot that serves them: a counting sort.
  *
  *     ids [T,K]      2 0      slot_of: expert e lives in slot e       offsets   0 1 2 4
  *                    1 2                                              pair_at   1 2 0 3     (pair = t*K + j)
  *                                                                     position  2 0 1 3
  *
- * Stable, so the rows of a slot stand in token order, and serial: T*K is small beside the products.
+ * It is stable, so the pairs of a slot stay in token order. It is serial, since its T*K steps are few beside the
+ * products.
  */
 #include "route/route.h"
 
@@ -29,7 +30,7 @@ void mox_permute(const int32_t *ids, int64_t tokens, int64_t top_k, int64_t expe
     }
     for (int64_t s = 0; s < slots; s++)
         offsets[s + 1] += offsets[s];
-    /* Each offset walks over its slot, and so ends where the next began; shifting them restores the starts. */
+    /* Each offset advances through its slot and ends where the next slot begins. Shifting all by one restores them. */
     for (int64_t p = 0; p < pairs; p++) {
         const int64_t slot = slot_for(ids[p], experts, slot_of);
         out->position[p] = slot >= 0 ? offsets[slot]++ : -1;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * route.h - who goes where: one function for every routing method, expert maps, and the permutation
- * that groups (token, slot) pairs by expert.
+ * route.h - who goes where: one function for every routing method, expert maps, and the permutation that groups pairs
+ * (token, choice) by expert.
  *
- * Arithmetic is fp32 throughout. Keys and weights are kept apart:
- *     score[e] = logit | softmax | sigmoid | sqrt(softplus)        key[e] = score[e] + bias[e]
- *     groups:  keep the topk_group groups of best score (sum of their two largest keys, or the largest)
- *     ids    = the K largest keys, descending, ties to the lower index
- *     weight = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
- * A NaN key sorts below every number, below -inf too: it is chosen only when fewer than K numbers are left,
- * and then with weight 0. It does not take part in a softmax, nor in its group's score. A softmax with
- * infinite logits is its limit: entries of +inf share evenly, and so do entries that are all -inf.
+ * Arithmetic is fp32 throughout. Keys decide the selection; weights are computed separately:
+ *     score[e] = logit | softmax | sigmoid | sqrt(softplus)
+ *     key[e]   = score[e] + bias[e]
+ *     groups   : only the topk_group best take part; a group's score is its largest key, or the sum of its two largest
+ *     ids      = the K largest keys, descending, ties to the lower index
+ *     weight   = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
+ *
+ * A NaN key sorts below every number, also below -inf. It is chosen only when fewer than K numbers are left, and then
+ * with weight 0. A softmax and a group's score ignore it. A softmax with infinite logits is its limit: entries of +inf
+ * share evenly, and so do all entries when all are -inf.
  */
 #ifndef MOX_ROUTE_ROUTE_H
 #define MOX_ROUTE_ROUTE_H
@@ -18,10 +20,10 @@
 #include "base/status.h"
 #include "format/format.h"
 
-/* Every rule of a routing description for E experts and K choices, in words when broken. A field that the
- * selection never reads must have its neutral value, so that nothing that was asked for is ignored. */
+/* Checks a routing description for E experts and K choices; the error names the broken rule. A field that the selection
+ * does not read must have its neutral value, so that no request is ignored silently. */
 moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, int64_t top_k, moxie_error *error);
-/* Sets every field: those of the method's row, the others to their neutral values. */
+/* Sets every field: from the method's row, or to its neutral value. */
 moxie_status mox_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
 /* A short description for plans: "softmax top-4, renormalised". Returns `buffer`. */
 const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, int64_t top_k, char *buffer,
@@ -29,20 +31,21 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
 
 /* Name of row i of routing_methods.def; NULL past the last. Immutable. */
 const char *mox_routing_name_at(int32_t i);
-/* Whose numbering of routing methods. vLLM renumbered 6 to 8 when it adopted FlashInfer's. */
+/* Routing methods have numbers in vLLM and FlashInfer. vLLM renumbered 6 to 8 when it adopted FlashInfer's. */
 typedef enum mox_routing_numbering {
     MOX_NUMBERING_VLLM_OLD, /* Custom is 6 */
     MOX_NUMBERING_VLLM,     /* Custom is 101 */
     MOX_NUMBERING_FLASHINFER
 } mox_routing_numbering;
-/* The number that `numbering` gives to a method of the list, or -1; the first method that has a number, or NULL. */
+/* The number of a method, or -1; and the first method with a number, or NULL. */
 int32_t mox_routing_number(const char *name, mox_routing_numbering numbering);
 const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering);
 
 /* Routes one token. logits f32 [E] (already widened; rounded here if the routing asks for it). `token` is
  * the token's index in the batch (simulated strategies draw from seed and token), token_id its
  * vocabulary id (table routing; without a row in the table every id is -1). ids [K], weights [K]. Uses only
- * the stack. `routing` has passed mox_routing_check(). Not for MOXIE_SELECT_CUSTOM. */
+ * the stack. `routing` has passed mox_routing_check(). Not for
+ * MOXIE_SELECT_CUSTOM. */
 void mox_route_token(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits, int64_t token,
                      int32_t token_id, int32_t *ids, float *weights);
 

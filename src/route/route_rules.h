@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * route_rules.h - the arithmetic of routing (rules in route.h), shared by host and device: what order keys have, what a
- * score is, what a choice weighs. fp32 throughout, each step one IEEE operation; sums run in index order (over experts)
- * or slot order (over choices). NaN is looked at in one place, the key: everything after it only has to keep a NaN from
- * being counted.
+ * route_rules.h - the arithmetic of routing (rules in route.h), compiled by host and device: the order of keys, scores,
+ * and weights of choices. In fp32, each step one IEEE operation; sums run in index order (over experts) or in slot
+ * order (over choices). Only a key decides about NaN: later steps just leave NaN out of their sums.
  *
  *     softmax         exp(x - m) / sum, m the largest
  *     sigmoid         1 / (1 + exp(-x)) for x >= 0, exp(x) / (1 + exp(x)) below: keeps tiny values
@@ -26,7 +25,8 @@ MOX_SHARED float mox_route_round_bf16(float x)
     return mox_bf16_decode(mox_bf16_narrow(x));
 }
 
-/* Descending, NaN last; false for equals, so that the lower index, which comes first, stays first. */
+/* True when a comes before b: descending, NaN last. False for equal keys, so that the lower index, which is met first,
+ * stays first. */
 MOX_SHARED bool mox_route_ranks_before(float a, float b)
 {
     return a > b || (isnan(b) && !isnan(a));
@@ -35,11 +35,11 @@ MOX_SHARED bool mox_route_ranks_before(float a, float b)
 /* The `count` best of keys [n], descending, ties to the lower index. */
 MOX_SHARED void mox_route_select_best(const float *keys, int64_t n, int64_t count, int32_t *best)
 {
-    int64_t held = 0;
+    int64_t found = 0;
     for (int64_t e = 0; e < n; e++) {
-        if (held == count && !mox_route_ranks_before(keys[e], keys[best[count - 1]]))
+        if (found == count && !mox_route_ranks_before(keys[e], keys[best[count - 1]]))
             continue;
-        int64_t at = held < count ? held++ : count - 1;
+        int64_t at = found < count ? found++ : count - 1;
         for (; at > 0 && mox_route_ranks_before(keys[e], keys[best[at - 1]]); at--)
             best[at] = best[at - 1];
         best[at] = (int32_t)e;
@@ -55,7 +55,7 @@ MOX_SHARED float mox_route_sigmoid(float x)
     return x >= 0 ? 1.0f / (1.0f + e) : e / (1.0f + e);
 }
 
-/* Of one logit by itself; a softmax looks at all of them afterwards. */
+/* The score of one logit. A softmax is applied to all of them afterwards. */
 MOX_SHARED float mox_route_score(int32_t kind, float x)
 {
     if (kind == MOXIE_SCORE_SIGMOID)
@@ -71,7 +71,7 @@ MOX_SHARED float mox_route_exp_below(float x, float largest)
     return x == largest ? 1.0f : mox_exp(x - largest);
 }
 
-/* In place; NaN entries stay NaN and count for nothing. */
+/* In place. NaN entries stay NaN, and the sum leaves them out. */
 MOX_SHARED void mox_route_softmax(float *x, int64_t n)
 {
     float largest = -INFINITY, sum = 0;
@@ -89,7 +89,7 @@ MOX_SHARED void mox_route_softmax(float *x, int64_t n)
 
 /* ---- selection ------------------------------------------------------------------------------------ */
 
-/* Sum of the two largest numbers among `keys`, or the largest; of one number that number, of none NaN. */
+/* The largest number among `keys`, or the sum of the two largest. With one number: that number; with none: NaN. */
 MOX_SHARED float mox_route_group_score(int32_t kind, const float *keys, int64_t size)
 {
     float first = NAN, second = NAN;
@@ -106,7 +106,7 @@ MOX_SHARED float mox_route_group_score(int32_t kind, const float *keys, int64_t 
 
 /* ---- weights -------------------------------------------------------------------------------------- */
 
-/* What each choice weighs by itself; 0 where there is no expert or its key is NaN. */
+/* Each choice's weight before norm and scales; 0 when there is no such expert or its key is NaN. */
 MOX_SHARED void mox_route_weigh(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits,
                                 const float *scores, const float *keys, const int32_t *ids, float *weights)
 {
@@ -129,7 +129,8 @@ MOX_SHARED void mox_route_weigh(const moxie_routing *routing, int64_t experts, i
     }
 }
 
-/* The weight of expert `best` in a softmax over the logits within the jitter of it, `gone` (-1: none) left out. */
+/* The weight of expert `best` in a softmax over the logits that are within the jitter of its own. Expert `gone` (-1:
+ * none) is left out. */
 MOX_SHARED float mox_route_sparsemixer_weight(const float *logits, int64_t experts, float jitter, int32_t best,
                                               int32_t gone)
 {
@@ -140,7 +141,7 @@ MOX_SHARED float mox_route_sparsemixer_weight(const float *logits, int64_t exper
     for (int64_t e = 0; e < experts; e++) {
         const float z = logits[e], magnitude = fabsf(z);
         const float factor = magnitude > largest ? magnitude : largest;
-        /* 0 / 0 and inf / inf are NaN and no more than the jitter: such a logit is not masked. */
+        /* 0 / 0 and inf / inf are NaN, which does not exceed the jitter: such a logit is not masked. */
         if (e != gone && !isnan(z) && !((largest - z) / factor > 2.0f * jitter))
             sum += mox_route_exp_below(z, largest);
     }

@@ -4,7 +4,7 @@
  *
  *     logits [E] -> scores [E] -> keys [E] -> (groups) -> ids [K] -> weights [K]
  *
- * The arithmetic is route_rules.h, which the CUDA kernel compiles too.
+ * The arithmetic is in route_rules.h, which the CUDA kernel compiles, too.
  *
  * Sources: the routers of DeepSeek-V3 (arXiv 2412.19437), Llama 4, GPT-OSS, Mixtral and Phi-3.5-MoE
  * (sparsemixer, arXiv 2310.00811) as published with the models, and the routing methods of FlashInfer.
@@ -26,21 +26,21 @@ static void score(int32_t kind, const float *logits, int64_t experts, float *sco
 
 /* ---- selection ------------------------------------------------------------------------------------ */
 
-/* Fills the keys of all but the best groups. NaN stays: filled, it could be chosen. */
+/* Replaces the keys outside the best groups. NaN keys stay: a replaced one could be chosen. */
 static void drop_groups(const moxie_routing *routing, int64_t experts, float *keys)
 {
     const int64_t groups = routing->n_group, size = experts / groups;
     const float fill = routing->group_fill_zero ? 0.0f : -INFINITY;
     float group_scores[MOXIE_MAX_EXPERTS];
     int32_t best[MOXIE_MAX_EXPERTS];
-    bool kept[MOXIE_MAX_EXPERTS] = { false };
+    bool in_best[MOXIE_MAX_EXPERTS] = { false };
     for (int64_t g = 0; g < groups; g++)
         group_scores[g] = mox_route_group_score(routing->group_score, keys + g * size, size);
     mox_route_select_best(group_scores, groups, routing->topk_group, best);
     for (int64_t i = 0; i < routing->topk_group; i++)
-        kept[best[i]] = true;
+        in_best[best[i]] = true;
     for (int64_t e = 0; e < experts; e++)
-        if (!kept[e / size] && !isnan(keys[e]))
+        if (!in_best[e / size] && !isnan(keys[e]))
             keys[e] = fill;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * routing_check.c - which routings mean something, in words when they do not.
+ * routing_check.c - which routing descriptions are valid, and why others are not.
  *
- * Each field has one reader. Where the selection does not read a field, the field must be neutral: a bias
- * beside a table, or a scale beside a callback, is a mistake in the caller that would change results in
- * silence. Weight on the input is allowed for any K: each choice then multiplies its own copy of the input.
- * Everything here runs once, when a layer is described; routing itself checks nothing.
+ * A field that the selection does not read must be neutral. A bias beside a table, or a scale beside a callback, is a
+ * mistake of the caller, and would be ignored silently. Weights on the input are allowed for any K: each choice then
+ * multiplies its own copy of the input. These checks run once, when a layer is described; routing itself checks
+ * nothing.
  */
 #include "route/route.h"
 
@@ -89,25 +89,25 @@ static moxie_status check_unread(const moxie_routing *r, moxie_error *error)
 
 static moxie_status check_groups(const moxie_routing *r, int64_t experts, int64_t top_k, moxie_error *error)
 {
-    const int32_t groups = r->n_group, kept = r->topk_group;
-    MOX_FAIL_IF(groups < 0 || kept < 0, MOXIE_ERR_ARGUMENT, error,
-                "routing.n_group is %d and topk_group %d; neither may be negative", (int)groups, (int)kept);
+    const int32_t groups = r->n_group, best = r->topk_group;
+    MOX_FAIL_IF(groups < 0 || best < 0, MOXIE_ERR_ARGUMENT, error,
+                "routing.n_group is %d and topk_group %d; neither may be negative", (int)groups, (int)best);
     if (groups <= 1) {
-        MOX_FAIL_IF(kept > 1, MOXIE_ERR_ARGUMENT, error,
+        MOX_FAIL_IF(best > 1, MOXIE_ERR_ARGUMENT, error,
                     "routing.topk_group is %d, but n_group is %d: there are no groups to choose from; set n_group, or "
                     "topk_group to 0",
-                    (int)kept, (int)groups);
+                    (int)best, (int)groups);
         return MOXIE_OK;
     }
     MOX_FAIL_IF(experts % groups != 0, MOXIE_ERR_ARGUMENT, error,
                 "routing: %lld experts do not divide into %d groups; give a multiple of %d", (long long)experts,
                 (int)groups, (int)groups);
-    MOX_FAIL_IF(kept < 1 || kept > groups, MOXIE_ERR_ARGUMENT, error,
-                "routing.topk_group is %d; with %d groups it must be from 1 to %d", (int)kept, (int)groups,
+    MOX_FAIL_IF(best < 1 || best > groups, MOXIE_ERR_ARGUMENT, error,
+                "routing.topk_group is %d; with %d groups it must be from 1 to %d", (int)best, (int)groups,
                 (int)groups);
-    MOX_FAIL_IF(kept * (experts / groups) < top_k, MOXIE_ERR_ARGUMENT, error,
-                "routing: %d groups of %lld experts hold %lld, fewer than top_k %lld; keep more groups", (int)kept,
-                (long long)(experts / groups), (long long)(kept * (experts / groups)), (long long)top_k);
+    MOX_FAIL_IF(best * (experts / groups) < top_k, MOXIE_ERR_ARGUMENT, error,
+                "routing: %d groups of %lld experts hold %lld, fewer than top_k %lld; keep more groups", (int)best,
+                (long long)(experts / groups), (long long)(best * (experts / groups)), (long long)top_k);
     return MOXIE_OK;
 }
 

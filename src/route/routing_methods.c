@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * routing_methods.c - routing methods by name and by the numbers of other projects, and a routing in words.
+ * routing_methods.c - routing methods by name and by the numbers of other projects, and the description of a routing
+ * for plans.
  *
- * A method is a starting point: a row of routing_methods.def sets the fields that make it, the caller adds
- * bias, groups, scale and tables. From then on only the fields count, never the name.
+ * A method is a starting point: a row of routing_methods.def sets its fields, and the caller adds bias, groups, scale
+ * and tables. After that only the fields count, not the name.
  */
 #include "route/route.h"
 

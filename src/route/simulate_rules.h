@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * simulate_rules.h - choices for benchmarks, drawn without looking at a logit.
+ * simulate_rules.h - random choices for benchmarks, which do not depend on logits.
  *
  *     uniform   id = floor(u E), with replacement;             weight 1
  *     normal    id = floor(sigmoid(n) E), at most E - 1;       weight |n'| / sum over the slots
  *
  * The numbers are counter-based: draw `lane` of slot j of token t is output number (t 32 + j) 4 + lane + 1 of
- * splitmix64 (Steele, Lea and Flood, OOPSLA 2014) started at mix(seed). So a choice depends on seed, token and
- * slot only, not on the batch, the threads or K. Normal numbers are Box-Muller's, in double, so that the
- * differences between math libraries do not reach the ids.
- * Source: vLLM's routing simulator (strategies uniform_random and normal_routing).
+ * splitmix64 (Steele, Lea and Flood, OOPSLA 2014) started at mix(seed). So a choice depends only on seed, token and
+ * slot, not on the batch, the threads or K. Normal numbers are Box-Muller's, in double, so that differences between
+ * math libraries do not change ids. Source: vLLM's routing simulator (strategies uniform_random and normal_routing).
  */
 #ifndef MOX_ROUTE_SIMULATE_RULES_H
 #define MOX_ROUTE_SIMULATE_RULES_H

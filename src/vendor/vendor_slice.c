@@ -32,11 +32,11 @@ static void find_unit(const mox_vendor_layout *layout, const mox_record_shape *w
             add_rule(u, l->multiple, l->why);
             u->limits = mox_common_multiple(u->limits, l->multiple);
         }
-    int64_t rows = mox_matrix_cut(&example->up, &whole->w13, false);
+    int64_t rows = mox_matrix_slice_multiple(&example->up, &whole->w13, false);
     if (whole->gated)
-        rows = mox_common_multiple(rows, mox_matrix_cut(&example->gate, &whole->w13, false));
+        rows = mox_common_multiple(rows, mox_matrix_slice_multiple(&example->gate, &whole->w13, false));
     add_rule(u, rows, "groups and words of the checkpoint along w13's rows");
-    add_rule(u, mox_matrix_cut(&example->down, &whole->w2, true),
+    add_rule(u, mox_matrix_slice_multiple(&example->down, &whole->w2, true),
              "groups and words of the checkpoint along w2's columns");
 }
 
@@ -113,9 +113,9 @@ moxie_status mox_vendor_slice_expert(const mox_record_shape *whole, const mox_ve
     const mox_rectangle rows = { slice->first, slice->count, 0, whole->hidden };
     const mox_rectangle cols = { 0, whole->hidden, slice->first, slice->count };
     if (whole->gated)
-        MOX_TRY(mox_matrix_take(&expert->gate, &whole->w13, &rows, "gate", &sliced.gate, error));
-    MOX_TRY(mox_matrix_take(&expert->up, &whole->w13, &rows, "up", &sliced.up, error));
-    MOX_TRY(mox_matrix_take(&expert->down, &whole->w2, &cols, "down", &sliced.down, error));
+        MOX_TRY(mox_matrix_slice(&expert->gate, &whole->w13, &rows, "gate", &sliced.gate, error));
+    MOX_TRY(mox_matrix_slice(&expert->up, &whole->w13, &rows, "up", &sliced.up, error));
+    MOX_TRY(mox_matrix_slice(&expert->down, &whole->w2, &cols, "down", &sliced.down, error));
     if (mox_vendor_slice_scratch(whole, slice, expert) > 0)
         sliced.down.bias = mox_grid_dense(scratch, expert->down.bias.dtype, whole->hidden, 1);
     *out = sliced;

@@ -143,7 +143,7 @@ static inline void fused_set_up(fused_problem *f, const fused_setting *set)
     const test_act_quant *act13 = test_act_quant_named(set->acts13), *act2 = test_act_quant_named(set->acts2);
     const test_expert_spec spec = { .hidden = set->hidden,
                                     .intermediate = set->intermediate,
-                                    .gated = mox_glu_is_gated(set->kind),
+                                    .gated = mox_activation_is_gated(set->kind),
                                     .bias13 = set->bias,
                                     .bias2 = set->bias,
                                     .w13 = test_weight_quant_named(set->weights),

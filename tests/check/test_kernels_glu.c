@@ -31,13 +31,14 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
         arrays[1][e] = 1.0f + test_uniform(rng);
         arrays[2][e] = 2.0f + test_uniform(rng);
     }
-    if (kind == MOXIE_ACT_SILU || kind == MOXIE_ACT_SITU) {
+    const uint32_t honours = mox_activation_of_kind(kind)->honours;
+    if (honours & MOX_ACTIVATION_ALPHA) {
         a.alpha = test_below(rng, 2) == 0 ? 1.702f : 0.0f;
         a.beta = test_below(rng, 2) == 0 ? 1.0f : 0.0f;
         a.expert_alpha = per_expert ? arrays[0] : NULL;
         a.expert_beta = per_expert ? arrays[1] : NULL;
     }
-    if (kind == MOXIE_ACT_SILU || kind == MOXIE_ACT_SWIGLU_STEP) {
+    if (honours & MOX_ACTIVATION_GATE_LIMIT) {
         a.gate_limit = test_below(rng, 2) == 0 ? 1.5f : 0.0f;
         a.up_limit = test_below(rng, 2) == 0 ? 1.0f : 0.0f;
         a.expert_limit = per_expert ? arrays[2] : NULL;
@@ -49,7 +50,7 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
 static void check_glu_row(const mox_glu_kernel *row, const mox_glu_args *args, int64_t expert, int64_t p)
 {
     const int64_t n = args->intermediate;
-    const int gated = args->activation.kind < MOXIE_ACT_SILU_NO_MUL;
+    const bool gated = mox_activation_is_gated(args->activation.kind);
     double h[2 * 521], want[521], sensitivity[521];
     for (int64_t i = 0; i < n * (gated ? 2 : 1); i++)
         h[i] = args->h[p * n * (gated ? 2 : 1) + i];
@@ -73,7 +74,7 @@ static void check_glu(const mox_glu_kernel *row, test_rng *rng, int32_t kind, co
     for (int s = 0; s < GLU_SLOTS; s++)
         offsets[s + 1] = offsets[s] + test_range(rng, 0, 5);
     const int64_t pairs = offsets[GLU_SLOTS], n = check_size(rng, 129);
-    const int64_t width = n * (kind < MOXIE_ACT_SILU_NO_MUL ? 2 : 1);
+    const int64_t width = n * (mox_activation_is_gated(kind) ? 2 : 1);
     float *h = check_buffer(&buffers, (size_t)(pairs * width) * sizeof *h);
     for (int64_t i = 0; i < pairs * width; i++)
         h[i] = test_below(rng, 20) == 0 ? special(rng) : 3.0f * test_normal(rng);
@@ -138,7 +139,7 @@ static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
     float arrays[3][GLU_EXPERTS], side[MOST * 32], h[MOST * 32], by_row[MOST * 16], by_tile[MOST * 17];
     const moxie_activation activation = random_activation(rng, kind, arrays);
     const int64_t rows = test_range(rng, 0, MOST), offsets[] = { 0, rows }, expert = 3;
-    const bool gated = mox_glu_is_gated(kind);
+    const bool gated = mox_activation_is_gated(kind);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < 32; i++) {
             side[32 * r + i] = 3.0f * test_normal(rng);

@@ -319,7 +319,7 @@ static void fast_rows_are_within_bounds(void **state)
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_kernel *row = &mox_cuda_expert_gemm_at(i)->cuda;
         print_message("%s: %d\n", row->base.name, times_chosen[i]);
-        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && row->needs & MOX_CUDA_WGMMA && !(row->needs & ~device.words))
+        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && row->needs & MOX_CUDA_WGMMA && !(row->needs & ~device.flags))
             assert_true(times_chosen[i] > 5);
     }
 }

@@ -705,12 +705,12 @@ static void words_of_devices(void **state)
 {
     (void)state;
     char names[96];
-    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(75), names, sizeof names), "");
-    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(80), names, sizeof names), "mma_bf16");
-    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(89), names, sizeof names), "mma_bf16 mma_fp8");
-    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(90), names, sizeof names),
+    assert_string_equal(mox_cuda_flag_names(mox_cuda_flags_of(75), names, sizeof names), "");
+    assert_string_equal(mox_cuda_flag_names(mox_cuda_flags_of(80), names, sizeof names), "mma_bf16");
+    assert_string_equal(mox_cuda_flag_names(mox_cuda_flags_of(89), names, sizeof names), "mma_bf16 mma_fp8");
+    assert_string_equal(mox_cuda_flag_names(mox_cuda_flags_of(90), names, sizeof names),
                         "mma_bf16 mma_fp8 bulk_copy dependent wgmma");
-    assert_string_equal(mox_cuda_word_names(mox_cuda_words_of(100), names, sizeof names),
+    assert_string_equal(mox_cuda_flag_names(mox_cuda_flags_of(100), names, sizeof names),
                         "mma_bf16 mma_fp8 bulk_copy dependent");
 }
 

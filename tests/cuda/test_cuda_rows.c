@@ -238,7 +238,7 @@ static void quantize_on_host(const quant_case *c, const moxie_quant *quant, cons
     memset(codes, 0, (size_t)(c->rows * c->stride));
     for (int64_t r = 0; r < c->rows; r++) {
         mox_widen(c->dtype, x + (c->chosen ? source[r] : r) * c->cols * mox_dtype_bytes(c->dtype), wide, c->cols);
-        const mox_act_quantizer quantizer = { .quant = quant, .given = given[r] };
+        const mox_act_quantizer quantizer = { .quant = quant, .static_scale = given[r] };
         mox_act_quant_row(&quantizer, wide, c->cols, codes + r * c->stride, scales + r * groups);
     }
     for (int64_t i = 0; i < c->rows * c->stride; i++)

@@ -174,8 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_of_two_structs),    cmocka_unit_test(padding_at_the_end_counts),
         cmocka_unit_test(the_list_covers_every_struct), cmocka_unit_test(cut_fields_are_rejected),
-        cmocka_unit_test(calls_reject_cut_structs),
-        cmocka_unit_test(lists_refuse_cut_structs),
+        cmocka_unit_test(calls_reject_cut_structs),     cmocka_unit_test(lists_refuse_cut_structs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

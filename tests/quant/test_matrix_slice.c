@@ -45,7 +45,8 @@ static void slices_of_every_packing_hold_the_whole_s_weights(void **state)
         test_expert expert;
         make(&expert, &rng, quant, 256, 384);
         const moxie_matrix *m = &expert.view.down; /* [256, 384] */
-        const int64_t down = mox_matrix_cut(m, &quant->quant, false), across = mox_matrix_cut(m, &quant->quant, true);
+        const int64_t down = mox_matrix_slice_multiple(m, &quant->quant, false),
+                      across = mox_matrix_slice_multiple(m, &quant->quant, true);
         for (int tries = 0; tries < 6; tries++) {
             mox_rectangle at = { 0, 256, 0, 384 };
             at.row = down * test_below(&rng, (256 + down - 1) / down);
@@ -56,7 +57,7 @@ static void slices_of_every_packing_hold_the_whole_s_weights(void **state)
             }
             moxie_error error = { 0 };
             moxie_matrix part;
-            assert_ok(mox_matrix_take(m, &quant->quant, &at, quant->name, &part, &error), &error);
+            assert_ok(mox_matrix_slice(m, &quant->quant, &at, quant->name, &part, &error), &error);
             assert_ok(mox_matrix_check(&part, &quant->quant, at.rows, at.cols, true, quant->name, &error), &error);
             same_weights(m, &part, &quant->quant, &at, quant->name);
         }
@@ -91,12 +92,12 @@ static void cuts_are_what_the_formats_say(void **state)
         const test_weight_quant *quant = test_weight_quant_named(known[i].name);
         test_expert expert;
         make(&expert, &rng, quant, 256, 384);
-        if (mox_matrix_cut(&expert.view.down, &quant->quant, false) != known[i].rows ||
-            mox_matrix_cut(&expert.view.down, &quant->quant, true) != known[i].cols)
+        if (mox_matrix_slice_multiple(&expert.view.down, &quant->quant, false) != known[i].rows ||
+            mox_matrix_slice_multiple(&expert.view.down, &quant->quant, true) != known[i].cols)
             fail_msg("%s is cut at multiples of %lld rows and %lld columns, should be %lld and %lld", known[i].name,
-                     (long long)mox_matrix_cut(&expert.view.down, &quant->quant, false),
-                     (long long)mox_matrix_cut(&expert.view.down, &quant->quant, true), (long long)known[i].rows,
-                     (long long)known[i].cols);
+                     (long long)mox_matrix_slice_multiple(&expert.view.down, &quant->quant, false),
+                     (long long)mox_matrix_slice_multiple(&expert.view.down, &quant->quant, true),
+                     (long long)known[i].rows, (long long)known[i].cols);
         test_expert_free(&expert);
     }
 }
@@ -109,7 +110,7 @@ static void refuses(const char *name, mox_rectangle at, const char *text)
     make(&expert, &rng, quant, 256, 384);
     moxie_error error = { 0 };
     moxie_matrix part = { .zero_add = 5 };
-    assert_int_equal(mox_matrix_take(&expert.view.down, &quant->quant, &at, name, &part, &error),
+    assert_int_equal(mox_matrix_slice(&expert.view.down, &quant->quant, &at, name, &part, &error),
                      MOXIE_ERR_UNSUPPORTED);
     if (!strstr(error.text, text))
         fail_msg("%s: \"%s\" has no \"%s\"", name, error.text, text);

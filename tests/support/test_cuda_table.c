@@ -244,7 +244,7 @@ static void quantize_row(const mox_quant_act_args *a, int64_t row, float amax, f
 {
     const mox_activations *o = &a->out;
     const mox_act_quantizer quantizer = { .quant = &a->quant,
-                                          .given = a->row_scale != NULL ? a->row_scale[row] : a->static_scale,
+                                          .static_scale = a->row_scale != NULL ? a->row_scale[row] : a->static_scale,
                                           .amax = amax };
     for (int64_t k = 0; k < a->cols; k++) {
         x[k] = number(a, row, k);
@@ -259,7 +259,7 @@ static void quantize_row(const mox_quant_act_args *a, int64_t row, float amax, f
     for (int64_t k = 0; k < a->cols; k++)
         put(a, row, k, a->table[codes[k]], codes[k]);
     if (o->global != NULL)
-        o->global[row] = quantizer.given;
+        o->global[row] = quantizer.static_scale;
 }
 
 static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream stream, moxie_error *error)

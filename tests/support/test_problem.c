@@ -127,19 +127,9 @@ const test_act_quant test_act_quants[] = {
 };
 const int test_act_quant_count = sizeof test_act_quants / sizeof test_act_quants[0];
 
+#define MOX_ACTIVATION(id, kind, formula, gating, honours, alpha, beta, limit, name, config_names) kind,
 const int32_t test_act_kinds[TEST_ACT_KINDS] = {
-    MOXIE_ACT_SILU,
-    MOXIE_ACT_GELU_ERF,
-    MOXIE_ACT_GELU_TANH,
-    MOXIE_ACT_SWIGLU_STEP,
-    MOXIE_ACT_SITU,
-    MOXIE_ACT_RELU2,
-    MOXIE_ACT_SILU_NO_MUL,
-    MOXIE_ACT_GELU_ERF_NO_MUL,
-    MOXIE_ACT_GELU_TANH_NO_MUL,
-    MOXIE_ACT_RELU2_NO_MUL,
-    MOXIE_ACT_RELU_NO_MUL,
-    MOXIE_ACT_IDENTITY_NO_MUL,
+#include "activation/activations.def"
 };
 
 const test_act_quant *test_act_quant_named(const char *name)

@@ -46,7 +46,11 @@ extern const int test_weight_quant_count;
 extern const test_act_quant test_act_quants[];
 extern const int test_act_quant_count;
 /* Every kind of activation function. */
-enum { TEST_ACT_KINDS = 12 };
+#define MOX_ACTIVATION(id, kind, formula, gating, honours, alpha, beta, limit, name, config_names) +1
+enum {
+    TEST_ACT_KINDS =
+#include "activation/activations.def"
+};
 extern const int32_t test_act_kinds[TEST_ACT_KINDS];
 /* The one of that name; the test fails when there is none. */
 const test_weight_quant *test_weight_quant_named(const char *name);

@@ -57,29 +57,9 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-static const struct act_name {
-    const char *name;
-    moxie_activation activation;
-} act_names[] = {
-    { "silu", { .kind = MOXIE_ACT_SILU } },
-    { "swigluoai", { .kind = MOXIE_ACT_SILU, .alpha = 1.702f, .beta = 1, .gate_limit = 7, .up_limit = 7 } },
-    { "gelu", { .kind = MOXIE_ACT_GELU_ERF } },
-    { "gelu_tanh", { .kind = MOXIE_ACT_GELU_TANH } },
-    { "swiglustep", { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = 7, .up_limit = 7 } },
-    { "situ", { .kind = MOXIE_ACT_SITU, .alpha = 4, .beta = 25 } },
-    { "relu2", { .kind = MOXIE_ACT_RELU2 } },
-    { "silu_no_mul", { .kind = MOXIE_ACT_SILU_NO_MUL } },
-    { "gelu_no_mul", { .kind = MOXIE_ACT_GELU_ERF_NO_MUL } },
-    { "gelu_tanh_no_mul", { .kind = MOXIE_ACT_GELU_TANH_NO_MUL } },
-    { "relu2_no_mul", { .kind = MOXIE_ACT_RELU2_NO_MUL } },
-    { "relu_no_mul", { .kind = MOXIE_ACT_RELU_NO_MUL } },
-    { "identity_no_mul", { .kind = MOXIE_ACT_IDENTITY_NO_MUL } },
-};
-enum { N_ACT_NAMES = sizeof act_names / sizeof act_names[0] };
-
 static const char *act_at(int32_t i)
 {
-    return i < N_ACT_NAMES ? act_names[i].name : NULL;
+    return moxie_activation_at(i, NULL);
 }
 
 static const cli_names activation_names = { .kind = "activation", .at = act_at };
@@ -183,7 +163,7 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
     config->top_k = args->top_k;
     config->hidden = args->hidden;
     config->intermediate = args->intermediate;
-    config->activation = act_names[args->act].activation;
+    moxie_activation_at(args->act, &config->activation);
     config->bias13 = config->bias2 = args->bias;
     config->w13 = config->w2 = (moxie_quant) { .element = args->dtype };
     moxie_status status = moxie_routing_by_name(args->routing, &config->routing, error);

@@ -24,7 +24,7 @@ typedef struct mox_device {
 
 static inline bool mox_device_is_host(const mox_device *device)
 {
-    return device->features.words == 0;
+    return device->features.flags == 0;
 }
 
 /* The device that `options` name; the host when their back end is not cuda. `explaining`: presets are allowed. */

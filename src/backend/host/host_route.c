@@ -59,7 +59,7 @@ static void route_tokens(void *context, int64_t task, int32_t worker)
     const mox_route_span *span = context;
     const int64_t first = task * MOX_ROUTE_TOKENS, tokens = mox_min_i64(MOX_ROUTE_TOKENS, tokens_of(span) - first);
     const int64_t scratch = worker * MOX_ROUTE_TOKENS * max_cols(span);
-    const moxie_executor here = mox_executor_here(&worker);
+    const moxie_executor here = mox_executor_on_worker(&worker);
     if (span->router != NULL)
         run_dense(span->router_kernel, span->router, first, tokens, scratch, &here);
     if (span->gate != NULL)
@@ -71,7 +71,7 @@ static void route_tokens(void *context, int64_t task, int32_t worker)
 static void route_short(const mox_route_span *span, int64_t tokens, const moxie_executor *executor)
 {
     const int32_t caller = 0;
-    const moxie_executor here = mox_executor_here(&caller);
+    const moxie_executor here = mox_executor_on_worker(&caller);
     const mox_dense_args *router = span->router;
     if (router != NULL) {
         const bool large = tokens * router->rows * router->cols >= MIN_PARALLEL_MULTIPLIES;

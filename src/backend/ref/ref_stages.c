@@ -115,7 +115,7 @@ static void activate_slot(void *context, int64_t slot, int32_t worker)
 {
     const mox_glu_args *args = context;
     (void)worker;
-    const int64_t cols = args->intermediate, width = mox_glu_is_gated(args->activation.kind) ? 2 * cols : cols;
+    const int64_t cols = args->intermediate, width = mox_activation_is_gated(args->activation.kind) ? 2 * cols : cols;
     const mox_ref_act act =
         mox_ref_act_resolve(&args->activation, args->expert_of != NULL ? args->expert_of[slot] : -1);
     for (int64_t p = args->offsets[slot]; p < args->offsets[slot + 1]; p++)

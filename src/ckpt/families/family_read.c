@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "activation/activation.h"
 #include "base/sizes.h"
 #include "ckpt/families/family_config.h"
 
@@ -227,18 +228,6 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
 {
     static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
                                         "ffn_config.ffn_act_fn.name" };
-    static const struct {
-        const char *name;
-        int32_t gated, ungated;
-    } known[] = { { "silu", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
-                  { "swish", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
-                  { "swigluoai", MOXIE_ACT_SILU, MOXIE_ACT_SILU_NO_MUL },
-                  { "situ", MOXIE_ACT_SITU, MOXIE_ACT_SITU },
-                  { "gelu", MOXIE_ACT_GELU_ERF, MOXIE_ACT_GELU_ERF_NO_MUL },
-                  { "gelu_new", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
-                  { "gelu_tanh", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
-                  { "gelu_pytorch_tanh", MOXIE_ACT_GELU_TANH, MOXIE_ACT_GELU_TANH_NO_MUL },
-                  { "relu2", MOXIE_ACT_RELU2, MOXIE_ACT_RELU2_NO_MUL } };
     const char *text = NULL;
     const char *key = NULL;
     *out = mox_family_activation(r->family, d);
@@ -248,18 +237,17 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
     }
     if (!text)
         return MOXIE_OK;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(text, known[i].name) != 0)
-            continue;
-        const int32_t kind = r->family->activation.kind < MOXIE_ACT_SILU_NO_MUL ? known[i].gated : known[i].ungated;
-        if (kind != out->kind)
-            *out = (moxie_activation) { .kind = kind };
+    const bool gated = mox_activation_is_gated(r->family->activation.kind);
+    const mox_activation_info *info = mox_activation_from_config(text, gated);
+    if (info) {
+        if (info->usual.kind != out->kind)
+            *out = (moxie_activation) { .kind = info->usual.kind };
         return MOXIE_OK;
     }
-    char escaped[64];
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                         "%s is \"%s\"; known are silu, swigluoai, situ, gelu, gelu_pytorch_tanh and relu2", key,
-                         mox_escape(escaped, sizeof escaped, text));
+    char escaped[64], known[256];
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is \"%s\"; known are %s", key,
+                         mox_escape(escaped, sizeof escaped, text),
+                         mox_activation_config_names(gated, known, sizeof known));
 }
 
 /* The dtype of the hidden states, under either key; bf16 when there is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine.c - the list of family combine (the weighted sum over a token's experts), made from combine.def.
+ * combine.c - the kernel list of family combine (the weighted sum over a token's experts), made from combine.def.
  */
 #include "cpu/combine/combine.h"
 
@@ -9,12 +9,12 @@
         .base = { .family = "combine", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },         \
         .run = mox_combine_##id##_run,                                                                                 \
     },
-static const mox_combine_kernel rows[] = {
+static const mox_combine_kernel kernels[] = {
 #include "cpu/combine/combine.def"
 };
 #undef MOX_COMBINE
 
 const mox_combine_kernel *mox_combine_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }

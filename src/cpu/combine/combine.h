@@ -6,7 +6,9 @@
  *     acc = acc + shared_weight[t] * shared[t]                     when there is a shared expert
  *     out[t] = round(acc)                                          once, to the output type
  *
- * fp32, product and sum rounded separately (no fma), so that every backend can make the same bytes.
+ * In fp32; product and sum are rounded separately (no fma), so every back end gives the same bytes.
+ *
+ * In the flow: after the second expert_gemm, whose results are y. The last step of a run.
  */
 #ifndef MOX_CPU_COMBINE_H
 #define MOX_CPU_COMBINE_H
@@ -21,7 +23,7 @@ typedef struct mox_combine_kernel {
 
 const mox_combine_kernel *mox_combine_at(int32_t i);
 
-/* What every row of combine.def provides. */
+/* What every kernel of combine.def provides. */
 #define MOX_COMBINE(id, isa, exactness, layout)                                                                        \
     void mox_combine_##id##_run(const mox_combine_args *args, const moxie_executor *executor);
 #include "cpu/combine/combine.def"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine_scalar.c - family combine in portable C: one task a token, columns in blocks that stay in the
- * first cache while the experts' rows pass by in slot order.
+ * combine_scalar.c - family combine in portable C: one task per token. A block of 512 columns is summed over all
+ * experts in slot order before the next block, so its sums stay in the L1 cache.
  */
 #include "cpu/combine/combine.h"
 

@@ -6,8 +6,8 @@
  *     out[t, n] = f( sum over segments s of  sum_{k in s} weight[n,k] x[t,k]  + bias[n] )
  *     f(v) = v, or 1 / (1 + e^-v) with `logistic`
  *
- * Segments are runs of MOX_DENSE_SEGMENT columns, each summed from zero in a fixed order and added in order, so
- * a token's result depends on its own input alone.
+ * A segment is MOX_DENSE_SEGMENT columns. Each is summed from zero in a fixed order, and the segments are added in
+ * order. So the bits of a token's result depend on its own input alone.
  *
  * In the flow: hidden -> [dense] -> topk, and hidden -> [dense] -> the shared expert's weight in combine.
  */
@@ -26,7 +26,7 @@ typedef struct mox_dense_kernel {
 
 const mox_dense_kernel *mox_dense_at(int32_t i);
 
-/* What every row of dense.def provides. */
+/* What every kernel of dense.def provides. */
 #define MOX_DENSE(id, isa, exactness, layout)                                                                          \
     void mox_dense_##id##_run(const mox_dense_args *args, const moxie_executor *executor);
 #include "cpu/dense/dense.def"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dense_args.h - what a kernel of family dense gets (dense.h); pointers are of the memory where it runs.
+ * dense_args.h - the arguments of a kernel of family dense (dense.h). Pointers are to the memory of the device that
+ * runs it.
  */
 #ifndef MOX_CPU_DENSE_ARGS_H
 #define MOX_CPU_DENSE_ARGS_H
@@ -13,9 +14,9 @@ typedef struct mox_dense_args {
     const float *bias;          /* [N] or NULL */
     const void *x;              /* [T,K] contiguous */
     moxie_dtype x_dtype;        /* F32, F16, BF16 */
-    int32_t logistic;
-    float *out;       /* [T,N] */
-    float *x_scratch; /* host: [T,K] f32, x widened */
+    int32_t logistic;           /* out is 1 / (1 + e^-v) instead of v */
+    float *out;                 /* [T,N] */
+    float *x_scratch;           /* host: [T,K], for x as f32 */
 } mox_dense_args;
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dense_scalar.c - the portable row of family dense.
+ * dense_scalar.c - family dense in portable C.
  *
- * A task is a block of weight rows for a block of tokens, so that the rows stay in cache while the tokens pass.
- * A segment is summed in LANES partial sums, folded in halves: an order a compiler can vectorise and that is
- * the same for every block size.
+ * A task is a block of weight rows times a block of tokens, so the weights stay in cache for all tokens of the block.
+ * A segment is summed into LANES partial sums, lane l having columns l, l + LANES, ...; then the upper half of the
+ * lanes is added to the lower half, until one is left. Compilers vectorise this order, and it is the same for all block
+ * sizes.
  */
 #include "cpu/dense/dense.h"
 
@@ -67,7 +68,7 @@ void mox_dense_scalar_run(const mox_dense_args *args, const moxie_executor *exec
 {
     mox_dense_args copy = *args;
     const int64_t blocks = mox_ceil_div(args->rows, ROW_BLOCK) * mox_ceil_div(args->tokens, TOKEN_BLOCK);
-    /* Few tokens are widened sooner than the workers wake. */
+    /* Waking the workers takes longer than widening a few tokens. */
     mox_parallel(args->tokens <= 32 ? &mox_executor_serial : executor, args->tokens, widen_token, &copy);
     mox_parallel(executor, blocks, multiply_block, &copy);
 }

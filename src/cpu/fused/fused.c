@@ -229,7 +229,7 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)
 {
-    const moxie_executor here = mox_executor_here(&worker);
+    const moxie_executor here = mox_executor_on_worker(&worker);
     const int64_t first = task * COMBINE_TOKENS;
     mox_combine_args part = *args->combine_args;
     part.tokens = mox_min_i64(COMBINE_TOKENS, args->tokens - first);

@@ -22,7 +22,7 @@ static void *rows_of_slot(const mox_fused_product *product, const mox_fused_acti
  */
 static void quantize(const mox_fused_product *product, float static_scale, const mox_fused_scratch_view *sc)
 {
-    const mox_act_quantizer quantizer = { .quant = &product->act, .given = static_scale };
+    const mox_act_quantizer quantizer = { .quant = &product->act, .static_scale = static_scale };
     const int64_t cols = product->cols, group = mox_act_group_cols(&product->act, cols);
     mox_act_quant_row(&quantizer, sc->row, cols, sc->codes, sc->scales);
     mox_act_quant_values(&product->act, sc->codes, cols, sc->row);

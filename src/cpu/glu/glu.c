@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu.c - the list of family glu (the activation between the two products), made from glu.def, and what its rows
- * share: parameters, and rows of h cut into tiles.
+ * glu.c - the kernel list of family glu (the activation between the two products), made from glu.def, and the run() of
+ * all kernels: a task is one row of h, cut into tiles of 16 columns.
  */
 #include "cpu/glu/glu.h"
 
@@ -14,34 +14,21 @@
         .admit = mox_glu_admit,                                                                                        \
         .tile = mox_glu_##id##_tile,                                                                                   \
     },
-static const mox_glu_kernel rows[] = {
+static const mox_glu_kernel kernels[] = {
 #include "cpu/glu/glu.def"
 };
 #undef MOX_GLU
 
 const mox_glu_kernel *mox_glu_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }
 
 bool mox_glu_admit(const moxie_activation *activation, mox_rejection *why)
 {
-    switch (activation->kind) {
-    case MOXIE_ACT_SILU:
-    case MOXIE_ACT_GELU_ERF:
-    case MOXIE_ACT_GELU_TANH:
-    case MOXIE_ACT_SWIGLU_STEP:
-    case MOXIE_ACT_SITU:
-    case MOXIE_ACT_RELU2:
-    case MOXIE_ACT_SILU_NO_MUL:
-    case MOXIE_ACT_GELU_ERF_NO_MUL:
-    case MOXIE_ACT_GELU_TANH_NO_MUL:
-    case MOXIE_ACT_RELU2_NO_MUL:
-    case MOXIE_ACT_RELU_NO_MUL:
-    case MOXIE_ACT_IDENTITY_NO_MUL: return true;
-    default:
-        return mox_reject(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
-    }
+    if (mox_activation_of_kind(activation->kind) != NULL)
+        return true;
+    return mox_reject(why, "choose one of moxie_act_kind", "knows no activation of kind %d", (int)activation->kind);
 }
 
 /* ---- rows of h ----------------------------------------------------------------------------------- */
@@ -65,8 +52,9 @@ static int64_t slot_of(const mox_glu_args *args, int64_t p)
     return low;
 }
 
-/* Numbers that lie `step` apart, or that do not fill a tile, through a copy. */
-static void copied(const mox_glu_tile *row, mox_glu_tile_fn tile, int64_t step, int64_t count)
+/* Copies `count` gates and ups, which lie `step` apart or do not fill a tile, to a tile of their own, and computes it.
+ */
+static void compute_copied(const mox_glu_tile *row, mox_glu_tile_fn tile, int64_t step, int64_t count)
 {
     float gate[MOX_GLU_TILE] = { 0 }, up[MOX_GLU_TILE] = { 0 }, out[MOX_GLU_TILE];
     mox_glu_tile one = *row;
@@ -86,7 +74,7 @@ static void one_row(void *context, int64_t p, int32_t worker)
     const glu_job *job = context;
     const mox_glu_args *args = job->args;
     const int64_t n = args->intermediate;
-    const bool gated = mox_glu_is_gated(args->activation.kind);
+    const bool gated = mox_activation_is_gated(args->activation.kind);
     const int64_t step = gated && args->interleaved ? 2 : 1;
     const float *gate = args->h + p * (gated ? 2 * n : n);
     mox_glu_tile row = {
@@ -106,7 +94,7 @@ static void one_row(void *context, int64_t p, int32_t worker)
         mox_glu_tile rest = row;
         next = mox_min_i64(i + MOX_GLU_TILE, n);
         rest.gate += i * step, rest.up += i * step, rest.out += i;
-        copied(&rest, job->tile, step, next - i);
+        compute_copied(&rest, job->tile, step, next - i);
     }
 }
 

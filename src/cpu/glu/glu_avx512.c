@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_avx512.c - family glu, 512 bits at a time: what the compiler makes of glu_lanes_tile.h with this file's flags.
+ * glu_avx512.c - family glu, 512 bits at a time: glu_lanes_tile.h, compiled for AVX-512.
  */
 #include "cpu/glu/glu.h"
 #include "cpu/glu/glu_lanes_tile.h"

@@ -1,58 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_lanes.h - family glu for a register of neighbours at once, in the compiler's vector types: every file that
- * includes it gets code for its own instruction set, and all of them the same bits; so does the CUDA kernel, whose
- * vectors are a class of one number.
+ * glu_lanes.h - the arithmetic of family glu in fp32: one lane per number, in the compiler's vector types. Each file
+ * that includes it gets code for its own instruction set. On CUDA a vector is a class that holds one number
+ * (cuda/glu/glu_one_lane.cuh). All give the same bits.
  *
- *     out[r][i] = act(gate[r][i], up[r][i])        i < 16, formulas in moxie.h
+ *     lane    one number         register   MOX_GLU_LANES lanes         pack   MOX_GLU_PACK registers
  *
- * The same bits follow from IEEE 754 alone: additions, products and quotients in the order written, none fused
- * (-ffp-contract=off), no library function. The transcendental ones:
+ * The bits are equal because every step is an IEEE 754 sum, product or quotient, in the order written. None is fused
+ * (-ffp-contract=off), and no library function is called. With u = 2^-24:
  *
- *     exp      x = n ln 2 + r, e^r by a polynomial of degree 6 (its own error 0.2 u, u = 2^-24; in all below 2 u),
- *              2^n so that overflow gives infinity and underflow rounds once: in two factors, or by VSCALEFPS
- *     sigmoid  1 / (1 + exp(-x))
- *     tanh     below 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e), e = exp(-2 |x|)
- *     normal   the distribution (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), degree 11 (0.1 u of erfc(t)
- *              up to t = 3, 2^-10 at 6); erfc is what keeps its digits when x is negative
+ *     exp       x = n ln 2 + r; e^r by a polynomial of degree 6 (its error 0.2 u, the total below 2 u). The factor 2^n
+ *               is applied in two steps, or by VSCALEFPS: overflow gives infinity, underflow rounds once
+ *     sigmoid   1 / (1 + exp(-x))
+ *     tanh      for |x| < 0.625 an odd polynomial of degree 11 (0.1 u), else (1 - e) / (1 + e), e = exp(-2 |x|)
+ *     normal    (1 + erf(x / sqrt 2)) / 2 from erfc(t) = exp(-t P(t)), P of degree 11. Its error is 0.1 u of erfc(t)
+ *               up to t = 3, and 2^-10 of it at t = 6. For negative x, 1 + erf would cancel; erfc keeps its digits
  *
  * Coefficients: minimax fits made for this file, of (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, of tanh x / x - 1 on
- * 0 .. 0.63, and of -log(erfc(t)) on 0 .. 10 with weight erfc(t)^0.3; the last one grows past 10 without end.
+ * 0 .. 0.63, and of -log(erfc(t)) on 0 .. 10 with weight erfc(t)^0.3. The last fit keeps growing beyond 10.
  *
- * NaN passes through every limit: comparisons are written so that a NaN is never replaced.
+ * Limits pass NaN on: comparisons are written so that a NaN is never replaced.
  */
 #ifndef MOX_CPU_GLU_LANES_H
 #define MOX_CPU_GLU_LANES_H
 
 #include "cpu/glu/glu_tile.h"
 
-#ifndef MOX_GLU_LANES /* CUDA brings its own, of one lane */
+#ifndef MOX_GLU_LANES /* CUDA defines its own registers of one lane */
 #define MOX_GLU_INLINE static inline __attribute__((always_inline))
 
-/* As many neighbours as one register of this file's instruction set holds, and what has an instruction there: the
- * lesser and the greater, of NaN the second operand, and x 2^n, rounded once. */
+/* The lanes of one register of this instruction set, and operations that have an instruction there: minimum and maximum
+ * (the second argument when one is NaN), and x 2^n, rounded once. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
-#define MOX_GLU_LANES         16
-#define MOX_GLU_LESSER(a, b)  ((mox_lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
-#define MOX_GLU_GREATER(a, b) ((mox_lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
-#define MOX_GLU_SCALED(x, n)  ((mox_lanes)_mm512_scalef_ps((__m512)(x), (__m512)(n)))
+#define MOX_GLU_LANES        16
+#define MOX_GLU_MIN(a, b)    ((mox_lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
+#define MOX_GLU_MAX(a, b)    ((mox_lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define MOX_GLU_SCALED(x, n) ((mox_lanes)_mm512_scalef_ps((__m512)(x), (__m512)(n)))
 #elif defined(__AVX2__)
 #include <immintrin.h>
-#define MOX_GLU_LANES         8
-#define MOX_GLU_LESSER(a, b)  ((mox_lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
-#define MOX_GLU_GREATER(a, b) ((mox_lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define MOX_GLU_LANES     8
+#define MOX_GLU_MIN(a, b) ((mox_lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
+#define MOX_GLU_MAX(a, b) ((mox_lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #else
 #define MOX_GLU_LANES 4
 #endif
 typedef float mox_lanes __attribute__((vector_size(4 * MOX_GLU_LANES)));
-/* The same at any address. (A memcpy goes through two halves and waits for them.) */
-typedef float mox_lanes_anywhere __attribute__((vector_size(4 * MOX_GLU_LANES), aligned(4), may_alias));
+/* For loads and stores at any address. (gcc splits a memcpy of a register into two halves, which stalls the load.) */
+typedef float mox_lanes_unaligned __attribute__((vector_size(4 * MOX_GLU_LANES), aligned(4), may_alias));
 typedef int32_t mox_lane_ints __attribute__((vector_size(4 * MOX_GLU_LANES)));
 #endif
 
-/* Registers that the long functions take at once: a chain of 30 dependent operations fills the scheduler long before it
- * fills the arithmetic units, so the steps of all stand side by side. */
+/* A pack: the registers that a function processes side by side. One register is a chain of some 30 dependent
+ * operations, which leaves the arithmetic units idle; several chains interleaved fill them. */
 #ifndef MOX_GLU_PACK
 #if defined(__AVX512F__)
 #define MOX_GLU_PACK 4
@@ -63,38 +63,33 @@ typedef int32_t mox_lane_ints __attribute__((vector_size(4 * MOX_GLU_LANES)));
 
 /* ---- functions ----------------------------------------------------------------------------------- */
 
-MOX_GLU_INLINE mox_lanes mox_lane_all(float x)
+MOX_GLU_INLINE mox_lanes mox_lane_broadcast(float x)
 {
     const mox_lanes none = { 0 };
     return none + x;
 }
 
-/* Where `mask` is -1 instead of 0, `yes`. */
-MOX_GLU_INLINE mox_lanes mox_lane_where(mox_lane_ints mask, mox_lanes yes, mox_lanes no)
+/* `yes` in lanes where `mask` is -1, `no` where it is 0. */
+MOX_GLU_INLINE mox_lanes mox_lane_select(mox_lane_ints mask, mox_lanes yes, mox_lanes no)
 {
     return (mox_lanes)((mask & (mox_lane_ints)yes) | (~mask & (mox_lane_ints)no));
 }
 
-#ifndef MOX_GLU_LESSER
-#define MOX_GLU_LESSER(a, b)  mox_lane_where((a) < (b), a, b)
-#define MOX_GLU_GREATER(a, b) mox_lane_where((a) > (b), a, b)
+#ifndef MOX_GLU_MIN
+#define MOX_GLU_MIN(a, b) mox_lane_select((a) < (b), a, b)
+#define MOX_GLU_MAX(a, b) mox_lane_select((a) > (b), a, b)
 #endif
 
-MOX_GLU_INLINE mox_lanes mox_lane_at_most(mox_lanes x, float limit)
+MOX_GLU_INLINE mox_lanes mox_lane_min(mox_lanes x, float limit)
 {
-    const mox_lanes limits = mox_lane_all(limit);
-    return MOX_GLU_LESSER(limits, x);
+    const mox_lanes limits = mox_lane_broadcast(limit);
+    return MOX_GLU_MIN(limits, x);
 }
 
-MOX_GLU_INLINE mox_lanes mox_lane_at_least(mox_lanes x, float limit)
+MOX_GLU_INLINE mox_lanes mox_lane_max(mox_lanes x, float limit)
 {
-    const mox_lanes limits = mox_lane_all(limit);
-    return MOX_GLU_GREATER(limits, x);
-}
-
-MOX_GLU_INLINE mox_lanes mox_lane_within(mox_lanes x, float limit)
-{
-    return mox_lane_at_least(mox_lane_at_most(x, limit), -limit);
+    const mox_lanes limits = mox_lane_broadcast(limit);
+    return MOX_GLU_MAX(limits, x);
 }
 
 MOX_GLU_INLINE mox_lanes mox_lane_abs(mox_lanes x)
@@ -106,10 +101,10 @@ typedef struct mox_lane_pack {
     mox_lanes v[MOX_GLU_PACK];
 } mox_lane_pack;
 
-/* Adding it rounds to an integer, which is then in the low 9 bits. NaN makes harmless ones of them. */
+/* Adding 1.5 * 2^23 rounds to an integer n, which then stands in the low 9 bits. A NaN gives some harmless n. */
 #define MOX_GLU_UNITS 0x1.8p23f
 
-/* x 2^n of n + UNITS. */
+/* x 2^n from sum = n + UNITS. */
 MOX_GLU_INLINE mox_lanes mox_lane_times_power(mox_lanes x, mox_lanes sum)
 {
 #ifdef MOX_GLU_SCALED
@@ -125,13 +120,13 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_exp(mox_lane_pack x)
 {
     mox_lane_pack sum, r, power, tail;
     for (int i = 0; i < MOX_GLU_PACK; i++) {
-        /* Beyond these the result is infinity, or rounds to zero. */
-        const mox_lanes at = mox_lane_at_least(mox_lane_at_most(x.v[i], 100.0f), -104.0f);
+        /* Past these bounds the result is infinity, or rounds to zero. */
+        const mox_lanes at = mox_lane_max(mox_lane_min(x.v[i], 100.0f), -104.0f);
         sum.v[i] = at * 1.44269504f + MOX_GLU_UNITS;
         const mox_lanes whole = sum.v[i] - MOX_GLU_UNITS;
         /* ln 2 in two parts; the first has 9 bits, so its product with n is exact. */
         r.v[i] = (at - whole * 0x1.63p-1f) + whole * 0x1.bd0106p-13f;
-        tail.v[i] = mox_lane_all(0.00139413234f);
+        tail.v[i] = mox_lane_broadcast(0.00139413234f);
     }
     static const float coefficients[] = { 0.00836329519f, 0.0416663729f, 0.166665763f, 0.5f };
     for (int c = 0; c < 4; c++)
@@ -168,7 +163,7 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_tanh(mox_lane_pack x)
         p = -0.053730008f + square * p;
         p = 0.13331331f + square * p;
         p = -0.333332781f + square * p;
-        out.v[i] = mox_lane_where(mox_lane_abs(x.v[i]) < 0.625f, x.v[i] + cube * p, with_sign);
+        out.v[i] = mox_lane_select(mox_lane_abs(x.v[i]) < 0.625f, x.v[i] + cube * p, with_sign);
     }
     return out;
 }
@@ -181,7 +176,7 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_normal(mox_lane_pack x)
     mox_lane_pack t, p;
     for (int i = 0; i < MOX_GLU_PACK; i++) {
         t.v[i] = mox_lane_abs(x.v[i] * 0.707106781f);
-        p.v[i] = mox_lane_all(7.03798095e-9f);
+        p.v[i] = mox_lane_broadcast(7.03798095e-9f);
     }
     for (int c = 0; c < 12; c++)
         for (int i = 0; i < MOX_GLU_PACK; i++)
@@ -191,99 +186,62 @@ MOX_GLU_INLINE mox_lane_pack mox_lane_normal(mox_lane_pack x)
     p = mox_lane_exp(p);
     for (int i = 0; i < MOX_GLU_PACK; i++) {
         const mox_lanes beyond = 0.5f * p.v[i];
-        p.v[i] = mox_lane_where(x.v[i] < 0.0f, beyond, 1.0f - beyond);
+        p.v[i] = mox_lane_select(x.v[i] < 0.0f, beyond, 1.0f - beyond);
     }
     return p;
 }
 
-/* ---- kinds --------------------------------------------------------------------------------------- */
+/* ---- the operations of activation_formulas.h, on packs ------------------------------------------- */
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_times(mox_lane_pack a, mox_lane_pack b)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        a.v[i] = a.v[i] * b.v[i];
-    return a;
-}
+#define MOX_NUM_INLINE MOX_GLU_INLINE
+typedef mox_lane_pack mox_num;
+typedef float mox_real;
+typedef mox_glu_parameters mox_num_parameters;
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_scaled(mox_lane_pack a, float factor)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        a.v[i] = a.v[i] * factor;
-    return a;
-}
-
-MOX_GLU_INLINE mox_lane_pack mox_lane_relu(mox_lane_pack g)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        g.v[i] = mox_lane_at_least(g.v[i], 0.0f);
-    return g;
-}
-
-/* x s(alpha x) */
-MOX_GLU_INLINE mox_lane_pack mox_lane_swish(mox_lane_pack x, float alpha)
-{
-    return mox_lane_times(x, mox_lane_sigmoid(mox_lane_scaled(x, alpha)));
-}
-
-MOX_GLU_INLINE mox_lane_pack mox_lane_silu(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
-{
-    for (int i = 0; i < MOX_GLU_PACK; i++) {
-        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit);
-        u.v[i] = mox_lane_within(u.v[i], p->up_limit) + p->beta;
+/* One operation on each register of a pack. */
+#define MOX_GLU_EACH(name, parameters, result)                                                                         \
+    MOX_GLU_INLINE mox_num name parameters                                                                             \
+    {                                                                                                                  \
+        for (int i = 0; i < MOX_GLU_PACK; i++)                                                                         \
+            x.v[i] = result;                                                                                           \
+        return x;                                                                                                      \
     }
-    return mox_lane_times(mox_lane_swish(g, p->alpha), u);
+MOX_GLU_EACH(num_mul, (mox_num x, mox_num y), x.v[i] * y.v[i])
+MOX_GLU_EACH(num_add, (mox_num x, mox_num y), x.v[i] + y.v[i])
+MOX_GLU_EACH(num_div, (mox_num x, mox_num y), x.v[i] / y.v[i])
+MOX_GLU_EACH(num_scale, (mox_num x, mox_real c), x.v[i] * c)
+MOX_GLU_EACH(num_over, (mox_num x, mox_real c), x.v[i] / c)
+MOX_GLU_EACH(num_plus, (mox_num x, mox_real c), x.v[i] + c)
+MOX_GLU_EACH(num_min, (mox_num x, mox_real c), mox_lane_min(x.v[i], c))
+MOX_GLU_EACH(num_max, (mox_num x, mox_real c), mox_lane_max(x.v[i], c))
+MOX_GLU_EACH(num_abs, (mox_num x), mox_lane_abs(x.v[i]))
+
+MOX_GLU_INLINE mox_num num_exp(mox_num x)
+{
+    return mox_lane_exp(x);
 }
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_swiglu_step(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+MOX_GLU_INLINE mox_num num_tanh(mox_num x)
 {
-    g = mox_lane_swish(g, 1.0f);
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        g.v[i] = mox_lane_at_most(g.v[i], p->gate_limit) * mox_lane_within(u.v[i], p->up_limit);
-    return g;
+    return mox_lane_tanh(x);
 }
 
-/* (1 + tanh q) / 2 = s(2 q), which keeps the digits that the sum loses. */
-MOX_GLU_INLINE mox_lane_pack mox_lane_gelu_tanh(mox_lane_pack g)
+MOX_GLU_INLINE mox_num num_sigmoid(mox_num x)
 {
-    mox_lane_pack q;
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        q.v[i] = 1.59576912f * (g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]);
-    return mox_lane_times(g, mox_lane_sigmoid(q));
+    return mox_lane_sigmoid(x);
 }
 
-/* a tanh(x / a) */
-MOX_GLU_INLINE mox_lane_pack mox_lane_capped(mox_lane_pack x, float a)
+/* Equal to (1 + tanh(x / 2)) / 2, whose sum would cancel for negative x. */
+MOX_GLU_INLINE mox_num num_half_tanh(mox_num x)
 {
-    for (int i = 0; i < MOX_GLU_PACK; i++)
-        x.v[i] = x.v[i] / a;
-    return mox_lane_scaled(mox_lane_tanh(x), a);
+    return mox_lane_sigmoid(x);
 }
 
-MOX_GLU_INLINE mox_lane_pack mox_lane_situ(const mox_glu_parameters *p, mox_lane_pack g, mox_lane_pack u)
+MOX_GLU_INLINE mox_num num_normal(mox_num x)
 {
-    const mox_lane_pack gate = mox_lane_times(mox_lane_capped(g, p->alpha), mox_lane_sigmoid(g));
-    return mox_lane_times(gate, p->beta > 0.0f ? mox_lane_capped(u, p->beta) : u);
+    return mox_lane_normal(x);
 }
 
-/* `kind` is a constant at every call; u is not read when it is ungated. */
-MOX_GLU_INLINE mox_lane_pack mox_lane_activate(int32_t kind, const mox_glu_parameters *p, mox_lane_pack g,
-                                               mox_lane_pack u)
-{
-    switch (kind) {
-    case MOXIE_ACT_SILU: return mox_lane_silu(p, g, u);
-    case MOXIE_ACT_GELU_ERF: return mox_lane_times(mox_lane_times(g, mox_lane_normal(g)), u);
-    case MOXIE_ACT_GELU_TANH: return mox_lane_times(mox_lane_gelu_tanh(g), u);
-    case MOXIE_ACT_SWIGLU_STEP: return mox_lane_swiglu_step(p, g, u);
-    case MOXIE_ACT_SITU: return mox_lane_situ(p, g, u);
-    /* Not the square first: it overflows before the product does. */
-    case MOXIE_ACT_RELU2: return mox_lane_times(mox_lane_times(mox_lane_relu(g), u), mox_lane_relu(g));
-    case MOXIE_ACT_SILU_NO_MUL: return mox_lane_swish(g, 1.0f);
-    case MOXIE_ACT_GELU_ERF_NO_MUL: return mox_lane_times(g, mox_lane_normal(g));
-    case MOXIE_ACT_GELU_TANH_NO_MUL: return mox_lane_gelu_tanh(g);
-    case MOXIE_ACT_RELU2_NO_MUL: return mox_lane_times(mox_lane_relu(g), mox_lane_relu(g));
-    case MOXIE_ACT_RELU_NO_MUL: return mox_lane_relu(g);
-    default: return g;
-    }
-}
+#include "activation/activation_formulas.h"
 
 #endif

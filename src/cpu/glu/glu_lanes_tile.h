@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_lanes_tile.h - a tile of family glu (glu_tile.h) by the formulas of glu_lanes.h, for the files that compile it
- * for one instruction set each:
+ * glu_lanes_tile.h - one tile of family glu (glu_tile.h). glu_scalar.c, glu_avx2.c and glu_avx512.c each compile it for
+ * one instruction set:
  *
- *     gate, up -> + bias -> act -> fp32 to out, or rounded once to bf16
+ *     gate, up -> + bias -> act -> out in fp32, narrow rounded once to bf16
+ *
+ * Packs of MOX_GLU_PACK registers go through the tile in row-major order.
  */
 #ifndef MOX_CPU_GLU_LANES_TILE_H
 #define MOX_CPU_GLU_LANES_TILE_H
@@ -11,7 +13,7 @@
 #include "cpu/glu/glu_lanes.h"
 
 typedef uint16_t mox_lane_halves __attribute__((vector_size(2 * MOX_GLU_LANES)));
-typedef uint16_t mox_lane_halves_anywhere __attribute__((vector_size(2 * MOX_GLU_LANES), aligned(2), may_alias));
+typedef uint16_t mox_lane_halves_unaligned __attribute__((vector_size(2 * MOX_GLU_LANES), aligned(2), may_alias));
 typedef uint32_t mox_lane_bits __attribute__((vector_size(4 * MOX_GLU_LANES)));
 
 /* mox_bf16_narrow() of every lane. */
@@ -22,30 +24,30 @@ MOX_GLU_INLINE mox_lane_halves mox_lane_bf16(mox_lanes x)
     return __builtin_convertvector((nan & 0x7fc0u) | (~nan & rounded >> 16), mox_lane_halves);
 }
 
-/* Neighbours of row `row` from column `column` on, their biases added. */
+/* A register of numbers at `from + at + column`, plus the biases of their columns. */
 MOX_GLU_INLINE mox_lanes mox_lane_read(const float *from, const float *bias, int64_t at, int64_t column)
 {
-    const mox_lanes x = *(const mox_lanes_anywhere *)(from + at + column);
-    return bias != NULL ? x + *(const mox_lanes_anywhere *)(bias + column) : x;
+    const mox_lanes x = *(const mox_lanes_unaligned *)(from + at + column);
+    return bias != NULL ? x + *(const mox_lanes_unaligned *)(bias + column) : x;
 }
 
 MOX_GLU_INLINE void mox_lane_write(const mox_glu_tile *t, int64_t row, int64_t column, mox_lanes x)
 {
     if (t->out != NULL)
-        *(mox_lanes_anywhere *)(t->out + row * t->out_stride + column) = x;
+        *(mox_lanes_unaligned *)(t->out + row * t->out_stride + column) = x;
     if (t->narrow != NULL)
-        *(mox_lane_halves_anywhere *)(t->narrow + row * t->narrow_stride + column) = mox_lane_bf16(x);
+        *(mox_lane_halves_unaligned *)(t->narrow + row * t->narrow_stride + column) = mox_lane_bf16(x);
 }
 
 MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
 {
     const mox_glu_tile t = *tile;
-    const bool gated = mox_glu_is_gated(kind);
+    const bool gated = mox_activation_is_gated(kind);
     for (int64_t at = 0; at < t.rows * MOX_GLU_TILE; at += MOX_GLU_PACK * MOX_GLU_LANES) {
         mox_lane_pack g, u = { 0 };
         int64_t row[MOX_GLU_PACK], column[MOX_GLU_PACK];
         for (int i = 0; i < MOX_GLU_PACK; i++) {
-            /* An odd last row is computed twice. */
+            /* The last row fills the pack: it may be computed more than once. */
             const int64_t place = at + i * MOX_GLU_LANES;
             column[i] = place % MOX_GLU_TILE;
             row[i] = place / MOX_GLU_TILE < t.rows ? place / MOX_GLU_TILE : t.rows - 1;
@@ -53,27 +55,21 @@ MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
             if (gated)
                 u.v[i] = mox_lane_read(t.up, t.up_bias, row[i] * t.stride, column[i]);
         }
-        g = mox_lane_activate(kind, &t.parameters, g, u);
+        g = mox_formula_of_kind(kind, &t.parameters, g, u);
         for (int i = 0; i < MOX_GLU_PACK; i++)
             mox_lane_write(&t, row[i], column[i], g.v[i]);
     }
 }
 
+/* A tile of any kind. Each kind gets its own loop, with the formula chosen outside of it. */
 MOX_GLU_INLINE void mox_glu_lanes(const mox_glu_tile *tile)
 {
     switch (tile->kind) {
-    case MOXIE_ACT_SILU: mox_glu_lanes_of(MOXIE_ACT_SILU, tile); break;
-    case MOXIE_ACT_GELU_ERF: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF, tile); break;
-    case MOXIE_ACT_GELU_TANH: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH, tile); break;
-    case MOXIE_ACT_SWIGLU_STEP: mox_glu_lanes_of(MOXIE_ACT_SWIGLU_STEP, tile); break;
-    case MOXIE_ACT_SITU: mox_glu_lanes_of(MOXIE_ACT_SITU, tile); break;
-    case MOXIE_ACT_RELU2: mox_glu_lanes_of(MOXIE_ACT_RELU2, tile); break;
-    case MOXIE_ACT_SILU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_SILU_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_ERF_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_ERF_NO_MUL, tile); break;
-    case MOXIE_ACT_GELU_TANH_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_GELU_TANH_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU2_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU2_NO_MUL, tile); break;
-    case MOXIE_ACT_RELU_NO_MUL: mox_glu_lanes_of(MOXIE_ACT_RELU_NO_MUL, tile); break;
-    default: mox_glu_lanes_of(MOXIE_ACT_IDENTITY_NO_MUL, tile); break;
+#define MOX_ACTIVATION(id, kind, formula, gating, honours, alpha, beta, limit, name, config_names)                     \
+    case kind:                                                                                                         \
+        mox_glu_lanes_of(kind, tile);                                                                                  \
+        break;
+#include "activation/activations.def"
     }
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_scalar.c - family glu, in the baseline's vectors: what the compiler makes of glu_lanes_tile.h with this file's
- * flags.
+ * glu_scalar.c - family glu in portable C: glu_lanes_tile.h, compiled for the vectors of the architecture's baseline.
  */
 #include "cpu/glu/glu.h"
 #include "cpu/glu/glu_lanes_tile.h"

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_tile.h - what glu_lanes.h computes: the parameters of one expert's activation and a tile of numbers. Compiled by
- * the host and by CUDA kernels (base/shared.h).
+ * glu_tile.h - the unit of work of family glu: a tile of 16 columns, and the parameters of one expert's activation.
+ *
+ *     gate [rows, 16], up [rows, 16] -> + biases -> act -> out [rows, 16] in fp32, narrow [rows, 16] in bf16
+ *
+ * Kernels that fuse the activation into a product call tiles directly. Both the host and CUDA kernels compile this file
+ * (base/shared.h).
  */
 #ifndef MOX_CPU_GLU_TILE_H
 #define MOX_CPU_GLU_TILE_H
 
 #include <math.h>
-#include <stdbool.h>
 
 #include <moxie/moxie.h>
 
+#include "activation/activation.h"
 #include "base/shared.h"
 
-/* h has gate and up. */
-MOX_SHARED bool mox_glu_is_gated(int32_t kind)
-{
-    return kind < MOXIE_ACT_SILU_NO_MUL;
-}
-
-/* What the formulas read, of one expert. Limits are +inf where there are none. */
+/* The parameters that the formulas read, for one expert. No limit is +inf. */
 typedef struct mox_glu_parameters {
     float alpha, beta, gate_limit, up_limit;
 } mox_glu_parameters;
@@ -29,7 +27,7 @@ MOX_SHARED float mox_glu_or_default(float value, float fallback)
     return value != 0.0f ? value : fallback;
 }
 
-/* `expert` < 0: only the scalars. Zero means the default in the arrays too. Immutable. */
+/* `expert` < 0: only the scalar parameters. Zero means the default, in the arrays too. Immutable. */
 MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t expert)
 {
     const bool known = expert >= 0, limited = known && a->expert_limit != NULL;
@@ -38,7 +36,7 @@ MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t
     const float gate_limit = limited ? a->expert_limit[expert] : a->gate_limit;
     const float up_limit = limited ? a->expert_limit[expert] : a->up_limit;
     const mox_glu_parameters p = {
-        mox_glu_or_default(alpha, a->kind == MOXIE_ACT_SITU ? 4.0f : 1.0f),
+        mox_glu_or_default(alpha, mox_activation_default_alpha(a->kind)),
         beta,
         mox_glu_or_default(gate_limit, INFINITY),
         mox_glu_or_default(up_limit, INFINITY),
@@ -48,11 +46,11 @@ MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t
 
 #define MOX_GLU_TILE 16
 
-/* out[r][i] = act(gate[r][i] + gate_bias[i], up[r][i] + up_bias[i]), i < 16, and the same in bf16, rounded to nearest
- * even, to `narrow`; rows lie `stride`, `out_stride` and `narrow_stride` numbers apart. Any alignment; results may not
- * overlap the others. `up` is not read when `kind` is ungated. NULL: no bias; not wanted. */
+/* out[r][i] = act(gate[r][i] + gate_bias[i], up[r][i] + up_bias[i]), i < 16; `narrow` gets the same in bf16, rounded to
+ * nearest even. Strides count numbers from one row to the next. Any alignment; results may not overlap inputs. An
+ * ungated kind does not read `up`. A bias may be NULL (none), and so may a result (not wanted). */
 typedef struct mox_glu_tile {
-    int32_t kind; /* moxie_act_kind that admit() took */
+    int32_t kind; /* moxie_act_kind that admit() accepted */
     mox_glu_parameters parameters;
     int64_t rows;
     const float *gate, *up;

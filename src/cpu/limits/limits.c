@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits.c - runs the probes: memory for them, how long each takes, and which rate becomes a limit.
+ * limits.c - runs the probes: allocates their memory, finds how long each must run, and picks the best rates as limits.
  *
  *     buffer:   | worker 0: data | to | worker 1: data | to | ...     first touched by the worker that reads it
  *
- * The buffer is four times the last-level caches, up to 1 GB, and never less than twice: so a pass finds next to
- * nothing of the pass before, and does not take long. Its pages are 2 MB where the system grants them, as for weights:
- * walks of the page tables are no limit of memory. L2 probes use the beginning of each worker's share.
+ * The buffer is four times the last-level caches, at most 1 GB but at least twice the caches. So a pass finds almost
+ * nothing in the caches of what the pass before read. It uses pages of 2 MB where the system grants them, as weights
+ * do, so that page-table walks do not count. L2 probes use the beginning of each worker's share.
  *
- * There are no more parts than processors. Of more workers than that some would wait while others, alone, read their
- * share from the caches, for which it is then small enough.
+ * There are no more parts than processors. With more workers than processors, some would wait while the others run
+ * alone, and shares would be small enough to stay in the caches.
  */
 #include "cpu/limits/limits.h"
 
@@ -23,14 +23,18 @@
 #include "base/memory.h"
 #include "base/sizes.h"
 
-enum { LOOPS = 5, MOST_LOOPS = 25, UNIT = 8 * 4096 }; /* loops wanted of a probe; parts are multiples of UNIT */
-#define LOOP_SECONDS  0.015 /* of one loop, about: far above starting the workers, short of a time slice */
-#define PROBE_SECONDS 0.3   /* no more loops after this, for a busy machine or an emulator */
-#define CLEAN         0.95  /* share of its processor that a worker must have */
+enum {
+    LOOPS = 5,
+    MAX_LOOPS = 25,
+    UNIT = 8 * 4096
+};                          /* clean loops per probe, loops at most; parts are multiples of UNIT */
+#define LOOP_SECONDS  0.015 /* about, of one loop: far longer than starting the workers, shorter than a time slice */
+#define PROBE_SECONDS 0.3   /* no further loop after this time, for busy machines and emulators */
+#define CLEAN         0.95  /* share of its processor that a worker must get */
 
 static const struct {
     double unit;
-    bool every_isa; /* not only the highest that has a row */
+    bool every_isa; /* probes of all classes count, not only of the highest class that has one */
 } limits[MOX_LIMITS] = {
     [MOX_LIMIT_READ] = { 1e9, false }, [MOX_LIMIT_COPY] = { 1e9, true },   [MOX_LIMIT_L2_READ] = { 1e9, false },
     [MOX_LIMIT_F32] = { 1e12, false }, [MOX_LIMIT_BF16] = { 1e12, false }, [MOX_LIMIT_INT8] = { 1e12, false },
@@ -44,7 +48,7 @@ typedef struct measurement {
     mox_isa isa; /* class in effect */
     mox_cache_sizes caches;
     char *buffer;
-    uint64_t share; /* bytes of the buffer a worker has, a multiple of 2 UNIT */
+    uint64_t share; /* bytes of the buffer per worker, a multiple of 2 UNIT */
     mox_limit_part *parts;
     int32_t n_parts; /* workers, but no more than processors */
     const mox_limit_probe *probe;
@@ -59,18 +63,18 @@ static double seconds(clockid_t clock)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void free_parts(measurement *m)
+static void unclaim_parts(measurement *m)
 {
     for (int32_t w = 0; w < m->n_parts; w++)
-        atomic_store(&m->parts[w].taken, false);
+        atomic_store(&m->parts[w].claimed, false);
 }
 
-/* The worker's own part, which lies near its processor; a worker that comes again, because another one never came,
- * takes that one's: its own would now come from the caches. There are as many tasks as parts. */
-static mox_limit_part *take_part(measurement *m, int32_t worker)
+/* A worker claims its own part, whose memory is near its processor. When it gets a second task, it claims the part of a
+ * worker that got none: its own would now be read from the caches. There are as many tasks as parts. */
+static mox_limit_part *claim_part(measurement *m, int32_t worker)
 {
     int32_t w = worker % m->n_parts;
-    while (atomic_exchange(&m->parts[w].taken, true))
+    while (atomic_exchange(&m->parts[w].claimed, true))
         w = (w + 1) % m->n_parts;
     return &m->parts[w];
 }
@@ -78,7 +82,7 @@ static mox_limit_part *take_part(measurement *m, int32_t worker)
 static void run_part(void *context, int64_t task, int32_t worker)
 {
     measurement *m = context;
-    mox_limit_part *part = take_part(m, worker);
+    mox_limit_part *part = claim_part(m, worker);
     (void)task;
     part->begin = seconds(CLOCK_MONOTONIC);
     const double cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
@@ -90,12 +94,12 @@ static void run_part(void *context, int64_t task, int32_t worker)
 typedef struct loop {
     double span; /* from the first start to the last end */
     double cpu;  /* the longest processor time of a part */
-    bool clean;  /* every part had a processor of its own, and all ran at the same time */
+    bool clean;  /* not disturbed: every part had a processor for itself, and all ran at the same time */
 } loop;
 
 static loop run_loop(measurement *m)
 {
-    free_parts(m);
+    unclaim_parts(m);
     mox_parallel(m->executor, m->n_parts, run_part, m);
     loop l = { .clean = true };
     double first = m->parts[0].begin, last_begin = first, last = m->parts[0].end;
@@ -112,7 +116,7 @@ static loop run_loop(measurement *m)
     return l;
 }
 
-/* Points every worker at what the probe needs; returns the work of one round of all workers. */
+/* Sets up all parts for the probe. Returns the work of one round of all workers. */
 static double set_parts(measurement *m, uint64_t rounds)
 {
     const mox_limit_probe *probe = m->probe;
@@ -128,8 +132,8 @@ static double set_parts(measurement *m, uint64_t rounds)
     return (probe->ops > 0 ? probe->ops : (double)bytes) * (double)m->n_parts;
 }
 
-/* Rounds that make a loop long enough, by processor time: waiting for a processor must not count. The loops that
- * find it out also warm up. */
+/* How many rounds make a loop long enough, by processor time, in which waiting for a processor does not count. These
+ * loops also warm up. */
 static uint64_t find_rounds(measurement *m)
 {
     uint64_t rounds = 1;
@@ -149,8 +153,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median clean loop; where the machine leaves none, the fastest of the others. Their work over their processor
- * time would be more, and wrong: workers that take turns have memory, or a core, to themselves while they run. */
+/* The rate of the median clean loop; if there is none, of the fastest loop. Work per processor time would be too high
+ * for disturbed loops: workers that take turns have the memory, or a core, to themselves while they run. */
 static double probe_rate(measurement *m, const mox_limit_probe *probe, bool *disturbed)
 {
     double clean[LOOPS], shortest = 0;
@@ -159,7 +163,7 @@ static double probe_rate(measurement *m, const mox_limit_probe *probe, bool *dis
     const uint64_t rounds = find_rounds(m);
     const double work = set_parts(m, rounds) * (double)rounds / limits[probe->limit].unit;
     const double start = seconds(CLOCK_MONOTONIC);
-    for (int i = 0; i < MOST_LOOPS && count < LOOPS; i++) {
+    for (int i = 0; i < MAX_LOOPS && count < LOOPS; i++) {
         const loop l = run_loop(m);
         if (l.clean)
             clean[count++] = l.span;
@@ -180,20 +184,20 @@ typedef struct best {
     bool disturbed;
 } best;
 
-static bool admitted(const measurement *m, const mox_limit_probe *probe)
+static bool can_run(const measurement *m, const mox_limit_probe *probe)
 {
     return probe->isa <= m->isa && (!probe->present || probe->present());
 }
 
-/* The probes of the highest class that has one, or of all. */
+/* The best probe of the highest class that has one, or of all classes. */
 static best measure(measurement *m, mox_limit limit)
 {
     best result = { 0, "", false };
     bool disturbed;
     for (int i = (int)(sizeof lists / sizeof lists[0]) - 1; i >= 0; i--) {
         for (int32_t r = 0; r < lists[i]->count; r++) {
-            const mox_limit_probe *probe = &lists[i]->rows[r];
-            if (probe->limit != limit || !admitted(m, probe))
+            const mox_limit_probe *probe = &lists[i]->probes[r];
+            if (probe->limit != limit || !can_run(m, probe))
                 continue;
             const double rate = probe_rate(m, probe, &disturbed);
             if (rate > result.rate)
@@ -209,7 +213,7 @@ static void measure_all(measurement *m, moxie_limits *out)
 {
     const best read = measure(m, MOX_LIMIT_READ), copy = measure(m, MOX_LIMIT_COPY), l2 = measure(m, MOX_LIMIT_L2_READ);
     const best f32 = measure(m, MOX_LIMIT_F32), bf16 = measure(m, MOX_LIMIT_BF16), int8 = measure(m, MOX_LIMIT_INT8);
-    /* bf16 values are exact in f32: where there is nothing faster, that is the way to multiply them. */
+    /* bf16 values are exact in f32. Without faster instructions they are multiplied as f32. */
     const best wide = bf16.rate > f32.rate ? bf16 : f32;
     *out = (moxie_limits) { .struct_size = sizeof *out,
                             .workers = m->executor->workers,
@@ -235,26 +239,26 @@ static void measure_all(measurement *m, moxie_limits *out)
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
-/* Every share, or reading would find the system's one page of zeros, and that in the caches. */
+/* Writes to every page: a page that was never written is the system's one page of zeros, which stays in the caches. */
 static void touch_share(void *context, int64_t task, int32_t worker)
 {
     measurement *m = context;
-    const int64_t share = take_part(m, worker) - m->parts;
+    const int64_t share = claim_part(m, worker) - m->parts;
     (void)task;
     for (uint64_t at = 0; at < m->share; at += 4096)
         m->buffer[(uint64_t)share * m->share + at] = (char)at;
 }
 
-/* Between twice and four times the caches, no more than a quarter of what is free now if the system tells. */
+/* Two to four times the caches; above twice, at most a quarter of the memory that is free now. */
 static uint64_t buffer_bytes(const measurement *m)
 {
     const int64_t usual = INT64_C(1) << 30, caches = (int64_t)m->caches.last;
-    const int64_t least = mox_max_i64(INT64_C(64) << 20, 2 * caches);
+    const int64_t min_bytes = mox_max_i64(INT64_C(64) << 20, 2 * caches);
     const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     int64_t bytes = mox_min_i64(4 * caches, usual);
     if (pages > 0 && page > 0)
         bytes = mox_min_i64(bytes, (int64_t)pages * page / 4);
-    return (uint64_t)mox_max_i64(least, bytes);
+    return (uint64_t)mox_max_i64(min_bytes, bytes);
 }
 
 static moxie_status allocate(measurement *m, moxie_error *error)
@@ -269,7 +273,7 @@ static moxie_status allocate(measurement *m, moxie_error *error)
         "no memory for the buffer of %llu bytes that the memory probes of %llu processors read (the caches hold "
         "%llu): free some, or use limits measured before",
         (unsigned long long)(parts * m->share), (unsigned long long)parts, (unsigned long long)m->caches.last);
-    free_parts(m);
+    unclaim_parts(m);
     mox_parallel(m->executor, m->n_parts, touch_share, m);
     return MOXIE_OK;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits.h - what this machine can do at most, measured by short probes with all workers of an executor at once:
- * bytes per second from memory and from L2, multiply-adds per second in f32, bf16 and int8.
+ * limits.h - the limits of this machine, measured by short probes on all workers of an executor at once: bytes per
+ * second from memory and from L2, multiply-adds per second in f32, bf16 and int8.
  *
  *     rate = work of all workers / (last end - first start),   median of a few loops
  *     limit = best rate among the probes of the highest instruction set that has one for it
  *
- * No more workers than processors take part. A loop in which one did not have its processor for itself says little
- * about the machine and is made again. Where no loop is better the fastest one counts: what it did, in the time it
- * took.
+ * At most as many workers as processors take part. A loop is disturbed when one of them shared its processor with other
+ * work; disturbed loops are repeated. If all are disturbed, the fastest one counts, and the result says so.
  *
- * A floor under a layer's time follows: max(bytes / read_gb_s, operations / bf16_tflop_s). The probes are no
- * kernel family: no plan ever chooses one. Each ISA file lists its own; adding a probe is adding a row there.
+ * A layer's time has a lower bound: max(bytes / read_gb_s, operations / bf16_tflop_s). Probes are no kernel family: no
+ * plan chooses one. Each ISA file lists its own probes; a new probe is one function and one row there.
  */
 #ifndef MOX_CPU_LIMITS_H
 #define MOX_CPU_LIMITS_H
@@ -34,26 +33,26 @@ typedef struct mox_limit_part {
     char *to;                      /* `bytes`: copy probes */
     uint64_t bytes;                /* a multiple of 8 * 4096 */
     uint64_t rounds;               /* passes over the data, or units of arithmetic */
-    volatile uint64_t sink;        /* takes the result, so that the work cannot be left out */
-    /* Filled around the probe: when it began and ended, processor time of the thread. */
+    volatile uint64_t sink;        /* receives the result, so that the compiler cannot drop the work */
+    /* Measured: when the part began and ended, and the thread's processor time. */
     double begin, end, cpu;
-    _Atomic bool taken; /* each part is run once in a loop, by whichever worker */
+    _Atomic bool claimed; /* by a worker: each part runs once per loop */
 } mox_limit_part;
 
 typedef struct mox_limit_probe {
     mox_limit limit;
-    const char *name; /* how it is done, for people: "4 streams, prefetch 2 KB ahead" */
+    const char *name; /* for people: "4 streams, prefetch 2 KB ahead" */
     mox_isa isa;
-    bool (*present)(void); /* a feature outside the class; NULL: the class is enough */
+    bool (*present)(void); /* tests a feature that the class does not include; NULL: none is needed */
     void (*run)(const struct mox_limit_probe *probe, mox_limit_part *part);
-    int32_t streams;  /* READ, L2_READ: places of the part that are read in turn: 1, 2, 4 or 8 */
+    int32_t streams;  /* READ, L2_READ: runs of the part that are read in turn: 1, 2, 4 or 8 */
     int32_t prefetch; /* READ: bytes ahead, 0: none */
     double ops;       /* arithmetic: operations in one round */
 } mox_limit_probe;
 
-/* The rows of one ISA file, none when the compiler was not asked for that ISA. */
+/* The probes of one ISA file; none when it was compiled without that ISA. */
 typedef struct mox_limit_list {
-    const mox_limit_probe *rows;
+    const mox_limit_probe *probes;
     int32_t count;
 } mox_limit_list;
 extern const mox_limit_list mox_limit_probes_scalar, mox_limit_probes_avx2, mox_limit_probes_avx512,

@@ -4,10 +4,10 @@
  *
  *     tmm0..3 += tmm4,5 (A) x tmm6,7 (B)      bf16: 16 x 16 x 32 products each, int8: 16 x 16 x 64
  *
- * Tiles are zero after LDTILECFG. The kernel's permission is asked for by mox_cpu(), which also decides whether
- * these rows may run. The configuration is loaded by assembly with the whole struct as its operand: gcc 12's
- * _tile_loadconfig() is declared to read 8 bytes of the 64, and the compiler then drops the stores to the others.
- * A worker is given back without tiles (TILERELEASE): left configured they cost every context switch 8 KB.
+ * Tiles are zero after LDTILECFG. mox_cpu() requests permission for tiles from the system, and decides whether these
+ * probes may run. The configuration is loaded by assembly with the whole struct as operand: gcc 12 declares that
+ * _tile_loadconfig() reads 8 of the 64 bytes, and then drops the stores to the others. A probe ends with TILERELEASE:
+ * configured tiles would cost 8 KB in every later context switch of the thread.
  */
 #include "cpu/limits/limits.h"
 
@@ -56,7 +56,7 @@ static void probe_int8(const mox_limit_probe *probe, mox_limit_part *part)
     part->sink = rounds;
 }
 
-static const mox_limit_probe rows[] = {
+static const mox_limit_probe probes[] = {
     { .limit = MOX_LIMIT_BF16,
       .name = "tdpbf16ps",
       .isa = MOX_ISA_AMX,
@@ -69,7 +69,7 @@ static const mox_limit_probe rows[] = {
       .ops = 2.0 * 4 * 16 * 16 * 64 },
 };
 
-const mox_limit_list mox_limit_probes_amx = { rows, sizeof rows / sizeof rows[0] };
+const mox_limit_list mox_limit_probes_amx = { probes, sizeof probes / sizeof probes[0] };
 
 #else
 const mox_limit_list mox_limit_probes_amx = { NULL, 0 };

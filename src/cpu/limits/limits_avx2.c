@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits_avx2.c - probes in vectors of 32 bytes. VPDPBUSD (AVX-VNNI) is written as assembly: the class AVX2 does
- * not include it, so the file is compiled without its flag, and the row asks the processor.
+ * limits_avx2.c - probes in vectors of 32 bytes. The class AVX2 does not include VPDPBUSD (AVX-VNNI), so this file is
+ * compiled without its flag: the instruction is written as assembly, and its probe tests the processor.
  */
 #include "cpu/limits/limits.h"
 
@@ -13,7 +13,7 @@
 #define LIMITS_FMA(a, b, c) ((limits_floats)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #include "cpu/limits/limits_tmpl.h"
 
-/* Stores that go past the caches: the lines written are not read first. */
+/* Streaming stores bypass the caches, so the written lines are not read first. */
 static void probe_stream_copy(const mox_limit_probe *probe, mox_limit_part *part)
 {
     (void)probe;
@@ -66,8 +66,8 @@ static void probe_vnni(const mox_limit_probe *probe, mox_limit_part *part)
     part->sink = rounds;
 }
 
-static const mox_limit_probe rows[] = {
-    LIMITS_COMMON_ROWS(MOX_ISA_AVX2),
+static const mox_limit_probe probes[] = {
+    LIMITS_COMMON_PROBES(MOX_ISA_AVX2),
     { .limit = MOX_LIMIT_COPY, .name = "streaming stores", .isa = MOX_ISA_AVX2, .run = probe_stream_copy },
     { .limit = MOX_LIMIT_INT8,
       .name = "vpdpbusd ymm",
@@ -77,7 +77,7 @@ static const mox_limit_probe rows[] = {
       .ops = 2.0 * 12 * 8 * 4 },
 };
 
-const mox_limit_list mox_limit_probes_avx2 = { rows, sizeof rows / sizeof rows[0] };
+const mox_limit_list mox_limit_probes_avx2 = { probes, sizeof probes / sizeof probes[0] };
 
 #else
 const mox_limit_list mox_limit_probes_avx2 = { NULL, 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits_avx512.c - probes in vectors of 64 bytes. VDPBF16PS and VPDPBUSD are outside the class AVX-512 (F, BW,
- * DQ, VL), so they are assembly and their rows ask the processor.
+ * limits_avx512.c - probes in vectors of 64 bytes. The class AVX-512 (F, BW, DQ, VL) does not include VDPBF16PS and
+ * VPDPBUSD: they are written as assembly, and their probes test the processor.
  */
 #include "cpu/limits/limits.h"
 
@@ -55,8 +55,8 @@ static void probe_vnni(const mox_limit_probe *probe, mox_limit_part *part)
     part->sink = rounds;
 }
 
-static const mox_limit_probe rows[] = {
-    LIMITS_COMMON_ROWS(MOX_ISA_AVX512),
+static const mox_limit_probe probes[] = {
+    LIMITS_COMMON_PROBES(MOX_ISA_AVX512),
     { .limit = MOX_LIMIT_BF16,
       .name = "vdpbf16ps zmm",
       .isa = MOX_ISA_AVX512,
@@ -71,7 +71,7 @@ static const mox_limit_probe rows[] = {
       .ops = 2.0 * 24 * 16 * 4 },
 };
 
-const mox_limit_list mox_limit_probes_avx512 = { rows, sizeof rows / sizeof rows[0] };
+const mox_limit_list mox_limit_probes_avx512 = { probes, sizeof probes / sizeof probes[0] };
 
 #else
 const mox_limit_list mox_limit_probes_avx512 = { NULL, 0 };

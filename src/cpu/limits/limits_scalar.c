@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits_scalar.c - probes in portable C, in vectors of 16 bytes, which every 64-bit processor has. aarch64 has
- * a fused multiply-add there as well; elsewhere a product and a sum count as two operations, too.
+ * limits_scalar.c - probes in portable C, in vectors of 16 bytes, which every 64-bit processor has. On aarch64 they use
+ * the fused multiply-add; elsewhere a product and a sum, which count as two operations, too.
  */
 #include "cpu/limits/limits.h"
 
@@ -25,9 +25,9 @@ static void probe_memcpy(const mox_limit_probe *probe, mox_limit_part *part)
     part->sink = (uint64_t)(unsigned char)part->to[0];
 }
 
-static const mox_limit_probe rows[] = {
-    LIMITS_COMMON_ROWS(MOX_ISA_SCALAR),
+static const mox_limit_probe probes[] = {
+    LIMITS_COMMON_PROBES(MOX_ISA_SCALAR),
     { .limit = MOX_LIMIT_COPY, .name = "memcpy", .isa = MOX_ISA_SCALAR, .run = probe_memcpy },
 };
 
-const mox_limit_list mox_limit_probes_scalar = { rows, sizeof rows / sizeof rows[0] };
+const mox_limit_list mox_limit_probes_scalar = { probes, sizeof probes / sizeof probes[0] };

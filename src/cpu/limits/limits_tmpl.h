@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits_tmpl.h - the probes that every vector width has: reading and f32 multiply-adds. Included once by an ISA
- * file, which defines before:
+ * limits_tmpl.h - the probes of every vector width: reading, and f32 multiply-adds. A template: each ISA file includes
+ * it once, after it has defined
  *
  *     LIMITS_VECTOR         bytes of a vector: 16, 32 or 64
  *     LIMITS_FMA(a, b, c)   a * b + c on vectors of floats
  *     LIMITS_CHAINS         accumulators of the f32 probe: at least latency times units, and few enough that
  *                           they and two factors stay in registers
  *
- * Reading: the part is cut into `streams` runs, and blocks of 512 bytes are taken from each in turn, so that
- * several DRAM pages and hardware prefetchers are at work:
+ * Reading: the part is cut into `streams` runs, and blocks of 512 bytes are read from each in turn. This uses several
+ * DRAM pages and hardware prefetchers at once:
  *
  *     streams = 4:   | run 0: 1 5 9 ... | run 1: 2 6 10 ... | run 2: 3 7 11 ... | run 3: 4 8 12 ... |
  */
@@ -31,7 +31,7 @@ static inline void read_block(const char *block, limits_words sum[4])
     }
 }
 
-/* `prefetch` and `streams` are constants where this is inlined: no branch is left in the loop. */
+/* `prefetch` and `streams` are constants after inlining, so the loop has no branch. */
 static inline __attribute__((always_inline)) void read_passes(mox_limit_part *part, int streams, int prefetch)
 {
     const uint64_t run = part->bytes / (uint64_t)streams;
@@ -80,17 +80,17 @@ static void probe_f32(const mox_limit_probe *probe, mox_limit_part *part)
     part->sink = bits;
 }
 
-#define LIMITS_READ_ROW(isa_, streams_, prefetch_, name_)                                                              \
+#define LIMITS_READ_PROBE(isa_, streams_, prefetch_, name_)                                                            \
     {                                                                                                                  \
         .limit = MOX_LIMIT_READ, .name = name_, .isa = isa_, .run = probe_read, .streams = streams_,                   \
         .prefetch = prefetch_                                                                                          \
     }
-/* The rows that go with the functions above. */
-#define LIMITS_COMMON_ROWS(isa_)                                                                                       \
-    LIMITS_READ_ROW(isa_, 1, 0, "1 stream"), LIMITS_READ_ROW(isa_, 4, 0, "4 streams"),                                 \
-        LIMITS_READ_ROW(isa_, 8, 0, "8 streams"), LIMITS_READ_ROW(isa_, 1, 2048, "1 stream, prefetch 2 KB ahead"),     \
-        LIMITS_READ_ROW(isa_, 4, 2048, "4 streams, prefetch 2 KB ahead"),                                              \
-        LIMITS_READ_ROW(isa_, 8, 2048, "8 streams, prefetch 2 KB ahead"),                                              \
+/* The list entries of the functions above. */
+#define LIMITS_COMMON_PROBES(isa_)                                                                                     \
+    LIMITS_READ_PROBE(isa_, 1, 0, "1 stream"), LIMITS_READ_PROBE(isa_, 4, 0, "4 streams"),                             \
+        LIMITS_READ_PROBE(isa_, 8, 0, "8 streams"), LIMITS_READ_PROBE(isa_, 1, 2048, "1 stream, prefetch 2 KB ahead"), \
+        LIMITS_READ_PROBE(isa_, 4, 2048, "4 streams, prefetch 2 KB ahead"),                                            \
+        LIMITS_READ_PROBE(isa_, 8, 2048, "8 streams, prefetch 2 KB ahead"),                                            \
         { .limit = MOX_LIMIT_L2_READ, .name = "1 stream", .isa = isa_, .run = probe_read, .streams = 1 },              \
     {                                                                                                                  \
         .limit = MOX_LIMIT_F32, .name = "f32 multiply-add", .isa = isa_, .run = probe_f32,                             \

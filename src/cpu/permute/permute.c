@@ -9,12 +9,12 @@
         .base = { .family = "permute", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },         \
         .run = mox_permute_##id##_run,                                                                                 \
     },
-static const mox_permute_kernel rows[] = {
+static const mox_permute_kernel kernels[] = {
 #include "cpu/permute/permute.def"
 };
 #undef MOX_PERMUTE
 
 const mox_permute_kernel *mox_permute_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }

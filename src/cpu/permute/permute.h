@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute.h - family permute: groups the (token, slot) pairs by expert slot (route/route.h, mox_permute), and gives
- * each pair its token, weight and static scales (permute_args.h).
+ * permute.h - family permute: groups the pairs (token, choice) by expert slot, in a stable order, and writes each
+ * pair's token, weight and static scales in that order (permute_args.h).
+ *
+ *     ids [T,K] -> offsets [slots+1], pair_at [pairs], position [T*K]       as mox_permute() of route/route.h
  *
  * In the flow: after topk (or the caller's ids), before the experts.
  */
@@ -19,10 +21,10 @@ typedef struct mox_permute_kernel {
 
 const mox_permute_kernel *mox_permute_at(int32_t i);
 
-/* What each pair takes along, for pairs that are sorted already: all but the sort itself. */
-void mox_permute_follow(const mox_permute_args *args);
+/* The second half, for pairs that are sorted already: their tokens, weights and static scales. */
+void mox_permute_attach(const mox_permute_args *args);
 
-/* What every row of permute.def provides. */
+/* What every kernel of permute.def provides. */
 #define MOX_PERMUTE(id, isa, exactness, layout)                                                                        \
     void mox_permute_##id##_run(const mox_permute_args *args, const moxie_executor *executor);
 #include "cpu/permute/permute.def"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * permute_scalar.c - family permute in portable C: a counting sort on the calling thread. It moves T*K
- * indices and no activations, so threads would cost more than they save.
+ * permute_scalar.c - family permute in portable C: a counting sort on the calling thread. It moves T*K indices and no
+ * activations, so waking other threads would cost more than it saves.
  */
 #include "cpu/permute/permute.h"
 
-static void follow_slot(const mox_permute_args *args, int64_t slot)
+static void attach_slot(const mox_permute_args *args, int64_t slot)
 {
     for (int64_t p = args->offsets[slot]; p < args->offsets[slot + 1]; p++) {
         const int64_t pair = args->pair_at[p];
@@ -20,7 +20,7 @@ static void follow_slot(const mox_permute_args *args, int64_t slot)
     }
 }
 
-void mox_permute_follow(const mox_permute_args *args)
+void mox_permute_attach(const mox_permute_args *args)
 {
     if (args->shared_offsets != NULL) {
         args->shared_offsets[0] = 0;
@@ -29,7 +29,7 @@ void mox_permute_follow(const mox_permute_args *args)
     const bool wanted =
         args->token_of != NULL || args->row_weight != NULL || args->pair_scale13 != NULL || args->pair_scale2 != NULL;
     for (int64_t s = 0; wanted && s < args->slots; s++)
-        follow_slot(args, s);
+        attach_slot(args, s);
 }
 
 void mox_permute_scalar_run(const mox_permute_args *args, const moxie_executor *executor)
@@ -37,5 +37,5 @@ void mox_permute_scalar_run(const mox_permute_args *args, const moxie_executor *
     (void)executor;
     mox_permutation out = { args->offsets, args->pair_at, args->position };
     mox_permute(args->ids, args->tokens, args->top_k, args->experts, args->slot_of, args->slots, &out);
-    mox_permute_follow(args);
+    mox_permute_attach(args);
 }

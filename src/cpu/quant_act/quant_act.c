@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act.c - the list of family quant_act, made from quant_act.def, and what its rows share: rows of x as f32, their
- * largest magnitude.
+ * quant_act.c - the kernel list of family quant_act, made from quant_act.def, and what its kernels share: loading a row
+ * of x as f32, and the largest magnitude over all rows.
  */
 #include "cpu/quant_act/quant_act.h"
 
@@ -11,14 +11,14 @@
         .run = mox_quant_act_##id##_run,                                                                               \
         .admit = mox_quant_act_##id##_admit,                                                                           \
     },
-static const mox_quant_act_kernel rows[] = {
+static const mox_quant_act_kernel kernels[] = {
 #include "cpu/quant_act/quant_act.def"
 };
 #undef MOX_QUANT_ACT
 
 const mox_quant_act_kernel *mox_quant_act_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }
 
 int64_t mox_quant_act_rows(const mox_quant_act_args *args)

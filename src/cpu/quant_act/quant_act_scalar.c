@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act_scalar.c - family quant_act in portable C: one task a row.
+ * quant_act_scalar.c - family quant_act in portable C: one task per row.
  *
- *     x[source[r]] -> f32 -> (* row weight, rounded to x's dtype) -> row r of the activations
+ *     x[source[r]] -> f32 -> (* row weight, rounded to x's dtype) -> row r of `out`
  *
- * where the last step rounds once to round_to (unquantized), or makes codes by the bit-defined rule of
- * quant/act_quant.c and decodes them. Padding behind the last column is zero.
+ * The last step rounds once to round_to (unquantized). Or it makes codes by a rule of quant/act_quant.c, which defines
+ * them bit by bit, and decodes them. Padding after the last column is zero.
  */
 #include "cpu/quant_act/quant_act.h"
 
@@ -14,20 +14,20 @@ typedef struct quant_job {
     float amax;
 } quant_job;
 
-/* The decoded codes are the values; the scales stay apart. */
+/* Values are the decoded codes. The scales are not multiplied in. */
 static void quantize_row(const quant_job *job, int64_t row, const float *x, uint8_t *codes)
 {
     const mox_quant_act_args *args = job->args;
     const mox_activations *out = &args->out;
     const mox_act_quantizer quantizer = {
         .quant = &args->quant,
-        .given = args->row_scale != NULL ? args->row_scale[row] : args->static_scale,
+        .static_scale = args->row_scale != NULL ? args->row_scale[row] : args->static_scale,
         .amax = job->amax,
     };
     mox_act_quant_row(&quantizer, x, args->cols, codes, out->scales + row * out->scale_cols);
     mox_act_quant_values(&args->quant, codes, args->cols, out->values + row * out->stride);
     if (out->global != NULL)
-        out->global[row] = quantizer.given;
+        out->global[row] = quantizer.static_scale;
 }
 
 static void pass_row(const mox_quant_act_args *args, int64_t row, const float *x)

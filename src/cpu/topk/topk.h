@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topk.h - family topk: logits [T,E] to ids [T,K] and weights [T,K], every routing method (route/route.h).
+ * topk.h - family topk: routing.
+ *
+ *     logits [T,E] -> ids [T,K], weights [T,K]        by any routing method (route/route.h states them)
  *
  * In the flow: after the router (or the caller's logits), before permute.
  */
@@ -19,7 +21,7 @@ typedef struct mox_topk_kernel {
 
 const mox_topk_kernel *mox_topk_at(int32_t i); /* NULL past the last; list order is best first */
 
-/* What every row of topk.def provides. */
+/* What every kernel of topk.def provides. */
 #define MOX_TOPK(id, isa, exactness, layout)                                                                           \
     moxie_status mox_topk_##id##_run(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);   \
     bool mox_topk_##id##_admit(const moxie_routing *routing, int64_t experts, int64_t top_k, mox_rejection *why);

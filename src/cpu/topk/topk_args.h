@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topk_args.h - what a kernel of family topk gets (topk.h); pointers are of the memory where it runs.
+ * topk_args.h - the arguments of a kernel of family topk (topk.h). Pointers are to the memory of the device that runs
+ * it.
  */
 #ifndef MOX_CPU_TOPK_ARGS_H
 #define MOX_CPU_TOPK_ARGS_H
@@ -8,9 +9,9 @@
 #include <moxie/moxie.h>
 
 typedef struct mox_topk_args {
-    moxie_routing routing; /* its arrays are of the same memory */
+    moxie_routing routing; /* its arrays are in the same memory */
     int64_t tokens, experts, top_k;
-    int64_t first;      /* index in the batch of the first of these tokens: simulated strategies draw from it */
+    int64_t first;      /* position in the batch of the first of these tokens; simulated routing depends on it */
     const void *logits; /* [T,E] */
     moxie_dtype logits_dtype;
     const int32_t *token_ids; /* [T] or NULL */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topk_scalar.c - family topk in portable C: one task a token, each by mox_route_token(); a custom
- * callback is asked once, for all tokens, on the calling thread.
+ * topk_scalar.c - family topk in portable C: one task per token, by mox_route_token(). A custom callback is called
+ * once, for all tokens, on the calling thread.
  */
 #include "cpu/topk/topk.h"
 
@@ -43,10 +43,10 @@ bool mox_topk_scalar_admit(const moxie_routing *routing, int64_t experts, int64_
 {
     (void)routing;
     if (experts > MOXIE_MAX_EXPERTS)
-        return mox_reject(why, "route outside and pass ids and weights", "holds at most %d experts, asked for %lld",
-                          MOXIE_MAX_EXPERTS, (long long)experts);
+        return mox_reject(why, "route outside and pass ids and weights",
+                          "routes among at most %d experts, the layer has %lld", MOXIE_MAX_EXPERTS, (long long)experts);
     if (top_k > MOXIE_MAX_TOP_K)
-        return mox_reject(why, "route outside and pass ids and weights", "chooses at most %d experts, asked for %lld",
+        return mox_reject(why, "route outside and pass ids and weights", "chooses at most %d experts, top_k is %lld",
                           MOXIE_MAX_TOP_K, (long long)top_k);
     return true;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine_simple.cu - the weighted sum over a token's experts in slot order: to the bit what cpu/combine does (product
- * and sum rounded apart, the total once).
+ * combine_simple.cu - the weighted sum over a token's experts in slot order, with the bits of cpu/combine: product and
+ * sum are rounded separately, and the total once more to the output type.
  *
- *     a block   one token, columns 4 * THREADS apart:  rows and weights of its choices -> shared
- *     a thread  4 neighbouring columns (1 where sizes or pointers are odd): 8 rows' loads under way, then 8 sums in
- * order
+ *     a block    part of one token's columns; it keeps the rows and weights of the token's choices in shared memory
+ *     a thread   4 neighbouring columns (1 when sizes or pointers are unaligned): LOADS rows are loaded together, then
+ *                added in slot order
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -15,23 +15,23 @@
 namespace
 {
 
-constexpr int THREADS = 128, TOGETHER = 8;
-constexpr int64_t ENOUGH_BLOCKS = 16384; /* many rounds of all multiprocessors: the last one is then a small part */
+constexpr int THREADS = 128, LOADS = 8;
+constexpr int64_t ENOUGH_BLOCKS = 16384; /* many waves of blocks, so that a partial last wave hardly matters */
 
-/* A choice as the columns need it; at < 0: skipped. One load of shared memory. */
+/* One choice of the token; at < 0: skipped. 16 bytes, for one load from shared memory. */
 struct __align__(16) choice
 {
-    int64_t at; /* of y, elements */
+    int64_t at; /* first element of its row in y */
     float weight, unused;
 };
 
-/* What is skipped stands in `choices` too, up to a multiple of this. */
+/* Length of `choices`: skipped choices fill it up to a multiple of LOADS. */
 __host__ __device__ int64_t padded(int64_t top_k)
 {
-    return (top_k + TOGETHER - 1) / TOGETHER * TOGETHER;
+    return (top_k + LOADS - 1) / LOADS * LOADS;
 }
 
-/* Memory is read once. */
+/* A load that leaves the caches to others, since each number is read once. */
 template <int COLUMNS> __device__ void load(const float *from, float (&to)[COLUMNS])
 {
     if constexpr (COLUMNS == 4) {
@@ -42,7 +42,7 @@ template <int COLUMNS> __device__ void load(const float *from, float (&to)[COLUM
     }
 }
 
-/* 16 bits: numbers i and i + 1 in one word. */
+/* Two numbers in 16 bits each, as one word. */
 __device__ uint32_t narrow_two(moxie_dtype dtype, float low, float high)
 {
     return dtype == MOXIE_F16 ? mox_f16_narrow(low) | mox_f16_narrow(high) << 16
@@ -81,18 +81,18 @@ __device__ choice find_choice(const mox_combine_args &args, int64_t j)
 template <int COLUMNS>
 __device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column, float (&sum)[COLUMNS])
 {
-    for (int first = 0; first < args.top_k; first += TOGETHER) {
-        choice own[TOGETHER];
-        float y[TOGETHER][COLUMNS];
+    for (int first = 0; first < args.top_k; first += LOADS) {
+        choice own[LOADS];
+        float y[LOADS][COLUMNS];
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
+        for (int k = 0; k < LOADS; k++)
             own[k] = choices[first + k];
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
+        for (int k = 0; k < LOADS; k++)
             if (own[k].at >= 0)
                 load<COLUMNS>(args.y + own[k].at + column, y[k]);
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
+        for (int k = 0; k < LOADS; k++)
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++)
                 sum[i] = own[k].at >= 0 ? sum[i] + own[k].weight * y[k][i] : sum[i];
@@ -131,8 +131,8 @@ bool is_aligned(const void *pointer, uintptr_t bytes)
     return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-/* Four columns are one load of each row, and one store. */
-bool takes_four(const mox_combine_args *args)
+/* Four columns can be one aligned load and one aligned store. */
+bool is_vectorizable(const mox_combine_args *args)
 {
     return args->hidden % 4 == 0 && is_aligned(args->y, 16) && is_aligned(args->shared, 16) &&
            is_aligned(args->out, args->out_dtype == MOXIE_F32 ? 16 : 8);
@@ -144,7 +144,7 @@ moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cu
 {
     if (args->tokens == 0 || args->hidden == 0)
         return MOXIE_OK;
-    const bool four = takes_four(args);
+    const bool four = is_vectorizable(args);
     const int64_t at_once = four ? 4 * THREADS : THREADS, parts = (args->hidden + at_once - 1) / at_once;
     const int64_t enough = (ENOUGH_BLOCKS + args->tokens - 1) / args->tokens;
     const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));

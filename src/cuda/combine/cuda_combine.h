@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_combine.h - the list of family combine on CUDA: the weighted sum over a token's experts (cpu/combine/combine.h).
+ * cuda_combine.h - the kernel list of family combine on CUDA: the weighted sum over a token's experts
+ * (cpu/combine/combine.h).
  */
 #ifndef MOX_CUDA_CUDA_COMBINE_H
 #define MOX_CUDA_CUDA_COMBINE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_dense.c - the list of family dense on CUDA, made from cuda_dense.def.
+ * cuda_dense.c - the kernel list of family dense on CUDA, made from cuda_dense.def.
  */
 #include "cuda/dense/cuda_dense.h"
 
@@ -10,12 +10,12 @@
     { .cuda = { .base = { .family = #family_, .name = #id, .exactness = exactness_, .layout = "" },                    \
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id } },
-static const mox_cuda_dense_kernel rows[] = {
+static const mox_cuda_dense_kernel kernels[] = {
 #include "cuda/dense/cuda_dense.def"
 };
 #undef MOX_CUDA_ROW
 
 const mox_cuda_dense_kernel *mox_cuda_dense_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }

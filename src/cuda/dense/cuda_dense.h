@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_dense.h - the list of family dense on CUDA: router and shared gate (cpu/dense/dense.h).
+ * cuda_dense.h - the kernel list of family dense on CUDA: router and shared gate (cpu/dense/dense.h).
  */
 #ifndef MOX_CUDA_CUDA_DENSE_H
 #define MOX_CUDA_CUDA_DENSE_H

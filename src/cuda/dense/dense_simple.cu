@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dense_simple.cu - router and shared gate, sixteen lanes a number, to the bit what cpu/dense does: lane l sums columns
- * l, l + 16, ... of a segment from zero, the lanes are folded in halves, segments are added in order.
+ * dense_simple.cu - router and shared gate, with the bits of cpu/dense.
  *
- *     a half-warp: ROWS weight rows x TOKENS tokens, so that a number that was loaded is used more than once
+ *     out[t, n] = f(sum over segments of sum over the segment of weight[n, k] x[t, k]  + bias[n])
+ *
+ * Sixteen lanes (half a warp) compute one output: lane l sums columns l, l + 16, ... of a segment from zero. Then the
+ * upper half of the lanes is added to the lower half until one is left, and segments are added in order. A half-warp
+ * has ROWS weight rows times TOKENS tokens, so each loaded number is used several times.
  */
 #include "base/shared_math.h"
 #include "cuda/device/device_error.h"

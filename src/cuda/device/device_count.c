@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_count.c - how many kernels this library holds. Every instance of a kernel, those of templates too, is
- * registered with the runtime when the library is opened, GPU or none; the linker sends those calls here (--wrap), so
- * that the number is counted and nobody keeps it.
+ * device_count.c - how many kernels this library holds. Opening the library registers every kernel, and every instance
+ * of a template, with the runtime, even without a GPU. The linker redirects these calls to here (--wrap), where they
+ * are counted. So no list of kernels has to be maintained.
  */
 #include <stdint.h>
 

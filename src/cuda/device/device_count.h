@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Instances of templates count each; several architectures of one count once. Immutable. */
+/* Every instance of a template counts; the same kernel for several architectures counts once. Immutable. */
 int32_t mox_cuda_kernels(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_format.cuh - number formats in kernels: the same headers as on the host, walked through formats.def. The
- * switches are uniform in a warp, and fold away where the dtype is a constant.
+ * device_format.cuh - number formats in kernels: the host's headers, chosen by dtype through formats.def. All threads
+ * of a warp take the same branch of these switches, and for a constant dtype the compiler removes them.
  */
 #ifndef MOX_CUDA_DEVICE_DEVICE_FORMAT_CUH
 #define MOX_CUDA_DEVICE_DEVICE_FORMAT_CUH
@@ -15,7 +15,7 @@
 #include "format/formats.def"
 #undef MOX_FORMAT
 
-/* The value of a code; NaN for what is no format. */
+/* The value of a code; NaN when `dtype` is no number format. */
 static __device__ inline float mox_device_decode(moxie_dtype dtype, uint32_t code)
 {
     switch (dtype) {
@@ -28,7 +28,7 @@ static __device__ inline float mox_device_decode(moxie_dtype dtype, uint32_t cod
     }
 }
 
-/* The nearest code of a number that was clamped to the format's range. */
+/* The code nearest to a number, which must be within the format's range. */
 static __device__ inline uint32_t mox_device_encode(moxie_dtype dtype, float value)
 {
     switch (dtype) {
@@ -64,7 +64,7 @@ static __device__ inline float mox_device_load(moxie_dtype dtype, const void *ar
     }
 }
 
-/* Results rather than codes (format.h): F32, F16 and BF16; NaN becomes the canonical one. */
+/* Rounding of results (format.h) to F32, F16 or BF16: NaN becomes the type's canonical NaN. */
 static __device__ inline float mox_device_round_to(moxie_dtype dtype, float value)
 {
     if (dtype == MOXIE_F16)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_launch.cu - which code the current device runs (device_launch.cuh), found once a device.
+ * device_launch.cu - which code the current device runs (device_launch.cuh), determined once per device.
  */
 #include <atomic>
 
@@ -17,7 +17,7 @@ bool mox_device_has_dependent_code(const void *kernel)
     if (found == UNKNOWN) {
         cudaFuncAttributes attributes;
         if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-            (void)cudaGetLastError(); /* else the launch would be taken for the failure */
+            (void)cudaGetLastError(); /* else the next launch would report this error */
             return false;
         }
         found = attributes.ptxVersion >= 90 ? PRESENT : ABSENT;

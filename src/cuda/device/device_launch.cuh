@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_launch.cuh - launches that may begin before the kernel in front of them has ended (programmatic dependent
- * launch): once all of its blocks have said mox_grid_release() or ended. What lies behind mox_grid_wait() runs when it
- * has wholly ended.
+ * device_launch.cuh - programmatic dependent launch: a kernel may begin before the kernel ahead of it in the stream has
+ * ended, once all blocks of that kernel have called mox_grid_release() or ended. Code after mox_grid_wait() runs only
+ * when that kernel has ended.
  *
  *     kernel 1   ---- release -------------- end
  *     kernel 2              | blocks start, prepare |wait| ----- end
  *
- * Rules of every kernel that is launched so:
- *   - every block executes mox_grid_wait() before it ends: that kernel n has ended then means that all before it have
- *   - before that wait it touches nothing that an earlier kernel writes, and writes nothing that one reads
- *   - it executes mox_grid_release() as soon as that does no harm
- * What is launched in plain stream order begins when all before it have ended, and need not wait. permute's first
- * kernel is: whoever made the inputs of a run has then ended, and so have earlier runs and passes in the same
- * workspace. Kernels behind it in the pass may therefore read inputs of the run before they wait.
+ * Rules of every dependent kernel:
+ *   - every block calls mox_grid_wait() before it ends; so when kernel n has ended, all kernels before it have
+ *   - before that call it reads nothing that an earlier kernel writes, and writes nothing that an earlier kernel uses
+ *   - it calls mox_grid_release() as early as that does no harm
+ * A kernel in plain stream order begins when all kernels before it have ended, and need not wait. The first kernel of
+ * permute is one. When it begins, the inputs of the run are complete, and earlier runs and passes in the same workspace
+ * have ended. So kernels after it in the pass may read inputs of the run before they wait.
  */
 #ifndef MOX_CUDA_DEVICE_DEVICE_LAUNCH_CUH
 #define MOX_CUDA_DEVICE_DEVICE_LAUNCH_CUH
 
 #include <cuda_runtime.h>
 
-/* True when the current device runs code that was compiled for sm_90 or later, in which mox_grid_wait() waits. In older
- * code, and in what a driver makes of it for devices that came later, it does nothing. What the first kernel that is
- * asked for has, all have: they are compiled for the same generations, but for those of one. Thread-safe. */
+/* True when the current device runs code that was compiled for sm_90 or later, where mox_grid_wait() waits. In older
+ * code it does nothing, even if a driver translates that code for a newer device. The first kernel asked for answers
+ * for all: they are compiled for the same generations (except kernels of a single one). Thread-safe. */
 bool mox_device_has_dependent_code(const void *kernel);
 
 /* Attributes of a launch, and room for one more. */
@@ -30,9 +30,9 @@ struct mox_device_attributes {
     cudaLaunchAttribute list[3];
 };
 
-/* `attributes` must live until the launch. All kernels of a run ask for as much shared memory as there is: a
- * multiprocessor changes what it has of it only while nothing runs there, so a block of the next kernel would wait for
- * the last of this. */
+/* `attributes` must live until the launch. All kernels of a run request the largest carve-out of shared memory. A
+ * multiprocessor can change its carve-out only while it is idle: with another one, a block of the next kernel would
+ * wait for the last block of this kernel. */
 static inline cudaLaunchConfig_t mox_device_config(dim3 grid, dim3 block, size_t shared, void *stream, bool dependent,
                                                    mox_device_attributes *attributes)
 {
@@ -50,7 +50,7 @@ static inline cudaLaunchConfig_t mox_device_config(dim3 grid, dim3 block, size_t
     return config;
 }
 
-/* `dependent`: a kernel that keeps the rules above, where the device can do that. */
+/* `dependent`: the kernel obeys the rules above, and is launched so if the device supports it. */
 template <class... PARAMETERS, class... ARGS>
 static inline cudaError_t mox_device_launch(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block, size_t shared,
                                             void *stream, bool dependent, const ARGS &...args)
@@ -61,7 +61,7 @@ static inline cudaError_t mox_device_launch(void (*kernel)(PARAMETERS...), dim3 
     return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
 }
 
-/* Depends on the kernel before. */
+/* A dependent launch. */
 template <class... PARAMETERS, class... ARGS>
 static inline cudaError_t mox_device_launch_dependent(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block,
                                                       size_t shared, void *stream, const ARGS &...args)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_runtime.c - the launch table's host part: devices, memory, streams, events, graphs, timers, each a thin
- * wrapper that turns the runtime's failures into words. Part of libmoxie_cuda.
+ * device_runtime.c - the launch table, and its host functions: devices, memory, streams, events, graphs, timers. Each
+ * is a thin wrapper that turns errors of the CUDA runtime into text. Part of libmoxie_cuda.
  *
- * The runtime is linked statically and finds the driver itself, so this library loads on a machine without one; then
- * every call here says so.
+ * The runtime is linked statically and finds the driver itself. So this library loads on a machine without a driver,
+ * and every call then fails with that reason.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ moxie_status mox_cuda_status(cudaError_t code, const char *what, moxie_error *er
 {
     if (code == cudaSuccess)
         return MOXIE_OK;
-    cudaGetLastError(); /* else the next launch would be blamed for it */
+    cudaGetLastError(); /* else the next launch would report this error */
     const moxie_status status =
         code == cudaErrorMemoryAllocation ? MOXIE_ERR_MEMORY
         : code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver || code == cudaErrorNoKernelImageForDevice
@@ -207,7 +207,7 @@ static void graph_destroy(void *graph)
 
 /* ---- time ------------------------------------------------------------------------------------------- */
 
-/* A timer is two events, allocated by the runtime; the pair itself lives in a pool of a few. */
+/* A timer is two events of the runtime. Timers come from a small pool. */
 typedef struct timer {
     cudaEvent_t start, stop;
     bool used;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_glu.h - the list of family glu on CUDA: the activation between the two products (cpu/glu/glu.h).
+ * cuda_glu.h - the kernel list of family glu on CUDA: the activation between the two products (cpu/glu/glu.h).
  */
 #ifndef MOX_CUDA_CUDA_GLU_H
 #define MOX_CUDA_CUDA_GLU_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_one_lane.cuh - cpu/glu/glu_lanes.h for CUDA: its vector types as classes of one number, with the operators that
- * the compiler's vectors have, so that the activation's formulas and coefficients are written once and give the same
- * bits.
+ * glu_one_lane.cuh - cpu/glu/glu_lanes.h for CUDA. Its vector types are classes of one lane here, with the operators of
+ * the compiler's vector types. So the host's functions, coefficients and formulas (src/activation) compile for a GPU
+ * and give the same bits.
  *
  *     mox_lanes       one float; comparisons give -1 or 0
- *     mox_lane_ints   one int32_t; conversions between the two keep the bits
+ *     mox_lane_ints   one int32_t; conversions between the two copy the bits
  */
 #ifndef MOX_CUDA_GLU_GLU_ONE_LANE_CUH
 #define MOX_CUDA_GLU_GLU_ONE_LANE_CUH
@@ -100,7 +100,7 @@ static __device__ inline mox_lane_ints operator<<(mox_lane_ints a, int n)
     return static_cast<int32_t>(static_cast<uint32_t>(a.v) << n);
 }
 
-typedef mox_lanes mox_lanes_anywhere;
+typedef mox_lanes mox_lanes_unaligned;
 
 #define MOX_GLU_INLINE static __device__ inline
 #define MOX_GLU_LANES  1
@@ -114,7 +114,7 @@ static __device__ inline float mox_device_activate(int32_t kind, const mox_glu_p
     mox_lane_pack g, u;
     g.v[0] = gate;
     u.v[0] = up;
-    return mox_lane_activate(kind, &parameters, g, u).v[0].v;
+    return mox_formula_of_kind(kind, &parameters, g, u).v[0].v;
 }
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * glu_simple.cu - the activation between the two products, one thread a number, to the bit what cpu/glu does.
+ * glu_simple.cu - the activation between the two products, one thread per number, with the bits of cpu/glu.
  *
- * A block is a piece of one row of h; how many rows there are only the device knows, so blocks past the last return.
+ *     out[p, i] = act(h[p, i], h[p, I + i])        block (p, c), thread t: i = c * THREADS + t
+ *
+ * The grid has blocks for max_pairs rows. Only the device knows how many there are; blocks after the last row return.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/glu/glu_one_lane.cuh"
@@ -28,7 +30,7 @@ static __global__ void glu_kernel(mox_glu_args args)
     const int64_t p = blockIdx.x, n = args.intermediate, i = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
     if (p >= args.offsets[args.slots] || i >= n)
         return;
-    const bool gated = mox_glu_is_gated(args.activation.kind);
+    const bool gated = mox_activation_is_gated(args.activation.kind);
     const int64_t expert = args.expert_of != nullptr ? args.expert_of[slot_of(args, p)] : -1;
     const mox_glu_parameters parameters = mox_glu_resolve(&args.activation, expert);
     const float *row = args.h + p * (gated ? 2 * n : n);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_limits.c - runs the probes: memory for them, how many rounds each takes, and which rate becomes a limit.
+ * cuda_limits.c - runs the probes of a GPU: allocates their memory, finds how many rounds each must run, and picks the
+ * best rates as limits.
  *
- *     block:   | bf16 numbers | e4m3 numbers | done | what is read ... |      8 x L2, in whole pieces of all
- * multiprocessors
+ *     block:   | bf16 numbers | e4m3 numbers | done | memory to read ... |
  *
- * Eight times the L2, since a pass must find next to nothing of the pass before.
+ * The memory to read is eight times the L2, so that a pass finds almost nothing in L2 of what the pass before read. It
+ * is a whole number of pieces for each multiprocessor.
  */
 #include "cuda/limits/cuda_limits.h"
 
@@ -17,13 +18,13 @@
 #include "format/format.h"
 
 enum { LAUNCHES = 5, WARM_LAUNCHES = 10, DONE_BYTES = 1024, HOST_BLOCK = 8 << 20 };
-#define LAUNCH_MS 4.0   /* of one launch, about: far above what starting it takes */
-#define WARM_MS   400.0 /* of multiplying before what counts as sustained */
+#define LAUNCH_MS 4.0   /* about, of one launch: far longer than starting it takes */
+#define WARM_MS   400.0 /* of multiplication before the rate counts as sustained */
 
 typedef struct probe {
     mox_cuda_limit limit;
     uint32_t needs;
-    double flop; /* of a round on a multiprocessor; 0: bytes count */
+    double flop; /* per round and multiprocessor; 0: the probe counts bytes */
     const char *how;
 } probe;
 
@@ -40,7 +41,7 @@ typedef struct measurement {
     mox_cuda_stream stream;
     void *timer;
     char *block;
-    uint8_t *host; /* HOST_BLOCK random bytes; the beginning holds the operands meanwhile */
+    uint8_t *host; /* HOST_BLOCK bytes, for the operands first and then for random bytes */
     int64_t read_bytes;
 } measurement;
 
@@ -63,7 +64,7 @@ static uint64_t next(uint64_t *state)
     return z ^ (z >> 29);
 }
 
-/* Sums of a few uniform numbers, all finite in either type. */
+/* Random numbers, each a sum of three uniform ones, and finite in both types. */
 static void make_operands(uint8_t *to, uint64_t *state)
 {
     uint16_t *bf16 = (uint16_t *)(void *)to;
@@ -82,7 +83,7 @@ static void make_operands(uint8_t *to, uint64_t *state)
 static moxie_status send(const measurement *m, char *to, uint64_t bytes, moxie_error *error)
 {
     MOX_TRY(m->table->copy(to, m->host, bytes, m->stream, error));
-    return m->table->stream_wait(m->stream, error); /* the host's block is written again */
+    return m->table->stream_wait(m->stream, error); /* `host` will be overwritten */
 }
 
 static moxie_status fill(const measurement *m, moxie_error *error)
@@ -142,7 +143,7 @@ static moxie_status time_launch(const measurement *m, int32_t row, int64_t round
     return m->table->timer_stop(m->timer, m->stream, ms, error);
 }
 
-/* Rounds that take long enough. The launches that find it out warm up, too. */
+/* How many rounds make a launch long enough. These launches also warm up. */
 static moxie_status find_rounds(const measurement *m, int32_t row, int64_t *rounds, moxie_error *error)
 {
     float ms = 0;
@@ -162,7 +163,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Work per second, the median of a few launches. */
+/* Work per second: the median of a few launches. */
 static moxie_status median_rate(const measurement *m, int32_t row, int64_t rounds, double *rate, moxie_error *error)
 {
     float ms[LAUNCHES];
@@ -174,7 +175,7 @@ static moxie_status median_rate(const measurement *m, int32_t row, int64_t round
     return MOXIE_OK;
 }
 
-/* The same, and the rounds of a launch; 0 when the device got code without the instruction. */
+/* The rate of a probe, and the rounds of a launch. The rate is 0 when the device runs code without the instruction. */
 static moxie_status probe_rate(const measurement *m, int32_t row, int64_t *rounds, double *rate, moxie_error *error)
 {
     int64_t finished = 0;
@@ -190,8 +191,8 @@ static moxie_status probe_rate(const measurement *m, int32_t row, int64_t *round
     return median_rate(m, row, *rounds, rate, error);
 }
 
-/* The rate that lasts. Tensor cores at work draw more than the device may in the long run; it takes the clocks back
- * within tenths of a second, and large batches run at what is left. */
+/* The rate that lasts. Busy tensor cores draw more power than the device may draw for long. Within tenths of a second
+ * it lowers its clocks, and large batches run at these lower clocks. */
 static moxie_status sustained_rate(const measurement *m, int32_t row, int64_t rounds, double *rate, moxie_error *error)
 {
     const int64_t warm = (int64_t)(WARM_MS / WARM_LAUNCHES / LAUNCH_MS) * rounds;
@@ -203,31 +204,31 @@ static moxie_status sustained_rate(const measurement *m, int32_t row, int64_t ro
 
 /* ---- all probes ------------------------------------------------------------------------------------ */
 
-/* The best probe of each limit in a short run; only that one is worth a long one. */
+/* Finds the best probe of each limit by short runs, and measures only that one by a long run. */
 static moxie_status measure_all(const measurement *m, moxie_limits *out, moxie_error *error)
 {
     double best[MOX_CUDA_LIMITS] = { 0 }, rate;
     int64_t rounds_of[MOX_CUDA_LIMITS] = { 0 }, rounds = 0;
-    int32_t row_of[MOX_CUDA_LIMITS] = { 0 };
+    int32_t best_probe[MOX_CUDA_LIMITS] = { 0 };
     const char *how[MOX_CUDA_LIMITS] = { "", "", "" };
     for (int32_t row = 0; row < MOX_CUDA_ROWS_limits; row++) {
         const mox_cuda_limit limit = probes[row].limit;
-        if (probes[row].needs & ~m->device->words)
+        if (probes[row].needs & ~m->device->flags)
             continue;
         MOX_TRY(probe_rate(m, row, &rounds, &rate, error));
         if (rate > best[limit]) {
             best[limit] = rate;
             how[limit] = probes[row].how;
-            row_of[limit] = row;
+            best_probe[limit] = row;
             rounds_of[limit] = rounds;
         }
     }
     for (int limit = 0; limit < MOX_CUDA_LIMITS; limit++)
         if (limit != MOX_CUDA_LIMIT_READ && best[limit] > 0)
-            MOX_TRY(sustained_rate(m, row_of[limit], rounds_of[limit], &best[limit], error));
+            MOX_TRY(sustained_rate(m, best_probe[limit], rounds_of[limit], &best[limit], error));
     *out = (moxie_limits) { .struct_size = sizeof *out,
                             .workers = m->device->multiprocessors,
-                            .isa = mox_cuda_kernel_needs(&(mox_cuda_kernel) { .needs = m->device->words }),
+                            .isa = mox_cuda_kernel_needs(&(mox_cuda_kernel) { .needs = m->device->flags }),
                             .read_gb_s = best[MOX_CUDA_LIMIT_READ] * 1e-9,
                             .bf16_tflop_s = best[MOX_CUDA_LIMIT_BF16] * 1e-12,
                             .fp8_tflop_s = best[MOX_CUDA_LIMIT_FP8] * 1e-12,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * limits_probes.cu - the probes that run on more than one generation, and the launchers of all (cuda_limits.def). Code
- * for a generation without the instruction does nothing, and leaves args.done alone.
+ * for a generation without the instruction does nothing, and leaves args.done as it was.
  *
- *     read_loads   two blocks a multiprocessor, 512 threads with 8 loads of 16 bytes each under way
- *     read_bulk    one block, whose first thread keeps a ring of 12 copies into shared memory full
- *     *_mma        8 warps with 8 sums each, operands in registers
+ *     read_loads   two blocks per multiprocessor, 512 threads each, each thread with 8 loads of 16 bytes in flight
+ *     read_bulk    one block, whose first thread keeps a ring of 12 bulk copies into shared memory full
+ *     *_mma        8 warps with 8 accumulator tiles each, operands in registers
  */
 #include "cuda/device/device_error.h"
 #include "cuda/limits/limits_sm90.h"
@@ -18,7 +18,7 @@ namespace
 constexpr int LOAD_THREADS = 512, LOADS = 8; /* together MOX_CUDA_LIMIT_PIECE bytes */
 constexpr int BULK_THREADS = 32, STAGE_BYTES = 16384, STAGES = 12;
 constexpr int MMA_THREADS = 256, SUMS = 8, MMA_STEPS = 16;
-constexpr uint32_t NEVER = 0x9e3779b9u; /* what was read is used, as far as the compiler knows */
+constexpr uint32_t NEVER = 0x9e3779b9u; /* an unlikely sum, whose test keeps the compiler from dropping the loads */
 static_assert(LOAD_THREADS * LOADS * 16 == MOX_CUDA_LIMIT_PIECE, "a block reads one piece at a time");
 
 __global__ void __launch_bounds__(LOAD_THREADS) read_loads(const __grid_constant__ mox_cuda_limits_args args)

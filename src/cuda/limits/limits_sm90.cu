@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * limits_sm90.cu - how fast a multiprocessor of Hopper multiplies: two warpgroups, each 64 x 256 sums, both operands in
- * shared memory, where they stay.
+ * limits_sm90.cu - how fast a Hopper multiprocessor multiplies: two warpgroups, each with 64 x 256 accumulators. Both
+ * operands stay in shared memory.
  *
  *     shared:   | A of group 0: 64 rows x 128 bytes | A of group 1 | B: 256 rows x 128 bytes |
- *     a round   four MMAs of 32 bytes a warpgroup: 2 x 4 x (2 x 64 x 256 x 16) operations of bf16, twice that of e4m3
+ *     a round   four MMAs per warpgroup, 32 bytes deep: 2 x 4 x (2 x 64 x 256 x 16) operations of bf16, or twice that
+ *               of e4m3
  */
 #include "cuda/limits/limits_sm90.h"
 #include "cuda/ptx/ptx_barrier.cuh"
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_constant__ m
 #pragma unroll
     for (int i = 0; i < 128; i++)
         all += d[i];
-    if ((blockIdx.x == 0 && threadIdx.x == 0) || all == 1e-30f) /* all sums are used, as far as the compiler knows */
+    if ((blockIdx.x == 0 && threadIdx.x == 0) || all == 1e-30f) /* so the compiler cannot drop a sum */
         *args.done = args.rounds;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_permute.h - the list of family permute on CUDA: pairs grouped by slot (route/route.h).
+ * cuda_permute.h - the kernel list of family permute on CUDA: pairs grouped by slot (route/route.h).
  */
 #ifndef MOX_CUDA_CUDA_PERMUTE_H
 #define MOX_CUDA_CUDA_PERMUTE_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_quant_act.c - the list of family quant_act on CUDA, made from cuda_quant_act.def, and what its rows refuse:
+ * cuda_quant_act.c - the kernel list of family quant_act on CUDA, made from cuda_quant_act.def, and what each kernel
+ * accepts:
  *
- *     groups    all but FP8 E4M3 codes by dynamic scales of 128 columns, which is what tensor cores of FP8 read, powers
- *               of two of 32, and NVFP4
- *     rows      all but FP8 and 8-bit integers by one scale a row, or by a static one
- *     simple    what the CPU's scalar row refuses
+ *     groups    E4M3 codes by dynamic scales of 128 columns, codes by powers of two of 32 columns, and NVFP4
+ *     rows      FP8 and 8-bit integers by one scale per row, or by a static scale
+ *     simple    all that the CPU's scalar kernel accepts
  */
 #include "cuda/quant_act/cuda_quant_act.h"
 
@@ -44,27 +44,28 @@ static bool is_by_row(const moxie_quant *quant)
 static bool makes_codes(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (problem->kind != MOX_ACTIVATIONS_CODES)
-        return mox_reject(why, "", "makes codes, and the product reads numbers");
+        return mox_reject(why, "", "makes codes, but the product reads decoded values");
     if (problem->weighed)
-        return mox_reject(why, "weigh the experts' results",
-                          "does not weigh the activations, as this routing wants it");
+        return mox_reject(why, "apply the routing weights to the experts' results",
+                          "cannot multiply activations by routing weights, as this routing requires");
     return true;
 }
 
 static bool admit_groups(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (!is_in_groups(problem->quant))
-        return mox_reject(why, "quantize them to f8_e4m3 in groups of 128, to nvfp4, or by powers of two of 32",
-                          "makes f8_e4m3 codes with dynamic scales of 128 columns, codes with powers of two of 32, or "
-                          "nvfp4");
+        return mox_reject(
+            why, "quantize activations to f8_e4m3 in groups of 128, to nvfp4, or by powers of two of 32 columns",
+            "makes f8_e4m3 codes with dynamic scales of 128 columns, codes with powers of two of 32 "
+            "columns, or nvfp4");
     return makes_codes(problem, why);
 }
 
 static bool admit_rows(const mox_cuda_quant_act_problem *problem, mox_rejection *why)
 {
     if (!is_by_row(problem->quant))
-        return mox_reject(why, "quantize them to f8 or i8 with a scale a row, or a static one",
-                          "makes f8 and i8 codes with a dynamic scale a row, or a static one");
+        return mox_reject(why, "quantize activations to f8 or i8 with a scale per row, or a static scale",
+                          "makes f8 and i8 codes with a dynamic scale per row, or a static scale");
     return makes_codes(problem, why);
 }
 
@@ -78,12 +79,12 @@ static bool admit_simple(const mox_cuda_quant_act_problem *problem, mox_rejectio
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id },                                                            \
       .admit = admit_##id },
-static const mox_cuda_quant_act_kernel rows[] = {
+static const mox_cuda_quant_act_kernel kernels[] = {
 #include "cuda/quant_act/cuda_quant_act.def"
 };
 #undef MOX_CUDA_ROW
 
 const mox_cuda_quant_act_kernel *mox_cuda_quant_act_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_quant_act.h - the list of family quant_act on CUDA: activations to operands (cpu/quant_act/quant_act.h).
+ * cuda_quant_act.h - the kernel list of family quant_act on CUDA: the activations of the next product
+ * (cpu/quant_act/quant_act.h).
  */
 #ifndef MOX_CUDA_CUDA_QUANT_ACT_H
 #define MOX_CUDA_CUDA_QUANT_ACT_H
@@ -8,11 +9,11 @@
 #include "cuda/cuda_kernel.h"
 #include "cpu/activations.h"
 
-/* A run that is looked at has F32 made besides what the product reads. */
+/* What a kernel must make. A traced run makes F32 besides the kind that the product reads. */
 typedef struct mox_cuda_quant_act_problem {
     const moxie_quant *quant;
-    mox_activations_kind kind; /* that the product reads */
-    bool weighed;              /* with row_weight */
+    mox_activations_kind kind; /* which the product reads */
+    bool weighed;              /* rows are multiplied by row_weight */
 } mox_cuda_quant_act_problem;
 
 typedef struct mox_cuda_quant_act_kernel {

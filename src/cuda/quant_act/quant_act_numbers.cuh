@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act_numbers.cuh - four neighbours of a row at a time, from memory to numbers and from numbers to codes: what
- * the rows of family quant_act that run at memory's speed share.
+ * quant_act_numbers.cuh - what the fast kernels of family quant_act share: four neighbouring columns of a row at a
+ * time.
  *
- *     mox_raw_numbers    as they lie in memory, zero behind the last: all loads of a thread are under way at once
- *     mox_quant_...      their codes, a byte each, to an operand; codes as numbers (MOX_ACTIVATIONS_F32) are for those
- * who look at a run
+ *     mox_raw_load()       memory -> raw words; columns after the last are zero. Raw, so that a thread can have many
+ *                          loads in flight before it converts any
+ *     mox_raw_number()     raw words -> f32
+ *     mox_quant_codes..()  f32 -> codes, one byte each
+ *     mox_quant_store()    codes -> activations; a traced run gets the codes' values instead (MOX_ACTIVATIONS_F32)
  */
 #ifndef MOX_CUDA_QUANT_ACT_NUMBERS_CUH
 #define MOX_CUDA_QUANT_ACT_NUMBERS_CUH
@@ -15,7 +17,7 @@
 #include "cpu/quant_act/quant_act_args.h"
 #include "quant/act_rules.h"
 
-constexpr int MOX_QUANT_EACH = 4;
+constexpr int MOX_QUANT_VECTOR = 4;
 
 /* Four neighbouring numbers as they lie in memory. */
 template <moxie_dtype DTYPE> struct mox_raw_numbers {
@@ -23,13 +25,14 @@ template <moxie_dtype DTYPE> struct mox_raw_numbers {
     uint32_t word[WORDS];
 };
 
-/* Columns column .. column + 3 of a row that begins at element `first` of x; zero behind the last. */
+/* Columns column .. column + 3 of the row that begins at element `first` of x; zero after the last column.
+ * `vectorized`: mox_quant_is_vectorizable(). */
 template <moxie_dtype DTYPE>
-__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, bool whole, int64_t first,
+__device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, bool vectorized, int64_t first,
                                                int64_t column)
 {
     mox_raw_numbers<DTYPE> raw = {};
-    if (whole) { /* columns are a multiple of 4, and so aligned */
+    if (vectorized) { /* one aligned load */
         if (column >= args.cols)
             return raw;
         if constexpr (DTYPE == MOXIE_F32) {
@@ -44,7 +47,7 @@ __device__ mox_raw_numbers<DTYPE> mox_raw_load(const mox_quant_act_args &args, b
         return raw;
     }
 #pragma unroll
-    for (int i = 0; i < MOX_QUANT_EACH; i++) {
+    for (int i = 0; i < MOX_QUANT_VECTOR; i++) {
         if (column + i >= args.cols)
             break;
         if constexpr (DTYPE == MOXIE_F32)
@@ -64,25 +67,25 @@ template <moxie_dtype DTYPE> __device__ float mox_raw_number(const mox_raw_numbe
     return DTYPE == MOXIE_BF16 ? mox_bf16_decode(half) : mox_f16_decode(half);
 }
 
-/* Codes of two numbers in 16 bits. */
-static __device__ uint32_t mox_quant_two(float low, float high)
+/* E4M3 codes of two numbers, in 16 bits. */
+static __device__ uint32_t mox_quant_codes_e4m3x2(float low, float high)
 {
 #if __CUDA_ARCH__ >= 890
     return mox_convert_e4m3x2(low, high);
 #else
-    const float most = mox_device_largest(MOXIE_F8_E4M3);
-    return mox_f8_e4m3_encode(mox_act_clamp(low, most)) | mox_f8_e4m3_encode(mox_act_clamp(high, most)) << 8;
+    const float limit = mox_device_largest(MOXIE_F8_E4M3);
+    return mox_f8_e4m3_encode(mox_act_clamp(low, limit)) | mox_f8_e4m3_encode(mox_act_clamp(high, limit)) << 8;
 #endif
 }
 
-/* Codes of four of any other element. */
-static __device__ __noinline__ uint32_t mox_quant_four(moxie_dtype element, float x0, float x1, float x2, float x3)
+/* Codes of four numbers, of any element. */
+static __device__ __noinline__ uint32_t mox_quant_codes_x4(moxie_dtype element, float x0, float x1, float x2, float x3)
 {
-    const float most = mox_device_largest(element), x[MOX_QUANT_EACH] = { x0, x1, x2, x3 };
+    const float limit = mox_device_largest(element), x[MOX_QUANT_VECTOR] = { x0, x1, x2, x3 };
     uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < MOX_QUANT_EACH; i++)
-        codes |= mox_device_encode(element, mox_act_clamp(x[i], most)) << 8 * i;
+    for (int i = 0; i < MOX_QUANT_VECTOR; i++)
+        codes |= mox_device_encode(element, mox_act_clamp(x[i], limit)) << 8 * i;
     return codes;
 }
 
@@ -96,7 +99,7 @@ static __device__ void mox_quant_store(const mox_quant_act_args &args, int64_t r
         return;
     }
 #pragma unroll
-    for (int i = 0; i < MOX_QUANT_EACH; i++)
+    for (int i = 0; i < MOX_QUANT_VECTOR; i++)
         static_cast<float *>(args.out.data)[at + i] = args.table[codes >> 8 * i & 0xff];
 }
 
@@ -105,11 +108,11 @@ static __device__ float mox_quant_static_scale(const mox_quant_act_args &args, i
     return args.row_scale != nullptr ? args.row_scale[row] : args.static_scale;
 }
 
-/* Four neighbours are one load. */
-static bool mox_quant_is_whole(const mox_quant_act_args *args)
+/* Four neighbouring columns can be one aligned load. */
+static bool mox_quant_is_vectorizable(const mox_quant_act_args *args)
 {
     const uintptr_t bytes = args->x_dtype == MOXIE_F32 ? 16 : 8;
-    return args->cols % MOX_QUANT_EACH == 0 && reinterpret_cast<uintptr_t>(args->x) % bytes == 0;
+    return args->cols % MOX_QUANT_VECTOR == 0 && reinterpret_cast<uintptr_t>(args->x) % bytes == 0;
 }
 
 #endif

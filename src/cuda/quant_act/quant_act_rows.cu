@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act_rows.cu - rows of activations to FP8 or 8-bit integers with one scale a row, found or given (the rules
- * MOX_ACT_FP8_TOKEN, _FP8_TENSOR_STATIC, and of INT8, of act_rules.h, codes and scales to the bit), at the speed of
- * memory.
+ * quant_act_rows.cu - quantizes rows of activations to FP8 or 8-bit integers by one scale per row, dynamic or static,
+ * at the speed of memory. Rules MOX_ACT_{FP8,INT8}_{TOKEN,TENSOR_STATIC}; codes and scales have the bits of
+ * act_rules.h.
  *
- *     a block    one row: a thread columns 4 t .. 4 t + 3, TOGETHER times, all of whose loads are under way at once; of
- * many rows no more threads than have some, since a row's loads, sum and codes come one after the other and only other
- * rows fill the time between scale      the greatest magnitude over the warps' greatest; a row that is longer than that
- * is read again codes      4 bytes a thread, to the row's whole stride: what is behind the last column is zero
+ *     a block     one row; thread t has columns 4 t .. 4 t + 3, and again every 4 blockDim columns, LOADS times. All
+ *                 these loads are in flight at once
+ *     scale       from the maximum over the block. A row longer than LOADS passes is read a second time for its codes
+ *     codes       4 bytes per thread, over the row's whole stride: after the last column they are zero
+ *
+ * A row is loaded, reduced and encoded one step after the other, so only other rows hide these latencies. When there
+ * are many rows, a block has just enough threads for its row, so that more blocks fit on a multiprocessor.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_launch.cuh"
@@ -17,41 +20,41 @@
 namespace
 {
 
-constexpr int LANES = 32, MOST_WARPS = 16, TOGETHER = 4;
-constexpr int64_t FEW_ROWS = 1024; /* while there are no more, latency is all that counts */
+constexpr int LANES = 32, MAX_WARPS = 16, LOADS = 4;
+constexpr int64_t LATENCY_BOUND_ROWS = 1024; /* up to here latency decides, not throughput */
 constexpr unsigned ALL = ~0u;
 
-/* Columns that the block has in one go. */
-__device__ int64_t set()
+/* Columns that all threads of the block load at once. */
+__device__ int64_t block_columns()
 {
-    return static_cast<int64_t>(blockDim.x) * MOX_QUANT_EACH;
+    return static_cast<int64_t>(blockDim.x) * MOX_QUANT_VECTOR;
 }
 
 template <moxie_dtype DTYPE> struct part_of_row {
-    mox_raw_numbers<DTYPE> raw[TOGETHER];
+    mox_raw_numbers<DTYPE> raw[LOADS];
 
-    __device__ void load(const mox_quant_act_args &args, bool whole, int64_t from, int64_t column)
+    __device__ void load(const mox_quant_act_args &args, bool vectorized, int64_t from, int64_t column)
     {
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
-            raw[k] = mox_raw_load<DTYPE>(args, whole, from, column + k * set());
+        for (int k = 0; k < LOADS; k++)
+            raw[k] = mox_raw_load<DTYPE>(args, vectorized, from, column + k * block_columns());
     }
 
-    __device__ float larger(float amax) const
+    __device__ float max_with(float amax) const
     {
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++)
+        for (int k = 0; k < LOADS; k++)
 #pragma unroll
-            for (int i = 0; i < MOX_QUANT_EACH; i++)
-                amax = mox_act_larger(amax, mox_raw_number<DTYPE>(raw[k], i));
+            for (int i = 0; i < MOX_QUANT_VECTOR; i++)
+                amax = mox_act_max_abs(amax, mox_raw_number<DTYPE>(raw[k], i));
         return amax;
     }
 };
 
-/* Over the block. Bits of numbers that are not negative order as the numbers do. */
-__device__ float greatest(float mine)
+/* The maximum over the block. Floats that are not negative have the order of their bit patterns. */
+__device__ float block_amax(float mine)
 {
-    __shared__ uint32_t of_warp[MOST_WARPS];
+    __shared__ uint32_t of_warp[MAX_WARPS];
     const int lane = threadIdx.x % LANES, warps = static_cast<int>(blockDim.x) / LANES;
     const uint32_t amax = __reduce_max_sync(ALL, mox_float_bits(mine));
     if (lane == 0)
@@ -60,7 +63,7 @@ __device__ float greatest(float mine)
     return mox_float_of(__reduce_max_sync(ALL, lane < warps ? of_warp[lane] : 0));
 }
 
-__device__ bool is_given(int32_t rule)
+__device__ bool has_static_scale(int32_t rule)
 {
     return rule == MOX_ACT_FP8_TENSOR_STATIC || rule == MOX_ACT_INT8_TENSOR_STATIC;
 }
@@ -69,7 +72,7 @@ __device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, flo
 {
     const mox_act_rule rule = static_cast<mox_act_rule>(args.rule);
     const mox_act_input input = { .largest = mox_device_largest(args.quant.element),
-                                  .given = mox_quant_static_scale(args, row),
+                                  .static_scale = mox_quant_static_scale(args, row),
                                   .amax = mox_act_finite(amax) };
     return args.out.integer ? mox_act_int8(rule, &input) : mox_act_fp8(rule, &input);
 }
@@ -78,38 +81,38 @@ template <moxie_dtype DTYPE>
 __device__ uint32_t codes_of(const mox_quant_act_args &args, const mox_raw_numbers<DTYPE> &raw,
                              const mox_act_step &step)
 {
-    float x[MOX_QUANT_EACH];
+    float x[MOX_QUANT_VECTOR];
     uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < MOX_QUANT_EACH; i++)
+    for (int i = 0; i < MOX_QUANT_VECTOR; i++)
         x[i] = mox_act_scaled(&step, mox_raw_number<DTYPE>(raw, i));
     if (args.quant.element == MOXIE_F8_E4M3)
-        return mox_quant_two(x[0], x[1]) | mox_quant_two(x[2], x[3]) << 16;
+        return mox_quant_codes_e4m3x2(x[0], x[1]) | mox_quant_codes_e4m3x2(x[2], x[3]) << 16;
     if (!args.out.integer)
-        return mox_quant_four(args.quant.element, x[0], x[1], x[2], x[3]);
+        return mox_quant_codes_x4(args.quant.element, x[0], x[1], x[2], x[3]);
 #pragma unroll
-    for (int i = 0; i < MOX_QUANT_EACH; i++)
+    for (int i = 0; i < MOX_QUANT_VECTOR; i++)
         codes |= static_cast<uint32_t>(mox_act_int8_code(x[i], args.quant.rounding)) << 8 * i;
     return codes;
 }
 
-template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &args, bool whole, int64_t row)
+template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &args, bool vectorized, int64_t row)
 {
-    const int64_t span = set() * TOGETHER;
+    const int64_t span = block_columns() * LOADS;
     const int64_t from = (args.source != nullptr ? args.source[row] : row) * args.cols;
-    const int64_t first = threadIdx.x * MOX_QUANT_EACH;
+    const int64_t first = threadIdx.x * MOX_QUANT_VECTOR;
     part_of_row<DTYPE> part;
-    part.load(args, whole, from, first);
+    part.load(args, vectorized, from, first);
     float amax = 0.0f;
-    if (!is_given(args.rule)) {
-        amax = part.larger(0.0f);
+    if (!has_static_scale(args.rule)) {
+        amax = part.max_with(0.0f);
         for (int64_t at = span; at < args.cols; at += span) {
-            part.load(args, whole, from, first + at);
-            amax = part.larger(amax);
+            part.load(args, vectorized, from, first + at);
+            amax = part.max_with(amax);
         }
         if (span < args.cols)
-            part.load(args, whole, from, first);
-        amax = greatest(amax);
+            part.load(args, vectorized, from, first);
+        amax = block_amax(amax);
     }
     const mox_act_step step = step_of(args, row, amax);
     if (threadIdx.x == 0) {
@@ -119,37 +122,37 @@ template <moxie_dtype DTYPE> __device__ void quantize(const mox_quant_act_args &
     }
     for (int64_t at = 0; at < args.out.stride; at += span) {
         if (at > 0)
-            part.load(args, whole, from, first + at);
+            part.load(args, vectorized, from, first + at);
 #pragma unroll
-        for (int k = 0; k < TOGETHER; k++) {
-            const int64_t column = first + at + k * set();
+        for (int k = 0; k < LOADS; k++) {
+            const int64_t column = first + at + k * block_columns();
             if (column < args.out.stride)
                 mox_quant_store(args, row, column, codes_of<DTYPE>(args, part.raw[k], step));
         }
     }
 }
 
-__global__ void __launch_bounds__(LANES *MOST_WARPS)
-    rows_kernel(const __grid_constant__ mox_quant_act_args args, bool whole)
+__global__ void __launch_bounds__(LANES *MAX_WARPS)
+    rows_kernel(const __grid_constant__ mox_quant_act_args args, bool vectorized)
 {
     mox_grid_release();
     if (args.early == 0)
         mox_grid_wait();
     if (blockIdx.x < (args.rows != nullptr ? *args.rows : args.max_rows)) {
         if (args.x_dtype == MOXIE_BF16)
-            quantize<MOXIE_BF16>(args, whole, blockIdx.x);
+            quantize<MOXIE_BF16>(args, vectorized, blockIdx.x);
         else if (args.x_dtype == MOXIE_F16)
-            quantize<MOXIE_F16>(args, whole, blockIdx.x);
+            quantize<MOXIE_F16>(args, vectorized, blockIdx.x);
         else
-            quantize<MOXIE_F32>(args, whole, blockIdx.x);
+            quantize<MOXIE_F32>(args, vectorized, blockIdx.x);
     }
-    mox_grid_wait(); /* so that the end of this kernel means that of those before */
+    mox_grid_wait(); /* all kernels before this one have ended, when this one ends */
 }
 
 int warps_of(const mox_quant_act_args *args)
 {
-    const int64_t each = LANES * MOX_QUANT_EACH * TOGETHER, warps = (args->out.stride + each - 1) / each;
-    return args->max_rows <= FEW_ROWS || warps > MOST_WARPS ? MOST_WARPS : static_cast<int>(warps);
+    const int64_t each = LANES * MOX_QUANT_VECTOR * LOADS, warps = (args->out.stride + each - 1) / each;
+    return args->max_rows <= LATENCY_BOUND_ROWS || warps > MAX_WARPS ? MAX_WARPS : static_cast<int>(warps);
 }
 
 } // namespace
@@ -161,6 +164,6 @@ moxie_status mox_cuda_quant_act_rows_launch(const mox_quant_act_args *args, mox_
     const unsigned rows = static_cast<unsigned>(args->max_rows),
                    threads = static_cast<unsigned>(LANES * warps_of(args));
     return mox_cuda_status(
-        mox_device_launch_dependent(rows_kernel, rows, threads, 0, stream, *args, mox_quant_is_whole(args)),
+        mox_device_launch_dependent(rows_kernel, rows, threads, 0, stream, *args, mox_quant_is_vectorizable(args)),
         "quant_act rows", error);
 }

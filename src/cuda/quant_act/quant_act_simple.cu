@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quant_act_simple.cu - rows of activations to operands by the host's rules (act_rules.h), codes and scales to the bit.
+ * quant_act_simple.cu - prepares rows of activations by any rule of act_rules.h, or unquantized; codes and scales have
+ * the bits of the host's.
  *
- *     whole batch (dynamic per-tensor rules):  amax over all rows, by a maximum of bit patterns, whose order is no
- * matter a block a row:  x -> f32 -> (* row weight, rounded to x's dtype) -> groups -> scale, codes -> operand
+ *     whole batch (dynamic per-tensor rules)   amax over all rows, as the maximum of bit patterns
+ *     a block per row                          x -> f32 -> (* row weight, rounded to x's dtype) -> groups
+ *                                              -> scale, codes
  *
- * A team of threads takes a group: a warp when groups are short, the block when they are long. A maximum has no order
- * that could change bits.
+ * Short groups are quantized by a warp each, long ones by the whole block. A maximum does not depend on the order of
+ * its arguments, so parallel reduction changes no bits.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -17,7 +19,7 @@
 enum { LANES = 32, THREADS = 256, WARPS = THREADS / LANES, LONG_GROUP = 1024 };
 static const unsigned ALL = 0xffffffffu;
 
-/* What the launcher works out from the quant, which only the host can look up. */
+/* Arguments, and what the launcher derives from `quant` with tables of the host. */
 struct job {
     mox_quant_act_args args;
     bool quantized, by_block, integer, whole_batch;
@@ -29,7 +31,7 @@ static __device__ int64_t rows_of(const mox_quant_act_args &args)
     return args.rows != nullptr ? *args.rows : args.max_rows;
 }
 
-/* x[row, k], weighed. */
+/* x[row, k], multiplied by the row's weight if there are weights. */
 static __device__ float number(const mox_quant_act_args &args, int64_t row, int64_t k)
 {
     const int64_t from = args.source != nullptr ? args.source[row] : row;
@@ -58,7 +60,7 @@ static __device__ float block_max(float x)
 
 /* ---- the whole batch -------------------------------------------------------------------------------- */
 
-/* Launched twice: a thread clears the maximum, then all find it. */
+/* Launched twice: first one thread clears the maximum, then all blocks raise it. */
 static __global__ void amax_kernel(mox_quant_act_args args, bool clears)
 {
     mox_grid_release();
@@ -72,9 +74,9 @@ static __global__ void amax_kernel(mox_quant_act_args args, bool clears)
         return;
     float amax = 0;
     for (int64_t k = threadIdx.x; k < args.cols; k += THREADS)
-        amax = mox_act_larger(amax, number(args, row, k));
+        amax = mox_act_max_abs(amax, number(args, row, k));
     amax = block_max(amax);
-    if (threadIdx.x == 0) /* bits of numbers that are not negative order as the numbers do */
+    if (threadIdx.x == 0) /* floats that are not negative have the order of their bit patterns */
         atomicMax(args.amax, mox_float_bits(mox_act_finite(amax)));
 }
 
@@ -96,12 +98,12 @@ static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int 
     const int64_t end = first + args.out.group_cols < args.cols ? first + args.out.group_cols : args.cols;
     float amax = 0;
     for (int64_t k = first + thread; !j.whole_batch && k < end; k += threads)
-        amax = mox_act_larger(amax, number(args, row, k));
+        amax = mox_act_max_abs(amax, number(args, row, k));
     amax = j.by_block ? block_max(amax) : warp_max(amax);
     const mox_act_input input = { .scale_rule = args.quant.rule,
                                   .global = args.quant.global,
                                   .largest = mox_device_largest(args.quant.element),
-                                  .given = args.row_scale != nullptr ? args.row_scale[row] : args.static_scale,
+                                  .static_scale = args.row_scale != nullptr ? args.row_scale[row] : args.static_scale,
                                   .batch_amax = args.amax != nullptr ? mox_float_of(*args.amax) : 0.0f,
                                   .amax = mox_act_finite(amax) };
     const mox_act_step step = mox_act_step_of(j.rule, &input);
@@ -114,7 +116,7 @@ static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int 
     if (thread == 0) {
         args.out.scales[row * args.out.scale_cols + g] = step.scale;
         if (args.out.global != nullptr && g == 0)
-            args.out.global[row] = input.given;
+            args.out.global[row] = input.static_scale;
     }
 }
 

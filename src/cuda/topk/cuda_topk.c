@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_topk.c - the list of family topk on CUDA, made from cuda_topk.def, and what it refuses.
+ * cuda_topk.c - the kernel list of family topk on CUDA, made from cuda_topk.def, and what it rejects.
  */
 #include "cuda/topk/cuda_topk.h"
 
@@ -20,12 +20,12 @@ static bool admit(const moxie_routing *routing, int64_t experts, int64_t top_k, 
                 .needs = needs_,                                                                                       \
                 .launcher = MOX_CUDA_AT_##family_##_##id },                                                            \
       .admit = admit },
-static const mox_cuda_topk_kernel rows[] = {
+static const mox_cuda_topk_kernel kernels[] = {
 #include "cuda/topk/cuda_topk.def"
 };
 #undef MOX_CUDA_ROW
 
 const mox_cuda_topk_kernel *mox_cuda_topk_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof kernels / sizeof kernels[0] ? &kernels[i] : NULL;
 }

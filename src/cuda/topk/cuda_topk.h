@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_topk.h - the list of family topk on CUDA: every routing method but a custom callback (route/route.h).
+ * cuda_topk.h - the kernel list of family topk on CUDA: every routing method but a custom callback (route/route.h).
  */
 #ifndef MOX_CUDA_CUDA_TOPK_H
 #define MOX_CUDA_CUDA_TOPK_H

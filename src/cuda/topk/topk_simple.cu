@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topk_simple.cu - every routing method but a callback, one warp a token, with the host's arithmetic (route_rules.h),
- * so that ids and weights are the host's to the bit.
+ * topk_simple.cu - every routing method except a callback, one warp per token. It uses the host's arithmetic
+ * (route_rules.h), so ids and weights have the host's bits.
  *
- *     logits -> scores (lanes side by side; the sum of a softmax by one lane, in index order) -> keys -> groups
- *            -> K times the best key that is left (lane-wise, then across the warp) -> weights (one lane)
+ *     logits -> scores (in parallel, but a softmax sums in index order) -> keys -> groups
+ *            -> K times the best key left (per lane, then across the warp) -> weights (one lane)
  *
- * Shared memory of a warp: logits [E] | scores [E] | keys [E] | groups' scores [E] | groups' order [E]
+ * Shared memory per warp: | logits [E] | scores [E] | keys [E] | scores of groups [E] | order of groups [E] |
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -43,7 +43,7 @@ static __device__ void softmax(float *x, int64_t n, int lane)
     for (int64_t i = lane; i < n; i += LANES)
         x[i] = mox_route_exp_below(x[i], largest);
     __syncwarp();
-    for (int64_t i = 0; i < n; i++) /* every lane the same: a broadcast costs no more than one lane alone */
+    for (int64_t i = 0; i < n; i++) /* all lanes compute the same sum: a broadcast costs no more than one lane's load */
         if (!isnan(x[i]))
             sum += x[i];
     __syncwarp();
@@ -75,7 +75,7 @@ static __device__ void score(const mox_topk_args &args, const arrays &a, int lan
 
 /* ---- selection -------------------------------------------------------------------------------------- */
 
-/* Keys of all but the best groups; NaN stays, else it could be chosen. */
+/* Replaces the keys outside the best groups. NaN keys stay: a replaced one could be chosen. */
 static __device__ void drop_groups(const moxie_routing &routing, int64_t experts, const arrays &a, int lane)
 {
     const int64_t groups = routing.n_group, size = experts / groups;
@@ -87,16 +87,16 @@ static __device__ void drop_groups(const moxie_routing &routing, int64_t experts
         mox_route_select_best(a.groups, groups, routing.topk_group, a.order);
     __syncwarp();
     for (int64_t e = lane; e < experts; e += LANES) {
-        bool kept = isnan(a.keys[e]);
+        bool stays = isnan(a.keys[e]);
         for (int64_t i = 0; i < routing.topk_group; i++)
-            kept = kept || a.order[i] == e / size;
-        if (!kept)
+            stays = stays || a.order[i] == e / size;
+        if (!stays)
             a.keys[e] = fill;
     }
     __syncwarp();
 }
 
-/* The order of keys: descending, NaN last, ties to the lower index; an index < 0 is behind everything. */
+/* Keys order descending, NaN last, ties by lower index; an index < 0 comes after everything. */
 static __device__ bool goes_before(float key, int32_t index, float other_key, int32_t other)
 {
     if (index < 0 || other < 0)
@@ -104,15 +104,15 @@ static __device__ bool goes_before(float key, int32_t index, float other_key, in
     return mox_route_ranks_before(key, other_key) || (!mox_route_ranks_before(other_key, key) && index < other);
 }
 
-/* Each lane holds the experts lane, lane + 32, ..., and one bit for each that was taken. */
+/* A lane searches experts lane, lane + 32, ...; `chosen` has one bit for each of them. */
 static __device__ void select_best(const float *keys, int64_t experts, int64_t top_k, int32_t *ids, int lane)
 {
-    uint32_t taken = 0;
+    uint32_t chosen = 0;
     for (int64_t j = 0; j < top_k; j++) {
         float key = 0;
         int32_t best = -1;
         for (int32_t e = lane, bit = 0; e < experts; e += LANES, bit++)
-            if (!(taken >> bit & 1) && goes_before(keys[e], e, key, best)) {
+            if (!(chosen >> bit & 1) && goes_before(keys[e], e, key, best)) {
                 key = keys[e];
                 best = e;
             }
@@ -125,7 +125,7 @@ static __device__ void select_best(const float *keys, int64_t experts, int64_t t
             }
         }
         if (best % LANES == lane)
-            taken |= 1u << (best / LANES);
+            chosen |= 1u << (best / LANES);
         if (lane == 0)
             ids[j] = best;
     }

@@ -9,7 +9,7 @@
  */
 #include "layer/config/config.h"
 
-#include "cpu/glu/glu.h"
+#include "activation/activation.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "route/route.h"
@@ -44,10 +44,8 @@ static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
 
 static moxie_status check_activation(const moxie_activation *a, moxie_error *error)
 {
-    MOX_FAIL_IF(!(a->kind >= MOXIE_ACT_SILU && a->kind <= MOXIE_ACT_RELU2) &&
-                    !(a->kind >= MOXIE_ACT_SILU_NO_MUL && a->kind <= MOXIE_ACT_IDENTITY_NO_MUL),
-                MOXIE_ERR_ARGUMENT, error, "activation.kind is %d, which names no activation of moxie_act_kind",
-                (int)a->kind);
+    MOX_FAIL_IF(mox_activation_of_kind(a->kind) == NULL, MOXIE_ERR_ARGUMENT, error,
+                "activation.kind is %d, which names no activation of moxie_act_kind", (int)a->kind);
     MOX_FAIL_IF(!isfinite(a->alpha) || !isfinite(a->beta), MOXIE_ERR_ARGUMENT, error,
                 "activation.alpha is %g and beta %g; both must be finite", (double)a->alpha, (double)a->beta);
     MOX_FAIL_IF(!(a->gate_limit >= 0) || !(a->up_limit >= 0), MOXIE_ERR_ARGUMENT, error,
@@ -115,7 +113,7 @@ static mox_record_shape record_shape(const moxie_layer_config *c, int64_t interm
 {
     return (mox_record_shape) { .hidden = c->hidden,
                                 .intermediate = intermediate,
-                                .gated = mox_glu_is_gated(c->activation.kind),
+                                .gated = mox_activation_is_gated(c->activation.kind),
                                 .w13 = *w13,
                                 .w2 = *w2,
                                 .bias13 = bias13,

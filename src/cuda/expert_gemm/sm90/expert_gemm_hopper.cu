@@ -33,7 +33,7 @@ __device__ void trace_groups(const mox_sm90_trace_args &args, int64_t pair, floa
         const int64_t end = first + (left < args.quant.group_cols ? left : args.quant.group_cols);
         float amax = 0.0f;
         for (int64_t k = first; k < end; k++)
-            amax = mox_act_larger(amax, act[k]);
+            amax = mox_act_max_abs(amax, act[k]);
         const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(args.quant.element), mox_act_finite(amax));
         const float scale = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
         args.to_scales[pair * args.scale_count + g] = scale;

@@ -235,10 +235,11 @@ static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float a
     return mox_device_activate(kind, parameters, gate, up);
 }
 
-/* SiLU, the most common one: mox_lane_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24:
- * 2.5 u |t| from the argument (two roundings and a constant's), 2.9 u from ex2 and one u from the sum, both times 1 -
- * s; 3 u from the sum and the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2
- * + (1 - s) |t|). */
+/* The commonest kind, mox_formula_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: 2.5 u
+ * |t| of the argument (two roundings, a constant's), 2.9 u of ex2 and one of the sum, which count times 1 - s; 3 u of
+ * the sum and the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2 + (1 - s)
+ * |t|).
+ */
 __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, float gate, float up)
 {
     const float g = gate > p.gate_limit ? p.gate_limit : gate, high = up > p.up_limit ? p.up_limit : up;
