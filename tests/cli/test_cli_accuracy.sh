@@ -8,7 +8,7 @@ case "$moxie" in /*) ;; *) moxie=$PWD/$moxie ;; esac
 
 expect 2 "scripts/accuracy FOLDER" "$accuracy"
 expect 0 "^0 wrong" "$accuracy" "$1" cpu
-grep -qE "^\| scalar_any \| EXACT \| MXFP4 x bf16 \| invariant \| [0-9.e-]+, [0-9.e-]+ \|" "$tmp/out" ||
+grep -qE "^\| scalar_any \| EXACT \| MXFP4 x bf16 \| exact \| [0-9.e-]+, [0-9.e-]+ \|" "$tmp/out" ||
     fail "no line of scalar_any and MXFP4: $(cat "$tmp/out")"
 grep -q "^| scalar_int | EXACT | int8 x int8 |" "$tmp/out" || fail "no line of scalar_int"
 # Errors are below bounds, and none is zero by mistake.

@@ -32,7 +32,7 @@ meant trtllm-mxint4 prepare "$tmp" --layout mxint4 -o "$tmp/none"
 meant cuda run "$tmp" --backend cud
 meant ref diff "$tmp" --a rfe
 meant avx512 run "$tmp" --isa avx51
-meant throughput run "$tmp" --mode througput
+meant exact run "$tmp" --mode exakt
 meant checkpoint run "$tmp" --activations chekpoint
 meant outliers run "$tmp" --states outlier
 meant mxfp4_w4a16 explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme mxfp4_w4a61
@@ -76,12 +76,12 @@ expect 0 "refused:" "$moxie" explain --preset deepseek-v3 --isa scalar
 expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme int8_w8a8
 expect 4 "libmoxie_cuda" "$moxie" explain --preset deepseek-v3 --backend cuda
 # How a GPU that is not here would be used. 4096 tokens are 128 for each of 128 experts: tiles of twice that, in pairs.
-expect 0 "^invariant mode, one arithmetic for all batch sizes" "$moxie" explain --preset gpt-oss-120b --device sm_90
+expect 0 "^exact mode, one arithmetic for all batch sizes" "$moxie" explain --preset gpt-oss-120b --device sm_90
 grep -qE "^w13 +sm90_codes_glu +4096 +256 +8-16 +24-256 +1 +[0-9]+ x 2 +yes$" "$tmp/out" ||
     fail "no launch of 4096 tokens: $(tail -15 "$tmp/out")"
 [ "$(grep -c "^w2 " "$tmp/out")" = 5 ] || fail "not five usual batch sizes: $(tail -15 "$tmp/out")"
 expect 0 '"tile_tokens": 32' "$moxie" explain --preset gpt-oss-120b --device sm_90 --tokens 512 --json
-expect 0 "best pair of rows in list order" "$moxie" explain --preset deepseek-v3 --device sm_90 --mode throughput --tokens 1,64
+expect 0 "best pair of (rows|kernels) in list order" "$moxie" explain --preset deepseek-v3 --device sm_90 --mode fast --tokens 1,64
 expect 2 "tokens takes a whole number from 1" "$moxie" explain --preset gpt-oss-120b --tokens 1,,2
 expect 2 "top_k|top-k|K" "$moxie" explain --experts 8 --top-k 9 --hidden 64 --intermediate 96
 expect 0 "right: the worst error" "$moxie" diff "$tmp/model" --layer 0 --a cpu --b ref

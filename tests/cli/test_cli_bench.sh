@@ -82,11 +82,11 @@ with_limits 1000000 0.0000001
 expect 0 '"limit": "bf16_tflop_s"' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
 awk -v flop="$(figure bf16_tflop_s)" 'BEGIN { exit !(flop > 0.000001) }' || fail "the file kept a limit that was beaten: $(figure bf16_tflop_s)"
 awk -F'[:,]' '/"ratio"/ { exit !($2 > 0.99 && $2 < 1.01) }' "$tmp/out" || fail "the line was not compared with the larger limit"
-# Throughput mode may multiply narrower numbers: that says nothing about bf16.
+# Fast mode may multiply narrower numbers: that says nothing about bf16.
 with_limits 1000000 0.0000001
 cp "$limits" "$tmp/other"
-expect 0 "faster than the floor, which counts operations on narrower" "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --mode throughput
-cmp "$limits" "$tmp/other" || fail "a run in throughput mode raised a bf16 limit"
+expect 0 "faster than the floor, which counts operations on narrower" "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --mode fast
+cmp "$limits" "$tmp/other" || fail "a run in fast mode raised a bf16 limit"
 with_limits 1000000 1000000
 cp "$limits" "$tmp/other"
 expect 0 '"limits_raised": ..,' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
@@ -110,7 +110,7 @@ expect 2 "no-shared goes with --preset" "$moxie" bench "$tmp" --no-shared
 
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
-expect 0 "ref, .*throughput, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode throughput
+expect 0 "ref, .*fast, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode fast
 expect 0 "routing zipf" bench $small --tokens 3 --routing zipf --seed 7
 # 64 tokens with 8 of 64 experts each: a mean of 8, so 48 for the one that has six times that. With 8 experts it has all.
 expect 0 '"routing": "skewed"' bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 64 --tokens 64 --routing skewed --json

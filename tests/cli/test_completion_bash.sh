@@ -48,9 +48,9 @@ for command in $commands; do
 done
 
 # Values: what is offered is taken, and all of what is taken is offered.
-offers "invariant throughput" moxie run --mode=
-offers "throughput" moxie bench --mode=thr
-offers "throughput" moxie diff --mode thr
+offers "exact fast" moxie run --mode=
+offers "fast" moxie bench --mode=fa
+offers "fast" moxie diff --mode f
 offers "normal outliers" moxie diff --states ""
 offers "auto ref cpu cuda" moxie explain --backend=
 offers "bf16 f16 f32" moxie explain --dtype ""

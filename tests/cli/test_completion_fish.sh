@@ -19,7 +19,7 @@ for command in $commands; do
     want=$("$moxie" "$command" --usage | tr -d '\n' | tr ' ' '\n' | sed -n 's/.*\[.*\(--[a-z0-9-]*\).*/\1/p' | sort | tr '\n' ' ')
     offers "${want% }" "moxie $command --"
 done
-offers "--mode=invariant --mode=throughput" "moxie run --mode="
+offers "--mode=exact --mode=fast" "moxie run --mode="
 offers "normal outliers" "moxie diff --states "
 offers "gpt-oss-120b gpt-oss-20b" "moxie synth gpt-"
 offers "--format=bf16 --format=mxfp4-gptoss" "moxie bench --preset=gpt-oss-20b --format="

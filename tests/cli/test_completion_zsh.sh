@@ -38,7 +38,7 @@ for command in $("$moxie" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\
     # shellcheck disable=SC2046
     offers "moxie $command --" $("$moxie" "$command" --usage | tr -d '\n' | tr ' ' '\n' | sed -n 's/.*\[.*\(--[a-z0-9-]*\).*/\1/p')
 done
-offers "moxie run --mode=" invariant throughput
+offers "moxie run --mode=" exact fast
 offers "moxie diff --states " normal outliers
 offers "moxie synth gpt" gpt-oss-20b gpt-oss-120b
 offers "moxie bench --preset=gpt-oss-20b --format=" mxfp4-gptoss bf16

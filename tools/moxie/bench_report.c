@@ -15,7 +15,7 @@ void bench_titles(const bench *b, char *title, char *subtitle, size_t size)
              b->format);
     snprintf(subtitle, size, "%s; %s, %s, %d %s, %s, routing %s", b->device.name, backends[b->args->layer.backend],
              b->device.isa, b->backend->on_host ? b->executor->workers : b->device.workers, b->backend->units,
-             b->args->layer.mode == MOXIE_MODE_FAST ? "throughput" : "invariant", cli_shown(b->routing.name));
+             b->args->layer.mode == MOXIE_MODE_FAST ? "fast" : "exact", cli_shown(b->routing.name));
 }
 
 const char *bench_ms(double seconds, char *buffer)
@@ -157,8 +157,8 @@ static json_t *json_line(const bench *b, const bench_line *l)
     json_t *row = cli_pack(
         "{s:s?, s:s, s:s, s:s, s:i, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}", "preset",
         b->args->preset.name, "scheme", b->format, "backend", backends[b->args->layer.backend], "isa", b->device.isa,
-        "threads", b->executor->workers, "mode", b->args->layer.mode == MOXIE_MODE_FAST ? "throughput" : "invariant",
-        "tokens", (json_int_t)l->tokens, "routing", cli_utf8(b->routing.name), "median_ms", l->median * 1e3, "min_ms",
+        "threads", b->executor->workers, "mode", b->args->layer.mode == MOXIE_MODE_FAST ? "fast" : "exact", "tokens",
+        (json_int_t)l->tokens, "routing", cli_utf8(b->routing.name), "median_ms", l->median * 1e3, "min_ms",
         l->least * 1e3, "max_ms", l->most * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio, "weight_bytes",
         (json_int_t)l->bytes, "flop", (json_int_t)l->flop, "plan", b->plan);
     cli_json_merge(row,

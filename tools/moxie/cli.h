@@ -132,7 +132,8 @@ typedef struct cli_names {
     const char *shown_by;         /* a command that lists them, or NULL */
 } cli_names;
 extern const cli_names cli_presets, cli_formats, cli_layouts, cli_schemes, cli_routings;
-/* Places are values of moxie_backend, moxie_mode, moxie_activations_choice; instruction sets come from the least on. */
+/* Places are values of moxie_backend, moxie_mode, moxie_activations_choice; instruction sets are those of all
+ * architectures. */
 extern const cli_names cli_backends, cli_modes, cli_activations, cli_isas;
 
 /* Its place, or -1. */
@@ -174,7 +175,9 @@ extern const struct argp cli_tokens_argp;
 
 /* Whether `isa` is an instruction set of this kind of processor; if not, fills `reason`. */
 bool cli_isa_fits(const char *isa, char *reason, size_t size);
-/* The class that a cap (NULL: none) leaves of what the machine allows. */
+/* Its place among the instruction sets of this architecture, from "scalar" (0) up; -1: it is not one of them. */
+int32_t cli_isa_rank(const char *isa);
+/* The lower of `cap` (NULL: none) and what the machine allows. A cap of another architecture counts as none. */
 const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 /* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */

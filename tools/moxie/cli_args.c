@@ -89,7 +89,7 @@ static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
     { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
-    { "mode", OPT_MODE, "NAME", 0, "invariant (default) or throughput", 0 },
+    { "mode", OPT_MODE, "NAME", 0, "exact (default) or fast", 0 },
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
     { "device", OPT_DEVICE, "N", 0, "GPU (default 0), for back end cuda; explain takes sm_80, sm_90, sm_100 too", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },
@@ -157,19 +157,25 @@ static const char here[] = "x86-64", elsewhere[] = "64-bit ARM";
 static const char *const usable[] = { "scalar", "avx2", "avx512", "amx", NULL };
 #endif
 
+static const cli_names isas_here = { .kind = "instruction set", .fixed = usable };
+
 bool cli_isa_fits(const char *isa, char *reason, size_t size)
 {
-    static const cli_names names = { .kind = "instruction set", .fixed = usable };
-    if (cli_find_name(&names, isa) >= 0)
+    if (cli_isa_rank(isa) >= 0)
         return true;
-    cli_no_such_name(&names, isa, reason, size);
+    cli_no_such_name(&isas_here, isa, reason, size);
     if (cli_find_name(&cli_isas, isa) >= 0)
         snprintf(reason, size, "%s is an instruction set of %s, and this processor is of %s", isa, elsewhere, here);
     return false;
 }
 
+int32_t cli_isa_rank(const char *isa)
+{
+    return cli_find_name(&isas_here, isa);
+}
+
 const char *cli_isa_under(const moxie_machine *machine, const char *cap)
 {
-    const bool lower = cap && cli_find_name(&cli_isas, cap) < cli_find_name(&cli_isas, machine->isa_allowed);
-    return lower ? cap : machine->isa_allowed;
+    const int32_t rank = cap ? cli_isa_rank(cap) : -1;
+    return rank >= 0 && rank < cli_isa_rank(machine->isa_allowed) ? cap : machine->isa_allowed;
 }

@@ -174,7 +174,7 @@ static const char *layout_at(int32_t i)
 
 /* In the order of moxie_backend, moxie_mode and moxie_activations_choice; instruction sets from the least on. */
 static const char *const backends[] = { "auto", "ref", "cpu", "cuda", NULL };
-static const char *const modes[] = { "invariant", "throughput", NULL };
+static const char *const modes[] = { "exact", "fast", NULL };
 static const char *const activations[] = { "checkpoint", "16bit", NULL };
 static const char *const isas[] = { "scalar", "neon", "avx2", "avx512", "amx", NULL };
 

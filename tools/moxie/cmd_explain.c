@@ -277,7 +277,7 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
     if (table.rows > 0) {
         printf("\n%sone arithmetic for all batch sizes: only tiles change with them, and an expert's tokens decide "
                "which it has\n",
-               args->layer.mode == MOXIE_MODE_EXACT ? "invariant mode, " : "");
+               args->layer.mode == MOXIE_MODE_EXACT ? "exact mode, " : "");
         cli_table_print(&table);
         printf("tile: tokens of an expert at most; by warps, by warpgroups: widths of mma.sync and of wgmma, the first "
                "that "

@@ -68,7 +68,7 @@ static const char *class_of(const char *feature)
 
 static bool is_capped(const moxie_machine *machine, const char *class)
 {
-    return cli_find_name(&cli_isas, class) > cli_find_name(&cli_isas, machine->isa_allowed);
+    return cli_isa_rank(class) > cli_isa_rank(machine->isa_allowed);
 }
 
 /* The features that the cap leaves (or takes) as a JSON array of names. */
@@ -98,10 +98,8 @@ static const char *here(const moxie_machine *machine, const moxie_kernel_info *r
 {
     if (row->runnable)
         return "yes";
-    const bool arm = !strcmp(machine->isa_found, "neon"), arm_row = !strcmp(row->isa, "neon");
-    if (arm != arm_row)
-        return "no";
-    return cli_find_name(&cli_isas, row->isa) <= cli_find_name(&cli_isas, machine->isa_found) ? "capped" : "no";
+    const int32_t rank = cli_isa_rank(row->isa); /* -1: of another architecture */
+    return rank >= 0 && rank <= cli_isa_rank(machine->isa_found) ? "capped" : "no";
 }
 
 typedef struct family {
