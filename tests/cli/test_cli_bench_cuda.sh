@@ -87,7 +87,7 @@ expect 2 "no scheme constructor .fp9." "$moxie" bench --preset gpt-oss-20b --act
 expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
 
 # Info: rows, whose kernels the library counts.
-expect 0 "^[0-9]+ rows for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
+expect 0 "^[0-9]+ kernels for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
 grep -qE "^expert_gemm +simple_any +cuda +rowmajor +EXACT +yes" "$tmp/out" || fail "info --kernels lists no CUDA row"
 ! grep -q "^processor" "$tmp/out" || fail "info --kernels prints more than kernels"
 expect 0 '"cuda_instances": 7' "$moxie" info --json

@@ -27,8 +27,8 @@ fits() {
     "$moxie" prepare --list "$1" | awk -v name="$2" '/^[a-z]/ { heading = $0 } $1 == name { print heading }'
 }
 expect 0 "by its layer 1:" "$moxie" prepare --list "$tmp/model"
-[ "$(fits "$tmp/model" trtllm-mxint4)" = "take them" ] || fail "--list DIR does not say that trtllm-mxint4 takes it"
-[ "$(fits "$tmp/model" trtllm-mxfp4)" = "do not" ] || fail "--list DIR does not say that trtllm-mxfp4 refuses it"
+[ "$(fits "$tmp/model" trtllm-mxint4)" = "accept them" ] || fail "--list DIR does not say that trtllm-mxint4 accepts it"
+[ "$(fits "$tmp/model" trtllm-mxfp4)" = "reject them" ] || fail "--list DIR does not say that trtllm-mxfp4 rejects it"
 expect 0 "^    trtllm-mxfp4  *w13 is .*elements must be f4_e2m1" "$moxie" prepare --list "$tmp/model"
 expect 0 '"fits": "no"' "$moxie" prepare --list "$tmp/model" --json
 expect 3 "nowhere" "$moxie" prepare --list "$tmp/nowhere"
@@ -63,7 +63,7 @@ expect 4 "intermediate is 128, which must be a multiple of 256: .*nearest that w
 "$moxie" synth qwen3-30b-a3b --format awq -o "$tmp/groups" --layers 1 --experts 8 --hidden 320 --intermediate 256 >/dev/null
 expect 4 "hidden is 320, which must be a multiple of the group, 128: .*256 or 384 \(groups of 64, .*--pad" \
     "$moxie" prepare "$tmp/groups" --layout moe-wna16 -o "$tmp/made"
-[ "$(fits "$tmp/groups" moe-wna16)" = "take them with --pad" ] || fail "--list DIR does not say that --pad helps"
+[ "$(fits "$tmp/groups" moe-wna16)" = "accept them with --pad" ] || fail "--list DIR does not say that --pad helps"
 expect 0 "groups: made 2 times smaller" "$moxie" prepare "$tmp/groups" --layout moe-wna16 --pad -o "$tmp/halved"
 expect 0 '"scales_repeated": 2' "$moxie" prepare --verify "$tmp/halved" --json
 expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/halved" -o "$tmp/whole"
