@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels.c - the kernel lists themselves, and every admitted row of the families that move and round:
+ * test_kernels.c - the kernel lists themselves, and every admitted kernel of the families that move and round:
  * permute, quant_act, combine. The other families: test_kernels_route.c, _gemm.c, _glu.c.
  *
  * permute and quant_act have one right answer, compared exactly; combine sums in a stated order without fused
@@ -38,7 +38,7 @@ static void lists_are_sound(void **state)
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++)
         assert_true(!mox_sum_traits_of(mox_expert_gemm_at(i)->sum)->by_batch ||
                     mox_expert_gemm_at(i)->base.exactness == MOX_TOL);
-    for (int32_t i = 0; i < count; i++) /* a portable row everywhere: nothing is refused for want of an ISA */
+    for (int32_t i = 0; i < count; i++) /* a scalar kernel everywhere: no layer is rejected because an ISA is missing */
         if (mox_cpu_kernel_at(i)->isa == MOX_ISA_SCALAR)
             assert_true(check_machine_has(mox_cpu_kernel_at(i)));
 }
@@ -133,7 +133,7 @@ static void make_act_problem(act_problem *p, test_rng *rng, const test_act_quant
     p->x = check_buffer(&p->buffers, (size_t)(p->source_rows * p->cols) * element);
     test_fill_activations(rng, p->dtype, p->x, p->source_rows * p->cols);
     if (test_below(rng, 2) == 0)
-        memset(p->x, 0, (size_t)p->cols * element); /* a row of zeros has a rule of its own everywhere */
+        memset(p->x, 0, (size_t)p->cols * element); /* every quantizer has a rule of its own for a row of zeros */
     p->given = check_buffer(&p->buffers, (size_t)rows * sizeof(float));
     if (test_below(rng, 2) == 0)
         p->source = check_buffer(&p->buffers, (size_t)rows * sizeof *p->source);
@@ -161,7 +161,7 @@ static void input_row(const act_problem *p, int64_t r, float *x)
     }
 }
 
-/* The largest magnitude of all rows: what rules with one scale for the whole batch start from. */
+/* The largest magnitude of all rows, from which rules with one scale for the whole batch start. */
 static float largest_input(const act_problem *p)
 {
     float x[521], largest = 0;
@@ -260,7 +260,7 @@ static void make_floats(test_rng *rng, float *x, int64_t count)
         x[i] = test_normal(rng);
 }
 
-/* The sum of combine.h, one element; volatile keeps a compiler from fusing what must be rounded twice. */
+/* One element's sum by combine.h; volatile keeps the compiler from fusing two roundings into one. */
 static float combined(const mox_combine_args *a, int64_t t, int64_t h)
 {
     volatile float acc = 0.0f, product;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_glu.c - every admitted row of family glu,
+ * test_kernels_glu.c - every admitted kernel of family glu,
  *     against the oracle         each element within the bound of ref_activate.c, every kind and parameter
- *     against the scalar row     the same bytes, where the row says EXACT
+ *     against the scalar kernel  the same bytes, where the kernel says EXACT
  *     against known values       gpt-oss's activation at four points
  *     by tile and by row         the same bytes
- *     with biases, in bf16       what a tile does at once, against one step after the other
+ *     with biases, in bf16       a tile at once against the same steps one by one
  */
 #include "check_support.h"
 
@@ -21,7 +21,7 @@ static float special(test_rng *rng)
     return values[test_below(rng, sizeof values / sizeof values[0])];
 }
 
-/* An activation with the parameters that its kind knows, some of them per expert. */
+/* An activation with the parameters of its kind, some of them per expert. */
 static moxie_activation random_activation(test_rng *rng, int32_t kind, float arrays[3][GLU_EXPERTS])
 {
     moxie_activation a = { .kind = kind };
@@ -121,7 +121,7 @@ static void every_glu_row(void **state)
     mox_executor_destroy(pool);
 }
 
-/* Ten checks of each row and kind. */
+/* Ten checks of each kernel and kind. */
 static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *row, test_rng *rng, int32_t kind))
 {
     test_rng rng = { test_seed(seed) };
@@ -131,7 +131,7 @@ static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *row, t
                 check(mox_glu_at(i), &rng, test_act_kinds[k]);
 }
 
-/* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
+/* A tile as a panel product leaves it, gate next to up, against the same numbers as rows. */
 static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5 };
@@ -176,7 +176,7 @@ static void tiles_are_rows(void **state)
     every_tile(35, check_tile);
 }
 
-/* Biases and rounding in the tile against sums made, and activations rounded, outside of it. */
+/* Biases and rounding inside the tile against the same done outside of it. */
 static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5, APART = 19 };
@@ -184,7 +184,7 @@ static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind
     uint16_t halves[MOST * APART], wanted[MOST * 16];
     const moxie_activation activation = random_activation(rng, kind, arrays);
     const int64_t rows = test_range(rng, 1, MOST);
-    /* Without biases some kinds leave numbers as they are: these are halfway between two of bf16. */
+    /* Without biases some kinds do not change numbers: these lie halfway between two of bf16. */
     const bool ties = test_below(rng, 2) == 0;
     for (int i = 0; i < 32; i++)
         bias[i] = ties ? 0.0f : test_normal(rng);

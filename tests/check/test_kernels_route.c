@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_route.c - every admitted row of the families before the experts: dense (the router) and topk,
+ * test_kernels_route.c - every admitted kernel of the families before the experts: dense (the router) and topk,
  *     against the oracle         sums within their bound, choices that it accepts, weights within its bounds
- *     against the scalar row     the same bytes, where the row says EXACT
+ *     against the scalar kernel  the same bytes, where the kernel says EXACT
  *     against itself             the same bytes for a token alone
  */
 #include "check_support.h"
@@ -59,7 +59,7 @@ static const float *run_dense(const mox_dense_kernel *row, const dense_problem *
     return args.out;
 }
 
-/* The logistic function is no steeper than 1/4, and adds an exponential of 4 ulp, a sum and a quotient. */
+/* The logistic function's slope is at most 1/4; it adds an exponential of 4 ulp, a sum and a quotient. */
 static void check_dense_element(const mox_dense_kernel *row, const dense_problem *p, int64_t t, int64_t n, double got)
 {
     double want = p->bias != NULL ? p->bias[n] : 0.0, magnitude = fabs(want);
@@ -287,7 +287,7 @@ static int choose_last(void *user, int64_t tokens, const float *logits, int32_t 
     return a->answer;
 }
 
-/* Asked once for all tokens, with logits widened; a refusal fails the run. */
+/* A callback is called once for all tokens, with widened logits; its failure fails the run. */
 static void custom_routing(void **state)
 {
     (void)state;
