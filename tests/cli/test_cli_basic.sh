@@ -14,7 +14,7 @@ expect 0 "^cuda  not available: .*$tmp/no.so" env MOXIE_CUDA_LIBRARY="$tmp/no.so
 [ "$(wc -l <"$tmp/out")" = 4 ] || fail "--version is not of four lines: $(cat "$tmp/out")"
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
 
-# What was meant by a name that is none.
+# Suggestions for unknown names.
 meant() { # NAME ARGUMENTS...
     name=$1
     shift

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The bash completion, sourced and called as bash does: it offers each command, each option of --help, the values that
-# the tool takes, and nothing that the tool refuses.
+# the tool accepts, and nothing that it rejects.
 . "$(dirname "$0")/cli_lib.sh"
 export PATH="$1:$PATH"
 file=$1/shell/moxie.bash
@@ -47,7 +47,7 @@ for command in $commands; do
     [ "$got" = "$want" ] || fail "options of $command: $got -- instead of $want"
 done
 
-# Values: what is offered is taken, and all of what is taken is offered.
+# Values: the tool accepts all that are offered, and all that it accepts are offered.
 offers "exact fast" moxie run --mode=
 offers "fast" moxie bench --mode=fa
 offers "fast" moxie diff --mode f
