@@ -32,7 +32,7 @@ meant trtllm-mxint4 prepare "$tmp" --layout mxint4 -o "$tmp/none"
 meant cuda run "$tmp" --backend cud
 meant ref diff "$tmp" --a rfe
 meant avx512 run "$tmp" --isa avx51
-meant exact run "$tmp" --mode exakt
+meant exact run "$tmp" --mode exat
 meant checkpoint run "$tmp" --activations chekpoint
 meant outliers run "$tmp" --states outlier
 meant mxfp4_w4a16 explain --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme mxfp4_w4a61

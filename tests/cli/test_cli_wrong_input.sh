@@ -212,7 +212,8 @@ table <<'ROWS'
 2 ~ back end "gpu" ~ there is no ~ there are auto ~ explain $hand --backend gpu
 2 ~ instruction set "sse9" ~ there is no ~ there are scalar ~ explain $hand --isa sse9
 2 ~ --isa ~ is an instruction set of ~ --help ~ explain $hand --isa $foreign
-2 ~ mode "throughput" ~ there is no ~ there are exact ~ explain $hand --mode throughput
+2 ~ mode "throughput" ~ there is no ~ there are exact, fast ~ explain $hand --mode throughput
+2 ~ mode "invariant" ~ there is no ~ there are exact, fast ~ explain $hand --mode invariant
 2 ~ scheme constructor "fp8" ~ there is no ~ did you mean fp8_w8a8 ~ explain $hand --scheme fp8
 2 ~ routing method "top" ~ there is no ~ did you mean topk ~ explain $hand --routing top
 2 ~ activation "swish" ~ there is no ~ there are silu ~ explain $hand --activation swish
@@ -251,7 +252,7 @@ table <<'ROWS'
 2 ~ back end "cud" ~ there is no ~ did you mean cuda ~ run model --backend cud
 2 ~ instruction set "avx3" ~ there is no ~ did you mean avx2 ~ run model --isa avx3
 2 ~ --isa ~ is an instruction set of ~ --help ~ run model --isa $foreign
-2 ~ mode "invariant" ~ there is no ~ there are exact, fast ~ run model --mode invariant
+2 ~ mode "throughput" ~ there is no ~ there are exact, fast ~ run model --mode throughput
 2 ~ --activations "8bit" ~ there is no ~ 16bit ~ run model --activations 8bit
 2 ~ --states "odd" ~ there is no ~ normal, outliers ~ run model --states odd
 2 ~ preset "gpt-oss" ~ there is no ~ did you mean gpt-oss-20b ~ run --preset gpt-oss
