@@ -72,14 +72,14 @@ static inline bool check_within(float got, double want, double peak, double boun
 }
 
 /* Sizes next to those of every tile, and primes. */
-static inline int64_t check_size(test_rng *rng, int64_t most)
+static inline int64_t check_size(test_rng *rng, int64_t max)
 {
     static const int64_t sizes[] = { 1,  2,  3,  7,  8,  9,   13,  15,  16,  17,  23,  31,  32,
                                      33, 47, 63, 64, 65, 127, 128, 129, 257, 511, 512, 513, 521 };
     int64_t size;
     do
         size = sizes[test_below(rng, sizeof sizes / sizeof sizes[0])];
-    while (size > most);
+    while (size > max);
     return size;
 }
 

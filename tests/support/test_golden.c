@@ -12,7 +12,7 @@
 
 #include "ckpt/safetensors/tensors.h"
 
-enum { MOST_PAIRS = 32, MOST_TRIES = 64 };
+enum { MAX_PAIRS = 32, MAX_TRIES = 64 };
 
 static const char *const matrix_names[3] = { "gate", "up", "down" };
 static const char *const grid_names[5] = { "codes", "scale", "zero", "global", "bias" };
@@ -74,7 +74,7 @@ static bool try_form(const mox_vendor_layout *layout, int64_t hidden, int64_t in
                                     .w13 = c->quant,
                                     .w2 = c->quant };
     c->shape = test_record_shape(&spec);
-    for (uint64_t seed = 1; seed <= MOST_TRIES; seed++) {
+    for (uint64_t seed = 1; seed <= MAX_TRIES; seed++) {
         test_rng rng = { seed };
         c->use = test_vendor_use(&rng);
         test_expert_make(&c->expert, &rng, &spec);
@@ -127,8 +127,8 @@ typedef struct making {
     moxie_named_tensor tensors[18 + 2 + TEST_GOLDEN_TENSORS];
     char names[18 + 2 + TEST_GOLDEN_TENSORS][80];
     int count;
-    const char *pairs[2 * MOST_PAIRS];
-    char values[MOST_PAIRS][64];
+    const char *pairs[2 * MAX_PAIRS];
+    char values[MAX_PAIRS][64];
     int n_pairs;
 } making;
 

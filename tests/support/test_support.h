@@ -45,12 +45,12 @@ bool test_sanitized(void);
 bool test_emulated(void);
 /* Whether some of the cases are enough: `make test` sets MOXIE_TEST_QUICK=1. .ci/run runs all of them. */
 bool test_quick(void);
-/* How many cases to step by: 1, or `most` in an emulator, which calls a function for each number of a vector. Then the
- * test prints that it runs one in `most` of `what`. Begin each series at another case, so that a test over formats and
+/* How many cases to step by: 1, or `step` in an emulator, which calls a function for each number of a vector. Then the
+ * test prints that it runs one in `step` of `what`. Begin each series at another case, so that a test over formats and
  * shapes still reaches all. MOXIE_TEST_WHOLE=1 gives 1 everywhere. */
-int64_t test_one_in(int64_t most, const char *what);
-/* The same, and `most` in a quick run, too: for the tests that take the longest. */
-int64_t test_quick_one_in(int64_t most, const char *what);
+int64_t test_one_in(int64_t step, const char *what);
+/* The same, and `step` in a quick run, too: for the tests that take the longest. */
+int64_t test_quick_one_in(int64_t step, const char *what);
 
 /* A set of names. True when `name`, which must stay valid, is new. */
 typedef struct test_names {
