@@ -57,7 +57,7 @@ static const char *note_of(const bench *b, const bench_line *line, char *buffer,
     if (line->ratio > 0 && line->ratio < 0.995 && used < size)
         used += (size_t)snprintf(buffer + used, size - used, "faster than the floor, which counts %s; ",
                                  line->by == BENCH_BY_MEMORY ? "all weights as read from memory"
-                                                             : "operations on narrower numbers as such on wider ones");
+                                                             : "operations on narrower types like those on wider ones");
     if (used >= 2 && used < size)
         buffer[used - 2] = '\0';
     return buffer;

@@ -275,14 +275,13 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
             if (moxie_cuda_plan_launch(plan, i, args->tokens.at[t], &launch))
                 add_launch(&table, moxie_plan_step_at(plan, i), args->tokens.at[t], &launch);
     if (table.rows > 0) {
-        printf("\n%sone arithmetic for all batch sizes: only tiles change with them, and an expert's tokens decide "
-               "which it has\n",
+        printf("\n%sone arithmetic for all batch sizes: only tiles change, by the number of an expert's tokens\n",
                args->layer.mode == MOXIE_MODE_EXACT ? "exact mode, " : "");
         cli_table_print(&table);
-        printf("tile: tokens of an expert at most; by warps, by warpgroups: widths of mma.sync and of wgmma, the first "
-               "that "
-               "holds a tile;\nblocks: of a multiprocessor; stages x chunks of weights on their way; pairs: two blocks "
-               "share tokens\n");
+        printf(
+            "tile: tokens of the largest tile; by warps, by warpgroups: tile widths with mma.sync and with wgmma (the "
+            "narrowest that holds a tile runs);\nblocks: per multiprocessor; stages: of the ring, x chunks per stage; "
+            "pairs: two blocks share tokens\n");
     }
     cli_table_free(&table);
 }
