@@ -2,7 +2,7 @@
  *
  * bench_expert_gemm.c - how fast every admitted row of family expert_gemm is, at gpt-oss's shape.
  *
- *     GFLOP/s = 2 * rows of the product * K * pairs / time,   median, minimum and maximum of REPEATS runs
+ *     GFLOP/s = 2 * rows of the product * K * pairs / time,   median, least and most of REPEATS runs
  *     GB/s    = bytes of weights read / time
  *
  * One run is the first product of 4 experts with 1 or 16 rows each; the runs rotate through 8 experts, more
@@ -18,7 +18,7 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/quant_act/quant_act.h"
 
-enum { HIDDEN = 2880, INTERMEDIATE = 2880, EXPERTS = 8, ACTIVE = 4, MAX_ROWS = 16 };
+enum { HIDDEN = 2880, INTERMEDIATE = 2880, EXPERTS = 8, ACTIVE = 4, MOST_ROWS = 16 };
 
 typedef struct bench_case {
     const char *name;
@@ -127,7 +127,7 @@ static void make_records(bench *b)
 
 static void make_operand(bench *b)
 {
-    const int64_t rows = ACTIVE * MAX_ROWS;
+    const int64_t rows = ACTIVE * MOST_ROWS;
     float *x = need((uint64_t)rows * HIDDEN * 4), *scratch = need((uint64_t)b->executor->workers * HIDDEN * 4);
     uint8_t *codes = need((uint64_t)b->executor->workers * HIDDEN);
     for (int64_t i = 0; i < rows * HIDDEN; i++)
@@ -156,12 +156,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const bench *b, const mox_expert_gemm_kernel *kernel, int64_t rows)
+static void measure(const bench *b, const mox_expert_gemm_kernel *row, int64_t rows)
 {
     const mox_expert_gemm_problem problem = {
         .shape = &b->shape, .projection = MOX_W13, .weight = &b->shape.w13, .act = &b->which->act
     };
-    void *scratch = need((uint64_t)b->executor->workers * kernel->scratch_bytes(&problem));
+    void *scratch = need((uint64_t)b->executor->workers * row->scratch_bytes(&problem));
     float *out = need((uint64_t)(ACTIVE * rows) * 2 * INTERMEDIATE * 4);
     int64_t offsets[ACTIVE + 1];
     for (int s = 0; s <= ACTIVE; s++)
@@ -181,15 +181,15 @@ static void measure(const bench *b, const mox_expert_gemm_kernel *kernel, int64_
                                             .n_out = 2 * INTERMEDIATE,
                                             .scratch = scratch };
         const double start = now();
-        kernel->run(&args, b->executor);
+        row->run(&args, b->executor);
         seconds[i] = now() - start;
     }
     qsort(seconds, (size_t)b->repeats, sizeof *seconds, by_value);
     const double flop = 2.0 * 2 * INTERMEDIATE * HIDDEN * (double)(ACTIVE * rows);
     const double bytes = 2.0 * ACTIVE * (double)mox_dense_bytes(b->shape.w13.element, INTERMEDIATE, HIDDEN);
     const double median = seconds[b->repeats / 2];
-    printf("%-18s %-12s %-7s %4lld %9.2f ms %8.2f GFLOP/s (%.2f .. %.2f) %7.2f GB/s\n", b->which->name,
-           kernel->base.name, mox_isa_name(kernel->base.isa), (long long)rows, median * 1e3, flop / median * 1e-9,
+    printf("%-18s %-12s %-7s %4lld %9.2f ms %8.2f GFLOP/s (%.2f .. %.2f) %7.2f GB/s\n", b->which->name, row->base.name,
+           mox_isa_name(row->base.isa), (long long)rows, median * 1e3, flop / median * 1e-9,
            flop / seconds[b->repeats - 1] * 1e-9, flop / seconds[0] * 1e-9, bytes / median * 1e-9);
     mox_free(seconds);
     mox_free(out);
@@ -208,13 +208,12 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
         .shape = &b.shape, .projection = MOX_W13, .weight = &b.shape.w13, .act = &which->act
     };
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         mox_rejection why;
-        if (!mox_kernel_admit(&kernel->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) ||
-            !kernel->admit(&problem, &why))
+        if (!mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) || !row->admit(&problem, &why))
             continue;
-        measure(&b, kernel, 1);
-        measure(&b, kernel, MAX_ROWS);
+        measure(&b, row, 1);
+        measure(&b, row, MOST_ROWS);
     }
     for (int e = 0; e < EXPERTS; e++)
         mox_free(b.records[e]);
@@ -229,8 +228,8 @@ int main(int argc, char **argv)
     moxie_error error = { .text = "needs at least one repeat" };
     if (repeats < 1 || mox_executor_create(threads, &executor, &error) != MOXIE_OK)
         die("usage: bench_expert_gemm [threads] [repeats]", &error);
-    printf("%d workers, W13 of %d experts, %d x %d twice, median (min .. max) of %d\n", (int)executor->workers, ACTIVE,
-           INTERMEDIATE, HIDDEN, repeats);
+    printf("%d workers, W13 of %d experts, %d x %d twice, median (least .. most) of %d\n", (int)executor->workers,
+           ACTIVE, INTERMEDIATE, HIDDEN, repeats);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         run_case(&cases[i], executor, repeats);
     mox_executor_destroy(executor);

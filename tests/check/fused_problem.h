@@ -64,7 +64,7 @@ typedef struct fused_problem {
     mox_record_shape shape;
     moxie_quant act13, act2;
     moxie_activation activation;
-    const mox_expert_gemm_kernel *kernel;
+    const mox_expert_gemm_kernel *row;
     const mox_glu_kernel *glu;
     void *x;
     float *weights; /* [tokens, FUSED_TOP_K] */

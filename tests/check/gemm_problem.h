@@ -29,7 +29,7 @@ enum {
 
 typedef struct gemm_size {
     int64_t rows, cols; /* of each matrix of the projection; cols are summed over */
-    int64_t max_pairs;  /* the largest number of pairs of one expert; 0: all have few */
+    int64_t most;       /* the largest number of pairs of one expert; 0: all have few */
 } gemm_size;
 
 typedef struct gemm_problem {
@@ -67,20 +67,20 @@ static inline void gemm_pack_records(gemm_problem *p, const mox_layout *layout)
     }
 }
 
-static inline const void *const *gemm_records(const mox_expert_gemm_kernel *kernel, const gemm_problem *p)
+static inline const void *const *gemm_records(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
-    return p->records[mox_layout_by_name(kernel->base.layout)->number];
+    return p->records[mox_layout_by_name(row->base.layout)->number];
 }
 
 /* ---- activations ------------------------------------------------------------------------------------------ */
 
 /* In the first product pairs of one token share its activations; in the second each pair has its own. */
-static inline int64_t gemm_make_pairs(gemm_problem *p, test_rng *rng, int64_t max)
+static inline int64_t gemm_make_pairs(gemm_problem *p, test_rng *rng, int64_t most)
 {
     static const int64_t counts[] = { 0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33 };
-    const uint64_t few = max > 0 ? 7 : sizeof counts / sizeof counts[0], busy = test_below(rng, GEMM_SLOTS);
+    const uint64_t few = most > 0 ? 7 : sizeof counts / sizeof counts[0], busy = test_below(rng, GEMM_SLOTS);
     for (uint64_t s = 0; s < GEMM_SLOTS; s++)
-        p->offsets[s + 1] = p->offsets[s] + (max > 0 && s == busy ? max : counts[test_below(rng, few)]);
+        p->offsets[s + 1] = p->offsets[s] + (most > 0 && s == busy ? most : counts[test_below(rng, few)]);
     p->pairs = p->offsets[GEMM_SLOTS];
     if (p->asked.projection == MOX_W2)
         return p->pairs;
@@ -166,7 +166,7 @@ static inline void gemm_problem_make(gemm_problem *p, test_rng *rng, const test_
         test_expert_make(&p->experts[s], rng, &p->spec);
     for (int32_t i = 0; mox_layout_at(i) != NULL; i++)
         gemm_pack_records(p, mox_layout_at(i));
-    gemm_make_operand(p, rng, gemm_make_pairs(p, rng, size.max_pairs));
+    gemm_make_operand(p, rng, gemm_make_pairs(p, rng, size.most));
 }
 
 static inline void gemm_problem_free(gemm_problem *p)
@@ -212,27 +212,27 @@ static inline void gemm_describe(const gemm_problem *p, char *text, size_t size)
 /* ---- running a row ------------------------------------------------------------------------------------------ */
 
 /* Whether the machine, the kernel and its layout accept the problem; a rejection must have a reason and a remedy. */
-static inline bool gemm_admitted(const mox_expert_gemm_kernel *kernel, const gemm_problem *p)
+static inline bool gemm_admitted(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
     mox_rejection why = { .reason = "", .remedy = "" };
-    const bool yes = check_admit(&kernel->base, &why) && mox_expert_gemm_admit(kernel, &p->asked, &why);
+    const bool yes = check_admit(&row->base, &why) && mox_expert_gemm_admit(row, &p->asked, &why);
     if (!yes && (why.reason[0] == '\0' || why.remedy[0] == '\0'))
-        fail_msg("%s refuses %s x %s without reason or remedy", kernel->base.name, p->weight->name, p->act->name);
-    return yes && gemm_records(kernel, p)[0] != NULL;
+        fail_msg("%s refuses %s x %s without reason or remedy", row->base.name, p->weight->name, p->act->name);
+    return yes && gemm_records(row, p)[0] != NULL;
 }
 
 /* The whole product: [pairs, n_out]. */
-static inline float *gemm_run(const mox_expert_gemm_kernel *kernel, const gemm_problem *p,
-                              const moxie_executor *executor, check_buffers *buffers)
+static inline float *gemm_run(const mox_expert_gemm_kernel *row, const gemm_problem *p, const moxie_executor *executor,
+                              check_buffers *buffers)
 {
-    const uint64_t per_worker = mox_expert_gemm_scratch(kernel, &p->asked);
+    const uint64_t per_worker = mox_expert_gemm_scratch(row, &p->asked);
     assert_int_equal(per_worker % 64, 0);
     float *out = check_buffer(buffers, (size_t)(p->pairs * p->n_out) * sizeof *out);
     const mox_expert_gemm_args args = {
         .shape = &p->shape,
         .projection = p->asked.projection,
         .slots = GEMM_SLOTS,
-        .records = gemm_records(kernel, p),
+        .records = gemm_records(row, p),
         .offsets = p->offsets,
         .act_row = p->act_row,
         .a = &p->operand,
@@ -242,7 +242,7 @@ static inline float *gemm_run(const mox_expert_gemm_kernel *kernel, const gemm_p
         .n_out = p->n_out,
         .scratch = check_buffer(buffers, (size_t)executor->workers * per_worker),
     };
-    mox_expert_gemm_run(kernel, &args, executor);
+    mox_expert_gemm_run(row, &args, executor);
     return out;
 }
 

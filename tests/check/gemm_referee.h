@@ -64,7 +64,7 @@ static inline float referee_fma(float a, float b, float c)
     return referee_flushed(fmaf(referee_flushed(a), referee_flushed(b), referee_flushed(c)));
 }
 
-/* False where a token's bits depend on how many rows there are. */
+/* False where a row's bits depend on how many rows there are. */
 static inline bool referee_knows_products(const mox_expert_gemm_kernel *row)
 {
     return referee_sum_of(row) != REFEREE_NONE && referee_sum_of(row) != REFEREE_FOLDED;

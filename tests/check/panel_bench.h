@@ -222,7 +222,7 @@ static inline void multiply(const mox_expert_gemm_kernel *row, bench *b, int64_t
     void *scratch = check_buffer(&buffers, row->scratch_bytes(&p->asked));
     if (rows % 7 == 0 || rows == 1)
         check_operand(row->operand, a.data, rows, p->cols, p, b->first);
-    /* Few rows are multiplied twice: the second call reuses what scratch holds. */
+    /* Few rows twice: what is derived from them stays in scratch. */
     for (int again = 0; again <= (rows <= 4); again++) {
         a.again = again;
         const test_cpu_state before = test_cpu_state_now();

@@ -30,7 +30,7 @@ typedef struct result {
     check_buffers buffers, scratch;
 } result;
 
-static mox_activations make_activations(check_buffers *buffers, const moxie_quant *quant, int64_t rows, int64_t cols)
+static mox_activations make_operand(check_buffers *buffers, const moxie_quant *quant, int64_t rows, int64_t cols)
 {
     mox_activations a = mox_activations_f32(quant, rows, cols);
     a.values = check_buffer(buffers, (size_t)(rows * a.stride) * sizeof(float));
@@ -48,8 +48,8 @@ static stages make_stages(const fused_problem *f, const fused_kind *k, check_buf
     return (stages) { .h = check_buffer(buffers, pairs * (size_t)width),
                       .act = check_buffer(buffers, pairs * (size_t)f->shape.intermediate),
                       .y = check_buffer(buffers, pairs * (size_t)f->shape.hidden),
-                      .a13 = make_activations(buffers, &f->act13, k->pairs, f->shape.hidden),
-                      .a2 = make_activations(buffers, &f->act2, k->pairs, f->shape.intermediate) };
+                      .a13 = make_operand(buffers, &f->act13, k->pairs, f->shape.hidden),
+                      .a2 = make_operand(buffers, &f->act2, k->pairs, f->shape.intermediate) };
 }
 
 static size_t out_bytes(const fused_problem *f)
@@ -123,9 +123,8 @@ static void multiply(const fused_problem *f, const fused_kind *k, bool second, s
                                         .n_out = second           ? f->shape.hidden
                                                  : f->shape.gated ? 2 * f->shape.intermediate
                                                                   : f->shape.intermediate,
-                                        .scratch =
-                                            check_buffer(buffers, mox_expert_gemm_scratch(f->kernel, &problem)) };
-    mox_expert_gemm_run(f->kernel, &args, &mox_executor_serial);
+                                        .scratch = check_buffer(buffers, mox_expert_gemm_scratch(f->row, &problem)) };
+    mox_expert_gemm_run(f->row, &args, &mox_executor_serial);
 }
 
 static void run_chain(const fused_problem *f, result *r)
@@ -155,7 +154,7 @@ static void run_chain(const fused_problem *f, result *r)
 
 /* ---- fused ------------------------------------------------------------------------------------------------- */
 
-static mox_fused_activations fused_activations(const mox_fused_product *product, int64_t pairs, check_buffers *buffers)
+static mox_fused_activations fused_operand(const mox_fused_product *product, int64_t pairs, check_buffers *buffers)
 {
     mox_fused_activations a = { .data = check_buffer(buffers,
                                                      (size_t)pairs * product->row_bytes + MOX_PANEL_OVERREAD_BYTES) };
@@ -168,8 +167,8 @@ static mox_fused_activations fused_activations(const mox_fused_product *product,
     return a;
 }
 
-/* `traced`: keep every stage in `s`; otherwise only y. */
-static mox_fused_part fused_part(const fused_problem *f, const fused_kind *k, bool traced, stages *s, result *r)
+/* `look`: keep every stage in `s`; otherwise only y. */
+static mox_fused_part fused_part(const fused_problem *f, const fused_kind *k, bool look, stages *s, result *r)
 {
     const bool routed = k->position != NULL, quantized = !mox_quant_is_none(&f->act2);
     return (mox_fused_part) { .shape = &f->shape,
@@ -188,13 +187,13 @@ static mox_fused_part fused_part(const fused_problem *f, const fused_kind *k, bo
                               .given13 = k->given13,
                               .given2 = k->given2,
                               .by_pair = routed && (f->set->on_input || f->set->given_differ),
-                              .a13 = fused_activations(&k->first, k->pairs, &r->scratch),
-                              .a2 = fused_activations(&k->second, k->pairs, &r->scratch),
-                              .act = traced || quantized ? s->act : NULL,
+                              .a13 = fused_operand(&k->first, k->pairs, &r->scratch),
+                              .a2 = fused_operand(&k->second, k->pairs, &r->scratch),
+                              .act = look || quantized ? s->act : NULL,
                               .y = s->y,
-                              .h = traced ? s->h : NULL,
-                              .look13 = traced ? &s->a13 : NULL,
-                              .look2 = traced ? &s->a2 : NULL };
+                              .h = look ? s->h : NULL,
+                              .look13 = look ? &s->a13 : NULL,
+                              .look2 = look ? &s->a2 : NULL };
 }
 
 static void run_fused(const fused_problem *f, const moxie_executor *executor, bool traced, result *r)
@@ -238,11 +237,11 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
 static void same(const fused_problem *f, const char *what, const void *got, const void *want, size_t bytes)
 {
     if (memcmp(got, want, bytes) != 0)
-        fail_msg("%s, %s: %s differs", f->set->name, f->kernel->base.name, what);
+        fail_msg("%s, %s: %s differs", f->set->name, f->row->base.name, what);
 }
 
-static void same_activations(const fused_problem *f, const char *what, const mox_activations *got,
-                             const mox_activations *want)
+static void same_operands(const fused_problem *f, const char *what, const mox_activations *got,
+                          const mox_activations *want)
 {
     for (int64_t p = 0; p < want->rows; p++) {
         same(f, what, got->values + p * got->stride, want->values + p * want->stride,
@@ -261,10 +260,10 @@ static void same_results(const fused_problem *f, const result *got, const result
         const stages *a = &got->kinds[i], *b = &want->kinds[i];
         const size_t pairs = (size_t)f->kinds[i].pairs * sizeof(float);
         if (traced) {
-            same_activations(f, "first operand", &a->a13, &b->a13);
+            same_operands(f, "first operand", &a->a13, &b->a13);
             same(f, "h", a->h, b->h, pairs * (size_t)(f->shape.intermediate * (f->shape.gated ? 2 : 1)));
             same(f, "act", a->act, b->act, pairs * (size_t)f->shape.intermediate);
-            same_activations(f, "second operand", &a->a2, &b->a2);
+            same_operands(f, "second operand", &a->a2, &b->a2);
         }
         same(f, "y", a->y, b->y, pairs * (size_t)f->shape.hidden);
     }
@@ -298,19 +297,19 @@ static void on_any_executor(const fused_problem *f, const moxie_executor *pool, 
 }
 
 /* False when the kernel does not accept both products. */
-static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *kernel, const moxie_executor *pool, int64_t turn,
+static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const moxie_executor *pool, int64_t turn,
                       int64_t step)
 {
     const mox_expert_gemm_problem first = fused_product_problem(f, MOX_W13), second = fused_product_problem(f, MOX_W2);
     mox_rejection why;
     result want, got;
-    f->kernel = kernel;
-    if (kernel->bind == NULL || !check_admit(&kernel->base, &why) || !mox_expert_gemm_admit(kernel, &first, &why) ||
-        !mox_expert_gemm_admit(kernel, &second, &why))
+    f->row = row;
+    if (row->bind == NULL || !check_admit(&row->base, &why) || !mox_expert_gemm_admit(row, &first, &why) ||
+        !mox_expert_gemm_admit(row, &second, &why))
         return false;
     for (int i = 0; i < f->n_kinds; i++) {
-        assert_true(mox_fused_product_init(&f->kinds[i].first, kernel, &first));
-        assert_true(mox_fused_product_init(&f->kinds[i].second, kernel, &second));
+        assert_true(mox_fused_product_init(&f->kinds[i].first, row, &first));
+        assert_true(mox_fused_product_init(&f->kinds[i].second, row, &second));
     }
     run_chain(f, &want);
     run_fused(f, &mox_executor_serial, true, &got);

@@ -44,9 +44,9 @@ static void fill_sum(test_rng *rng, float *x, int64_t count, int64_t sum)
 
 static void fill_edge(test_rng *rng, float *x, int64_t count)
 {
-    static const int64_t largest[] = { 8, 12, 16 };
+    static const int64_t most[] = { 8, 12, 16 };
     static const int64_t times[] = { 2, 2, 2, 3, 4, 8, 16, 64 }; /* halves of the limit */
-    const int64_t limit = (1 << 24) / largest[test_below(rng, 3)];
+    const int64_t limit = (1 << 24) / most[test_below(rng, 3)];
     const float unit = ldexpf(1.0f, (int)test_range(rng, -60, 60));
     for (int parity = 0; parity < 2; parity++)
         fill_sum(rng, x + parity, count, limit * times[test_below(rng, 8)] / 2 + (int64_t)test_below(rng, 2));
@@ -111,16 +111,16 @@ static void fill_row(test_rng *rng, float *x, int64_t cols)
 
 /* ---- products --------------------------------------------------------------------------------------------- */
 
-static void compare(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const char *how)
+static void compare(const mox_expert_gemm_kernel *row, const gemm_problem *p, const char *how)
 {
     check_buffers buffers = { .count = 0 };
-    const float *out = gemm_run(kernel, p, &mox_executor_serial, &buffers);
-    const float *want = referee_product(referee_sum_of(kernel), p, &buffers);
+    const float *out = gemm_run(row, p, &mox_executor_serial, &buffers);
+    const float *want = referee_product(referee_sum_of(row), p, &buffers);
     for (int64_t i = 0; i < p->pairs * p->n_out; i++)
         if (!referee_agrees(out[i], want[i])) {
             char what[512];
             gemm_describe(p, what, sizeof what);
-            fail_msg("%s%s, %s: pair %lld column %lld is %a, not %a", kernel->base.name, how, what,
+            fail_msg("%s%s, %s: pair %lld column %lld is %a, not %a", row->base.name, how, what,
                      (long long)(i / p->n_out), (long long)(i % p->n_out), (double)out[i], (double)want[i]);
         }
     check_buffers_free(&buffers);
@@ -131,11 +131,10 @@ static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
 {
     int64_t products = 0;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
-        if (kernel->bind == NULL || kernel->operand != operand || !referee_knows_products(kernel) ||
-            !gemm_admitted(kernel, p))
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        if (row->bind == NULL || row->operand != operand || !referee_knows_products(row) || !gemm_admitted(row, p))
             continue;
-        compare(kernel, p, "");
+        compare(row, p, "");
         products++;
         const mox_cpu_features *found = mox_cpu();
         mox_cpu_features less = *found;
@@ -143,7 +142,7 @@ static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
             continue;
         less.avx_vnni = false;
         mox_cpu_replace(&less);
-        compare(kernel, p, " without AVX-VNNI");
+        compare(row, p, " without AVX-VNNI");
         mox_cpu_replace(found);
     }
     return products;

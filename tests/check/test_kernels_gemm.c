@@ -13,12 +13,11 @@
 #include "gemm_referee.h"
 #include "ref/ref_bounds.h"
 
-static void fail_at(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, int64_t pair, int64_t n,
-                    const char *text)
+static void fail_at(const mox_expert_gemm_kernel *row, const gemm_problem *p, int64_t pair, int64_t n, const char *text)
 {
     char what[512];
     gemm_describe(p, what, sizeof what);
-    fail_msg("%s, %s: row %lld column %lld %s", kernel->base.name, what, (long long)pair, (long long)n, text);
+    fail_msg("%s, %s: row %lld column %lld %s", row->base.name, what, (long long)pair, (long long)n, text);
 }
 
 /* ---- against the oracle --------------------------------------------------------------------------------------- */
@@ -86,17 +85,17 @@ static double bytes_bound(const gemm_problem *p, const operand_view *view, int64
     const int64_t step = mox_group_cols(p->asked.weight, p->cols) == 16 && p->cols > 16 ? 16 : 32;
     double steps = 0.0;
     for (int64_t first = 0; first < p->cols; first += step) {
-        double max = 0.0, weights = 0.0;
+        double most = 0.0, weights = 0.0;
         for (int64_t k = first; k < mox_min_i64(first + step, p->cols); k++) {
-            max = fmax(max, fabs(view->x[r * p->cols + k]));
+            most = fmax(most, fabs(view->x[r * p->cols + k]));
             weights += fabs(view->weight[k]);
         }
-        steps += isfinite(max) ? max * weights : 0.0;
+        steps += isfinite(most) ? most * weights : 0.0;
     }
     return mox_bound_bytes(steps);
 }
 
-static void compare_element(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const operand_view *view,
+static void compare_element(const mox_expert_gemm_kernel *row, const gemm_problem *p, const operand_view *view,
                             const moxie_matrix *matrix, int64_t n, double weights, int64_t pair, int64_t column,
                             const float *out)
 {
@@ -112,19 +111,19 @@ static void compare_element(const mox_expert_gemm_kernel *kernel, const gemm_pro
     const int64_t act_group = p->operand.scales != NULL ? p->operand.group_cols : p->cols;
     const int64_t depth = mox_dot_depth(p->cols, mox_group_cols(p->asked.weight, p->cols), act_group);
     double bound = mox_bound_dot(p->cols, depth, magnitude);
-    if (mox_sum_traits_of(kernel->sum)->flushes)
+    if (mox_sum_traits_of(row->sum)->flushes)
         bound += mox_bound_flush(p->cols, weights, view->sum[r], globals_of(p, matrix, n, r));
-    if (referee_sum_of(kernel) == REFEREE_BYTES32)
+    if (referee_sum_of(row) == REFEREE_BYTES32)
         bound += bytes_bound(p, view, r);
-    bound += mox_sum_traits_of(kernel->sum)->scale_in_weight * magnitude;
+    bound += mox_sum_traits_of(row->sum)->scale_in_weight * magnitude;
     if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
         return;
     char text[128];
     snprintf(text, sizeof text, "is %.9g, want %.17g, bound %g", (double)got, want, bound);
-    fail_at(kernel, p, pair, column + n, text);
+    fail_at(row, p, pair, column + n, text);
 }
 
-static void compare_oracle(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const float *out)
+static void compare_oracle(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     check_buffers buffers = { .count = 0 };
     const operand_view view = view_operand(p, &buffers);
@@ -139,7 +138,7 @@ static void compare_oracle(const mox_expert_gemm_kernel *kernel, const gemm_prob
                 for (int64_t k = 0; k < p->cols; k++)
                     weights += fabs(view.weight[k]);
                 for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++)
-                    compare_element(kernel, p, &view, matrix[i], n, weights, pair, column[i], out);
+                    compare_element(row, p, &view, matrix[i], n, weights, pair, column[i], out);
             }
     }
     check_buffers_free(&buffers);
@@ -147,39 +146,38 @@ static void compare_oracle(const mox_expert_gemm_kernel *kernel, const gemm_prob
 
 /* ---- against other rows, and against itself -------------------------------------------------------------- */
 
-static void compare_bytes(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const float *out,
-                          const float *want, const char *text)
+static void compare_bytes(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out, const float *want,
+                          const char *text)
 {
     for (int64_t i = 0; i < p->pairs * p->n_out; i++)
         if (!referee_agrees(out[i], want[i])) {
             char whole[160];
             snprintf(whole, sizeof whole, "is %a, not %a: %s", (double)out[i], (double)want[i], text);
-            fail_at(kernel, p, i / p->n_out, i % p->n_out, whole);
+            fail_at(row, p, i / p->n_out, i % p->n_out, whole);
         }
 }
 
-static void compare_referee(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const float *out)
+static void compare_referee(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     check_buffers buffers = { .count = 0 };
-    if (referee_knows_products(kernel))
-        compare_bytes(kernel, p, out, referee_product(referee_sum_of(kernel), p, &buffers),
-                      "differs from the sum it names");
+    if (referee_knows_products(row))
+        compare_bytes(row, p, out, referee_product(referee_sum_of(row), p, &buffers), "differs from the sum it names");
     check_buffers_free(&buffers);
 }
 
 /* The first kernel that promises the same bits. */
-static const mox_expert_gemm_kernel *twin_of(const mox_expert_gemm_kernel *kernel, const gemm_problem *p)
+static const mox_expert_gemm_kernel *twin_of(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
-    for (int32_t i = 0; mox_expert_gemm_at(i) != kernel; i++) {
+    for (int32_t i = 0; mox_expert_gemm_at(i) != row; i++) {
         const mox_expert_gemm_kernel *other = mox_expert_gemm_at(i);
-        if (other->base.exactness == kernel->base.exactness && other->sum == kernel->sum && gemm_admitted(other, p))
+        if (other->base.exactness == row->base.exactness && other->sum == row->sum && gemm_admitted(other, p))
             return other;
     }
     return NULL;
 }
 
 /* Each pair alone, on the calling thread, gives the same row as in the batch. With many pairs, some of them. */
-static void compare_alone(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const float *out)
+static void compare_alone(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     for (int s = 0; s < GEMM_SLOTS; s++)
         for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
@@ -193,25 +191,24 @@ static void compare_alone(const mox_expert_gemm_kernel *kernel, const gemm_probl
                 alone.offsets[i] = i > s;
             alone.pairs = 1;
             alone.act_row = &operand;
-            const float *got = gemm_run(kernel, &alone, &mox_executor_serial, &buffers);
-            compare_bytes(kernel, &alone, got, out + pair * p->n_out, "depends on its neighbours or threads");
+            const float *got = gemm_run(row, &alone, &mox_executor_serial, &buffers);
+            compare_bytes(row, &alone, got, out + pair * p->n_out, "depends on its neighbours or threads");
             check_buffers_free(&buffers);
         }
 }
 
-static void check_row(const mox_expert_gemm_kernel *kernel, const gemm_problem *p, const moxie_executor *executor,
+static void check_row(const mox_expert_gemm_kernel *row, const gemm_problem *p, const moxie_executor *executor,
                       bool alone)
 {
     check_buffers buffers = { .count = 0 };
-    const mox_expert_gemm_kernel *twin = twin_of(kernel, p);
-    const float *out = gemm_run(kernel, p, executor, &buffers);
-    compare_oracle(kernel, p, out);
-    compare_referee(kernel, p, out);
+    const mox_expert_gemm_kernel *twin = twin_of(row, p);
+    const float *out = gemm_run(row, p, executor, &buffers);
+    compare_oracle(row, p, out);
+    compare_referee(row, p, out);
     if (twin != NULL)
-        compare_bytes(kernel, p, out, gemm_run(twin, p, &mox_executor_serial, &buffers),
-                      "differs from the row before it");
-    if (!mox_sum_traits_of(kernel->sum)->by_batch && alone)
-        compare_alone(kernel, p, out);
+        compare_bytes(row, p, out, gemm_run(twin, p, &mox_executor_serial, &buffers), "differs from the row before it");
+    if (!mox_sum_traits_of(row->sum)->by_batch && alone)
+        compare_alone(row, p, out);
     check_buffers_free(&buffers);
 }
 
@@ -287,11 +284,9 @@ static void long_rows(void **state)
 
 static gemm_size size_of_many(test_rng *rng)
 {
-    static const int64_t counts[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
+    static const int64_t most[] = { 47, 63, 64, 65, 96, 112, 127, 128, 129, 143, 144, 145, 160, 255, 256, 257, 300 };
     const int64_t rows = check_size(rng, 33), cols = check_size(rng, 257);
-    return (gemm_size) { .rows = rows,
-                         .cols = cols,
-                         .max_pairs = counts[test_below(rng, sizeof counts / sizeof counts[0])] };
+    return (gemm_size) { .rows = rows, .cols = cols, .most = most[test_below(rng, sizeof most / sizeof most[0])] };
 }
 
 /* Experts with more pairs than a tile, two tiles, a block of MOX_PANEL_BLOCK, two blocks. */
@@ -343,13 +338,13 @@ static void integers_are_exact(void **state)
                                     .integer = 1 };
     bool first = true;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
-        if (!gemm_admitted(kernel, &p))
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        if (!gemm_admitted(row, &p))
             continue;
         check_buffers buffers = { .count = 0 };
-        const float *out = gemm_run(kernel, &p, &mox_executor_serial, &buffers);
-        if ((first || kernel->sum == MOX_SUM_I32 || kernel->sum == MOX_SUM_SEGMENTS_I32) && out[0] != 32274002.0f)
-            fail_msg("%s sums to %.9g", kernel->base.name, (double)out[0]);
+        const float *out = gemm_run(row, &p, &mox_executor_serial, &buffers);
+        if ((first || row->sum == MOX_SUM_I32 || row->sum == MOX_SUM_SEGMENTS_I32) && out[0] != 32274002.0f)
+            fail_msg("%s sums to %.9g", row->base.name, (double)out[0]);
         first = false;
         check_buffers_free(&buffers);
     }

@@ -27,11 +27,11 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, 
     b->panels = panels;
     b->most = row_counts[first + (COUNTS - 1 - first) / step * step];
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
-        if (kernel->bind == NULL || !gemm_admitted(kernel, &b->problem))
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t n = first; n < COUNTS; n += step, calls++)
-            multiply(kernel, b, row_counts[n]);
+            multiply(row, b, row_counts[n]);
     }
     forget(b);
     return calls;
@@ -79,7 +79,7 @@ static int64_t check_formats(uint64_t seed, int64_t configs, int64_t fewer, int6
         for (int64_t i = w % fewer_acts; i < configs * test_act_quant_count; i += fewer_acts) {
             const gemm_size size = { .rows = check_size(&rng, 65),
                                      .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])],
-                                     .max_pairs = MOX_PANEL_BLOCK };
+                                     .most = MOX_PANEL_BLOCK };
             bench b = { .slot = 0 };
             gemm_problem_make(&b.problem, &rng, &test_weight_quants[w], &test_act_quants[i / configs], size);
             calls += check_bench(&b, &rng, fewer);
@@ -194,11 +194,11 @@ static int64_t check_few_rows(bench *b)
     b->panels = 2;
     b->most = 4;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
-        if (kernel->bind == NULL || !gemm_admitted(kernel, &b->problem))
+        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        if (row->bind == NULL || !gemm_admitted(row, &b->problem))
             continue;
         for (int64_t rows = 1; rows <= b->most; rows++, calls++)
-            multiply(kernel, b, rows);
+            multiply(row, b, rows);
     }
     forget(b);
     return calls;
@@ -206,7 +206,7 @@ static int64_t check_few_rows(bench *b)
 
 static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_kind kind)
 {
-    const gemm_size size = { .rows = 32, .cols = test_range(rng, 200, 900), .max_pairs = MOX_PANEL_BLOCK };
+    const gemm_size size = { .rows = 32, .cols = test_range(rng, 200, 900), .most = MOX_PANEL_BLOCK };
     int64_t calls = 0;
     /* A product of a code and an E4M3 may be held at a fraction of its value, so tiny sums become zero earlier. */
     if (kind == FAR && weight->quant.scale == MOXIE_F8_E4M3)
