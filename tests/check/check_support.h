@@ -39,7 +39,7 @@ static inline void check_buffers_free(check_buffers *buffers)
     buffers->count = 0;
 }
 
-/* The part of admission that every family shares; fast mode, so that kernels of class TOL are checked, too. */
+/* The part of admission that every family shares; fast mode, so that rough rows are checked too. */
 static inline bool check_admit(const mox_kernel *kernel, mox_rejection *why)
 {
     return mox_kernel_admit(kernel, mox_cpu()->allowed, MOXIE_MODE_FAST, why);

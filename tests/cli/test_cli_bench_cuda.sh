@@ -19,7 +19,7 @@ export MOXIE_CUDA_LIBRARY="$plain"
 limits=$tmp/limits.json
 bench() { "$moxie" bench "$tmp/model" --backend cuda --repeats 1 "$@"; }
 
-# A table, with limits measured before and after its lines.
+# A table, with limits measured beside it.
 expect 0 "sm_80; cuda, sm_80, 108 multiprocessors, exact, routing uniform" bench --tokens 3,1
 grep -qE "^limits  [0-9.]+ GB/s from memory, [0-9.]+ TFLOP/s bf16 .mma.sync m16n8k16., measured" "$tmp/out" ||
     fail "no line of limits: $(grep limits "$tmp/out")"

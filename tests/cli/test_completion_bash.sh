@@ -47,10 +47,10 @@ for command in $commands; do
     [ "$got" = "$want" ] || fail "options of $command: $got -- instead of $want"
 done
 
-# Values: the tool accepts all that are offered, and all that it accepts are offered.
+# Values: what is offered is taken, and all of what is taken is offered.
 offers "exact fast" moxie run --mode=
 offers "fast" moxie bench --mode=fa
-offers "fast" moxie diff --mode f
+offers "fast" moxie diff --mode fa
 offers "normal outliers" moxie diff --states ""
 offers "auto ref cpu cuda" moxie explain --backend=
 offers "bf16 f16 f32" moxie explain --dtype ""

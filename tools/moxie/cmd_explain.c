@@ -275,7 +275,8 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
             if (moxie_cuda_plan_launch(plan, i, args->tokens.at[t], &launch))
                 add_launch(&table, moxie_plan_step_at(plan, i), args->tokens.at[t], &launch);
     if (table.rows > 0) {
-        printf("\n%sone arithmetic for all batch sizes: only tiles change, by the number of an expert's tokens\n",
+        printf("\n%sone arithmetic for all batch sizes: only tiles change with them, and an expert's tokens decide "
+               "which it has\n",
                args->layer.mode == MOXIE_MODE_EXACT ? "exact mode, " : "");
         cli_table_print(&table);
         printf(

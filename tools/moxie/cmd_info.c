@@ -110,13 +110,13 @@ typedef struct family {
 /* Counts the kernels of the family that begins at *index, and moves *index behind it; false past the last. */
 static bool next_family(const moxie_machine *machine, int32_t *index, family *out)
 {
-    moxie_kernel_info kernel;
+    moxie_kernel_info row;
     *out = (family) { .name = NULL };
-    for (; moxie_kernel_at(*index, &kernel) && (!out->name || !strcmp(out->name, kernel.family)); ++*index) {
-        const bool capped = !strcmp(here(machine, &kernel), "capped");
-        out->name = kernel.family;
+    for (; moxie_kernel_at(*index, &row) && (!out->name || !strcmp(out->name, row.family)); ++*index) {
+        const bool capped = !strcmp(here(machine, &row), "capped");
+        out->name = row.family;
         out->kernels++;
-        out->runnable += kernel.runnable;
+        out->runnable += row.runnable;
         out->capped += capped;
     }
     return out->name != NULL;
@@ -144,15 +144,15 @@ static void print_kernels(const moxie_machine *machine)
 {
     static const char *const headings[] = { "family", "kernel", "isa", "layout", "class", "here" };
     cli_table table;
-    moxie_kernel_info kernel;
+    moxie_kernel_info row;
     cli_table_begin(&table, 6, headings);
-    for (int i = 0; moxie_kernel_at(i, &kernel); i++) {
-        cli_table_add(&table, "%s", kernel.family);
-        cli_table_add(&table, "%s", kernel.name);
-        cli_table_add(&table, "%s", kernel.isa);
-        cli_table_add(&table, "%s", kernel.layout);
-        cli_table_add(&table, "%s", kernel.exactness);
-        cli_table_add(&table, "%s", here(machine, &kernel));
+    for (int i = 0; moxie_kernel_at(i, &row); i++) {
+        cli_table_add(&table, "%s", row.family);
+        cli_table_add(&table, "%s", row.name);
+        cli_table_add(&table, "%s", row.isa);
+        cli_table_add(&table, "%s", row.layout);
+        cli_table_add(&table, "%s", row.exactness);
+        cli_table_add(&table, "%s", here(machine, &row));
     }
     cli_table_print(&table);
     cli_table_free(&table);
@@ -179,23 +179,23 @@ static void print_cuda_kernels(const moxie_cuda_info *cuda)
 {
     static const char *const headings[] = { "family", "CUDA kernel", "needs", "layout", "class", "here" };
     cli_table table;
-    moxie_kernel_info kernel;
-    int count = 0;
+    moxie_kernel_info row;
+    int rows = 0;
     cli_table_begin(&table, 6, headings);
-    for (; moxie_cuda_kernel_at(count, &kernel); count++) {
-        cli_table_add(&table, "%s", kernel.family);
-        cli_table_add(&table, "%s", kernel.name);
-        cli_table_add(&table, "%s", kernel.isa);
-        cli_table_add(&table, "%s", kernel.layout);
-        cli_table_add(&table, "%s", kernel.exactness);
-        cli_table_add(&table, "%s", kernel.runnable ? "yes" : "no");
+    for (; moxie_cuda_kernel_at(rows, &row); rows++) {
+        cli_table_add(&table, "%s", row.family);
+        cli_table_add(&table, "%s", row.name);
+        cli_table_add(&table, "%s", row.isa);
+        cli_table_add(&table, "%s", row.layout);
+        cli_table_add(&table, "%s", row.exactness);
+        cli_table_add(&table, "%s", row.runnable ? "yes" : "no");
     }
     cli_table_print(&table);
     cli_table_free(&table);
     if (cuda->opened[0])
-        printf("%d kernels for CUDA; %d kernel instances in %s\n", count, cuda->kernels, cli_printable(cuda->opened));
+        printf("%d kernels for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cli_printable(cuda->opened));
     else
-        printf("%d kernels for CUDA; their kernels are in libmoxie_cuda, which was not found\n", count);
+        printf("%d kernels for CUDA; their kernels are in libmoxie_cuda, which was not found\n", rows);
 }
 
 static json_t *json_devices(void)
@@ -214,11 +214,11 @@ static json_t *json_devices(void)
 static json_t *json_cuda_kernels(void)
 {
     json_t *kernels = json_array();
-    moxie_kernel_info kernel;
-    for (int i = 0; moxie_cuda_kernel_at(i, &kernel); i++)
-        cli_json_append(kernels, cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", kernel.family, "kernel",
-                                          kernel.name, "needs", kernel.isa, "layout", kernel.layout, "class",
-                                          kernel.exactness, "runnable", kernel.runnable));
+    moxie_kernel_info row;
+    for (int i = 0; moxie_cuda_kernel_at(i, &row); i++)
+        cli_json_append(kernels,
+                        cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "family", row.family, "kernel", row.name, "needs",
+                                 row.isa, "layout", row.layout, "class", row.exactness, "runnable", row.runnable));
     return kernels;
 }
 
@@ -258,12 +258,11 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
 static json_t *json_kernels(const moxie_machine *machine)
 {
     json_t *kernels = json_array();
-    moxie_kernel_info kernel;
-    for (int i = 0; moxie_kernel_at(i, &kernel); i++)
-        cli_json_append(kernels,
-                        cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", kernel.family, "kernel", kernel.name,
-                                 "isa", kernel.isa, "layout", kernel.layout, "class", kernel.exactness, "runnable",
-                                 kernel.runnable, "here", here(machine, &kernel)));
+    moxie_kernel_info row;
+    for (int i = 0; moxie_kernel_at(i, &row); i++)
+        cli_json_append(kernels, cli_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "family", row.family, "kernel",
+                                          row.name, "isa", row.isa, "layout", row.layout, "class", row.exactness,
+                                          "runnable", row.runnable, "here", here(machine, &row)));
     return kernels;
 }
 
