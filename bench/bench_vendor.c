@@ -16,18 +16,18 @@
 #include "bench_common.h"
 #include "vendor/vendor.h"
 
-enum { HIDDEN = 7168, INTERMEDIATE = 2048, MOST_EXPERTS = 16, TENSORS = MOX_VENDOR_TENSORS };
+enum { HIDDEN = 7168, INTERMEDIATE = 2048, MAX_EXPERTS = 16, TENSORS = MOX_VENDOR_TENSORS };
 enum { COPY_CHUNK = 1 << 17 };
-static const uint64_t least_bytes = UINT64_C(160) << 20; /* of all sources */
+static const uint64_t min_bytes = UINT64_C(160) << 20; /* of all sources */
 
 typedef struct bench {
     const mox_vendor_layout *layout;
     mox_vendor_plan plan;
     int experts;
-    moxie_expert views[MOST_EXPERTS];
-    uint8_t *sources[MOST_EXPERTS], *blocks[MOST_EXPERTS]; /* of one expert: its grids, its tensors */
+    moxie_expert views[MAX_EXPERTS];
+    uint8_t *sources[MAX_EXPERTS], *blocks[MAX_EXPERTS]; /* of one expert: its grids, its tensors */
     uint64_t source_bytes, tensor_bytes;
-    void *tensors[MOST_EXPERTS][TENSORS];
+    void *tensors[MAX_EXPERTS][TENSORS];
     moxie_executor *executor;
     int now; /* expert that is copied */
 } bench;
@@ -200,7 +200,7 @@ static void run_layout(const mox_vendor_layout *layout, moxie_executor *executor
     const mox_record_shape shape = shape_of(layout);
     b = (bench) { .layout = layout, .executor = executor };
     b.source_bytes = make_expert(&shape, NULL, &b.views[0]);
-    b.experts = (int)mox_min_i64(MOST_EXPERTS, mox_ceil_div((int64_t)least_bytes, (int64_t)b.source_bytes));
+    b.experts = (int)mox_min_i64(MAX_EXPERTS, mox_ceil_div((int64_t)min_bytes, (int64_t)b.source_bytes));
     for (int e = 0; e < b.experts; e++) {
         b.sources[e] = bench_pages(b.source_bytes);
         make_expert(&shape, b.sources[e], &b.views[e]);

@@ -51,7 +51,7 @@ static inline bool check_machine_has(const mox_kernel *kernel)
     return check_admit(kernel, &why);
 }
 
-/* A pool of two workers and more, so that per-worker scratch is told apart. */
+/* A pool of at least two workers, so that a mix-up of per-worker scratch shows. */
 static inline moxie_executor *check_pool(void)
 {
     moxie_executor *pool = NULL;
@@ -60,7 +60,8 @@ static inline moxie_executor *check_pool(void)
     return pool;
 }
 
-/* NaN wants NaN. Where `peak`, the largest sum of magnitudes on the way, leaves f32, anything goes. */
+/* Compares with a bound; NaN must be NaN. Where `peak`, the largest sum of magnitudes on the way, exceeds f32, any
+ * result is right. */
 static inline bool check_within(float got, double want, double peak, double bound)
 {
     if (isnan(want))
@@ -70,15 +71,15 @@ static inline bool check_within(float got, double want, double peak, double boun
     return fabs((double)got - want) <= bound;
 }
 
-/* Numbers next to every tile there is, and primes. */
-static inline int64_t check_size(test_rng *rng, int64_t most)
+/* Sizes next to those of every tile, and primes. */
+static inline int64_t check_size(test_rng *rng, int64_t max)
 {
     static const int64_t sizes[] = { 1,  2,  3,  7,  8,  9,   13,  15,  16,  17,  23,  31,  32,
                                      33, 47, 63, 64, 65, 127, 128, 129, 257, 511, 512, 513, 521 };
     int64_t size;
     do
         size = sizes[test_below(rng, sizeof sizes / sizeof sizes[0])];
-    while (size > most);
+    while (size > max);
     return size;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fused_problem.h - the experts of one small pass for test_fused.c: settings that differ in what the fused experts
- * treat differently (formats, shapes, where activation scales go, the shared expert, weights on the input), and from
- * each the records, tokens and permutation.
+ * fused_problem.h - the experts of one small pass for test_fused.c: one setting for each path through the fused
+ * experts (formats, shapes, where activation scales go, the shared expert, weights on the input), and from each the
+ * records, tokens and permutation.
  */
 #ifndef FUSED_PROBLEM_H
 #define FUSED_PROBLEM_H
@@ -104,7 +104,7 @@ static inline void fused_make_kind(fused_problem *f, fused_kind *k, test_rng *rn
     }
 }
 
-/* Every third token takes one expert only, some choices are no expert or another rank's. */
+/* Every third token has only one expert. Some choices are no expert, or another rank's. */
 static inline void fused_make_choice(fused_problem *f, test_rng *rng)
 {
     static const int32_t slot_of[FUSED_EXPERTS] = { 3, 0, -1, 1, 2 };

@@ -3,7 +3,7 @@
  * gemm_problem.h - one product of a few random experts, for the checks of family expert_gemm:
  *
  *     weight format x activation format x size -> experts -> records in every layout that holds them
- *                                              -> activations -> operand (family quant_act)
+ *                                              -> activations (family quant_act)
  *
  * Fills are random, zero, extreme or NaN; activations hold zeros, subnormals and now and then a NaN and an infinity.
  * Every buffer ends at an inaccessible page and begins as NaN.
@@ -29,7 +29,7 @@ enum {
 
 typedef struct gemm_size {
     int64_t rows, cols; /* of each matrix of the projection; cols are summed over */
-    int64_t most;       /* pairs of the expert that has most; 0: all have few */
+    int64_t most;       /* the largest number of pairs of one expert; 0: all have few */
 } gemm_size;
 
 typedef struct gemm_problem {
@@ -74,7 +74,7 @@ static inline const void *const *gemm_records(const mox_expert_gemm_kernel *row,
 
 /* ---- activations ------------------------------------------------------------------------------------------ */
 
-/* Tokens are shared by pairs in the first product; the second has an operand row for each pair. */
+/* In the first product pairs of one token share its activations; in the second each pair has its own. */
 static inline int64_t gemm_make_pairs(gemm_problem *p, test_rng *rng, int64_t most)
 {
     static const int64_t counts[] = { 0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33 };
@@ -91,7 +91,7 @@ static inline int64_t gemm_make_pairs(gemm_problem *p, test_rng *rng, int64_t mo
     return tokens;
 }
 
-/* Numbers of p->asked.dtype. Rules that quantize say nothing about infinities, so those are for plain rows alone. */
+/* Numbers of p->asked.dtype. Quantization rules do not define infinities, so only unquantized activations have some. */
 static inline float *gemm_make_x(gemm_problem *p, test_rng *rng, int64_t rows)
 {
     const bool plain = mox_quant_is_none(p->asked.act);
@@ -176,7 +176,7 @@ static inline void gemm_problem_free(gemm_problem *p)
     check_buffers_free(&p->buffers);
 }
 
-/* Row of the operand that a pair multiplies. */
+/* The row of activations that a pair multiplies. */
 static inline int64_t gemm_operand_row(const gemm_problem *p, int64_t pair)
 {
     return p->act_row != NULL ? p->act_row[pair] : pair;
@@ -211,7 +211,7 @@ static inline void gemm_describe(const gemm_problem *p, char *text, size_t size)
 
 /* ---- running a row ------------------------------------------------------------------------------------------ */
 
-/* The machine, the row and its layout take the problem; refusals have a reason and a remedy. */
+/* Whether the machine, the kernel and its layout accept the problem; a rejection must have a reason and a remedy. */
 static inline bool gemm_admitted(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
     mox_rejection why = { .reason = "", .remedy = "" };

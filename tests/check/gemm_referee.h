@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm_referee.h - the sums that panel rows promise (panel_kernel.h), restated in plain C from the checkpoint's views,
- * so that every row of a `sum` can be compared with it byte for byte. Nothing here is shared with the kernels.
+ * gemm_referee.h - the sums that panel kernels promise (panel_kernel.h), restated in plain C from the checkpoint's
+ * views. Every kernel of a `sum` is compared with it byte for byte. Nothing here is shared with the kernels.
  *
  *     "FMA_STEPS"  step = 32 columns (16 under weight groups of 16):
  *                  even = fma(a[0], w[0], 0), fma(a[2], w[2], even), ...     odd likewise     t = even + odd
@@ -23,7 +23,7 @@
 
 #include "gemm_problem.h"
 
-enum { REFEREE_COLS = 2048 }; /* most, padding included */
+enum { REFEREE_COLS = 2048 }; /* the largest number, with padding */
 
 typedef enum referee_sum {
     REFEREE_NONE = 0,
@@ -64,25 +64,25 @@ static inline bool referee_knows_products(const mox_expert_gemm_kernel *row)
     return referee_sum_of(row) != REFEREE_NONE;
 }
 
-/* Where activation scales go: into the values when that is exact in bf16, to the end of the sum when a row has one, to
- * the segments otherwise. */
+/* Where activation scales are multiplied: into the values when that is exact in bf16; into the finished sum when a row
+ * has one scale; else per segment. */
 static inline bool referee_folds(const gemm_problem *p)
 {
     const moxie_quant *act = p->asked.act;
     return p->operand.scales != NULL && (act->scale == MOXIE_F8_E8M0 || act->element == MOXIE_F4_E2M1);
 }
 
-/* What a row of weights and a row of activations need to be multiplied. */
+/* A row of weights or of activations, ready to be multiplied. */
 typedef struct referee_row {
     float w[REFEREE_COLS], sw[REFEREE_COLS]; /* by column, by weight group */
     float a[REFEREE_COLS], sa[REFEREE_COLS]; /* by column, by activation group */
     bool has_sw, has_sa;
-    float end;                           /* of the sum, in the place of sw */
-    bool unclaimed;                      /* by the sum: nothing is said of its bits */
+    float end;                           /* a factor of the sum, instead of sw */
+    bool unclaimed;                      /* not defined by the order of summation */
     int64_t cols, weight_cols, act_cols; /* columns of a group */
 } referee_row;
 
-/* Row n of the matrix as it is. The columns that fill up the last step are code 0. */
+/* Decodes row n of the matrix. Columns that fill the last step are code 0. */
 static inline void referee_codes(const gemm_problem *p, const moxie_matrix *m, int64_t n, referee_row *row)
 {
     const moxie_quant *q = p->asked.weight;
@@ -213,7 +213,7 @@ static inline float referee_segment_i32(const referee_row *row, int64_t first, i
     return (float)c;
 }
 
-/* In the place of a number of which the sum claims nothing. */
+/* Stands for a number that the order of summation does not define. */
 static inline float referee_unclaimed(void)
 {
     const uint32_t bits = 0x7fc0beefu;
@@ -222,7 +222,7 @@ static inline float referee_unclaimed(void)
     return value;
 }
 
-/* `got` is what the referee wants; NaN is NaN. */
+/* Whether `got` is the referee's number; any NaN equals any other. */
 static inline bool referee_agrees(float got, float want)
 {
     const float unclaimed = referee_unclaimed();
@@ -230,7 +230,7 @@ static inline bool referee_agrees(float got, float want)
            (isnan(got) && isnan(want));
 }
 
-/* The sum of a whole row, as a kernel leaves it in c. */
+/* The sum of a whole row, as a kernel writes it to c. */
 static inline float referee_sum_row(referee_sum kind, const referee_row *row)
 {
     float sum = 0.0f;
@@ -254,7 +254,7 @@ static inline float referee_global(float value, int32_t kind, float global)
     return kind == MOXIE_GLOBAL_DIVIDE ? value / global : value * global;
 }
 
-/* The number that the sum of row n of the matrix and operand row r becomes. */
+/* The finished number for row n of the matrix and row r of the activations. */
 static inline float referee_finish(const gemm_problem *p, const moxie_matrix *m, int64_t n, int64_t r, float sum)
 {
     const mox_activations *a = &p->operand;

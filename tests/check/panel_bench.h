@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bench.h - one call of a panel row's inner product (panel_kernel.h) for test_kernels_panel.c: an expert with
- * MOX_PANEL_BLOCK pairs, the operand arranged here from the drawing in panel_activations.h and compared with what the
- * library's own functions make, memory cut to the byte, the sums compared with the referee's.
+ * panel_bench.h - one call of a panel kernel's inner product (panel_kernel.h) for test_kernels_panel.c: an expert with
+ * MOX_PANEL_BLOCK pairs, the activations arranged here from the drawing in panel_activations.h and compared with what
+ * the library's own functions make, memory cut to the byte, the sums compared with the referee's.
  */
 #ifndef PANEL_BENCH_H
 #define PANEL_BENCH_H
@@ -13,7 +13,7 @@
 
 enum { LANES = MOX_PANEL_ROWS, WIDTH = 2 * LANES };
 
-/* The expert with MOX_PANEL_BLOCK pairs, and what the referee says of some of its panels. */
+/* The expert with MOX_PANEL_BLOCK pairs, and the referee's sums for some of its panels. */
 typedef struct bench {
     gemm_problem problem;
     int slot;
@@ -21,13 +21,13 @@ typedef struct bench {
     mox_panel_matrix matrix;
     int64_t panel;
     int panels;
-    int64_t most;              /* rows that are asked for */
+    int64_t most;              /* rows to multiply */
     float *want[REFEREE_SUMS]; /* by sum: [most, WIDTH] */
 } bench;
 
 /* ---- operands --------------------------------------------------------------------------------------------- */
 
-/* The number that stands in the operand: with its scale where that is folded. */
+/* A number as the kernel reads it: times its scale where the scale is multiplied into it. */
 static inline float value_at(const gemm_problem *p, int64_t r, int64_t k)
 {
     const mox_activations *a = &p->operand;
@@ -42,7 +42,7 @@ static inline uint16_t high_half(float value)
     return (uint16_t)(bits >> 16);
 }
 
-/* Row r of `rows`; `values` [cols]. Everything was zeroed. */
+/* Writes row r of `rows`; `values` [cols]. The memory was zeroed. */
 static inline void put_row(mox_act_order kind, uint8_t *data, int64_t rows, int64_t cols, int64_t r,
                            const float *values)
 {
@@ -62,7 +62,7 @@ static inline void put_row(mox_act_order kind, uint8_t *data, int64_t rows, int6
     }
 }
 
-/* The library's functions put every row where the drawing says, and read it back. */
+/* Checks that the library's functions put every row where the drawing says, and read it back. */
 static inline void check_operand(mox_act_order kind, const uint8_t *data, int64_t rows, int64_t cols,
                                  const gemm_problem *p, int64_t first)
 {
@@ -120,7 +120,7 @@ static inline mox_panel_rows arrange(const bench *b, mox_act_order kind, int64_t
 
 /* ---- the referee ------------------------------------------------------------------------------------------ */
 
-/* The matrix of the checkpoint and the first of its rows that a panel holds. */
+/* The checkpoint's matrix that a panel belongs to, and the first of its rows in the panel. */
 static inline const moxie_matrix *panel_rows_of(const bench *b, int64_t panel, int64_t *row)
 {
     const moxie_matrix *matrix[2];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_fused.c - the fused experts (cpu/fused) driven directly, with every panel row for both products:
+ * test_fused.c - the fused experts (cpu/fused) driven directly, with every panel kernel for both products:
  *
  *     against the chain of single steps   quant_act -> expert_gemm -> glu -> quant_act -> expert_gemm -> combine,
- *                                         the same bytes of every stage that can be looked at
+ *                                         the same bytes of every traced stage
  *     on any executor                     workers in turn on one thread, backwards, far more of them than tasks, on
  *                                         threads that start late: a run ends, with the same bytes
  *
  * Buffers have the size that the run's rules give them, an inaccessible page behind each, and begin as NaN, so that
- * padding which nobody wrote turns up in sums.
+ * padding that was not written shows in sums.
  */
 #include <unistd.h>
 
@@ -167,8 +167,8 @@ static mox_fused_activations fused_operand(const mox_fused_product *product, int
     return a;
 }
 
-/* `look`: keep every stage in `s`, else y alone. */
-static mox_fused_part fused_side(const fused_problem *f, const fused_kind *k, bool look, stages *s, result *r)
+/* `look`: keep every stage in `s`; otherwise only y. */
+static mox_fused_part fused_part(const fused_problem *f, const fused_kind *k, bool look, stages *s, result *r)
 {
     const bool routed = k->position != NULL, quantized = !mox_quant_is_none(&f->act2);
     return (mox_fused_part) { .shape = &f->shape,
@@ -196,7 +196,7 @@ static mox_fused_part fused_side(const fused_problem *f, const fused_kind *k, bo
                               .trace2 = look ? &s->a2 : NULL };
 }
 
-static void run_fused(const fused_problem *f, const moxie_executor *executor, bool look, result *r)
+static void run_fused(const fused_problem *f, const moxie_executor *executor, bool traced, result *r)
 {
     mox_fused_part sides[2];
     const mox_fused_product *products[4];
@@ -204,7 +204,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
     r->out = check_buffer(&r->buffers, out_bytes(f));
     for (int i = 0; i < f->n_kinds; i++) {
         r->kinds[i] = make_stages(f, &f->kinds[i], &r->buffers);
-        sides[i] = fused_side(f, &f->kinds[i], look, &r->kinds[i], r);
+        sides[i] = fused_part(f, &f->kinds[i], traced, &r->kinds[i], r);
         products[2 * i] = sides[i].first;
         products[2 * i + 1] = sides[i].second;
     }
@@ -224,7 +224,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
         .combine_args = &combine,
     };
     mox_fused_run(&args, executor);
-    for (int i = 0; look && i < f->n_kinds; i++)
+    for (int i = 0; traced && i < f->n_kinds; i++)
         for (int second = 0; second < 2; second++) {
             const mox_activations *a = second ? sides[i].trace2 : sides[i].trace13;
             for (int64_t p = 0; a->scales == NULL && p < f->kinds[i].pairs; p++)
@@ -254,12 +254,12 @@ static void same_operands(const fused_problem *f, const char *what, const mox_ac
     }
 }
 
-static void same_results(const fused_problem *f, const result *got, const result *want, bool looked)
+static void same_results(const fused_problem *f, const result *got, const result *want, bool traced)
 {
     for (int i = 0; i < f->n_kinds; i++) {
         const stages *a = &got->kinds[i], *b = &want->kinds[i];
         const size_t pairs = (size_t)f->kinds[i].pairs * sizeof(float);
-        if (looked) {
+        if (traced) {
             same_operands(f, "first operand", &a->a13, &b->a13);
             same(f, "h", a->h, b->h, pairs * (size_t)(f->shape.intermediate * (f->shape.gated ? 2 : 1)));
             same(f, "act", a->act, b->act, pairs * (size_t)f->shape.intermediate);
@@ -280,7 +280,7 @@ static void on_executor(const fused_problem *f, const moxie_executor *executor, 
     free_result(&r);
 }
 
-/* One in `step` of the executors, others each turn. */
+/* Tries one in `step` of the executors, others at each call. */
 static void on_any_executor(const fused_problem *f, const moxie_executor *pool, const result *want, int64_t turn,
                             int64_t step)
 {
@@ -296,7 +296,7 @@ static void on_any_executor(const fused_problem *f, const moxie_executor *pool, 
     on_executor(f, pool, want);
 }
 
-/* False when the row does not take both products. */
+/* False when the kernel does not accept both products. */
 static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const moxie_executor *pool, int64_t turn,
                       int64_t step)
 {
@@ -327,7 +327,7 @@ static void fused_and_step_by_step(void **state)
     const int64_t step = test_one_in(12, "executors for each setting");
     moxie_executor *pool = check_pool();
     if (!test_emulated())
-        alarm(600); /* a run that waits for ever ends the test */
+        alarm(600); /* a run that never ends fails the test */
     for (int i = 0; i < FUSED_SETTINGS; i++) {
         fused_problem f;
         fused_set_up(&f, &fused_settings[i]);

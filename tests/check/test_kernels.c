@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels.c - the kernel lists themselves, and every admitted row of the families that move and round:
+ * test_kernels.c - the kernel lists themselves, and every admitted kernel of the families that move and round:
  * permute, quant_act, combine. The other families: test_kernels_route.c, _gemm.c, _glu.c.
  *
  * permute and quant_act have one right answer, compared exactly; combine sums in a stated order without fused
@@ -57,7 +57,7 @@ static void common_refusals(void **state)
 
 /* ---- permute --------------------------------------------------------------------------------------------- */
 
-static void check_permute(const mox_permute_kernel *row, test_rng *rng, int64_t tokens, int64_t top_k)
+static void check_permute(const mox_permute_kernel *kernel, test_rng *rng, int64_t tokens, int64_t top_k)
 {
     const int64_t experts = test_range(rng, 1, 12), slots = test_range(rng, 1, experts), pairs = tokens * top_k;
     check_buffers buffers = { .count = 0 };
@@ -79,7 +79,7 @@ static void check_permute(const mox_permute_kernel *row, test_rng *rng, int64_t 
                                     .offsets = out.offsets,
                                     .pair_at = out.pair_at,
                                     .position = out.position };
-    row->run(&args, &mox_executor_serial);
+    kernel->run(&args, &mox_executor_serial);
     int64_t p = 0;
     for (int64_t s = 0; s < slots; s++) {
         assert_int_equal(out.offsets[s], p);
@@ -131,7 +131,7 @@ static void make_act_problem(act_problem *p, test_rng *rng, const test_act_quant
     p->x = check_buffer(&p->buffers, (size_t)(p->source_rows * p->cols) * element);
     test_fill_activations(rng, p->dtype, p->x, p->source_rows * p->cols);
     if (test_below(rng, 2) == 0)
-        memset(p->x, 0, (size_t)p->cols * element); /* a row of zeros has a rule of its own everywhere */
+        memset(p->x, 0, (size_t)p->cols * element); /* every quantizer has a rule of its own for a row of zeros */
     p->given = check_buffer(&p->buffers, (size_t)rows * sizeof(float));
     if (test_below(rng, 2) == 0)
         p->source = check_buffer(&p->buffers, (size_t)rows * sizeof *p->source);
@@ -159,7 +159,7 @@ static void input_row(const act_problem *p, int64_t r, float *x)
     }
 }
 
-/* The largest magnitude of all rows: what rules with one scale for the whole batch start from. */
+/* The largest magnitude of all rows, from which rules with one scale for the whole batch start. */
 static float largest_input(const act_problem *p)
 {
     float x[521], largest = 0;
@@ -171,7 +171,7 @@ static float largest_input(const act_problem *p)
     return largest;
 }
 
-static void check_activation_row(const mox_quant_act_kernel *row, const act_problem *p, float amax,
+static void check_activation_row(const mox_quant_act_kernel *kernel, const act_problem *p, float amax,
                                  const mox_activations *out, int64_t r)
 {
     const moxie_quant *quant = &p->act->quant;
@@ -186,20 +186,20 @@ static void check_activation_row(const mox_quant_act_kernel *row, const act_prob
         const float want =
             mox_quant_is_none(quant) ? mox_round_to(p->round_to, x[k]) : mox_format_table(quant->element)[codes[k]];
         if (values[k] != want)
-            fail_msg("%s, %s: row %lld column %lld of %lld is %g, want %g", row->base.name, p->act->name, (long long)r,
-                     (long long)k, (long long)p->cols, (double)values[k], (double)want);
+            fail_msg("%s, %s: row %lld column %lld of %lld is %g, want %g", kernel->base.name, p->act->name,
+                     (long long)r, (long long)k, (long long)p->cols, (double)values[k], (double)want);
     }
     for (int64_t k = p->cols; k < out->stride; k++)
         assert_true(values[k] == 0.0f);
     for (int64_t g = 0; g < out->scale_cols; g++)
         if ((double)out->scales[r * out->scale_cols + g] != scales[g])
-            fail_msg("%s, %s: row %lld group %lld has scale %.9g, want %.17g", row->base.name, p->act->name,
+            fail_msg("%s, %s: row %lld group %lld has scale %.9g, want %.17g", kernel->base.name, p->act->name,
                      (long long)r, (long long)g, (double)out->scales[r * out->scale_cols + g], scales[g]);
     if (quant->global != MOXIE_GLOBAL_NONE)
         assert_true(out->global[r] == p->given[r]);
 }
 
-static void check_quant_act(const mox_quant_act_kernel *row, const act_problem *p, const moxie_executor *pool)
+static void check_quant_act(const mox_quant_act_kernel *kernel, const act_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     const moxie_quant *quant = &p->act->quant;
@@ -223,9 +223,9 @@ static void check_quant_act(const mox_quant_act_kernel *row, const act_problem *
         .out = out,
     };
     const float amax = largest_input(p);
-    row->run(&args, pool);
+    kernel->run(&args, pool);
     for (int64_t r = 0; r < p->rows; r++)
-        check_activation_row(row, p, amax, &out, r);
+        check_activation_row(kernel, p, amax, &out, r);
     check_buffers_free(&buffers);
 }
 
@@ -239,12 +239,12 @@ static void every_quant_act_row(void **state)
     for (int32_t i = 0; mox_quant_act_at(i) != NULL; i++)
         for (int a = 0; a < test_act_quant_count; a++)
             for (int64_t n = 0; n < 12; n++) {
-                const mox_quant_act_kernel *row = mox_quant_act_at(i);
+                const mox_quant_act_kernel *kernel = mox_quant_act_at(i);
                 act_problem p;
                 mox_rejection why;
                 make_act_problem(&p, &rng, &test_act_quants[a], n);
-                if (check_machine_has(&row->base) && row->admit(&test_act_quants[a].quant, &why))
-                    check_quant_act(row, &p, pool);
+                if (check_machine_has(&kernel->base) && kernel->admit(&test_act_quants[a].quant, &why))
+                    check_quant_act(kernel, &p, pool);
                 check_buffers_free(&p.buffers);
             }
     mox_executor_destroy(pool);
@@ -258,7 +258,7 @@ static void make_floats(test_rng *rng, float *x, int64_t count)
         x[i] = test_normal(rng);
 }
 
-/* The sum of combine.h, one element; volatile keeps a compiler from fusing what must be rounded twice. */
+/* One element's sum by combine.h; volatile keeps the compiler from fusing two roundings into one. */
 static float combined(const mox_combine_args *a, int64_t t, int64_t h)
 {
     volatile float acc = 0.0f, product;
@@ -279,7 +279,7 @@ static float combined(const mox_combine_args *a, int64_t t, int64_t h)
     return mox_round_to(a->out_dtype, acc);
 }
 
-static void check_combine(const mox_combine_kernel *row, test_rng *rng, const moxie_executor *pool, int64_t tokens)
+static void check_combine(const mox_combine_kernel *kernel, test_rng *rng, const moxie_executor *pool, int64_t tokens)
 {
     static const moxie_dtype dtypes[] = { MOXIE_F32, MOXIE_F16, MOXIE_BF16 };
     const int64_t top_k = test_range(rng, 1, 9), hidden = check_size(rng, 521), pairs = tokens * top_k, experts = 5;
@@ -312,13 +312,13 @@ static void check_combine(const mox_combine_kernel *row, test_rng *rng, const mo
                               .out_dtype = dtypes[test_below(rng, 3)] };
     const int64_t bytes = mox_dtype_bytes(args.out_dtype);
     args.out = check_buffer(&buffers, (size_t)(tokens * hidden * bytes));
-    row->run(&args, pool);
+    kernel->run(&args, pool);
     for (int64_t i = 0; i < tokens * hidden; i++) {
         const float got = mox_load(args.out_dtype, (const uint8_t *)args.out + i * bytes);
         const float want = combined(&args, i / hidden, i % hidden);
         if (memcmp(&got, &want, sizeof got) != 0)
-            fail_msg("%s: token %lld column %lld of %lld is %.9g, want %.9g", row->base.name, (long long)(i / hidden),
-                     (long long)(i % hidden), (long long)hidden, (double)got, (double)want);
+            fail_msg("%s: token %lld column %lld of %lld is %.9g, want %.9g", kernel->base.name,
+                     (long long)(i / hidden), (long long)(i % hidden), (long long)hidden, (double)got, (double)want);
     }
     check_buffers_free(&buffers);
 }

@@ -10,8 +10,9 @@
  *     far       normal times a power of two at the ends of f32
  *     special   some zeros, negative zeros, subnormals; now and then a NaN or an infinity
  *
- * A row has steps of all kinds, or of one. Sums are compared with the referee's by bytes, for every row that this
- * machine runs whose operand is f32 and, of activations rounded to that, bf16: those that use AVX-VNNI without it too.
+ * A row has steps of all kinds, or of one. Sums are compared with the referee's byte by byte, for every kernel that
+ * this machine runs and that reads f32 or, from rounded activations, bf16. Kernels that use AVX-VNNI also run without
+ * it.
  */
 #include "gemm_referee.h"
 
@@ -94,7 +95,7 @@ static void fill_step(test_rng *rng, step_kind kind, float *x, int64_t count, bo
     }
 }
 
-/* `finite`: nothing that leaves f32, so that a row's other steps show in its sum. */
+/* `finite`: no infinity or NaN, so that a row's other steps show in its sum. */
 static void fill_row(test_rng *rng, float *x, int64_t cols)
 {
     const step_kind only = (step_kind)test_below(rng, 2 * STEP_KINDS);
@@ -125,7 +126,7 @@ static void compare(const mox_expert_gemm_kernel *row, const gemm_problem *p, co
     check_buffers_free(&buffers);
 }
 
-/* Rows that read such operands. */
+/* Kernels that read such activations. */
 static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
 {
     int64_t products = 0;
@@ -148,7 +149,7 @@ static int64_t check_rows(mox_act_order operand, const gemm_problem *p)
     return products;
 }
 
-/* To what operands of bf16 can hold. */
+/* Rounds to what bf16 activations can hold. */
 static void round_rows(gemm_problem *p)
 {
     for (int64_t r = 0; r < p->operand.rows; r++)
@@ -158,7 +159,7 @@ static void round_rows(gemm_problem *p)
         }
 }
 
-/* Few columns make sums in which a single wrong step shows; rows of weights are one panel or more. */
+/* Few columns, so that a single wrong step shows in the sum; one panel of weights or more. */
 static void steps_at_the_edge(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_gemm.c - every admitted row of family expert_gemm
+ * test_kernels_gemm.c - every admitted kernel of family expert_gemm
  *     against the oracle           each element within its bound, every weight format x activation format
- *     against the referee          the same bytes, where the row promises a sum that gemm_referee.h restates
- *     against the rows before it   the same bytes, where class and sum are equal
+ *     against the referee          the same bytes, where the kernel promises a sum that gemm_referee.h restates
+ *     against earlier kernels      the same bytes, where class and sum are equal
  *     against itself               the same bytes for a pair alone, in a batch, on other threads
  *
  * Problems are those of gemm_problem.h: few rows and columns around every tile, many rows of one expert, many groups.
@@ -22,7 +22,7 @@ static void fail_at(const mox_expert_gemm_kernel *row, const gemm_problem *p, in
 
 /* ---- against the oracle --------------------------------------------------------------------------------------- */
 
-/* The operand as the numbers that it stands for. */
+/* The activations as numbers. */
 typedef struct operand_view {
     double *x;      /* [rows, cols] */
     double *weight; /* [cols] */
@@ -55,7 +55,7 @@ static operand_view view_operand(const gemm_problem *p, check_buffers *buffers)
     return view;
 }
 
-/* The largest size of a finished sum while the activations' factors are applied to it: it has to fit in f32. */
+/* The largest magnitude of a finished sum while the activations' factors are applied: it has to fit in f32. */
 static double peak_of(const mox_activations *a, int64_t r, double magnitude)
 {
     double peak = magnitude;
@@ -68,7 +68,7 @@ static double peak_of(const mox_activations *a, int64_t r, double magnitude)
     return peak;
 }
 
-/* Every global factor of an element in one. */
+/* The product of an element's global factors. */
 static double globals_of(const gemm_problem *p, const moxie_matrix *matrix, int64_t n, int64_t r)
 {
     const mox_activations *a = &p->operand;
@@ -79,7 +79,7 @@ static double globals_of(const gemm_problem *p, const moxie_matrix *matrix, int6
     return with_global(act, kind, (float)mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0));
 }
 
-/* What rows that round activations to bytes may lose, of row r by the weights at hand. */
+/* The error that kernels which round activations to 8 bits may have in row r with these weights. */
 static double bytes_bound(const gemm_problem *p, const operand_view *view, int64_t r)
 {
     const int64_t step = mox_group_cols(p->asked.weight, p->cols) == 16 && p->cols > 16 ? 16 : 32;
@@ -164,7 +164,7 @@ static void compare_referee(const mox_expert_gemm_kernel *row, const gemm_proble
     check_buffers_free(&buffers);
 }
 
-/* The first row that promises the same bits. */
+/* The first kernel that promises the same bits. */
 static const mox_expert_gemm_kernel *twin_of(const mox_expert_gemm_kernel *row, const gemm_problem *p)
 {
     for (int32_t i = 0; mox_expert_gemm_at(i) != row; i++) {
@@ -175,7 +175,7 @@ static const mox_expert_gemm_kernel *twin_of(const mox_expert_gemm_kernel *row, 
     return NULL;
 }
 
-/* Each pair alone, on the calling thread, gives the row it gave in company. Of many pairs, some. */
+/* Each pair alone, on the calling thread, gives the same row as in the batch. With many pairs, some of them. */
 static void compare_alone(const mox_expert_gemm_kernel *row, const gemm_problem *p, const float *out)
 {
     for (int s = 0; s < GEMM_SLOTS; s++)
@@ -211,7 +211,7 @@ static void check_row(const mox_expert_gemm_kernel *row, const gemm_problem *p, 
     check_buffers_free(&buffers);
 }
 
-/* `alone`: also each pair by itself, and with threads, which cost more than the products. */
+/* `alone`: also each pair by itself and on threads, which takes longer than the products. */
 static void check_problem(const gemm_problem *p, const moxie_executor *pool, bool alone)
 {
     const moxie_executor *executor = alone ? pool : &mox_executor_serial;
@@ -247,8 +247,8 @@ static void every_format_and_shape(void **state)
     mox_executor_destroy(pool);
 }
 
-/* `each` problems of every weight format, or at turns one in `fewer` of them; the first is of plain activations, and
- * number `pooled` is tried on a pool too. */
+/* Tries `each` problems of every weight format, or one in `fewer` of the formats. The first problem has unquantized
+ * activations; number `pooled` also runs on a pool. */
 static void check_each_format(uint64_t seed, int64_t each, int64_t fewer, int64_t pooled,
                               gemm_size (*size)(test_rng *rng))
 {
@@ -296,9 +296,9 @@ static void many_pairs(void **state)
     check_each_format(test_seed(22), each, test_quick_one_in(3, "problems of each format"), 1, size_of_many);
 }
 
-/* Rows that sum integers make the exact sum of 2000 products 127 * 127 and one 126 * 127, far beyond the 2^24 up to
- * which every integer is an f32; the sum is even and just below 2^25, so it is one too. The row that a plan would take
- * for int8 x int8 is such a row. */
+/* Kernels for int8 x int8 must sum 2000 products 127 * 127 and one 126 * 127 exactly. The sum is far beyond 2^24, up to
+ * which every integer is an f32; it is even and just below 2^25, so it is an f32, too. The kernel that a plan chooses
+ * for int8 x int8 is such a kernel. */
 static void integers_are_exact(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static void integers_are_exact(void **state)
     check_buffers_free(&p.buffers);
 }
 
-/* What the integer row does not take, it says; the other one takes everything. */
+/* The integer kernel gives a reason for what it rejects; the other one accepts everything. */
 static void integer_row_refuses(void **state)
 {
     (void)state;

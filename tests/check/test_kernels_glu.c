@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_glu.c - every admitted row of family glu,
+ * test_kernels_glu.c - every admitted kernel of family glu,
  *     against the oracle         each element within the bound of ref_activate.c, every kind and parameter
- *     against the scalar row     the same bytes, where the row says EXACT
+ *     against the scalar kernel  the same bytes, where the kernel says EXACT
  *     against known values       gpt-oss's activation at four points
  *     by tile and by row         the same bytes
- *     with biases, in bf16       what a tile does at once, against one step after the other
+ *     with biases, in bf16       a tile at once against the same steps one by one
  */
 #include "check_support.h"
 
@@ -21,7 +21,7 @@ static float special(test_rng *rng)
     return values[test_below(rng, sizeof values / sizeof values[0])];
 }
 
-/* An activation with the parameters that its kind knows, some of them per expert. */
+/* An activation with the parameters of its kind, some of them per expert. */
 static moxie_activation random_activation(test_rng *rng, int32_t kind, float arrays[3][GLU_EXPERTS])
 {
     moxie_activation a = { .kind = kind };
@@ -47,7 +47,7 @@ static moxie_activation random_activation(test_rng *rng, int32_t kind, float arr
 }
 
 /* The oracle's bound is 8 u S (ref_activate.c). */
-static void check_glu_row(const mox_glu_kernel *row, const mox_glu_args *args, int64_t expert, int64_t p)
+static void check_glu_row(const mox_glu_kernel *kernel, const mox_glu_args *args, int64_t expert, int64_t p)
 {
     const int64_t n = args->intermediate;
     const bool gated = mox_activation_is_gated(args->activation.kind);
@@ -59,13 +59,13 @@ static void check_glu_row(const mox_glu_kernel *row, const mox_glu_args *args, i
     for (int64_t i = 0; i < n; i++) {
         const double bound = 8 * 0x1p-24 * sensitivity[i];
         if (!check_within(args->out[p * n + i], want[i], fmax(fabs(want[i]), sensitivity[i]), bound))
-            fail_msg("%s, kind %d, row %lld column %lld: %.9g, want %.17g, bound %g", row->base.name,
+            fail_msg("%s, kind %d, row %lld column %lld: %.9g, want %.17g, bound %g", kernel->base.name,
                      (int)args->activation.kind, (long long)p, (long long)i, (double)args->out[p * n + i], want[i],
                      bound);
     }
 }
 
-static void check_glu(const mox_glu_kernel *row, test_rng *rng, int32_t kind, const moxie_executor *pool)
+static void check_glu(const mox_glu_kernel *kernel, test_rng *rng, int32_t kind, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
     float arrays[3][GLU_EXPERTS];
@@ -86,14 +86,14 @@ static void check_glu(const mox_glu_kernel *row, test_rng *rng, int32_t kind, co
                                 .intermediate = n,
                                 .interleaved = test_below(rng, 2) == 0,
                                 .out = check_buffer(&buffers, (size_t)(pairs * n) * sizeof(float)) };
-    row->run(&args, pool);
+    kernel->run(&args, pool);
     for (int s = 0; s < GLU_SLOTS; s++)
         for (int64_t p = offsets[s]; p < offsets[s + 1]; p++)
-            check_glu_row(row, &args, args.expert_of != NULL ? expert_of[s] : -1, p);
-    const mox_glu_kernel *last = row;
+            check_glu_row(kernel, &args, args.expert_of != NULL ? expert_of[s] : -1, p);
+    const mox_glu_kernel *last = kernel;
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
         last = mox_glu_at(i);
-    if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
+    if (kernel->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
         mox_glu_args scalar = args;
         scalar.out = check_buffer(&buffers, (size_t)(pairs * n) * sizeof(float));
         last->run(&scalar, &mox_executor_serial);
@@ -122,8 +122,8 @@ static void every_glu_row(void **state)
     mox_executor_destroy(pool);
 }
 
-/* Ten checks of each row and kind. */
-static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *row, test_rng *rng, int32_t kind))
+/* Ten checks of each kernel and kind. */
+static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *kernel, test_rng *rng, int32_t kind))
 {
     test_rng rng = { test_seed(seed) };
     for (int32_t i = 0; mox_glu_at(i) != NULL; i++)
@@ -132,8 +132,8 @@ static void every_tile(uint64_t seed, void (*check)(const mox_glu_kernel *row, t
                 check(mox_glu_at(i), &rng, test_act_kinds[k]);
 }
 
-/* A tile as a panel product leaves it, gate and up side by side, against the same numbers as rows. */
-static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
+/* A tile as a panel product leaves it, gate next to up, against the same numbers as rows. */
+static void check_tile(const mox_glu_kernel *kernel, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5 };
     float arrays[3][GLU_EXPERTS], side[MOST * 32], h[MOST * 32], by_row[MOST * 16], by_tile[MOST * 17];
@@ -153,7 +153,7 @@ static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
                                 .h = h,
                                 .intermediate = 16,
                                 .out = by_row };
-    row->run(&args, &mox_executor_serial);
+    kernel->run(&args, &mox_executor_serial);
     memset(by_tile, 0xff, sizeof by_tile);
     const mox_glu_tile tile = { .kind = kind,
                                 .parameters = mox_glu_resolve(&activation, expert),
@@ -163,7 +163,7 @@ static void check_tile(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
                                 .stride = 32,
                                 .out = by_tile,
                                 .out_stride = 17 };
-    row->tile(&tile);
+    kernel->tile(&tile);
     for (int64_t r = 0; r < MOST; r++) {
         if (r < rows)
             assert_memory_equal(by_tile + 17 * r, by_row + 16 * r, 16 * sizeof(float));
@@ -177,15 +177,15 @@ static void tiles_are_rows(void **state)
     every_tile(35, check_tile);
 }
 
-/* Biases and rounding in the tile against sums made, and activations rounded, outside of it. */
-static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind)
+/* Biases and rounding inside the tile against the same done outside of it. */
+static void check_at_once(const mox_glu_kernel *kernel, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5, APART = 19 };
     float arrays[3][GLU_EXPERTS], side[MOST * 32], sums[MOST * 32], bias[32], apart[MOST * 16], want[MOST * 16];
     uint16_t halves[MOST * APART], wanted[MOST * 16];
     const moxie_activation activation = random_activation(rng, kind, arrays);
     const int64_t rows = test_range(rng, 1, MOST);
-    /* Without biases some kinds leave numbers as they are: these are halfway between two of bf16. */
+    /* Without biases some kinds do not change numbers: these lie halfway between two of bf16. */
     const bool ties = test_below(rng, 2) == 0;
     for (int i = 0; i < 32; i++)
         bias[i] = ties ? 0.0f : test_normal(rng);
@@ -202,12 +202,12 @@ static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind
                           .stride = 32,
                           .out = want,
                           .out_stride = 16 };
-    row->tile(&tile);
+    kernel->tile(&tile);
     mox_narrow(MOXIE_BF16, want, wanted, rows * 16);
     memset(halves, 0xff, sizeof halves);
     tile.gate = side, tile.up = side + 16, tile.gate_bias = bias, tile.up_bias = bias + 16;
     tile.out = apart, tile.narrow = halves, tile.narrow_stride = APART;
-    row->tile(&tile);
+    kernel->tile(&tile);
     for (int64_t r = 0; r < rows; r++) {
         assert_memory_equal(apart + 16 * r, want + 16 * r, 16 * sizeof(float));
         assert_memory_equal(halves + APART * r, wanted + 16 * r, 16 * sizeof *halves);
@@ -215,7 +215,7 @@ static void check_at_once(const mox_glu_kernel *row, test_rng *rng, int32_t kind
     }
     tile.out = NULL;
     memset(halves, 0xff, sizeof halves);
-    row->tile(&tile);
+    kernel->tile(&tile);
     assert_memory_equal(halves, wanted, 16 * sizeof *halves);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_panel.c - the inner product of every panel row by itself (panel_kernel.h), with memory cut to the byte:
+ * test_kernels_panel.c - the inner product of every panel kernel by itself (panel_kernel.h), with memory cut to the
+ * byte:
  *
  *     operand | scales | c | scratch | record       each ends at an inaccessible page of its own
  *
@@ -18,7 +19,7 @@ static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11
                                       25, 28, 29, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 95, 111, 112, 113, 127, 128 };
 enum { COUNTS = sizeof row_counts / sizeof row_counts[0] };
 
-/* One in `step` of the row counts from the first one on; returns how many calls that were. */
+/* Tries one in `step` of the row counts, from the first one on; returns the number of calls. */
 static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, int64_t step)
 {
     int64_t calls = 0;
@@ -36,7 +37,7 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, 
     return calls;
 }
 
-/* The expert with most pairs; false when the layout does not hold it. */
+/* The expert with the most pairs; false when the layout cannot hold it. */
 static bool open_bench(bench *b)
 {
     gemm_problem *p = &b->problem;
@@ -64,8 +65,8 @@ static int64_t check_bench(bench *b, test_rng *rng, int64_t fewer)
     return calls;
 }
 
-/* Returns the number of calls. One in `fewer` of the numbers of rows, in `fewer_acts` of the activations for a format.
- */
+/* Tries one in `fewer` of the row counts, and for each format one in `fewer_acts` of the activations. Returns the
+ * number of calls. */
 static int64_t check_formats(uint64_t seed, int64_t configs, int64_t fewer, int64_t fewer_acts)
 {
     static const int64_t cols[] = {
@@ -99,8 +100,8 @@ static void every_format_and_row_count(void **state)
     }
 }
 
-/* As on the first processors with AVX-512, and on those with AVX2 alone: of what rows ask for beside their class there
- * is nothing. No row that cannot do without is admitted, and the others have forms for it. */
+/* As on the first processors with AVX-512, or with AVX2 alone: no extension beyond a kernel's class. A kernel that
+ * needs an extension must be rejected; the others have code without it. */
 static void class_alone(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
 {
     const gemm_size size = { .rows = 32, .cols = test_range(rng, 200, 900), .most = MOX_PANEL_BLOCK };
     int64_t calls = 0;
-    /* Codes times E4M3 may be held at a fraction of their value, so that tiny sums are zero earlier. */
+    /* A product of a code and an E4M3 may be held at a fraction of its value, so tiny sums become zero earlier. */
     if (kind == FAR && weight->quant.scale == MOXIE_F8_E4M3)
         return 0;
     bench b = { .slot = 0 };
@@ -249,7 +250,7 @@ static void every_kind_of_step(void **state)
 #define RELEASE_TILES() __asm__ volatile("tilerelease" ::: "memory")
 #endif
 
-/* The check of the tile unit would see tiles that are left. */
+/* The check of the tile unit notices tiles that are still configured. */
 static void tiles_can_be_seen(void **state)
 {
     (void)state;

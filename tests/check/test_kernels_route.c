@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_kernels_route.c - every admitted row of the families before the experts: dense (the router) and topk,
+ * test_kernels_route.c - every admitted kernel of the families before the experts: dense (the router) and topk,
  *     against the oracle         sums within their bound, choices that it accepts, weights within its bounds
- *     against the scalar row     the same bytes, where the row says EXACT
+ *     against the scalar kernel  the same bytes, where the kernel says EXACT
  *     against itself             the same bytes for a token alone
  */
 #include "check_support.h"
@@ -42,7 +42,7 @@ static void make_dense_problem(dense_problem *p, test_rng *rng, int64_t tokens)
 }
 
 /* Tokens [first, first + count). */
-static const float *run_dense(const mox_dense_kernel *row, const dense_problem *p, int64_t first, int64_t count,
+static const float *run_dense(const mox_dense_kernel *kernel, const dense_problem *p, int64_t first, int64_t count,
                               const moxie_executor *executor, check_buffers *buffers)
 {
     const mox_dense_args args = { .tokens = count,
@@ -55,12 +55,13 @@ static const float *run_dense(const mox_dense_kernel *row, const dense_problem *
                                   .x_scratch = check_buffer(buffers, (size_t)(count * p->cols) * sizeof(float)),
                                   .logistic = p->logistic,
                                   .out = check_buffer(buffers, (size_t)(count * p->rows) * sizeof(float)) };
-    row->run(&args, executor);
+    kernel->run(&args, executor);
     return args.out;
 }
 
-/* The logistic function is no steeper than 1/4, and adds an exponential of 4 ulp, a sum and a quotient. */
-static void check_dense_element(const mox_dense_kernel *row, const dense_problem *p, int64_t t, int64_t n, double got)
+/* The logistic function's slope is at most 1/4; it adds an exponential of 4 ulp, a sum and a quotient. */
+static void check_dense_element(const mox_dense_kernel *kernel, const dense_problem *p, int64_t t, int64_t n,
+                                double got)
 {
     double want = p->bias != NULL ? p->bias[n] : 0.0, magnitude = fabs(want);
     for (int64_t k = 0; k < p->cols; k++) {
@@ -74,26 +75,26 @@ static void check_dense_element(const mox_dense_kernel *row, const dense_problem
         bound = bound / 4 + 10 * 0x1p-24 * want + 0x1p-126;
     }
     if (!(fabs(got - want) <= bound))
-        fail_msg("%s: token %lld row %lld of %lld x %lld is %.9g, want %.17g, bound %g", row->base.name, (long long)t,
-                 (long long)n, (long long)p->rows, (long long)p->cols, got, want, bound);
+        fail_msg("%s: token %lld row %lld of %lld x %lld is %.9g, want %.17g, bound %g", kernel->base.name,
+                 (long long)t, (long long)n, (long long)p->rows, (long long)p->cols, got, want, bound);
 }
 
-static void check_dense(const mox_dense_kernel *row, const dense_problem *p, const moxie_executor *pool)
+static void check_dense(const mox_dense_kernel *kernel, const dense_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
-    const float *out = run_dense(row, p, 0, p->tokens, pool, &buffers);
+    const float *out = run_dense(kernel, p, 0, p->tokens, pool, &buffers);
     for (int64_t t = 0; t < p->tokens; t++) {
         check_buffers own = { .count = 0 };
-        const float *alone = run_dense(row, p, t, 1, &mox_executor_serial, &own);
+        const float *alone = run_dense(kernel, p, t, 1, &mox_executor_serial, &own);
         assert_memory_equal(alone, out + t * p->rows, (size_t)p->rows * sizeof *out);
         for (int64_t n = 0; n < p->rows; n++)
-            check_dense_element(row, p, t, n, (double)out[t * p->rows + n]);
+            check_dense_element(kernel, p, t, n, (double)out[t * p->rows + n]);
         check_buffers_free(&own);
     }
-    const mox_dense_kernel *last = row;
+    const mox_dense_kernel *last = kernel;
     for (int32_t i = 0; mox_dense_at(i) != NULL; i++)
         last = mox_dense_at(i);
-    if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
+    if (kernel->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
         const float *scalar = run_dense(last, p, 0, p->tokens, &mox_executor_serial, &buffers);
         assert_memory_equal(out, scalar, (size_t)(p->tokens * p->rows) * sizeof *out);
     }
@@ -175,7 +176,7 @@ static void make_route_problem(route_problem *p, test_rng *rng, const char *meth
 }
 
 /* Tokens [first, first + count). */
-static routed run_topk(const mox_topk_kernel *row, const route_problem *p, int64_t first, int64_t count,
+static routed run_topk(const mox_topk_kernel *kernel, const route_problem *p, int64_t first, int64_t count,
                        const moxie_executor *executor, check_buffers *buffers)
 {
     const routed out = { check_buffer(buffers, (size_t)(count * p->top_k) * sizeof(int32_t)),
@@ -194,11 +195,11 @@ static routed run_topk(const mox_topk_kernel *row, const route_problem *p, int64
         .row_scratch = check_buffer(buffers, (size_t)(executor->workers * p->experts) * sizeof(float)),
         .logits_scratch = check_buffer(buffers, (size_t)(count * p->experts) * sizeof(float)),
     };
-    assert_ok(row->run(&args, executor, &error), &error);
+    assert_ok(kernel->run(&args, executor, &error), &error);
     return out;
 }
 
-static void check_token(const mox_topk_kernel *row, const route_problem *p, int64_t t, const routed *out)
+static void check_token(const mox_topk_kernel *kernel, const route_problem *p, int64_t t, const routed *out)
 {
     double logits[MOXIE_MAX_EXPERTS], weights[MOXIE_MAX_TOP_K], bounds[MOXIE_MAX_TOP_K];
     char why[256] = "";
@@ -207,13 +208,13 @@ static void check_token(const mox_topk_kernel *row, const route_problem *p, int6
     for (int64_t e = 0; e < p->experts; e++)
         logits[e] = mox_load(p->dtype, p->logits + (t * p->experts + e) * bytes);
     if (!mox_ref_route_accepts(&p->routing, p->experts, p->top_k, logits, p->token_ids[t], ids, 1e-5, why, sizeof why))
-        fail_msg("%s, %s, token %lld: %s", row->base.name, p->method, (long long)t, why);
+        fail_msg("%s, %s, token %lld: %s", kernel->base.name, p->method, (long long)t, why);
     mox_ref_route_weights(&p->routing, p->experts, p->top_k, logits, ids, weights);
     mox_ref_route_weight_bounds(&p->routing, p->experts, p->top_k, logits, ids, bounds);
     for (int64_t j = 0; j < p->top_k; j++) {
         const double got = out->weights[t * p->top_k + j];
         if (!(fabs(got - weights[j]) <= bounds[j]))
-            fail_msg("%s, %s, token %lld choice %lld: weight %.9g, want %.17g, bound %g", row->base.name, p->method,
+            fail_msg("%s, %s, token %lld choice %lld: weight %.9g, want %.17g, bound %g", kernel->base.name, p->method,
                      (long long)t, (long long)j, got, weights[j], bounds[j]);
     }
 }
@@ -224,22 +225,22 @@ static void same_choices(const routed *a, int64_t at, const routed *b, int64_t c
     assert_memory_equal(a->weights + at, b->weights, (size_t)count * sizeof *a->weights);
 }
 
-static void check_topk(const mox_topk_kernel *row, const route_problem *p, const moxie_executor *pool)
+static void check_topk(const mox_topk_kernel *kernel, const route_problem *p, const moxie_executor *pool)
 {
     check_buffers buffers = { .count = 0 };
-    const routed out = run_topk(row, p, 0, p->tokens, pool, &buffers);
+    const routed out = run_topk(kernel, p, 0, p->tokens, pool, &buffers);
     const bool simulated = p->routing.select >= MOXIE_SELECT_SIM_UNIFORM;
     for (int64_t t = 0; t < p->tokens && !simulated; t++) {
         check_buffers own = { .count = 0 };
-        check_token(row, p, t, &out);
-        const routed alone = run_topk(row, p, t, 1, &mox_executor_serial, &own);
+        check_token(kernel, p, t, &out);
+        const routed alone = run_topk(kernel, p, t, 1, &mox_executor_serial, &own);
         same_choices(&out, t * p->top_k, &alone, p->top_k);
         check_buffers_free(&own);
     }
-    const mox_topk_kernel *last = row;
+    const mox_topk_kernel *last = kernel;
     for (int32_t i = 0; mox_topk_at(i) != NULL; i++)
         last = mox_topk_at(i);
-    if (row->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
+    if (kernel->base.exactness == MOX_EXACT && last->base.isa == MOX_ISA_SCALAR) {
         const routed scalar = run_topk(last, p, 0, p->tokens, &mox_executor_serial, &buffers);
         same_choices(&out, 0, &scalar, p->tokens * p->top_k);
     }
@@ -287,7 +288,7 @@ static int choose_last(void *user, int64_t tokens, const float *logits, int32_t 
     return a->answer;
 }
 
-/* Asked once for all tokens, with logits widened; a refusal fails the run. */
+/* A callback is called once for all tokens, with widened logits; its failure fails the run. */
 static void custom_routing(void **state)
 {
     (void)state;
@@ -309,14 +310,14 @@ static void custom_routing(void **state)
                                  .weights = weights,
                                  .row_scratch = row_scratch,
                                  .logits_scratch = scratch };
-    const mox_topk_kernel *row = mox_topk_at(0);
-    assert_ok(row->run(&args, &mox_executor_serial, &error), &error);
+    const mox_topk_kernel *kernel = mox_topk_at(0);
+    assert_ok(kernel->run(&args, &mox_executor_serial, &error), &error);
     assert_int_equal(user.calls, 1);
     assert_true(user.first == 1.5f);
     assert_int_equal(ids[2], 7);
     assert_true(weights[2] == 2.0f);
     user.answer = 3;
-    assert_int_equal(row->run(&args, &mox_executor_serial, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(kernel->run(&args, &mox_executor_serial, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "3"));
 }
 

@@ -19,7 +19,7 @@ static char *tmp;
 
 /* ---- running the tool ---- */
 
-/* Exit code of `moxie ...`; what it prints goes to a log. */
+/* Runs `moxie ...`; returns its exit code. Its output goes to a log. */
 static inline int tool(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static inline int tool(const char *format, ...)
 {
@@ -50,7 +50,7 @@ static inline void show_log(void)
         }                                                                                                              \
     } while (0)
 
-/* What stands behind "key": in the log, as a number. */
+/* The number after "key": in the log. */
 static inline double logged(const char *key)
 {
     char path[600], line[512], quoted[64];
@@ -131,7 +131,7 @@ static inline size_t bytes_of(const moxie_tensor *t)
     return bits / 8;
 }
 
-/* Every tensor of the checkpoint's routed experts is in `back`, the same; and nothing else is. */
+/* Checks that `back` holds every tensor of the checkpoint's routed experts, unchanged, and nothing else. */
 static inline void assert_same_experts(const char *source, const char *back, const char *what)
 {
     files a, b;
@@ -168,7 +168,7 @@ static inline void synth_kimi(const char *sizes)
     assert_tool(0, "synth kimi-k2-thinking %s -o %s/model", sizes, tmp);
 }
 
-/* `moxie prepare model -o out`, or with --undo `out -o back`, in a process of its own. */
+/* Starts `moxie prepare model -o out`, or with --undo `out -o back`, in a process of its own. */
 static inline pid_t start(bool undo)
 {
     char program[600], dir[600], out[600];

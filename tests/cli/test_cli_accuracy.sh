@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# scripts/accuracy: a line for every row that this machine has, and for those of a GPU, whose launch table is in plain C.
+# scripts/accuracy: a line for every kernel that this machine runs, and for those of a GPU, whose launch table is in plain C.
 . "$(dirname "$0")/cli_lib.sh"
 export MOXIE_SYNTH_SIZES="--hidden 128 --intermediate 64"
 accuracy=$(dirname "$0")/../../scripts/accuracy

@@ -14,7 +14,7 @@ expect 0 "^cuda  not available: .*$tmp/no.so" env MOXIE_CUDA_LIBRARY="$tmp/no.so
 [ "$(wc -l <"$tmp/out")" = 4 ] || fail "--version is not of four lines: $(cat "$tmp/out")"
 expect 2 "there is no command \"frobnicate\"" "$moxie" frobnicate
 
-# What was meant by a name that is none.
+# Suggestions for unknown names.
 meant() { # NAME ARGUMENTS...
     name=$1
     shift
@@ -71,7 +71,7 @@ expect 0 '"format": "mxfp4-gptoss"' "$moxie" inspect "$tmp/model" --json
 # 16 experts of 256 x 256 and 256 x 128: half a byte and 1/32 byte an element, 2 bytes a bias.
 expect 0 '"expert_bytes": 851968' "$moxie" inspect "$tmp/model" --json
 expect 0 "expert_gemm" "$moxie" explain "$tmp/model" --layer 0
-expect 0 "refused:" "$moxie" explain --preset deepseek-v3 --isa scalar
+expect 0 "rejected:" "$moxie" explain --preset deepseek-v3 --isa scalar
 ! grep -q "batch sizes" "$tmp/out" || fail "a plan for a processor has launches"
 expect 0 '"steps"' "$moxie" explain --json --experts 8 --top-k 2 --hidden 64 --intermediate 96 --scheme int8_w8a8
 expect 4 "libmoxie_cuda" "$moxie" explain --preset deepseek-v3 --backend cuda

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# moxie bench: every key of its JSON, routings, files of ids and of limits, what it refuses; moxie info --measure.
+# moxie bench: every key of its JSON, routings, files of ids and of limits, what it rejects; moxie info --measure.
 # Layers are small and runs few: times are not judged, only that they fit together.
 . "$(dirname "$0")/cli_lib.sh"
 limits=$tmp/limits.json
 small="--preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8"
-# Limits are as they were before: runs that beat them change the file.
+# Restores the limits: runs that beat them change the file.
 bench() {
     cp "$tmp/kept" "$limits"
     "$moxie" bench "$@" --limits "$limits" --repeats 2
@@ -65,7 +65,7 @@ awk -F'[:,]' '/"median_ms"/ { m = $2 } /"min_ms"/ { low = $2 } /"max_ms"/ { high
     /"ratio"/ { r = $2; if (low > m || m > high || f <= 0 || r < 0.999 * m / f || r > 1.001 * m / f) bad = 1; n++ }
     END { exit bad || n != 2 }' "$tmp/out" || fail "times, floor and ratio do not fit together: $(cat "$tmp/out")"
 
-# A limit that the runs beat gives way to what they reached, in the figures and in the file; one that they do not, stays.
+# A limit that the runs beat is replaced by what they reached, in the figures and in the file; others stay.
 with_limits() { # READ BF16
     sed -e 's/"read_gb_s": [0-9][0-9.]*/"read_gb_s": '"$1"'/' -e 's/"bf16_tflop_s": [0-9][0-9.]*/"bf16_tflop_s": '"$2"'/' "$tmp/kept" >"$limits"
 }
@@ -149,8 +149,7 @@ done
 ! grep -q '"isa_found": "a' "$tmp/out" ||
     sed -n '/"features_capped"/,/]/p' "$tmp/out" | grep -q avx2 || fail "MOXIE_MAX_ISA=scalar did not cap avx2"
 
-# A picture that is whole, or none and nothing beside it. Without a gnuplot there may still be an emulator on the path, and
-# what starts it.
+# A whole picture, or no file at all. A path without gnuplot still needs the emulator, if there is one, and what starts it.
 mkdir "$tmp/bin"
 for program in env qemu-x86_64 qemu-aarch64; do
     ! command -v "$program" >/dev/null || ln -s "$(command -v "$program")" "$tmp/bin/$program"
@@ -210,5 +209,5 @@ mkdir "$tmp/plot.dir.png"
 expect 3 "cannot be written: Is a directory" bench $small --tokens 1 --plot "$tmp/plot.dir.png"
 rmdir "$tmp/plot.dir.png"
 # shellcheck disable=SC2012
-[ "$(ls "$tmp" | grep -c plot)" = 2 ] || fail "something was left beside the pictures: $(ls "$tmp")"
+[ "$(ls "$tmp" | grep -c plot)" = 2 ] || fail "other files than the pictures were left: $(ls "$tmp")"
 finish

@@ -86,9 +86,9 @@ expect 2 "acts-of goes with --preset" bench --acts-of mxfp4_mxfp8
 expect 2 "no scheme constructor .fp9." "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
 expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
 
-# Info: rows, whose kernels the library counts.
-expect 0 "^[0-9]+ rows for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
-grep -qE "^expert_gemm +simple_any +cuda +rowmajor +EXACT +yes" "$tmp/out" || fail "info --kernels lists no CUDA row"
+# Info: kernels, and how many instances the library has.
+expect 0 "^[0-9]+ kernels for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
+grep -qE "^expert_gemm +simple_any +cuda +rowmajor +EXACT +yes" "$tmp/out" || fail "info --kernels lists no CUDA kernel"
 ! grep -q "^processor" "$tmp/out" || fail "info --kernels prints more than kernels"
 expect 0 '"cuda_instances": 7' "$moxie" info --json
 expect 0 "their kernels are in libmoxie_cuda, which was not found" env MOXIE_CUDA_LIBRARY="$tmp/none.so" "$moxie" info

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Files that are none: a device, a pipe, a huge file, a directory, a circle of links in the place of every file that the
-# tool reads or writes. Each is refused with words at once. And signals: nothing unfinished stays.
+# Things that are not regular files (a device, a pipe, a huge file, a directory, a circle of links) in the place of every
+# file that the tool reads or writes: each is refused at once, with a message. And signals: no unfinished file stays.
 . "$(dirname "$0")/cli_lib.sh"
 
 synth gpt-oss-20b mxfp4-gptoss "$tmp/model" --shard-bytes 300000
@@ -65,7 +65,7 @@ odd "$tmp/odd.txt" "$moxie" bench "$tmp/model" --routing "$tmp/odd.txt"
 odd "$tmp/odd.limits" "$moxie" info --limits "$tmp/odd.limits"
 odd "$tmp/odd.limits" "$moxie" bench "$tmp/model" --limits "$tmp/odd.limits"
 
-# Outputs are looked at before the work: here the work would fail, and the output is named all the same.
+# Outputs are checked before the work: here the work would fail, but the message names the output.
 early() {
     expect 3 "$1" timeout 5 "$moxie" run "$tmp/nowhere" -o "$2"
     expect 3 "$1" timeout 5 "$moxie" bench "$tmp/nowhere" --limits "$tmp/limits" --plot "$2"
@@ -86,21 +86,21 @@ fi
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 2 -o "$tmp/out.safetensors"
 [ -z "$(ls "$tmp" | grep moxie.tmp)" ] || fail "temporaries stay: $(ls "$tmp" | grep moxie.tmp)"
 
-# Two writers of one file: both come to their end, and the file is whole.
+# Two writers of one file: both finish, and the file is whole.
 "$moxie" run "$tmp/model" --tokens 2 -o "$tmp/both.safetensors" >/dev/null &
 first=$!
 expect 0 "output rms" "$moxie" run "$tmp/model" --tokens 2 -o "$tmp/both.safetensors"
 wait $first || fail "the first of two writers failed"
 cmp "$tmp/out.safetensors" "$tmp/both.safetensors" || fail "two writers made something else of a file"
 
-# What synth cannot put in place is told before it is made.
+# synth reports an output that it cannot create before it makes anything.
 ln -s nothing "$tmp/link"
 expect 3 "link: .*symbolic link" "$moxie" synth gpt-oss-20b -o "$tmp/link" --layers 1
 mkfifo "$tmp/pipe"
 expect 3 "pipe: .*Not a directory" "$moxie" synth gpt-oss-20b -o "$tmp/pipe" --layers 1
 expect "[23]" "exists already" "$moxie" prepare "$tmp/kimi" --layout trtllm-mxint4 -o "$tmp/link"
 (cd "$tmp/folder.svg" && expect 2 "name of a directory" "$moxie" prepare "$tmp/kimi" --layout trtllm-mxint4 -o . && [ "$failures" = 0 ]) || fail "OUT is \".\""
-expect 2 "5000 bytes, and [0-9]+ are the most" "$moxie" prepare "$tmp/kimi" --layout trtllm-mxint4 -o "$(printf '%05000d' 0)"
+expect 2 "5000 bytes, of at most [0-9]+" "$moxie" prepare "$tmp/kimi" --layout trtllm-mxint4 -o "$(printf '%05000d' 0)"
 
 # A full disk while JSON is written, of 1.5 kB and of 16: an error, never a broken file. (Blocks of 512 bytes.)
 full() {
@@ -138,7 +138,7 @@ for signal in INT TERM HUP; do
     [ -z "$left" ] || fail "synth: $signal left $left"
 done
 
-# SIGKILL cannot be listened to: the next writer of the same place removes what is left.
+# SIGKILL cannot be caught: the next writer of the same file removes what is left.
 "$moxie" synth deepseek-v3 -o "$tmp/large" --layers 1 >/dev/null 2>&1 &
 child=$!
 when "$tmp/large.moxie.tmp/config.json" $child || fail "synth was too quick to be killed"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# An allocation that fails, anywhere: a message and exit code 5, or all of the output as ever. Never a signal, never an
-# object that lacks a key.
+# A failing allocation, anywhere, gives a message and exit code 5, or the whole usual output: never a signal, never an
+# object without one of its keys.
 . "$(dirname "$0")/cli_lib.sh"
 preload=$1/tests/libfault_preload.so
 [ -e "$preload" ] || { echo "skipped: no library to preload beside a sanitizer or an emulator"; exit 77; }
@@ -22,7 +22,7 @@ one() {
     *) fail "exit code $code when allocation $number ${forever:+and all later ones }fails: $* -- $(head -c 300 "$tmp/err")" ;;
     esac
 }
-# each COMMAND...: the first allocations one by one, and ever fewer of the others. Its output has no times in it.
+# each COMMAND...: fails the first allocations one by one, then ever fewer of the others. The output must have no times.
 each() {
     "$@" | grep -v "needs libmoxie_cuda" >"$tmp/whole" # why it cannot be opened may be memory
     number=1 met=0
@@ -48,7 +48,7 @@ each "$moxie" inspect "$model" --json
 each "$moxie" diff "$model" --against "$model" --threads 1 --json
 each "$moxie" prepare --list
 each "$moxie" prepare --list --json
-# A refusal, which has to be told without memory, too: exit code 5 or the refusal's own.
+# An error must also be reported without memory: exit code 5 or the error's own.
 for number in 1 2 3 4 5 6 8 10 15 20 40; do
     for forever in "" 1; do
         code=0

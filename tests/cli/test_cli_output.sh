@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the tool writes: a standard output that cannot be written is an error, whatever was to be written; a reader that
-# goes away is none; odd bytes in arguments, paths and names never reach a terminal, and JSON stays JSON.
+# What the tool writes: a standard output that cannot be written is always an error, a reader that goes away is none. Odd
+# bytes in arguments, paths and names never reach a terminal, and JSON stays valid.
 . "$(dirname "$0")/cli_lib.sh"
 
 synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
@@ -38,7 +38,7 @@ for arguments in --help --version "info --json" "synth --list" "inspect $model" 
     # shellcheck disable=SC2086
     lost "Bad file descriptor" closed "$moxie" $arguments
 done
-# Nothing to say, nothing lost; and an error of another kind keeps its code.
+# A command without output loses nothing; an error of another kind keeps its code.
 code=0
 "$moxie" run "$model" --tokens many >&- 2>/dev/null || code=$?
 [ "$code" = 2 ] || fail "a usage error with a closed standard output: exit code $code"
@@ -79,7 +79,7 @@ is_json() {
     fi
     grep -q '"schema_version": 1' "$tmp/out" || fail "no JSON from: $*"
 }
-# quiet COMMAND...: whatever happens, no control byte but a line's end is printed; with --json there is an object.
+# quiet COMMAND...: prints no control byte but newlines; with --json prints an object.
 quiet() {
     code=0
     "$@" >"$tmp/out" 2>"$tmp/err" || code=$?

@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# moxie prepare: arguments, lists, refusals in words, what bad input, a full disk and damage do. Bytes are compared by
-# test_prepare_files.
+# moxie prepare: arguments, lists, messages, bad input, a full disk and damage. test_prepare_files compares bytes.
 . "$(dirname "$0")/cli_lib.sh"
 
 expect 0 "Usage: moxie prepare" "$moxie" prepare --help
@@ -22,13 +21,13 @@ expect 0 '"name": "trtllm-mxint4"' "$moxie" prepare --list --json
 expect 0 '"multiple": 256' "$moxie" prepare --list --json
 
 "$moxie" synth kimi-k2-thinking -o "$tmp/model" --layers 2 --experts 8 --hidden 512 --intermediate 512 >/dev/null
-# Those that take a checkpoint's weights, as they are or padded, and why the others do not.
+# Layouts that accept a checkpoint's weights, unchanged or padded, and why the others reject them.
 fits() {
     "$moxie" prepare --list "$1" | awk -v name="$2" '/^[a-z]/ { heading = $0 } $1 == name { print heading }'
 }
 expect 0 "by its layer 1:" "$moxie" prepare --list "$tmp/model"
-[ "$(fits "$tmp/model" trtllm-mxint4)" = "take them" ] || fail "--list DIR does not say that trtllm-mxint4 takes it"
-[ "$(fits "$tmp/model" trtllm-mxfp4)" = "do not" ] || fail "--list DIR does not say that trtllm-mxfp4 refuses it"
+[ "$(fits "$tmp/model" trtllm-mxint4)" = "accept them" ] || fail "--list DIR does not say that trtllm-mxint4 accepts it"
+[ "$(fits "$tmp/model" trtllm-mxfp4)" = "reject them" ] || fail "--list DIR does not say that trtllm-mxfp4 rejects it"
 expect 0 "^    trtllm-mxfp4  *w13 is .*elements must be f4_e2m1" "$moxie" prepare --list "$tmp/model"
 expect 0 '"fits": "no"' "$moxie" prepare --list "$tmp/model" --json
 expect 3 "nowhere" "$moxie" prepare --list "$tmp/nowhere"
@@ -59,16 +58,16 @@ synth kimi-k2-thinking int4-ct-g32 "$tmp/narrow"
 expect 4 "intermediate is 128, which must be a multiple of 256: .*nearest that would do: 256" \
     "$moxie" prepare "$tmp/narrow" --layout trtllm-mxint4 -o "$tmp/made"
 
-# Groups that do not divide a row: refused, or made smaller where the target does that; never silently; and back.
+# Groups that do not divide a row: rejected, or made smaller where the layout's loader does that, with a message; and restored.
 "$moxie" synth qwen3-30b-a3b --format awq -o "$tmp/groups" --layers 1 --experts 8 --hidden 320 --intermediate 256 >/dev/null
 expect 4 "hidden is 320, which must be a multiple of the group, 128: .*256 or 384 \(groups of 64, .*--pad" \
     "$moxie" prepare "$tmp/groups" --layout moe-wna16 -o "$tmp/made"
-[ "$(fits "$tmp/groups" moe-wna16)" = "take them with --pad" ] || fail "--list DIR does not say that --pad helps"
+[ "$(fits "$tmp/groups" moe-wna16)" = "accept them with --pad" ] || fail "--list DIR does not say that --pad helps"
 expect 0 "groups: made 2 times smaller" "$moxie" prepare "$tmp/groups" --layout moe-wna16 --pad -o "$tmp/halved"
 expect 0 '"scales_repeated": 2' "$moxie" prepare --verify "$tmp/halved" --json
 expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/halved" -o "$tmp/whole"
 
-# A whole directory, what it says, and back.
+# A whole directory, its metadata, and the checkpoint restored from it.
 prepare 0 "peak memory: " --layout trtllm-mxint4
 expect 0 "2 layers whole as trtllm-mxint4" "$moxie" prepare --verify "$tmp/made"
 expect 0 '"mode": "verify"' "$moxie" prepare --verify "$tmp/made" --json
@@ -134,7 +133,7 @@ if [ "$(id -u)" != 0 ]; then
     expect 3 "small" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/small/out"
 fi
 
-# An interrupted undo is gone on with; a layer that is damaged, or of other weights, is made again.
+# An interrupted undo is continued; a layer that is damaged, or of other weights, is made again.
 mkdir "$tmp/later.partial"
 expect 3 "later.partial: is what an interrupted run left" "$moxie" prepare --verify "$tmp/later/"
 rmdir "$tmp/later.partial"
@@ -155,7 +154,7 @@ same_as_back "2 of them before"
 interrupted_undo
 rm "$tmp/going.partial/layer-00002.safetensors"
 same_as_back "1 of them before"
-# A file that this run does not write is somebody's: it is named, and nothing is touched.
+# A file that this run does not write is named in the message, and nothing is changed.
 interrupted_undo
 cp "$tmp/back/layer-00001.safetensors" "$tmp/going.partial/layer-00007.safetensors"
 expect 3 '"layer-00007.safetensors" is not what this run writes' "$moxie" prepare --undo "$tmp/made" -o "$tmp/going"
@@ -170,7 +169,7 @@ interrupted_undo
 cp "$tmp/made/moxie_prepare.json" "$tmp/going.partial"
 expect 3 "what a preparation left" "$moxie" prepare --undo "$tmp/made" -o "$tmp/going"
 
-# The same, of a preparation: here the last expert of the last layer is another than it was.
+# The same for a preparation: here the last expert of the last layer has changed.
 cp -r "$tmp/model" "$tmp/other"
 last=$(ls "$tmp"/other/*.safetensors | tail -1)
 "$moxie" prepare --undo "$tmp/made" -o "$tmp/known" >/dev/null
@@ -184,7 +183,7 @@ expect 0 "1 of them before" "$moxie" prepare "$tmp/other" --layout trtllm-mxint4
 expect 0 "2 layers whole" "$moxie" prepare --verify "$tmp/newer"
 cmp -s "$tmp/made/layer-00002.safetensors" "$tmp/newer/layer-00002.safetensors" && fail "a layer of other weights was kept"
 
-# What another preparation left is not gone on with.
+# A run does not continue what another preparation left.
 mkdir "$tmp/mixed.partial"
 cp "$tmp/ep1/moxie_prepare.json" "$tmp/ep1/config.json" "$tmp/mixed.partial"
 expect 3 "another preparation" "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 -o "$tmp/mixed"

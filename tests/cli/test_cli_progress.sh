@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A command that loads a layer draws a bar on stderr, when that is a terminal, wipes it away at the end, and draws
-# none into a file, a pipe or beside JSON.
+# A command that loads a layer draws a bar on stderr when that is a terminal, and removes it at the end. It draws none
+# into a file, into a pipe or with --json.
 . "$(dirname "$0")/cli_lib.sh"
 command -v script >/dev/null || { echo "skipped: no script(1), which lends a terminal"; exit 77; }
-# Where there is no pseudo-terminal (no /dev/ptmx, no devpts), script(1) has none to lend.
+# Where there is no pseudo-terminal (no /dev/ptmx, no devpts), script(1) cannot make one.
 if ! script -qec "test -t 2" /dev/null </dev/null >"$tmp/out" 2>&1; then
     echo "skipped: no pseudo-terminal here: $(head -1 "$tmp/out" | tr -d '\r')"
     exit 77

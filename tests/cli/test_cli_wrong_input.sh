@@ -92,8 +92,8 @@ table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ Try .moxie info --help ~ info --frobnicate
 2 ~ --mesure ~ no option ~ did you mean --measure ~ info --mesure
 2 ~ -x ~ no option ~ --help ~ info -x
-2 ~ --threads takes N ~ nothing was given ~ behind the option ~ info --threads
-2 ~ --limits takes FILE ~ nothing was given ~ behind the option ~ info --limits ""
+2 ~ --threads takes N ~ nothing was given ~ after the option ~ info --threads
+2 ~ --limits takes FILE ~ nothing was given ~ after the option ~ info --limits ""
 2 ~ --measure ~ "3" was given ~ leave it out ~ info --measure=3
 2 ~ options only ~ extra ~ --help ~ info extra
 2 ~ an argument ~ is empty ~ variable ~ info ""
@@ -128,11 +128,11 @@ ROWS
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ synth gpt-oss-20b -o new --frobnicate
 2 ~ --layer5 ~ no option ~ did you mean --layers ~ synth gpt-oss-20b -o new --layer5 1
-2 ~ --output takes DIR ~ nothing was given ~ behind the option ~ synth gpt-oss-20b -o
+2 ~ --output takes DIR ~ nothing was given ~ after the option ~ synth gpt-oss-20b -o
 2 ~ a preset is needed ~ none is named ~ synth --list ~ synth
 2 ~ -o DIR is needed ~ none is given ~ name a directory ~ synth gpt-oss-20b
-2 ~ --output takes DIR ~ nothing was given ~ behind the option ~ synth gpt-oss-20b -o ""
-2 ~ --format takes NAME ~ nothing was given ~ behind the option ~ synth gpt-oss-20b -o new --format ""
+2 ~ --output takes DIR ~ nothing was given ~ after the option ~ synth gpt-oss-20b -o ""
+2 ~ --format takes NAME ~ nothing was given ~ after the option ~ synth gpt-oss-20b -o new --format ""
 2 ~ --layers ~ -2 ~ from 1 to ~ synth gpt-oss-20b -o new --layers -2
 2 ~ --layers ~ "0" ~ from 1 to ~ synth gpt-oss-20b -o new --layers 0
 2 ~ 25 layers were asked for ~ has 24 ~ give 1 to 24 ~ synth gpt-oss-20b -o new --layers 25
@@ -196,10 +196,10 @@ hand="--experts 8 --top-k 2 --hidden 64 --intermediate 96"
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ explain model --frobnicate
 2 ~ --presets ~ no option ~ did you mean --preset ~ explain --presets gpt-oss-20b
-2 ~ --preset takes NAME ~ nothing was given ~ behind the option ~ explain --preset
+2 ~ --preset takes NAME ~ nothing was given ~ after the option ~ explain --preset
 2 ~ one layer is needed ~ none is named ~ give a checkpoint.s directory, --preset NAME ~ explain
 2 ~ described by hand ~ needs all of ~ --hidden and --intermediate ~ explain --experts 8
-2 ~ --preset takes NAME ~ nothing was given ~ behind the option ~ explain --preset ""
+2 ~ --preset takes NAME ~ nothing was given ~ after the option ~ explain --preset ""
 2 ~ --experts ~ -8 ~ from 1 to ~ explain --experts -8 --top-k 2 --hidden 64 --intermediate 96
 2 ~ --top-k ~ "0" ~ from 1 to ~ explain --experts 8 --top-k 0 --hidden 64 --intermediate 96
 2 ~ --hidden ~ 9999999999999 ~ from 1 to ~ explain --experts 8 --top-k 2 --hidden 9999999999999 --intermediate 96
@@ -241,10 +241,10 @@ ROWS
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ run model --frobnicate
 2 ~ --treads ~ no option ~ did you mean --threads ~ run model --treads 2
-2 ~ --tokens takes T ~ nothing was given ~ behind the option ~ run model --tokens
+2 ~ --tokens takes T ~ nothing was given ~ after the option ~ run model --tokens
 2 ~ one layer is needed ~ none is named ~ --preset NAME ~ run
 2 ~ an argument ~ is empty ~ variable ~ run ""
-2 ~ --input takes FILE ~ nothing was given ~ behind the option ~ run model --input ""
+2 ~ --input takes FILE ~ nothing was given ~ after the option ~ run model --input ""
 2 ~ --tokens ~ -1 ~ from 0 to ~ run model --tokens -1
 2 ~ --threads ~ "0" ~ from 1 to ~ run model --threads 0
 2 ~ --tokens ~ 99999999999999999999 ~ from 0 to ~ run model --tokens 99999999999999999999
@@ -301,9 +301,9 @@ ROWS
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ diff model --frobnicate
 2 ~ --agianst ~ no option ~ did you mean --against ~ diff model --agianst other
-2 ~ --a takes BACKEND ~ nothing was given ~ behind the option ~ diff model --a
+2 ~ --a takes BACKEND ~ nothing was given ~ after the option ~ diff model --a
 2 ~ directory is needed ~ none is given ~ moxie synth ~ diff
-2 ~ --against takes DIR2 ~ nothing was given ~ behind the option ~ diff model --against ""
+2 ~ --against takes DIR2 ~ nothing was given ~ after the option ~ diff model --against ""
 2 ~ an argument ~ is empty ~ variable ~ diff ""
 2 ~ --tokens ~ -1 ~ from 0 to ~ diff model --tokens -1
 2 ~ --threads ~ "0" ~ from 1 to ~ diff model --threads 0
@@ -338,9 +338,9 @@ printf '{"kind": "moxie limits", "cpu": "x", "isa": "y"' >halflimits
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ bench model --frobnicate
 2 ~ --token5 ~ no option ~ did you mean --tokens ~ bench model --token5 1
-2 ~ --tokens takes LIST ~ nothing was given ~ behind the option ~ bench model --tokens
+2 ~ --tokens takes LIST ~ nothing was given ~ after the option ~ bench model --tokens
 2 ~ one layer is needed ~ none is named ~ synth --list ~ bench
-2 ~ --routing takes NAME ~ nothing was given ~ behind the option ~ bench model --routing ""
+2 ~ --routing takes NAME ~ nothing was given ~ after the option ~ bench model --routing ""
 2 ~ an argument ~ is empty ~ variable ~ bench ""
 2 ~ --tokens ~ -8 ~ from 1 to ~ bench model --tokens 1,-8
 2 ~ --repeats ~ "0" ~ from 1 to ~ bench model --repeats 0
@@ -387,11 +387,11 @@ ROWS
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ prepare int4 --frobnicate
 2 ~ --layuot ~ no option ~ did you mean --layout ~ prepare int4 --layuot trtllm-mxint4 -o new
-2 ~ --layout takes NAME ~ nothing was given ~ behind the option ~ prepare int4 -o new --layout
+2 ~ --layout takes NAME ~ nothing was given ~ after the option ~ prepare int4 -o new --layout
 2 ~ a directory is needed ~ none is given ~ prepare --list ~ prepare
 2 ~ -o OUT is needed ~ none is given ~ name a directory ~ prepare int4 --layout trtllm-mxint4
 2 ~ --layout NAME is needed ~ none is given ~ prepare --list int4 ~ prepare int4 -o new
-2 ~ --output takes OUT ~ nothing was given ~ behind the option ~ prepare int4 --layout trtllm-mxint4 -o ""
+2 ~ --output takes OUT ~ nothing was given ~ after the option ~ prepare int4 --layout trtllm-mxint4 -o ""
 2 ~ an argument ~ is empty ~ variable ~ prepare "" --layout trtllm-mxint4 -o new
 2 ~ layout "trtllm-mxint5" ~ there is no ~ did you mean trtllm-mxint4 ~ prepare int4 --layout trtllm-mxint5 -o new
 2 ~ layout "vllm" ~ there is no ~ prepare --list ~ prepare int4 --layout vllm -o new

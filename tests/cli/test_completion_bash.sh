@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The bash completion, sourced and called as bash does: it offers each command, each option of --help, the values that
-# the tool takes, and nothing that the tool refuses.
+# the tool accepts, and nothing that it rejects.
 . "$(dirname "$0")/cli_lib.sh"
 export PATH="$1:$PATH"
 file=$1/shell/moxie.bash

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The zsh completion, at work in a shell of its own: keys are sent to it, and what it shows must hold the completions.
+# The zsh completion, run in a zsh of its own: the test sends keys, and the screen must hold the completions.
 . "$(dirname "$0")/cli_lib.sh"
 command -v zsh >/dev/null || { echo "skipped: no zsh"; exit 77; }
 folder=$1/shell

@@ -15,7 +15,7 @@
 
 /* ---- formats, layouts, ranks ---- */
 
-/* Refusals are fine (exit code 4). True when the layout took it. */
+/* A rejection is fine (exit code 4). True when the layout accepted the weights. */
 static bool there_and_back(const char *layout, const char *what, const char *extra)
 {
     const int code = tool("prepare %s/model --layout %s %s -o %s/out", tmp, layout, extra, tmp);
@@ -33,7 +33,7 @@ static bool there_and_back(const char *layout, const char *what, const char *ext
     return code == 0;
 }
 
-/* Names as they are in a fused and in a per-expert family, in every format that the generator writes. */
+/* Tensor names of a fused and of a per-expert family, in every format that the generator writes. */
 static void every_format_comes_back_from_every_layout(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void every_format_comes_back_from_every_layout(void **state)
             continue;
         for (int f = 0; f < info.n_formats; f++) {
             if (p > 1 && f > 0)
-                break; /* the others have the same rows of hf_quant.def */
+                break; /* the others have the same lines of hf_quant.def */
             assert_tool(0, "synth %s --format %s --layers 1 --experts 16 --hidden 512 --intermediate 256 -o %s/model",
                         info.name, info.formats[f], tmp);
             for (int l = 0; moxie_prepare_layout_at(l, &layout); l++) {
@@ -62,7 +62,7 @@ static void every_format_comes_back_from_every_layout(void **state)
             print_message("%s took none of these checkpoints\n", layout.name);
 }
 
-/* Formats that no preset was released in: 8-bit GPTQ, whose zero points are kept as bytes for the way back. */
+/* Formats that no preset was released in: 8-bit GPTQ, whose zero points are kept as bytes to restore them. */
 static void eight_bit_gptq_comes_back(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void eight_bit_gptq_comes_back(void **state)
     }
 }
 
-/* All ranks' directories together give the checkpoint back; fewer do not. */
+/* All ranks' directories together restore the checkpoint; fewer do not. */
 static void ranks_come_back_together(const char *synth, const char *layout, int tp, int ep)
 {
     char dirs[1024] = "";
@@ -128,7 +128,7 @@ static void memory_stays_small_at_true_width(void **state)
     assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
     const double limit = 2 * (logged("expert_bytes_in") + logged("expert_bytes_out")) + 64e6;
     print_message("prepare: peak %.0f bytes of %.0f\n", logged("peak_memory_bytes"), limit);
-    /* 7168 x 2048, three matrices, half a byte and 2 / 32 bytes an element; the same on both sides. */
+    /* 7168 x 2048, three matrices, 1/2 + 2/32 bytes an element; the same before and after. */
     assert_true(logged("expert_bytes_in") == 3.0 * 7168 * 2048 * (0.5 + 2.0 / 32));
     assert_true(logged("expert_bytes_out") == logged("expert_bytes_in"));
     assert_true(logged("peak_memory_bytes") > 0 && logged("peak_memory_bytes") < limit);
@@ -159,7 +159,7 @@ static void run_and_kill(double after)
     waitpid(child, NULL, 0);
 }
 
-/* What a directory holds that --verify calls whole comes back right. */
+/* A directory that --verify calls whole restores the right tensors. */
 static void assert_not_wrongly_whole(const char *name)
 {
     if (tool("prepare --verify %s/%s", tmp, name) != 0)
@@ -202,7 +202,7 @@ static void killed_runs_leave_nothing_wrong_and_are_gone_on_with(void **state)
     remove_tree("model");
 }
 
-/* A layer that is whole is kept; one that was damaged is made again. */
+/* A whole layer is kept; a damaged one is made again. */
 static void whole_layers_are_kept(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@
 
 /* ---- two at once ---- */
 
-/* Waits until something has this name; false when the process ended first. */
+/* Waits until a file of this name exists; false when the process ended first. */
 static bool wait_for(const char *name, pid_t child)
 {
     for (int i = 0; i < 20000; i++) {
@@ -40,7 +40,7 @@ static bool log_says(const char *text)
     return system(command) == 0;
 }
 
-/* While a run stands still in the middle, a second one of the same output is refused and touches nothing. */
+/* While one run is stopped in the middle, a second one of the same output is refused and changes nothing. */
 static void second_is_refused(bool undo, const char *partial, const char *under_way)
 {
     static char before[8192], after[8192];
@@ -49,7 +49,7 @@ static void second_is_refused(bool undo, const char *partial, const char *under_
     assert_true(wait_for(under_way, child));
     int status = -1;
     assert_int_equal(kill(child, SIGSTOP), 0);
-    assert_int_equal(waitpid(child, &status, WUNTRACED), child); /* until then its threads may still write */
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child); /* its threads may write until then */
     assert_true(WIFSTOPPED(status));
     snapshot(partial, before, sizeof before);
     for (int i = 0; i < 2; i++) {
@@ -101,7 +101,7 @@ static void shell(const char *format, ...)
         fail_msg("failed: %s", command);
 }
 
-/* Files of names that moxie, too, gives: in a directory that only has the name, or behind a link. */
+/* Files with names that moxie also uses, in a directory of OUT.partial's name or behind a link: they stay. */
 static void foreign_directories_stay(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void foreign_directories_stay(void **state)
         assert_false(exists("out"));
         shell("rm -rf mine out.partial");
     }
-    /* The same of the way back; and what a preparation left is not its own. */
+    /* The same for --undo. It also refuses what a preparation left. */
     assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out", tmp, tmp);
     shell("mkdir mine && cp model/config.json mine && echo 1 >mine/layer-00007.safetensors && ln -s mine back.partial");
     snapshot("mine/.", before, sizeof before);
@@ -140,7 +140,7 @@ static void foreign_directories_stay(void **state)
     remove_tree("model");
 }
 
-/* A directory that nothing is finished in goes with a signal; finished layers stay, and nothing unfinished does. */
+/* After a signal a directory without a finished layer is removed. Finished layers stay, unfinished files do not. */
 static void signals_clean_up(void **state)
 {
     (void)state;

@@ -74,8 +74,8 @@ static void sizes_are_added_up(void **state)
     (void)state;
     prepare_described out;
     moxie_error error = { 0 };
-    /* 3 * 5 * 2 = 30 bytes, then 4 codes of half a byte = 2 bytes, then nothing, then one number of 4 bytes: each from
-     * a multiple of 64 on. */
+    /* 3 * 5 * 2 = 30 bytes, 4 codes of half a byte = 2 bytes, nothing, and one number of 4 bytes: each aligned to 64.
+     */
     assert_ok(prepare_described_parse("[[\"a\", \"bf16\", [3, 5], 3], [\"b\", \"f4_e2m1\", [4], 2], [\"c\", \"u8\", "
                                       "[0, 7], 0], [\"d\", \"f32\", [], 0]]",
                                       "x", &out, &error),
@@ -116,7 +116,7 @@ static void wrong_sizes_are_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         describes(bad[i], MOXIE_ERR_FORMAT);
     describes("[[\"a\", \"u8\", [1099511627776], 1]]", MOXIE_OK);
-    /* Eight of 2^61 - 64 bytes and 513 more would be one byte. */
+    /* The sum of eight times 2^61 - 64 bytes and 513 more would wrap around to one byte. */
     char sum[1024] = "[[\"kept\", \"u8\", [513], 0]";
     for (int i = 0; i < 8; i++)
         snprintf(sum + strlen(sum), sizeof sum - strlen(sum), ", [\"%d\", \"u8\", [2305843009213693888], 1]", i);
@@ -168,7 +168,7 @@ static void numbers_of_manifests_are_in_range(void **state)
     manifest("a-name-of-63-bytes-is-the-longest-that-a-manifest-may-have-xxxx", good, MOXIE_OK);
     manifest("a-name-of-64-bytes-is-the-longest-that-a-manifest-may-not-have-x", good, MOXIE_ERR_FORMAT);
     allocations = 0;
-    fail_at = 1; /* of its list of layers: Jansson has malloc() from elsewhere */
+    fail_at = 1; /* fails for its list of layers: Jansson does not call this malloc() */
     manifest("x", good, MOXIE_ERR_MEMORY);
     fail_at = 0;
 }
@@ -185,7 +185,7 @@ static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
     if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0); /* a hundred runs bring their files to the disk */
+        setenv("TMPDIR", "/dev/shm", 0); /* otherwise a hundred runs would wait for the disk */
     f->dir = test_tmpdir();
     snprintf(f->model, sizeof f->model, "%s/model", f->dir);
     snprintf(f->out, sizeof f->out, "%s/out", f->dir);
@@ -212,7 +212,7 @@ static int tear_down(void **state)
 
 typedef enum step { THERE, BACK, VERIFY } step;
 
-/* As cmd_prepare.c runs it. */
+/* Runs it as cmd_prepare.c does. */
 static moxie_status run(fixture *f, step what)
 {
     prepare_report report = { .info = MOXIE_PREPARATION_INFO_INIT };
@@ -249,7 +249,7 @@ static void remove_dir(const char *dir)
 
 enum { DONE, REFUSED, NOT_REACHED, NO_WORDS };
 
-/* In a process of its own, as the tool: the n-th allocation fails. */
+/* Runs it in a process of its own, like the tool, with the n-th allocation failing. */
 static int run_without(fixture *f, step what, int64_t n)
 {
     const pid_t child = fork();
@@ -272,7 +272,7 @@ static int run_without(fixture *f, step what, int64_t n)
     return WEXITSTATUS(status) == CLI_RESOURCES ? REFUSED : WEXITSTATUS(status);
 }
 
-/* Every allocation fails once: an error and no `out`, or the very same `out`. */
+/* Each allocation fails once: the result is an error without `out`, or the same `out`. */
 static void without_memory(fixture *f, step what, const char *out, const char *want)
 {
     int failed = 0, got = DONE;

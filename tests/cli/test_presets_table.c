@@ -14,7 +14,7 @@
 
 static const char *build_dir;
 
-/* Exit code of `moxie ARGUMENTS`; what it prints goes to DIR.log. */
+/* Runs `moxie ARGUMENTS`; returns its exit code. Its output goes to DIR.log. */
 static int moxie_tool(const char *dir, const char *arguments)
 {
     char command[2048];
@@ -36,7 +36,7 @@ static bool true_shapes(void)
     return test_env("MOXIE_TEST_TRUE_SHAPES", 0) != 0;
 }
 
-/* Enough experts for top-k and for groups of two; at true shapes no more than that. */
+/* Enough experts for top-k and for groups of two; at true shapes not more. */
 static int64_t reduced_experts(const moxie_preset_info *info)
 {
     int64_t experts = (2 * info->top_k + 15) / 16 * 16;

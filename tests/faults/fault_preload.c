@@ -3,19 +3,17 @@
  * fault_preload.c - one call of a program fails: a library for LD_PRELOAD.
  *
  *     MOXIE_FAULT=KIND:N:HOW      the N-th call of this kind fails, counted from 1; "N+": and all that follow
- *     MOXIE_FAULT_LOG=FILE        tells, with a backtrace, where that was; there is no file when no call was the N-th
+ *     MOXIE_FAULT_LOG=FILE        gets a backtrace of that call; not created when no call was the N-th
  *     MOXIE_FAULT_COUNT=FILE      at the program's end a line "KIND CALLS" for each kind
  *
- *     KIND   what it counts                                  HOW
- *     alloc  malloc, calloc, realloc and the aligned ones    ENOMEM, EIO, ...: the call fails with that errno
- *     write  write, pwrite, writev, what stdio writes        SHORT: a write or read of half the bytes, which is no
- * failure
- *     ...    (see KINDS)                                     KILL, TERM, ...: the process gets that signal before the
- * call
+ *     KIND   calls that it counts                     HOW
+ *     alloc  malloc, calloc, realloc, aligned ones    ENOMEM, EIO, ...: the call fails with that errno
+ *     write  write, pwrite, writev, stdio's writes    SHORT: writes or reads only half of the bytes; no failure
+ *     ...    (see KINDS)                              KILL, TERM, ...: the process gets that signal before the call
  *
- * Counting begins with main(): what the loader and libc do before is not the program's. Calls inside libc are not seen,
- * as they do not go through the symbol table. Two of them matter: those of malloc(), which libc does route through it;
- * and the writes of stdio, for which stdout and files opened for writing become streams with a write of ours.
+ * Counting begins with main(), after the calls of the loader and libc. Calls inside libc do not go through the symbol
+ * table, so they are not seen. Two kinds matter: malloc(), which libc does call through it; and the writes of stdio.
+ * For those, stdout and files opened for writing become streams whose write function is in this file.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -62,7 +60,7 @@ static const char *const kind_names[] = { KINDS(ROW) };
 
 static const struct how {
     const char *name;
-    int error, signal; /* both 0: a short write or read */
+    int error, signal; /* both 0: SHORT */
 } hows[] = {
     { "ENOMEM", ENOMEM, 0 },         { "ENOSPC", ENOSPC, 0 }, { "EIO", EIO, 0 },       { "EAGAIN", EAGAIN, 0 },
     { "EMFILE", EMFILE, 0 },         { "EINTR", EINTR, 0 },   { "EDQUOT", EDQUOT, 0 }, { "EROFS", EROFS, 0 },
@@ -74,14 +72,14 @@ static struct {
     fault_kind kind;
     unsigned long at;
     bool onwards;
-    const struct how *how; /* NULL: no fault was asked for */
+    const struct how *how; /* NULL: no fault is set */
 } fault;
 
 static atomic_ulong calls[N_KINDS];
 static atomic_bool armed;
-static _Thread_local bool inside; /* this library's own calls are nobody's */
+static _Thread_local bool inside; /* this library's own calls do not count */
 
-/* ---- what was asked for ------------------------------------------------------------------------------ */
+/* ---- the fault of this run ---------------------------------------------------------------------------- */
 
 static void refuse(const char *what)
 {
@@ -115,7 +113,7 @@ static void log_fault(void)
     close(fd);
 }
 
-/* Counts a call; how it shall fail, or NULL. */
+/* Counts a call. Returns how it shall fail, or NULL. */
 static const struct how *strikes(fault_kind kind)
 {
     if (!atomic_load(&armed) || inside)
@@ -183,7 +181,7 @@ int posix_memalign(void **out, size_t align, size_t size)
     if (!next)                                                                                                         \
         *(void **)&next = dlsym(RTLD_NEXT, #name);
 
-/* How many of the bytes a call moves that does not fail. */
+/* How many of the bytes a successful or short call moves. */
 static size_t part(const struct how *how, size_t bytes)
 {
     return how && !how->signal && bytes > 1 ? bytes / 2 : bytes;
@@ -216,7 +214,7 @@ ssize_t read(int fd, void *data, size_t bytes)
     return how && how->error ? -1 : next(fd, data, part(how, bytes));
 }
 
-/* No test cuts the power, and disks are slow: what succeeds does nothing. */
+/* A successful fsync does nothing: no test cuts the power, and disks are slow. */
 int fsync(int fd)
 {
     (void)fd;
@@ -259,7 +257,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return how && how->error ? how->error : next(thread, attributes, routine, context);
 }
 
-/* The mode is there when a file may be made. */
+/* There is a mode argument when the call may create a file. */
 #define TAKE_MODE(flags, mode)                                                                                         \
     unsigned mode = 0;                                                                                                 \
     if (((flags)&O_CREAT) || ((flags)&O_TMPFILE) == O_TMPFILE) {                                                       \
@@ -276,7 +274,7 @@ int open(const char *path, int flags, ...)
     return fails(OPEN) ? -1 : next(path, flags, mode);
 }
 
-/* open() without a mode, in a program that is compiled with _FORTIFY_SOURCE. */
+/* What open() without a mode calls in a program compiled with _FORTIFY_SOURCE. */
 int __open_2(const char *path, int flags);
 int __open_2(const char *path, int flags)
 {
@@ -308,7 +306,7 @@ DIR *fdopendir(int fd)
     return fails(OPEN) ? NULL : next(fd);
 }
 
-/* After a failed close() the descriptor is gone all the same. */
+/* A failed close() closes the descriptor, too. */
 int close(int fd)
 {
     NEXT(close)
@@ -413,7 +411,7 @@ int flock(int fd, int operation)
 
 /* ---- stdio --------------------------------------------------------------------------------------------- */
 
-/* As stdio writes a file: on after a part, not after an error, of which 0 tells such a stream. */
+/* Writes a file as stdio does: continues after a short write, stops after an error. 0 tells the stream of the error. */
 static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
@@ -460,7 +458,7 @@ static int armed_main(int argc, char **argv, char **environment)
     const char *text = getenv("MOXIE_FAULT");
     if (text)
         read_fault(text);
-    backtrace(&frame, 1); /* the first one loads a library */
+    backtrace(&frame, 1); /* its first call loads a library */
     FILE *out = stream_over(STDOUT_FILENO);
     if (out)
         stdout = out;
@@ -483,7 +481,7 @@ __attribute__((destructor)) static void write_counts(void)
     const char *path = getenv("MOXIE_FAULT_COUNT");
     if (!path)
         return;
-    fflush(NULL); /* what exit() does a little later */
+    fflush(NULL); /* done here because exit() would do it after the counts */
     inside = true;
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     for (int kind = 0; kind < N_KINDS; kind++)

@@ -25,7 +25,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Waits for SIGCHLD, which is blocked, until the moment `end`; false when that came first. */
+/* Waits for SIGCHLD, which is blocked, until the time `end`; false when the time has passed. */
 static bool wait_until(double end, const sigset_t *child)
 {
     const double left = end - seconds();

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# One call of a command fails, or that one and all of its kind that follow: an allocation, a write, a rename, a thread that does not start (fault_preload.c). Then the
-# command must end by itself with 0 and the undisturbed result, or with 3 or 5, a message, and nothing at its output's
-# name. Run again, it must make the undisturbed result and leave nothing else. The sources must stay as they were.
+# One call of a command fails, or that call and all later ones of its kind: an allocation, a write, a rename, a thread
+# that does not start (fault_preload.c). The command must then end by itself, either with 0 and the same result as without
+# the fault, or with 3 or 5, a message, and no output. Run again, it must make that result and leave nothing else. The
+# sources must not change.
 #
-# Some 80 faults; MOXIE_TEST_LONG=1: 400; MOXIE_TEST_FAULTS=N: N. Each pair of a command and a kind of call gets its share,
-# spread over the calls that the undisturbed command makes, by MOXIE_TEST_SEED.
+# Some 80 faults; MOXIE_TEST_LONG=1: 400; MOXIE_TEST_FAULTS=N: N. Each pair of a command and a kind of call gets a share of
+# them, spread by MOXIE_TEST_SEED over the calls that the command makes without faults.
 . "$(dirname "$0")/faults_lib.sh"
 [ -e "$fault_preload" ] || { echo "skipped: no library to preload beside a sanitizer or an emulator"; exit 77; }
 commands="synth prepare-triton prepare-marlin undo verify list run inspect explain diff"
@@ -24,7 +25,7 @@ said() {
     sed -E 's/, [0-9.]+ s$//; /peak memory/d; /"(seconds|peak_memory_bytes|prepare_s|run_ms)"/d' "$1"
 }
 
-# What a command does undisturbed, and how often it calls what.
+# A command's result without faults, and how often it calls each kind.
 observe() {
     rm -rf "$tmp/case"
     mkdir "$tmp/case"
@@ -35,7 +36,7 @@ observe() {
     sed "s/^/$1 /" "$tmp/count" >>"$tmp/counts"
 }
 
-# Lines "COMMAND KIND N HOW". Allocations get three parts of a round, all other kinds one, while they have calls left.
+# Lines "COMMAND KIND N HOW". In each round allocations get three faults, other kinds one, as long as they have calls left.
 choose_faults() {
     awk -v budget="$budget" -v seed="$seed" '
         BEGIN {
@@ -79,7 +80,7 @@ where() {
         done | paste -sd' '
 }
 
-# wrong TEXT: the fault at hand is answered badly.
+# wrong TEXT: the command handled the present fault badly.
 wrong() {
     fail "$fault: $1"
     echo "    $(head -c 400 "$tmp/err")"
@@ -87,7 +88,7 @@ wrong() {
     bad=$((bad + 1))
 }
 
-# A command that ended well is judged by what it made and said.
+# A command that ended with 0 must have made the right result and printed the right text.
 judge_done() {
     if ! said "$tmp/out" | cmp -s - "$tmp/$1.said"; then
         wrong "exit 0 with another output"
@@ -98,8 +99,8 @@ judge_done() {
     fi
 }
 
-# A command that said no: at its output's name is nothing, and the next run makes all of it; or all of it, when it could
-# only not say so.
+# A command that reported an error: there is no output, and the next run makes all of it. Or all of it is there, when only
+# the report could not be printed.
 judge_refused() {
     if [ ! -s "$tmp/err" ]; then
         wrong "exit $code without a message"
@@ -121,8 +122,8 @@ judge_refused() {
     fi
 }
 
-# Which exit codes tell the truth: 5 of memory and threads, 3 of files; 3 too where libc's own allocation for a file fails
-# and the message says so.
+# Which exit codes are right: 5 for memory and threads, 3 for files; also 3 where libc's own allocation for a file fails and
+# the message says so.
 try() {
     fault="$1 $2:$3:$4"
     rm -rf "$tmp/case" "$tmp/log"

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Commands that write are killed: at random moments, at one of their writes, renames and the like, and beside a second one
-# that writes the same. Then
-#   - the command died of that signal, or had ended;
-#   - at the output's name is nothing, or the whole result; OUT.partial is not taken for one by --verify;
-#   - after SIGTERM and SIGINT no temporary file stays;
-#   - nobody else's files changed, beside the output or in OUT.partial or behind a link of that name;
-#   - the same command run again makes the same bytes and leaves nothing else.
+# Commands that write are killed: at random moments, at one of their writes or renames, and while a second one writes the
+# same output. Afterwards
+#   - the command has died of that signal, or had ended before;
+#   - the output does not exist, or is the whole result; --verify does not accept OUT.partial as one;
+#   - after SIGTERM and SIGINT no temporary file is left;
+#   - files of others are unchanged: next to the output, in OUT.partial, behind a link of that name;
+#   - the same command, run again, makes the same bytes and leaves nothing else.
 #
 # Some 20 kills; MOXIE_TEST_LONG=1: 100 and more; MOXIE_TEST_KILLS=N: N. MOXIE_TEST_SEED chooses them.
 . "$(dirname "$0")/faults_lib.sh"
@@ -29,7 +29,7 @@ output_of() {
     [ "$1" = run ] && echo "$tmp/case/out.safetensors" || echo "$tmp/case/out"
 }
 
-# What is in $tmp/case without and with the result, the names in the result, and the time that it takes.
+# The files in $tmp/case without and with the result, the names in the result, and the time that the command takes.
 observe() {
     fresh
     held "$tmp/case" >"$tmp/others.held"
@@ -42,7 +42,7 @@ observe() {
     [ ! -e "$fault_preload" ] || perform "$1" counted "$1"
 }
 
-# counted NAME COMMAND...: its calls, for kills at one of them.
+# counted NAME COMMAND...: counts the command's calls, for kills at one of them.
 counted() {
     of=$1
     shift
@@ -58,20 +58,20 @@ wrong() {
     bad=$((bad + 1))
 }
 
-# The files of others, which any state of $tmp/case must have.
+# Checks the files of others, which $tmp/case must have at all times.
 others_stay() {
     held "$tmp/case" | LC_ALL=C comm -13 - "$tmp/others.held" >"$tmp/gone"
     [ ! -s "$tmp/gone" ] || wrong "files of others are gone or changed: $(cat "$tmp/gone")"
 }
 
-# Whatever happened, at the output's name is nothing or the whole result.
+# Whatever happened, the output does not exist or is the whole result.
 nothing_or_whole() {
     [ -e "$(output_of "$1")" ] || return 0
     held "$tmp/case" | LC_ALL=C comm -13 - "$tmp/$1.held" >"$tmp/gone"
     [ ! -s "$tmp/gone" ] || wrong "half of it is at the output's name: lacking $(cat "$tmp/gone")"
 }
 
-# --verify of what was left: neither OUT nor OUT.partial passes for a whole one, unless it is.
+# --verify accepts OUT or OUT.partial only if it is whole.
 verify_tells() {
     case $1 in prepare*) ;; *) return 0 ;; esac
     [ -d "$tmp/case/out.partial" ] || return 0
@@ -85,7 +85,7 @@ verify_tells() {
     esac
 }
 
-# After a signal that can be caught: nothing is there that is not others', the result, or a finished part of it.
+# After a signal that can be caught there are only files of others, the result, or finished layers of it.
 no_temporaries() {
     left=$(cd "$tmp/case" && find . -mindepth 1 ! -path './out/*' | LC_ALL=C sort)
     for path in $left; do
@@ -98,7 +98,7 @@ no_temporaries() {
     done
 }
 
-# The same command again; first without what is there already, as it would be refused.
+# Runs the same command again. Removes an existing result first, which would be refused.
 again() {
     rm -rf "$(output_of "$1")"
     perform "$1" limited 20
@@ -109,7 +109,7 @@ again() {
     fi
 }
 
-# judge NAME SIGNAL: after a kill, or the end that came first.
+# judge NAME SIGNAL: checks everything after a kill, or after a command that ended before it.
 judge() {
     case "$outcome $code" in
     "exit 0")
@@ -131,7 +131,7 @@ pick() {
     echo "$2"
 }
 
-# The I-th kill of a command, at a moment of the time that it takes.
+# The I-th kill of a command, at a random moment of its run.
 kill_in_time() {
     signal=$(pick "$(random 3 "signal $2")" 9 15 2)
     ms=$(random "$(cat "$tmp/$1.ms")" "moment $2")
@@ -189,7 +189,7 @@ two_at_once() {
     again "$1"
 }
 
-# A foreign OUT.partial, and a link of that name to a folder that holds files with our names: both stay as they are.
+# A foreign OUT.partial, and a link of that name to a folder with files of moxie's names: both stay unchanged.
 foreign_partial() {
     for kind in folder link mixed; do
         what="$1 beside a foreign OUT.partial, $kind"
@@ -205,7 +205,7 @@ foreign_partial() {
         esac
         held "$tmp/case" >"$tmp/before.held"
         perform "$1" limited 20
-        # Refused, or made beside them: then they are where the folder is.
+        # Refused, or made next to them.
         case "$outcome $code" in "exit 3" | "exit 0") ;; *) wrong "$outcome $code" ;; esac
         [ "$code" = 3 ] || sed -i -E 's#( \./out)\.partial([/ ]|$)#\1\2#' "$tmp/before.held"
         LC_ALL=C sort -o "$tmp/before.held" "$tmp/before.held"
@@ -214,7 +214,7 @@ foreign_partial() {
     done
 }
 
-# A file of somebody's that came into OUT.partial after a kill: it is there when the next run has ended.
+# A foreign file put into OUT.partial after a kill: it still exists after the next run.
 foreign_inside() {
     what="$1, a file of others in what a kill left"
     fresh
@@ -230,8 +230,8 @@ foreign_inside() {
     done
 }
 
-# The name of the temporary that a kill leaves, taken by somebody else: as a link to their folder or file, or as a folder
-# that has a file of theirs. The link may go, but not what is behind it.
+# A foreign link or folder with the name of the temporary file that a kill leaves. The link may be removed, but neither its
+# target nor the folder's file.
 foreign_temporary() {
     for kind in link folder; do
         what="$1 beside a foreign temporary, $kind"

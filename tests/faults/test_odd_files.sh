@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Odd files in the place of each input: /dev/zero, a pipe without a writer, a file of 1 TB without data, a folder, a link to
-# itself, an empty file, a file that may not be read. Each is refused within a second (two, lest a busy machine fails the
-# test) with the documented exit code and a message that names it, and nothing is written.
+# itself, an empty file, a file that may not be read. Each is refused within a second (two, because the machine may be busy)
+# with the documented exit code and a message that names it, and nothing is written.
 . "$(dirname "$0")/faults_lib.sh"
 kinds="zeros pipe huge folder loop empty"
 [ "$(id -u)" = 0 ] || kinds="$kinds unreadable"
@@ -11,7 +11,7 @@ kinds="zeros pipe huge folder loop empty"
 patience=2
 [ -z "${MOXIE_EMULATOR:-}" ] || patience=20
 
-# A command that reads without end shall not take the machine's memory. (Sanitizers reserve more than any limit.)
+# A limit, in case a command reads without end. (Sanitizers reserve more than any limit.)
 limit=4000000
 { (ulimit -v "$limit" && "$moxie" --version >"$tmp/out") || limit=unlimited; } 2>"$tmp/err"
 
@@ -64,7 +64,7 @@ each() {
     done
 }
 
-# Checkpoints whose quantization is described in a file of its own.
+# Checkpoints whose quantization is described in a separate file.
 apart() {
     "$moxie" synth qwen3-30b-a3b --format "$1" --layers 1 --experts 8 --hidden 128 --intermediate 128 -o "$tmp/src/$1" >/dev/null
     whole=$tmp/src/$1/config.json
@@ -91,18 +91,18 @@ each kimi model.safetensors 3 "$moxie" diff "$tmp/src/kimi" --against "$in"
 each kimi config.json 3 "$moxie" prepare --list "$in"
 each gptq quantize_config.json 3 "$moxie" inspect "$in"
 each nvfp4-modelopt hf_quant_config.json 3 "$moxie" inspect "$in"
-# Only copied to what is prepared: of an empty one there is an empty copy.
+# These files are only copied to the prepared folder: an empty file gives an empty copy.
 all_kinds=$kinds kinds=$(echo "$kinds" | sed 's/ empty//')
 each gptoss quantize_config.json 3 "$moxie" prepare "$in" --layout triton-mxfp4 -o "$out"
 each gptoss hf_quant_config.json 3 "$moxie" prepare "$in" --layout triton-mxfp4 -o "$out"
 kinds=$all_kinds
 
-# A prepared folder's files. --verify exits with 1 where a file is not what it should be.
+# A prepared folder's files. --verify exits with 1 where a file is wrong.
 for file in moxie_prepare.json model.safetensors.index.json layer-00001.safetensors config.json; do
     each prepared "$file" "[13]" "$moxie" prepare --verify "$in"
     [ "$file" = model.safetensors.index.json ] || each prepared "$file" 3 "$moxie" prepare --undo "$in" -o "$out"
 done
-# The same in what an interrupted run left: refused, or made anew.
+# The same in what an interrupted run left: refused, or made again.
 for kind in $kinds; do
     for file in moxie_prepare.json config.json layer-00000.safetensors; do
         rm -rf "$tmp/case"

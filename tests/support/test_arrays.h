@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_arrays.h - arrays of numbers with axes, for statements of layouts that share nothing with the library: what
- * the Python functions say in reshape, permute and concatenate, said the same way in C.
+ * test_arrays.h - arrays of numbers with axes: the reshape, permute and concatenate of Python, in C. The statements of
+ * layouts use them, so that they share nothing with the library.
  *
  * Every function frees its arguments and returns a new array, so that calls nest.
  */
@@ -35,11 +35,11 @@ test_array test_array_of(const moxie_grid *grid);
     }
 test_array test_reshape(test_array array, int rank, const int64_t *shape);
 test_array test_permute(test_array array, int rank, const int64_t *axes);
-/* One behind the other along the first axis. */
+/* Concatenates along the first axis. */
 test_array test_concat(test_array first, test_array second);
-/* A matrix with zeros behind its rows and columns, up to multiples. */
+/* Pads a matrix with zeros at the end of its rows and columns, up to multiples. */
 test_array test_pad(test_array matrix, int64_t row_multiple, int64_t col_multiple);
-/* Each element to f(element). */
+/* Replaces each element by f(element). */
 test_array test_map(test_array array, uint32_t (*f)(uint32_t));
 
 /* The elements as bytes, `bits` each, low bits first; caller frees. */

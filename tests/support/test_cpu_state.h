@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cpu_state.h - what a kernel may not leave behind on the thread that ran it: the control bits of floating point
+ * test_cpu_state.h - the state of a thread that a kernel must not change: the control bits of floating point
  * (MXCSR, without the sticky flags of exceptions), and tiles that are configured or hold data (XINUSE bits 17, 18 of
  * XGETBV(1): a system saves them at every context switch of the thread).
  *
@@ -35,7 +35,7 @@ static inline uint32_t test_cpu_tiles(void)
 
 #else
 
-/* XGETBV(1) exists, and there are tiles to ask for. */
+/* XGETBV(1) exists, and so do tiles. */
 static inline bool test_cpu_knows_tiles(void)
 {
     uint32_t a, b, c, d;

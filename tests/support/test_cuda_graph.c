@@ -7,7 +7,7 @@
 #include "cuda/limits/cuda_limits.h"
 #include "test_support.h"
 
-enum { MOST_LAUNCHES = 1024, ARGS_BYTES = 2048 };
+enum { MAX_LAUNCHES = 1024, ARGS_BYTES = 2048 };
 
 typedef struct launch {
     test_cuda_work work;
@@ -15,7 +15,7 @@ typedef struct launch {
 } launch;
 
 typedef struct graph {
-    launch launches[MOST_LAUNCHES];
+    launch launches[MAX_LAUNCHES];
     int count;
 } graph;
 
@@ -45,7 +45,7 @@ moxie_status test_cuda_enqueue(test_cuda_work work, const void *args, size_t byt
 {
     if (capturing == NULL)
         return work(args, error);
-    assert_true(capturing->count < MOST_LAUNCHES && bytes <= ARGS_BYTES);
+    assert_true(capturing->count < MAX_LAUNCHES && bytes <= ARGS_BYTES);
     launch *l = &capturing->launches[capturing->count++];
     l->work = work;
     memcpy(l->args, args, bytes);

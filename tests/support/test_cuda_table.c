@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_cuda_table.c - the launch table without a GPU (test_cuda_table.h). Products are summed in double, straight from
- * the sections that the arguments name; the other stages call what defines them on the host.
+ * the sections that the arguments name; the other stages call the host's functions.
  */
 #include "test_cuda_table.h"
 
@@ -90,14 +90,14 @@ static moxie_status use(int32_t ordinal, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Sizes lie before the memory, in a line of their own. */
+/* A block's size lies before it, in a cache line of its own. */
 static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
 {
     MOX_TRY(record("allocate", error));
     assert_true(test_cuda_may_wait());
     char *block = aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256 + 256);
     assert_non_null(block);
-    memset(block, 0xff, (size_t)(bytes + 511) / 256 * 256 + 256); /* device memory holds anything: NaN */
+    memset(block, 0xff, (size_t)(bytes + 511) / 256 * 256 + 256); /* fresh device memory may hold anything: here NaN */
     memcpy(block, &bytes, sizeof bytes);
     allocations++;
     alive++;
@@ -113,7 +113,7 @@ static void release(void *memory)
     char *block = (char *)memory - 256;
     memcpy(&bytes, block, sizeof bytes);
     for (uint64_t i = bytes; i < (bytes + 255) / 256 * 256; i++)
-        assert_int_equal(((uint8_t *)memory)[i], 0xff); /* nothing wrote past the end */
+        assert_int_equal(((uint8_t *)memory)[i], 0xff); /* nothing was written past the end */
     free(block);
     alive--;
 }
@@ -200,7 +200,7 @@ static moxie_status permute(const mox_permute_args *a, mox_cuda_stream stream, m
     MOX_TRY(record("permute", error));
     mox_permutation out = { a->offsets, a->pair_at, a->position };
     mox_permute(a->ids, a->tokens, a->top_k, a->experts, a->slot_of, a->slots, &out);
-    memset(a->counts, 0, /* a chunk's line of counts is the kernel's to use */
+    memset(a->counts, 0, /* a chunk's line of counts is for the kernel's use */
            (size_t)((a->tokens * a->top_k + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * a->slots) * 4);
     if (a->shared_offsets != NULL) {
         a->shared_offsets[0] = 0;
@@ -228,7 +228,7 @@ static float number(const mox_quant_act_args *a, int64_t row, int64_t k)
     return a->row_weight != NULL ? mox_round_to(a->x_dtype, x * a->row_weight[row]) : x;
 }
 
-/* Element k of a row, in the operand's kind; `code` of one that is quantized. */
+/* Element k of a row of activations, in their order; `code` of a quantized one. */
 static void put(const mox_quant_act_args *a, int64_t row, int64_t k, float value, uint8_t code)
 {
     const mox_activations *o = &a->out;
@@ -270,7 +270,7 @@ static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream strea
     float *x = calloc((size_t)a->cols + 1, sizeof *x), amax = 0;
     uint8_t *codes = calloc((size_t)a->cols + 1, 1);
     assert_true(rows <= a->max_rows && !a->out.tiled);
-    if (a->early != 0) /* nothing of what permute makes */
+    if (a->early != 0) /* nothing that permute makes */
         assert_true(a->rows == NULL && a->source == NULL && a->row_weight == NULL && a->row_scale == NULL);
     for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
         for (int64_t k = 0; k < a->cols; k++)
@@ -284,7 +284,7 @@ static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream strea
     return MOXIE_OK;
 }
 
-/* The exact weight of one matrix of one record, without its global. */
+/* The exact weights of one matrix of one record, without its global. */
 static double weight(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
                      int64_t k)
 {
@@ -312,7 +312,7 @@ static double with_global(double value, int32_t kind, double global)
     return kind == MOXIE_GLOBAL_MULTIPLY ? value * global : value / global;
 }
 
-/* Row n of a matrix, decoded as `row`, times operand row `at`. */
+/* Row n of a matrix, decoded as `row`, times row `at` of the activations. */
 static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, const uint8_t *record, int64_t n,
                  const double *row, int64_t at)
 {
@@ -332,7 +332,7 @@ static float dot(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, c
     return (float)sum;
 }
 
-/* A matrix of a slot times all of the slot's rows, to the columns from `first` on. */
+/* A slot's matrix times all of the slot's rows; the result goes to the columns from `first` on. */
 static void multiply(const mox_cuda_expert_gemm_args *a, const mox_cuda_matrix *m, int64_t slot, int64_t first)
 {
     const uint8_t *record = a->records + (uint64_t)slot * a->record_bytes;

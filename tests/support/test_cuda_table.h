@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_table.h - a launch table without a GPU: it records what is asked of it, keeps "device" memory on the host
+ * test_cuda_table.h - a launch table without a GPU: it records its calls, keeps "device" memory on the host
  * between guards, and computes every stage in plain C, so that everything above the table can be tested where there is
  * no GPU.
  *
  *     test_cuda_begin(NULL);               from now on the cuda back end is this table
  *     ... moxie_layer_create with MOXIE_BACKEND_CUDA ...
  *     test_cuda_log()                      "permute quant_act expert_gemm glu ..." since test_cuda_clear()
- *     test_cuda_end(NULL);                 fails the test when device memory, streams or events are left
+ *     test_cuda_end(NULL);                 fails the test when device memory, streams or events are not freed
  */
 #ifndef TEST_CUDA_TABLE_H
 #define TEST_CUDA_TABLE_H
 
 #include "cuda/cuda_loader.h"
 
-/* Of a test's setup and teardown; `state` is not read. */
+/* For a test's setup and teardown; `state` is not read. */
 int test_cuda_begin(void **state);
 int test_cuda_end(void **state);
-/* What its one device is. */
+/* The features of its one device. */
 void test_cuda_set_device(const char *preset);
-/* A smaller L2, where much memory would be made for a real one. */
+/* Sets a smaller L2, for tests that would otherwise allocate much memory. */
 void test_cuda_set_l2(uint64_t bytes);
 
 /* Names of launches, copies ("copy") and waits ("wait"), space separated. */
 const char *test_cuda_log(void);
 void test_cuda_clear(void);
-/* The n-th call from now on that can fail fails (1: the next); 0: none. Returns whether the last one did. */
+/* Makes the n-th call from now on that can fail do so (1: the next); 0: none. Returns whether the call set before has
+ * failed. */
 bool test_cuda_fail_at(int n);
-/* Device allocations so far. */
+/* The number of device allocations so far. */
 int test_cuda_allocations(void);
 
 #endif

@@ -18,7 +18,7 @@
 #define UNDER_TSAN 0
 #endif
 
-enum { MOST_WORKERS = 256 };
+enum { MAX_WORKERS = 256 };
 
 typedef struct loop {
     const test_executor *executor;
@@ -57,7 +57,7 @@ static void run(void *self, int64_t tasks, moxie_task_fn fn, void *context)
     test_executor *e = self;
     const int32_t workers = e->executor.workers;
     loop l = { .executor = e, .fn = fn, .context = context, .tasks = tasks };
-    strand strands[MOST_WORKERS];
+    strand strands[MAX_WORKERS];
     e->regions++;
     if (e->order == TEST_IN_TURN || e->order == TEST_BACKWARDS) {
         for (int64_t i = 0; i < tasks; i++) {
@@ -76,7 +76,7 @@ static void run(void *self, int64_t tasks, moxie_task_fn fn, void *context)
 
 void test_executor_init(test_executor *out, int32_t workers, test_order order)
 {
-    assert_true(workers >= 1 && workers <= MOST_WORKERS);
+    assert_true(workers >= 1 && workers <= MAX_WORKERS);
     *out = (test_executor) { .executor = { .self = out, .workers = workers, .run = run }, .order = order };
 }
 

@@ -2,7 +2,7 @@
  *
  * test_golden.c - golden files: what is in them (test_golden.h).
  *
- *     metadata    layout, sizes, what the elements are; everything that the tensors do not say themselves
+ *     metadata    layout, sizes, element types; everything that the tensors do not say themselves
  *     input.*     gate, up, down: codes as dense rows, scale, zero, global, bias
  *     output.*    the layout's tensors, as the second statement has them
  */
@@ -12,7 +12,7 @@
 
 #include "ckpt/safetensors/file_dtype.h"
 
-enum { MOST_PAIRS = 32, MOST_TRIES = 64 };
+enum { MAX_PAIRS = 32, MAX_TRIES = 64 };
 
 static const char *const matrix_names[3] = { "gate", "up", "down" };
 static const char *const grid_names[5] = { "codes", "scale", "zero", "global", "bias" };
@@ -36,7 +36,7 @@ static _Noreturn void die(const char *what, const char *why)
 
 /* ---- choosing weights ----------------------------------------------------------------------------- */
 
-/* A layer of one expert that the layout takes. */
+/* A layer of one expert that the layout accepts. */
 typedef struct chosen {
     test_golden_kind kind;
     const test_weight_quant *quant;
@@ -63,7 +63,7 @@ static bool is_taken(const mox_vendor_layout *layout, chosen *c)
     return status == MOXIE_OK;
 }
 
-/* Some random experts of one form: targets refuse some of them for their values. */
+/* Tries random experts of one shape: layouts reject some for their values. */
 static bool try_form(const mox_vendor_layout *layout, int64_t hidden, int64_t intermediate, chosen *c)
 {
     const test_expert_spec spec = { .hidden = hidden,
@@ -74,7 +74,7 @@ static bool try_form(const mox_vendor_layout *layout, int64_t hidden, int64_t in
                                     .w13 = c->quant,
                                     .w2 = c->quant };
     c->shape = test_record_shape(&spec);
-    for (uint64_t seed = 1; seed <= MOST_TRIES; seed++) {
+    for (uint64_t seed = 1; seed <= MAX_TRIES; seed++) {
         test_rng rng = { seed };
         c->use = test_vendor_use(&rng);
         test_expert_make(&c->expert, &rng, &spec);
@@ -86,7 +86,7 @@ static bool try_form(const mox_vendor_layout *layout, int64_t hidden, int64_t in
     return false;
 }
 
-/* 32 where the layout asks for less: groups want it. */
+/* At least 32, as groups need it. */
 static int64_t smallest(const mox_vendor_layout *layout, mox_vendor_extent extent)
 {
     const int64_t unit = test_vendor_unit(layout, extent);
@@ -105,7 +105,7 @@ bool test_golden_has(const mox_vendor_layout *layout, test_golden_kind kind)
                                          : true;
 }
 
-/* Small multiples, fewest elements first; formats in the order of their list. */
+/* Tries small multiples, fewest elements first; formats in the order of their list. */
 static void choose(const mox_vendor_layout *layout, chosen *c)
 {
     const int64_t h = smallest(layout, MOX_VENDOR_HIDDEN), i = smallest(layout, MOX_VENDOR_INTERMEDIATE);
@@ -122,13 +122,13 @@ static void choose(const mox_vendor_layout *layout, chosen *c)
 
 /* ---- writing -------------------------------------------------------------------------------------- */
 
-/* A file in the making. */
+/* A file that is being made. */
 typedef struct making {
     moxie_named_tensor tensors[18 + 2 + TEST_GOLDEN_TENSORS];
     char names[18 + 2 + TEST_GOLDEN_TENSORS][80];
     int count;
-    const char *pairs[2 * MOST_PAIRS];
-    char values[MOST_PAIRS][64];
+    const char *pairs[2 * MAX_PAIRS];
+    char values[MAX_PAIRS][64];
     int n_pairs;
 } making;
 
@@ -160,7 +160,7 @@ static moxie_tensor *add(making *m, const char *group, const char *first, const 
     return &m->tensors[m->count++].tensor;
 }
 
-/* A grid as dense rows: elements of whole bytes in their dtype, if files have a word for it, others as u8. */
+/* Stores a grid as dense rows: elements of whole bytes in their dtype if safetensors has it, others as u8. */
 static void add_grid(making *m, const char *matrix, const char *name, const moxie_grid *grid)
 {
     if (grid->data == NULL)

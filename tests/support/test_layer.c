@@ -38,7 +38,7 @@ static moxie_dtype any_float(test_rng *rng)
     return dtypes[test_below(rng, 3)];
 }
 
-/* Mostly small, so that many layers are tried; now and then up to the largest, for tensor cores more often than not. */
+/* Mostly small, so that many layers are tried. Now and then up to the largest; for tensor cores in most cases. */
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
@@ -172,7 +172,7 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/* Calibrated scales differ from expert to expert, and experts that saw no data have none. */
+/* Calibrated scales differ between experts; experts that saw no data have none. */
 static void vary_given(test_rng *rng, moxie_expert *experts, int64_t count)
 {
     const bool vary = one_in(rng, 2), drop = one_in(rng, 3);
@@ -248,7 +248,7 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
 
 /* ---- batch --------------------------------------------------------------------------------------------- */
 
-/* Now and then ids that must be skipped, and one expert twice. */
+/* Now and then an id that must be skipped, or one expert twice. */
 static void make_choice(test_layer *layer, test_rng *rng)
 {
     const moxie_layer_config *c = &layer->config;

@@ -16,20 +16,20 @@
 
 #include "test_problem.h"
 
-/* What a random layer may be. Zero in a size means "not more than usual". */
+/* The limits of a random layer. Zero in a size means "at most the usual size". */
 typedef struct test_layer_limits {
     int64_t tokens;     /* exactly so many; -1: random */
     int64_t experts;    /* exactly; 0: random */
     int64_t top_k;      /* exactly; 0: random */
-    int64_t largest;    /* of hidden, intermediate, router_width; 0: 300, mostly far less */
+    int64_t largest;    /* the largest hidden, intermediate, router_width; 0: 300, mostly far less */
     bool plain_routing; /* no callback, no simulated strategy: routing depends on the token alone */
-    bool plain_acts;    /* no activation rule that looks at the whole batch */
+    bool plain_acts;    /* no activation rule that depends on the whole batch */
     bool no_parallel;   /* all experts are local */
-    bool mma;           /* weights and activations that GPUs' tensor cores multiply as they are: 16-bit or FP8 both */
-    bool decoded;       /* weights of 4, 6 and 8 bits that GPUs decode to 16, and activations of those */
-    bool decoded_acts;  /* such weights, and activations that GPUs make 16 bits of too */
-    bool to_fp8;        /* MXFP4 weights, which GPUs make FP8 of by FP8 activations with a scale a row, and those */
-    bool short_groups;  /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
+    bool mma;          /* weights and activations that GPUs' tensor cores multiply unchanged: both 16-bit or both FP8 */
+    bool decoded;      /* weights of 4, 6 and 8 bits that GPUs dequantize to 16 bits, and 16-bit activations */
+    bool decoded_acts; /* such weights, and quantized activations that GPUs dequantize to 16 bits, too */
+    bool to_fp8;       /* MXFP4 weights and FP8 activations with a scale a row, which GPUs multiply as FP8 */
+    bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     const test_weight_quant *weight; /* of all experts; NULL: any */
     const test_act_quant *act;       /* the same */
 } test_layer_limits;
@@ -52,31 +52,31 @@ typedef struct test_layer {
     moxie_plan *plan;
 } test_layer;
 
-/* Formats within the limits. */
+/* Chooses formats within the limits. */
 const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_limits *limits, moxie_dtype dtype);
 const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits *limits,
                                          const test_weight_quant *weight);
-/* Whether GPUs decode such weights to 16 bits of type `dtype`; of some type. */
+/* Whether GPUs dequantize such weights to 16 bits of type `dtype`; of any type. */
 bool test_layer_decodes_to(const moxie_quant *weight, moxie_dtype dtype);
 bool test_layer_decodes(const moxie_quant *weight);
-/* Whether they make bf16 of such activations, of more columns than a group has. */
+/* Whether they dequantize such activations to bf16, for more columns than a group has. */
 bool test_layer_decodes_acts(const moxie_quant *act);
 
 /* A valid configuration of small sizes, for tests that change it in one place. */
 moxie_layer_config test_config(void);
 
-/* Numbers only. */
+/* Makes the numbers only. */
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
-/* Creates, prepares and plans with the options (NULL: the default ones), and gives the arguments a workspace. Takes the
- * place of what was planned before; what was made before a failure stays. */
+/* Creates, prepares and plans with the options (NULL: the default ones), and gives the arguments a workspace. Replaces
+ * an earlier plan. After a failure, the objects made so far remain. */
 moxie_status test_layer_try(test_layer *layer, const moxie_options *options, moxie_error *error);
 /* The same; a failure fails the test. */
 void test_layer_plan(test_layer *layer, const moxie_options *options);
-/* Numbers from `seed`, then the plan. */
+/* Makes the numbers from `seed`, then the plan. */
 void test_layer_begin(test_layer *out, uint64_t seed, const test_layer_limits *limits, const moxie_options *options);
 /* Destroys the plan and what it was made from, if there are any. */
 void test_layer_discard(test_layer *layer);
-/* All of it. */
+/* Frees everything. */
 void test_layer_free(test_layer *layer);
 
 /* Memory that test_layer_free() releases. */
@@ -85,7 +85,7 @@ void *test_layer_own(test_layer *layer, size_t bytes);
 void test_layer_workspace(test_layer *layer, const moxie_plan *plan);
 /* Bytes of the output. */
 size_t test_layer_output_bytes(const test_layer *layer);
-/* Runs `plan` on the arguments, over an output of 0xee; a copy of the output, the caller's. */
+/* Runs `plan` on the arguments, over an output of 0xee. Returns a copy of the output, which the caller frees. */
 void *test_layer_output(const test_layer *layer, moxie_plan *plan);
 
 /* A report of moxie_plan_check as a value: copied out of the library's object, which is destroyed. */
@@ -100,7 +100,7 @@ moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, con
 /* Creates, prepares, plans and verifies the layer, and checks its run. */
 moxie_status test_layer_check(test_layer *layer, const moxie_options *options, test_report *report, moxie_error *error);
 
-/* A layer and a plan apart from the fixture's; the caller destroys them. */
+/* A layer and a plan besides the fixture's; the caller destroys them. */
 void test_layer_build(const test_layer *layer, const moxie_options *options, moxie_layer **built, moxie_plan **plan);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_layer_formats.c - which formats of weights and activations a random layer gets, within its limits
- * (test_layer.h): some limits leave only what certain kernels of GPUs take.
+ * (test_layer.h): some limits allow only what certain GPU kernels accept.
  */
 #include "test_layer.h"
 
-/* What tensor cores multiply by its like: FP8, and integers. */
+/* Weights that tensor cores multiply by activations of the same format: FP8, and integers. */
 static bool is_of_bytes(const moxie_quant *quant)
 {
     return quant->element == MOXIE_F8_E4M3 || quant->element == MOXIE_I8;
 }
 
-/* And what they multiply by numbers of `dtype`. */
+/* The same, and weights that they multiply by numbers of `dtype`. */
 static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
 {
     if (!is_of_bytes(quant))
@@ -71,7 +71,7 @@ bool test_layer_decodes_acts(const moxie_quant *act)
            (act->group_cols == -1 || act->scale != MOXIE_F32 || act->rule == MOXIE_RULE_UE8M0);
 }
 
-/* Half of all layers leave their activations alone, as half of all checkpoints do. */
+/* Half of the layers do not quantize activations, like half of all checkpoints. */
 const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits *limits,
                                          const test_weight_quant *weight)
 {

@@ -242,8 +242,8 @@ static uint32_t finite_code(test_rng *rng, const mox_format *format)
     return code;
 }
 
-/* Formats with f32's range stop at a value whose products with activations stay in f32, or nothing would be left
- * to compare. */
+/* In formats with f32's range, values are limited so that products with activations stay in f32. Otherwise there would
+ * be nothing to compare. */
 static float extreme_of(const mox_format *format)
 {
     return format->bits > 8 && format->max > 1e20f ? 1e20f : format->max;
@@ -279,7 +279,7 @@ static double typical_code(const mox_format *format)
     return sqrt(sum / count);
 }
 
-/* What an NVFP4 block scale is about, so that the global carries the rest. */
+/* The typical NVFP4 block scale; the global has the rest. */
 #define TYPICAL_BLOCK_SCALE 64.0
 
 static uint32_t scale_code(const filler *f, double typical)
@@ -334,7 +334,7 @@ static moxie_grid vector(test_expert *expert, test_rng *rng, moxie_dtype dtype, 
     return grid;
 }
 
-/* Half of the time a permutation of the natural groups, else any groups at all. */
+/* Half of the time a permutation of the natural groups, otherwise random groups. */
 static const int32_t *random_groups(test_expert *expert, test_rng *rng, int64_t cols, int64_t group_cols,
                                     int64_t groups)
 {

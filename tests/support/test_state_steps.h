@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_state_steps.h - steps that statements of several layouts take, each what a function of FlashInfer or vLLM does.
+ * test_state_steps.h - steps that statements of several layouts share; each does what a function of FlashInfer or vLLM
+ * does.
  */
 #ifndef TEST_STATE_STEPS_H
 #define TEST_STATE_STEPS_H
@@ -9,7 +10,7 @@
 
 /* block_scale_interleave: 128 x 4 atoms, padded with zeros, flat. */
 test_array test_interleave_scales(test_array s);
-/* [w3; w1], each half padded to `rows` x `cols`; of a single matrix that one. */
+/* [w3; w1], each half padded to `rows` x `cols`; without a gate the one matrix. */
 test_array test_stack_31(const mox_vendor_plan *plan, const moxie_grid *gate, const moxie_grid *up, int64_t rows,
                          int64_t cols);
 /* Bits of bf16 to those of f32; other dtypes stay. */
@@ -22,7 +23,7 @@ test_array test_to_bytes(test_array w);
 test_array test_twiddle(test_array bytes);
 /* The first number of a grid. */
 float test_value_of(const moxie_grid *grid);
-/* What multiplies codes: activations' scales, and weights' scalars, whichever way they are stored. */
+/* The factor of the codes: activations' scales, and weights' scalars, multiplied or divided as stored. */
 typedef struct test_scalars {
     float gate, up, down, a1, a2;
 } test_scalars;

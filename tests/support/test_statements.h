@@ -27,12 +27,12 @@ typedef struct test_statement {
 #include "test_statements.def"
 #undef STATEMENT
 
-/* All of them; ends with layout NULL. */
+/* All statements; the last one has layout NULL. */
 extern const test_statement test_statements[];
 
-/* [gate; up] codes or other grids as one array, each half padded by zeros to `half_rows` (0: as they are). */
+/* [gate; up] codes or other grids as one array, each half padded by zeros to `half_rows` (0: not padded). */
 test_array test_stack(const moxie_grid *gate, const moxie_grid *up, int64_t half_rows);
-/* The bits of one f32: state it with 32 bits. */
+/* The bits of one f32, for a tensor of 32-bit elements. */
 test_array test_float(float value);
 
 #endif

@@ -74,20 +74,20 @@ bool test_quick(void)
     return test_env("MOXIE_TEST_QUICK", 0) != 0;
 }
 
-int64_t test_one_in(int64_t most, const char *what)
+int64_t test_one_in(int64_t step, const char *what)
 {
     if (!test_emulated() || test_env("MOXIE_TEST_WHOLE", 0) != 0)
         return 1;
-    print_message("emulated: one in %lld %s\n", (long long)most, what);
-    return most;
+    print_message("emulated: one in %lld %s\n", (long long)step, what);
+    return step;
 }
 
-int64_t test_quick_one_in(int64_t most, const char *what)
+int64_t test_quick_one_in(int64_t step, const char *what)
 {
     if (!test_quick())
-        return test_one_in(most, what);
-    print_message("quick: one in %lld %s\n", (long long)most, what);
-    return most;
+        return test_one_in(step, what);
+    print_message("quick: one in %lld %s\n", (long long)step, what);
+    return step;
 }
 
 bool test_name_is_new(test_names *names, const char *name)

@@ -39,20 +39,20 @@ uint64_t test_seed(uint64_t fallback);
 /* An environment number such as MOXIE_TEST_CONFIGS, or `fallback`. */
 int64_t test_env(const char *name, int64_t fallback);
 
-/* Whether a sanitizer is in this program: its seconds are several times those of the library. */
+/* Whether this program has a sanitizer, which makes it several times slower. */
 bool test_sanitized(void);
-/* Whether an emulator runs this program: its seconds say nothing, and its own limits are not the library's. */
+/* Whether an emulator runs this program: its times mean nothing, and its limits are not the library's. */
 bool test_emulated(void);
-/* Whether some of the cases will do: `make test` says so by MOXIE_TEST_QUICK=1. .ci/run takes all of them. */
+/* Whether some of the cases are enough: `make test` sets MOXIE_TEST_QUICK=1. .ci/run runs all of them. */
 bool test_quick(void);
-/* 1; in an emulator, where each number of a vector is a call, `most`, and the test says that of `what` it takes one in
- * so many. A test that steps by it begins at turns, so that over its formats and shapes it still takes all.
- * MOXIE_TEST_WHOLE=1 gives 1 everywhere. */
-int64_t test_one_in(int64_t most, const char *what);
-/* `most` in a quick run too: for the tests that take the longest. */
-int64_t test_quick_one_in(int64_t most, const char *what);
+/* How many cases to step by: 1, or `step` in an emulator, which calls a function for each number of a vector. Then the
+ * test prints that it runs one in `step` of `what`. Begin each series at another case, so that a test over formats and
+ * shapes still reaches all. MOXIE_TEST_WHOLE=1 gives 1 everywhere. */
+int64_t test_one_in(int64_t step, const char *what);
+/* The same, and `step` in a quick run, too: for the tests that take the longest. */
+int64_t test_quick_one_in(int64_t step, const char *what);
 
-/* Names that were met. True when `name`, which stays valid, is a new one. */
+/* A set of names. True when `name`, which must stay valid, is new. */
 typedef struct test_names {
     const char *name[256];
     int count;
@@ -71,7 +71,7 @@ void test_rmdir(char *dir);
 #define assert_close(got, want, bound) test_close((got), (want), (bound), #got, __FILE__, __LINE__)
 void test_close(double got, double want, double bound, const char *what, const char *file, int line);
 
-/* Fails with the library's own words. */
+/* Fails with the library's message. */
 #define assert_ok(call, error)                                                                                         \
     do {                                                                                                               \
         if ((call) != MOXIE_OK)                                                                                        \

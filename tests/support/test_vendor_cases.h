@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_vendor_cases.h - what tests of vendor layouts need to make weights that a layout takes: its unit of each extent,
- * formats worth trying, experts as the target wants them.
+ * test_vendor_cases.h - how tests make weights that a vendor layout accepts: its unit of each extent, formats worth
+ * trying, experts that obey its rules.
  */
 #ifndef TEST_VENDOR_CASES_H
 #define TEST_VENDOR_CASES_H
@@ -9,19 +9,19 @@
 #include "test_problem.h"
 #include "test_statements.h"
 
-/* The row of test_statements; the last, with layout NULL, when there is none. */
+/* The entry of test_statements; the last one, with layout NULL, when there is none. */
 const test_statement *test_statement_of(const mox_vendor_layout *layout);
-/* Elements and scales are such as the layout takes: others would be made only to be refused. */
+/* Whether the layout accepts such elements and scales; others need not be made. */
 bool test_vendor_takes(const mox_vendor_layout *layout, const moxie_quant *quant);
-/* The least common multiple of what a layout asks of an extent. */
+/* The least common multiple of a layout's limits on an extent. */
 int64_t test_vendor_unit(const mox_vendor_layout *layout, mox_vendor_extent extent);
-/* Format i that vendor layouts are tried with: those of test_weight_quants, and some that no kernel of ours is tested
- * with. NULL past the last. */
+/* Format i for tests of vendor layouts: those of test_weight_quants, and some that moxie's kernels are not tested with.
+ * NULL past the last. */
 const test_weight_quant *test_vendor_quant_at(int i);
 /* Plain SiLU, or gpt-oss's. */
 mox_vendor_use test_vendor_use(test_rng *rng);
-/* One act order for gate and up, and one global per matrix, which targets want; half of the experts have the same
- * global or scale for gate and up, which some want, or scales in f32 that are powers of two. */
+/* Gives gate and up one act order, and each matrix one global, as layouts need it. Half of the experts have the same
+ * global or scale for gate and up, which some layouts need, or f32 scales that are powers of two. */
 void test_vendor_settle(moxie_expert *expert, const mox_vendor_layout *layout, const mox_record_shape *shape,
                         test_rng *rng);
 

@@ -6,8 +6,8 @@
  *     bench_routing.c    who goes where, drawn anew for every run      -> ids, weights
  *     bench_routing_file.c   or read from a file
  *     bench_line.c       one batch size: runs, times, floor            -> line
- *     bench_on_cpu.c     the back ends: what a run's time is, what     -> seconds
- *     bench_on_cuda.c    the machine holds and can do
+ *     bench_on_cpu.c     the back ends: how a run is timed, which       -> seconds
+ *     bench_on_cuda.c    memory and limits the machine has
  *     bench_plot.c       the lines under the machine's roof            -> picture
  *     bench_limits.c     the machine's limits around each line
  *     bench_report.c     table or JSON
@@ -16,8 +16,8 @@
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
  * reads the experts that were read longest ago, and there are so many copies of the layer that at least twice the
  * last-level cache of other weights is read before an expert's turn comes again. On a GPU several runs, each with a
- * routing of its own, are one graph, which is launched again and again: so many runs that the same holds from one
- * launch to the next.
+ * routing of its own, are one graph, which is launched again and again. There the same holds from one launch to the
+ * next.
  */
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
@@ -27,7 +27,7 @@
 
 /* ---- routing (bench_routing.c) ------------------------------------------------------------------- */
 
-/* BENCH_FILE is last; the names of the others are in this order. */
+/* BENCH_FILE is last; bench_routing_names has the others in this order. */
 typedef enum bench_routing_kind {
     BENCH_UNIFORM,
     BENCH_ZIPF,
@@ -49,7 +49,7 @@ typedef struct bench_routing {
     float *weights;         /* its weights, positive, sum 1 for each token */
     int32_t *used;          /* the experts in it, [touched] */
     int64_t touched, pairs; /* pairs: choices that are not skipped */
-    int64_t fullest;        /* tokens of the expert that has most */
+    int64_t fullest;        /* the largest number of tokens that one expert has */
     int32_t *label;         /* scratch, [experts] */
 } bench_routing;
 
@@ -59,28 +59,28 @@ extern const cli_names bench_routing_names;
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
                                 moxie_error *error);
 void bench_routing_free(bench_routing *routing);
-/* The file's part of opening: fills file_ids, file_weights and file_tokens (bench_routing_file.c). */
+/* Reads the ids of a file: fills file_ids, file_weights and file_tokens (bench_routing_file.c). */
 moxie_status bench_routing_read(bench_routing *routing, moxie_error *error);
 /* Room for so many tokens; an error when the file has fewer. */
 moxie_status bench_routing_reserve(bench_routing *routing, int64_t tokens, moxie_error *error);
-/* Draws one batch. Which tokens share experts is drawn by the kind; which experts those are is decided by age:
- * last_read [experts] says when each was read last (0: never), and the oldest are taken, in random order. */
+/* Draws one batch. The kind of routing decides which tokens share an expert. Age decides which experts those are: the
+ * ones that were read longest ago, in random order. last_read [experts] says when each was read last (0: never). */
 void bench_routing_draw(bench_routing *routing, int64_t tokens, const uint64_t *last_read);
 
 /* ---- the layer (bench_model.c) ------------------------------------------------------------------- */
 
-#define BENCH_MOST_COPIES 64
+#define BENCH_MAX_COPIES 64
 
 typedef struct bench_copy {
     moxie_layer *layer;
     moxie_plan *plan;
-    uint64_t *last_read; /* [experts] bytes that all runs had read when this expert had been read, 0: never */
+    uint64_t *last_read; /* [experts] model->read_bytes when this expert was read last, 0: never */
 } bench_copy;
 
 typedef struct bench_model {
     moxie_layer_config config;
     int32_t copies;
-    bench_copy copy[BENCH_MOST_COPIES];
+    bench_copy copy[BENCH_MAX_COPIES];
     uint64_t expert_bytes, shared_bytes; /* of one expert, of the shared one, as in the checkpoint */
     uint64_t record_bytes;               /* of one copy, packed */
     uint64_t read_bytes;                 /* by all runs so far */
@@ -89,42 +89,42 @@ typedef struct bench_model {
     double prepare_seconds;
 } bench_model;
 
-/* Copies that the batch sizes need so that weights come from memory; fewer when `available` bytes (0: unknown) do not
- * hold them. */
+/* How many copies the batch sizes need so that weights come from memory. Fewer when they do not fit into `available`
+ * bytes (0: unknown). */
 moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
                                 uint64_t cache_bytes, uint64_t available, int32_t *copies, moxie_error *error);
-/* Prepares `copies` copies of the weights, and plans. model->config is set. `touch`: runs write the workspace, so its
- * pages are made now. bench_model_free() in any case. */
+/* Prepares `copies` copies of the weights, and plans; model->config is set before. `touch`: runs write the workspace,
+ * so its pages are made now. Call bench_model_free() in any case. */
 moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
                                  const moxie_options *options, bool touch, bool json, moxie_error *error);
 void bench_model_free(bench_model *model);
-/* "kernel+kernel": the chosen rows that read expert weights. Returns `buffer`. */
+/* "kernel+kernel": the chosen kernels that read expert weights. Returns `buffer`. */
 const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
 
 /* ---- back ends (bench_on_cpu.c, bench_on_cuda.c) --------------------------------------------------- */
 
-#define BENCH_MOST_RUNS 64
+#define BENCH_MAX_RUNS 64
 
 /* Runs that are timed together, each with a routing of its own. */
 typedef struct bench_batch {
     int32_t runs;
-    moxie_plan *plan[BENCH_MOST_RUNS];
-    moxie_run_args args[BENCH_MOST_RUNS];
-    int32_t preempted; /* launches in which other work took a processor away, so far */
+    moxie_plan *plan[BENCH_MAX_RUNS];
+    moxie_run_args args[BENCH_MAX_RUNS];
+    int32_t preempted; /* launches so far in which other work took a processor away */
 } bench_batch;
 
 /* What differs between back ends. */
 typedef struct bench_backend {
-    double line_seconds;  /* that a line takes about */
-    int32_t most_at_once; /* runs of a batch */
-    int32_t launches;     /* of one batch, about */
-    bool on_host;         /* runs write the host's workspace */
-    const char *units;    /* "threads" */
+    double line_seconds; /* how long a line takes, about */
+    int32_t max_at_once; /* the largest number of runs in a batch */
+    int32_t launches;    /* how often a batch is launched, about */
+    bool on_host;        /* runs write the host's workspace */
+    const char *units;   /* "threads" */
     moxie_status (*limits_of)(const cli_layer_options *options, const moxie_executor *executor, cli_limits_of *out,
                               moxie_error *error);
-    /* Bytes that copies of the layer may take beside a workspace; 0: unknown. */
+    /* Bytes that copies of the layer may use besides a workspace; 0: unknown. */
     uint64_t (*available)(const cli_layer_options *options, uint64_t workspace_bytes);
-    /* seconds[i]: launch i of all runs, after one that is not counted if that is needed. */
+    /* seconds[i]: the time of launch i of the whole batch. A launch that only warms up may come first. */
     moxie_status (*time)(bench_batch *batch, int32_t launches, double *seconds, moxie_error *error);
 } bench_backend;
 extern const bench_backend bench_on_cpu, bench_on_cuda;
@@ -137,28 +137,29 @@ extern const char *const bench_by_names[];
 
 typedef struct bench_line {
     int64_t tokens;
-    int32_t repeats, preempted;     /* preempted: of the repeats, in which other work took a processor away */
+    int32_t repeats, preempted;     /* preempted: repeats in which other work took a processor away */
     int32_t at_once;                /* runs of a repeat */
-    double median, least, most;     /* seconds, of all runs */
-    double quiet_median;            /* of those that were not preempted; 0: there are none */
-    double touched;                 /* routed experts a run reads, mean */
-    double fullest;                 /* tokens of the expert that has most, mean */
+    double median, min, max;        /* seconds, of all runs */
+    double quiet_median;            /* of the runs that were not preempted; 0: there are none */
+    double touched;                 /* routed experts that a run reads, mean */
+    double fullest;                 /* the largest number of tokens of one expert, mean */
     double bytes, flop;             /* of weights and operations a run, mean */
     double floor, ratio;            /* seconds; median / floor, 0 without a floor */
-    bench_by by;                    /* what makes the floor */
-    double read_gb_s, bf16_tflop_s; /* limits that made it */
+    bench_by by;                    /* which limit makes the floor */
+    double read_gb_s, bf16_tflop_s; /* the limits behind it */
     double fp8_tflop_s;             /* 0 where operations count as bf16 ones */
-    uint64_t reuse;                 /* least bytes of other weights read between two reads of one expert */
+    uint64_t reuse;                 /* fewest bytes of other weights read between two reads of one expert */
     bool reused;                    /* false: no expert was read twice */
     double output_rms;              /* of the last run: not finite when an output was not */
     double cached;                  /* largest share of the weights that may have come from the caches */
 } bench_line;
 
-/* Other work is worth a word from a tenth of the runs on; weights from the caches from this share on. */
+/* Whether other work disturbed more than a tenth of the runs. BENCH_FEW_CACHED: the share of weights from the caches up
+ * to which nothing is said. */
 bool bench_line_is_disturbed(const bench_line *line);
 #define BENCH_FEW_CACHED 0.02
 
-/* Times runs of so many tokens: `repeats` times, 0: at least 5 and as long as the back end says. */
+/* Times runs of `tokens` tokens, `repeats` times; 0: at least 5 times and as long as the back end says. */
 moxie_status bench_line_time(const bench_backend *backend, bench_model *model, bench_routing *routing, int64_t tokens,
                              int32_t repeats, uint64_t seed, uint64_t cache_bytes, bench_line *out, moxie_error *error);
 void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, const moxie_limits *limits);
@@ -178,7 +179,7 @@ typedef struct bench_picture {
 } bench_picture;
 /* .svg or .png by its ending. */
 bool bench_plot_is_name(const char *path);
-/* MOXIE_ERR_UNSUPPORTED when there is no gnuplot; so it is known before minutes are spent. */
+/* MOXIE_ERR_UNSUPPORTED when there is no gnuplot. Called first, so that it fails before minutes are spent. */
 moxie_status bench_plot_find(moxie_error *error);
 moxie_status bench_plot_write(const char *path, const bench_picture *picture, moxie_error *error);
 
@@ -209,22 +210,23 @@ typedef struct bench {
     moxie_machine machine;
     moxie_executor *executor;
     const bench_backend *backend;
-    cli_limits_of device; /* what runs */
+    cli_limits_of device; /* the processor or GPU that runs */
     bench_routing routing;
     bench_model model;
     cli_limits limits; /* the best of all measurements */
-    bench_line lines[CLI_MOST_SIZES];
-    int64_t tokens[CLI_MOST_SIZES];
+    bench_line lines[CLI_MAX_SIZES];
+    int64_t tokens[CLI_MAX_SIZES];
     int n_lines;
     double noise; /* largest relative change of the read limit over one line */
-    bench_raised raised[CLI_MOST_SIZES];
+    bench_raised raised[CLI_MAX_SIZES];
     int n_raised;
     char plan[256];
 } bench;
 
-/* Times line i and measures the limits again, or takes the file's; *before are those measured last (bench_limits.c). */
+/* Times line i, then measures the limits again unless they come from a file. *before: the limits measured last
+ * (bench_limits.c). */
 moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error *error);
-/* A file whose limits were beaten gets the better ones. */
+/* Writes limits that a run has beaten to the file of limits. */
 moxie_status bench_keep_limits(bench *b, moxie_error *error);
 void bench_print_text(const bench *b);
 void bench_print_json(const bench *b);
@@ -232,7 +234,7 @@ void bench_print_json(const bench *b);
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size);
 /* What makes all figures rough, or "". Returns `buffer`. */
 const char *bench_warning(const bench *b, char *buffer, size_t size);
-/* Milliseconds with three digits that count, at least: "12.345", "0.0123". Returns `buffer`, of 32 bytes. */
+/* Milliseconds with at least three significant digits: "12.345", "0.0123". Returns `buffer`, of 32 bytes. */
 const char *bench_ms(double seconds, char *buffer);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_limits.c - the limits around a line, and lines that beat them.
+ * bench_limits.c - the machine's limits before and after a line, and lines that beat them.
  *
- *     measured:   limits | line | limits | line | limits      the better of the two beside a line makes its floor
+ *     measured:   limits | line | limits | line | limits      the better of the two neighbours makes a line's floor
  *     --limits:   a file's, for all lines
  *
- * A limit that a run beats is none: it was measured while the machine had other work, or is old. Then what the run
- * reached counts in its place, and goes to the file. Only runs count that did what the limit is about: read weights
- * that cannot have come from the caches, or multiplied the very numbers.
+ * A limit that a run beats was measured while the machine had other work, or is old. Then what the run reached
+ * replaces it, in the file too. Only runs count that did what the limit is about: read weights that cannot have come
+ * from the caches, or multiplied numbers of the limit's own type.
  */
 #include "bench.h"
 
 #include <math.h>
 
-/* `into` becomes the better of both, figure by figure. */
+/* Makes each figure of `into` the better of both. */
 static void keep_better(moxie_limits *into, const moxie_limits *other)
 {
     into->read_gb_s = fmax(into->read_gb_s, other->read_gb_s);
@@ -26,7 +26,8 @@ static void keep_better(moxie_limits *into, const moxie_limits *other)
     into->disturbed = into->disturbed < other->disturbed ? into->disturbed : other->disturbed;
 }
 
-/* Of the limits that one line's floor comes from, and of the best. */
+/* Replaces the limit that `line` has beaten, if any. `limits`: those behind the line's floor, or with `best` the best
+ * of all measurements, whose replacement is reported. */
 static void raise_limit(bench *b, const bench_line *line, moxie_limits *limits, bool best)
 {
     static const char how[] = "a run of moxie bench";
@@ -46,7 +47,7 @@ static void raise_limit(bench *b, const bench_line *line, moxie_limits *limits, 
     *limit_how = how;
 }
 
-/* Whether a kernel may multiply in a narrower format than the limit that operations are counted by. */
+/* Whether a kernel may multiply a narrower type than that of the limit. */
 static bool multiplies_narrower(const bench *b)
 {
     const moxie_layer_config *c = &b->model.config;
@@ -54,7 +55,7 @@ static bool multiplies_narrower(const bench *b)
            c->a2.element != MOXIE_DTYPE_NONE;
 }
 
-/* `limits` are those of the line's floor. */
+/* `limits`: those behind the line's floor. */
 static void raise_beaten(bench *b, bench_line *line, moxie_limits *limits)
 {
     const bool counts = line->by == BENCH_BY_MEMORY ? line->cached <= BENCH_FEW_CACHED

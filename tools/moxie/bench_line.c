@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_line.c - one batch size: as many runs as it takes, and the floor under them.
+ * bench_line.c - one batch size: its runs, their times, and the floor under them.
  *
  *     batch:   for each of its runs: routing drawn anew, copy r mod copies;  [ the back end's time of all of them ]
  *     bytes    = distinct experts of a run x bytes of one, and the shared expert's
@@ -8,7 +8,8 @@
  *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s), or / fp8_tflop_s where activations are FP8 and a machine
  *                multiplies that
  *
- * On a processor a batch is one run, timed once. On a GPU it is a graph of several, launched again and again.
+ * Here a batch is what is timed at once. On a processor it is one run, timed once. On a GPU it is a graph of several,
+ * launched again and again.
  */
 #include "bench.h"
 
@@ -18,20 +19,20 @@
 
 const char *const bench_by_names[] = { "memory", "bf16", "fp8" };
 
-enum { LEAST_REPEATS = 5, MOST_REPEATS = 5000, USUAL_RUNS = 8 };
-#define BATCH_BYTES 4e9 /* of weights, about: no batch of many runs reads much more */
+enum { MIN_REPEATS = 5, MAX_REPEATS = 5000, USUAL_RUNS = 8 };
+#define BATCH_BYTES 4e9 /* weights that a batch of many runs reads, at most and about */
 
-/* The runs of a batch, and what all batches so far have told. */
+/* The runs of a batch, and the sums over all batches so far. */
 typedef struct runs {
     const bench_backend *backend;
     bench_batch batch;
-    bench_copy *copy[BENCH_MOST_RUNS];
+    bench_copy *copy[BENCH_MAX_RUNS];
     int32_t *ids;   /* [runs, T, K] */
     float *weights; /* [runs, T, K] */
     int32_t *used;  /* [runs, E] experts read, `touched` of them */
-    int64_t touched[BENCH_MOST_RUNS];
-    double *seconds; /* [capacity] of one run, a repeat each */
-    double *quiet;   /* [capacity] those of them that other work did not disturb */
+    int64_t touched[BENCH_MAX_RUNS];
+    double *seconds; /* [capacity] of one run, one for each repeat */
+    double *quiet;   /* [capacity] the same without repeats that other work disturbed */
     int32_t count, quiet_count, capacity;
     double total, draws, all_touched, all_pairs, all_fullest;
     uint64_t reuse;
@@ -44,7 +45,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Notes what a run read and, of a run that is timed, how much others had been read since. */
+/* Notes what a run read. For a timed run also notes how many bytes were read since the last read of each expert. */
 static void note_reads(bench_model *model, runs *r, int32_t run, bool timed)
 {
     const uint64_t before = model->read_bytes;
@@ -63,16 +64,16 @@ static void note_reads(bench_model *model, runs *r, int32_t run, bool timed)
 
 /* ---- a batch ------------------------------------------------------------------------------------------- */
 
-/* Of a batch that is launched again: eight, to make little of what a launch takes, as long as that is not too much; or
- * so many that three caches are read meanwhile; each copy equally often. But no more than the copies last for without
- * reading an expert twice, if that is two caches: behind the batch it begins anew, with the experts that it began with.
- */
+/* How many runs a batch has that is launched again and again. Usually eight, so that the cost of a launch counts for
+ * little, within BATCH_BYTES; or so many that three caches' worth is read meanwhile; each copy equally often. A second
+ * launch begins with the experts of the first one again. So there are no more runs than the copies last for without
+ * reading an expert twice, if that is two caches' worth. */
 static int32_t runs_at_once(const runs *r, const bench_model *model, bench_routing *routing, int64_t tokens,
                             uint64_t cache_bytes)
 {
     const uint64_t never[MOXIE_MAX_EXPERTS] = { 0 };
-    const int32_t most = r->backend->most_at_once;
-    if (most == 1)
+    const int32_t max = r->backend->max_at_once;
+    if (max == 1)
         return 1;
     bench_routing_draw(routing, tokens, never);
     const double bytes = (double)routing->touched * (double)model->expert_bytes + (double)model->shared_bytes + 1;
@@ -83,7 +84,7 @@ static int32_t runs_at_once(const runs *r, const bench_model *model, bench_routi
         wanted = ceil(wanted / model->copies) * model->copies;
     if ((double)fresh >= 2 * caches + 1)
         wanted = fmin(wanted, (double)fresh);
-    return (int32_t)fmin(ceil(wanted), most / model->copies * model->copies);
+    return (int32_t)fmin(ceil(wanted), max / model->copies * model->copies);
 }
 
 static moxie_status open_batch(runs *r, const bench_model *model, const moxie_run_args *args, moxie_error *error)
@@ -103,11 +104,11 @@ static moxie_status open_batch(runs *r, const bench_model *model, const moxie_ru
     return MOXIE_OK;
 }
 
-/* Of a batch that is launched again the first launch only warms up. */
+/* Draws the routing of every run. Where a batch is launched again, its first launch only warms up. */
 static void draw_batch(runs *r, bench_model *model, bench_routing *routing, int64_t tokens)
 {
     const size_t choices = (size_t)(tokens * routing->top_k);
-    const bool again = r->backend->most_at_once > 1;
+    const bool again = r->backend->max_at_once > 1;
     for (int32_t i = 0; i < r->batch.runs; i++) {
         bench_copy *copy = &model->copy[routing->draws % (uint64_t)model->copies];
         bench_routing_draw(routing, tokens, copy->last_read);
@@ -153,10 +154,10 @@ static bool enough(const runs *r, int32_t repeats)
 {
     if (repeats > 0)
         return r->count >= repeats;
-    return r->count >= MOST_REPEATS || (r->count >= LEAST_REPEATS && r->total >= r->backend->line_seconds);
+    return r->count >= MAX_REPEATS || (r->count >= MIN_REPEATS && r->total >= r->backend->line_seconds);
 }
 
-/* The first run on a processor is dropped: it finds the code, the workspace and the hidden states cold. */
+/* The first run on a processor does not count: code, workspace and hidden states are cold. */
 static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, runs *r,
                               moxie_error *error)
 {
@@ -169,7 +170,7 @@ static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_
         r->reused = false;
     }
     while (status == MOXIE_OK && !enough(r, repeats)) {
-        const int32_t left = repeats > 0 ? repeats - r->count : MOST_REPEATS, usual = r->backend->launches;
+        const int32_t left = repeats > 0 ? repeats - r->count : MAX_REPEATS, usual = r->backend->launches;
         status = time_batch(r, model, routing, tokens, left < usual ? left : usual, error);
     }
     return status;
@@ -177,9 +178,9 @@ static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_
 
 /* ---- a line -------------------------------------------------------------------------------------------- */
 
-/* How much of what a run reads the caches may have held: nothing when half as much again as they hold was read since
- * (the copies aim at twice as much, for a draw that reads more than another). The shared expert comes with every run of
- * its copy. */
+/* The share of a run's weights that the caches may have held. Nothing, when 1.5 times their size was read since.
+ * (Copies aim at twice their size; a draw may read more than another.) The shared expert is read in every run of its
+ * copy. */
 static double cached_share(const bench_model *model, const runs *r, uint64_t cache_bytes, const bench_line *line)
 {
     const double cache = (double)cache_bytes, shared = (double)model->shared_bytes;
@@ -213,8 +214,8 @@ static void summarize(const bench_model *model, const runs *r, uint64_t cache_by
     line->repeats = r->count;
     line->preempted = r->batch.preempted;
     line->at_once = r->batch.runs;
-    line->least = r->seconds[0];
-    line->most = r->seconds[r->count - 1];
+    line->min = r->seconds[0];
+    line->max = r->seconds[r->count - 1];
     line->touched = r->all_touched / n;
     line->fullest = r->all_fullest / n;
     line->bytes = line->touched * (double)model->expert_bytes + (double)model->shared_bytes;
@@ -244,7 +245,7 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
 {
     runs r = { .backend = backend };
     cli_input input = { 0 };
-    moxie_layer_config plain = model->config; /* ids are given: hidden states are all that a run takes besides */
+    moxie_layer_config plain = model->config; /* ids are given, so a run needs only hidden states besides */
     plain.router_width = 0;
     plain.routing.select = MOXIE_SELECT_TOPK;
     *out = (bench_line) { .tokens = tokens };

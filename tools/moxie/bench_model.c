@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_model.c - copies of one layer, so many that weights come from memory in every run.
+ * bench_model.c - prepares so many copies of one layer that weights come from memory in every run.
  *
  * With c copies in turn, and u of E experts read in a run, a copy lasts for h = floor(E / u) runs without reading an
  * expert twice. So between two reads of one expert lie at least c h - 1 runs, each of which reads u others:
@@ -24,7 +24,7 @@ static int32_t copies_for(const bench_model *model, const bench_routing *routing
         return 1;
     const double lasts = (double)(routing->experts / routing->touched);
     const double copies = (2 * (double)cache_bytes / run + 1) / lasts;
-    return copies < BENCH_MOST_COPIES ? (int32_t)copies + (copies > (int32_t)copies) : BENCH_MOST_COPIES;
+    return copies < BENCH_MAX_COPIES ? (int32_t)copies + (copies > (int32_t)copies) : BENCH_MAX_COPIES;
 }
 
 moxie_status bench_model_copies(const bench_model *model, bench_routing *routing, const int64_t *tokens, int n_tokens,
@@ -43,7 +43,7 @@ moxie_status bench_model_copies(const bench_model *model, bench_routing *routing
         return MOXIE_OK;
     if (one > available)
         return cli_error(MOXIE_ERR_MEMORY, error, "",
-                         "one copy of the layer takes %.1f GB, and %.1f GB are to be had: give --experts less than "
+                         "one copy of the layer takes %.1f GB, and %.1f GB are available: give --experts less than "
                          "%lld, or a machine with more memory",
                          (double)one * 1e-9, (double)available * 1e-9, (long long)routing->experts);
     if (*copies > (int32_t)(available / one))

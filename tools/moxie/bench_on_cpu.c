@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_on_cpu.c - runs on the processor: one at a time, on the clock of the wall.
+ * bench_on_cpu.c - times runs on the processor: one at a time, by wall-clock time.
  */
 #include "bench.h"
 
@@ -18,7 +18,7 @@ static uint64_t available(const cli_layer_options *options, uint64_t workspace_b
     return cli_available_memory();
 }
 
-/* How often so far the system took a processor from a thread that was using it. */
+/* How often so far the system took the processor away from one of this process' threads. */
 static long preemptions(void)
 {
     struct rusage usage;
@@ -43,7 +43,7 @@ static moxie_status time_batch(bench_batch *batch, int32_t launches, double *sec
 }
 
 const bench_backend bench_on_cpu = { .line_seconds = 1.5,
-                                     .most_at_once = 1,
+                                     .max_at_once = 1,
                                      .launches = 1,
                                      .on_host = true,
                                      .units = "threads",

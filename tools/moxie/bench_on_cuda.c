@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_on_cuda.c - runs on a GPU: several in one graph, on the GPU's clock.
+ * bench_on_cuda.c - times runs on a GPU: several in one graph, by the GPU's clock.
  */
 #include "bench.h"
 
@@ -13,7 +13,7 @@ static moxie_status limits_of(const cli_layer_options *options, const moxie_exec
     return cli_limits_of_gpu(options->device, out, error);
 }
 
-/* Nine tenths of the device, without the workspace, and without what limits are measured with between the lines. */
+/* Nine tenths of the device's memory, less the workspace and the buffer that measures limits between lines. */
 static uint64_t available(const cli_layer_options *options, uint64_t workspace_bytes)
 {
     moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
@@ -26,14 +26,14 @@ static uint64_t available(const cli_layer_options *options, uint64_t workspace_b
 
 static moxie_status time_batch(bench_batch *batch, int32_t launches, double *seconds, moxie_error *error)
 {
-    moxie_cuda_timed_run runs[BENCH_MOST_RUNS];
+    moxie_cuda_timed_run runs[BENCH_MAX_RUNS];
     for (int32_t r = 0; r < batch->runs; r++)
         runs[r] = (moxie_cuda_timed_run) { batch->plan[r], &batch->args[r] };
     return moxie_cuda_time_runs(runs, batch->runs, launches, seconds, error);
 }
 
 const bench_backend bench_on_cuda = { .line_seconds = 0.3,
-                                      .most_at_once = BENCH_MOST_RUNS,
+                                      .max_at_once = BENCH_MAX_RUNS,
                                       .launches = 10,
                                       .on_host = false,
                                       .units = "multiprocessors",

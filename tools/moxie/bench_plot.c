@@ -4,17 +4,17 @@
  *
  *     FLOP/s (log)        ______________  bf16 limit
  *        |               / -
- *        |   read limit /  | T=512        the gap from a point up to its own floor's mark is what is lost
+ *        |   read limit /  | T=512        a point's distance below its floor's mark is what is lost
  *        |         -   /   o
  *        |         |  /
  *        |___T=8___o_/______________  FLOP per byte of weights (log)
  *
- * A point is the median of all runs; a bar beside it goes from the slowest to the fastest. It is hollow where other
- * work disturbed so many runs that the median says more about that. In the best case a floor's mark lies on the roof:
- * the roof is the best of all measurements, a floor what was measured around its line.
+ * A point is the median of all runs; its bar goes from the slowest to the fastest. It is hollow where other work
+ * disturbed more than a tenth of the runs. A floor's mark lies on the roof or below: the roof is the best of all
+ * measurements, a floor comes from those around its line.
  *
- * gnuplot runs as a child, without a shell. The script with the data in it comes through a pipe, the picture goes to
- * its standard output, which is a file in memory: so no name needs quoting and nothing is left behind.
+ * gnuplot runs as a child, without a shell. It reads the script with the data from a pipe and writes the picture to a
+ * file in memory. So no name needs quoting and nothing is left behind.
  */
 #include "bench.h"
 
@@ -33,7 +33,7 @@ extern char **environ;
 
 /* ---- the child ---------------------------------------------------------------------------------------- */
 
-/* `reason`: of posix_spawnp(), 0 when it ran and would not tell its version. */
+/* `reason`: the error of posix_spawnp(); 0 when gnuplot ran and printed no version. */
 static moxie_status no_gnuplot(int reason, moxie_error *error)
 {
     if (reason == ENOMEM || reason == EAGAIN)
@@ -86,7 +86,7 @@ moxie_status bench_plot_find(moxie_error *error)
     int quiet[2];
     if (pipe(quiet) != 0)
         return cli_error(MOXIE_ERR_IO, error, "", "no pipe to gnuplot: %s", strerror(errno));
-    const int failed = start(&child, arguments, -1, quiet[1]); /* a line fits into the pipe: nobody need read it */
+    const int failed = start(&child, arguments, -1, quiet[1]); /* one line fits into the pipe, so it need not be read */
     const int code = failed ? -1 : wait_for(child);
     close(quiet[0]);
     close(quiet[1]);
@@ -107,7 +107,7 @@ static bool write_all(int fd, const char *text, size_t length)
     return true;
 }
 
-/* Feeds `script` to gnuplot, whose picture goes to `out`. */
+/* Runs gnuplot on `script`; the picture goes to `out`. */
 static moxie_status run_gnuplot(const char *script, size_t length, int out, moxie_error *error)
 {
     char name[] = "gnuplot";
@@ -122,7 +122,8 @@ static moxie_status run_gnuplot(const char *script, size_t length, int out, moxi
         close(ends[1]);
         return no_gnuplot(failed, error);
     }
-    void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a child that died is an error here, not our end */
+    void (*const before)(int) =
+        signal(SIGPIPE, SIG_IGN); /* a child that died is an error here and must not end this process */
     const bool written = write_all(ends[1], script, length);
     close(ends[1]);
     signal(SIGPIPE, before);
@@ -137,7 +138,7 @@ static moxie_status run_gnuplot(const char *script, size_t length, int out, moxi
 
 /* ---- the script ---------------------------------------------------------------------------------------- */
 
-/* Where the picture lies: pixels, and the frame as shares of them. */
+/* The picture's size in pixels, and its frame as shares of that. */
 typedef struct frame {
     double width, height, left, right, bottom, top;
     double x0, x1, y0, y1; /* ranges: FLOP per byte, FLOP/s */
@@ -175,7 +176,7 @@ static double roof_at(double x, const bench_roof *roof)
     return fmin(x * roof->read_gb_s * 1e9, roof->tflop_s * 1e12);
 }
 
-/* Room for all points, the ridge and the labels beside them. */
+/* Ranges that hold all points, the ridge and their labels. */
 static frame make_frame(const bench_line *lines, int n, const bench_roof *roof, bool svg)
 {
     const double ridge = roof->tflop_s * 1e3 / roof->read_gb_s, peak = roof->tflop_s * 1e12;
@@ -185,8 +186,8 @@ static frame make_frame(const bench_line *lines, int n, const bench_roof *roof, 
             continue;
         f.x0 = fmin(f.x0, intensity(&lines[i]));
         f.x1 = fmax(f.x1, intensity(&lines[i]));
-        f.y0 = fmin(f.y0, lines[i].flop / lines[i].most);
-        f.y1 = fmax(f.y1, lines[i].flop / lines[i].least);
+        f.y0 = fmin(f.y0, lines[i].flop / lines[i].max);
+        f.y1 = fmax(f.y1, lines[i].flop / lines[i].min);
     }
     f.x0 /= 2.5;
     f.x1 *= 4;
@@ -253,7 +254,7 @@ static const char *disturbance(const bench_line *line, char *buffer, size_t size
     return buffer;
 }
 
-/* Intensity, speed, floor, slowest, fastest, labels; of lines that are disturbed, or of the others. */
+/* Rows of FLOP per byte, speed, floor, slowest, fastest, labels: of the disturbed lines, or of the others. */
 static int put_block(FILE *out, const char *name, const bench_picture *p, bool disturbed)
 {
     char ms[32], text[64];
@@ -265,7 +266,7 @@ static int put_block(FILE *out, const char *name, const bench_picture *p, bool d
             continue;
         count++;
         fprintf(out, "%g %g %g %g %g \"T = %lld\" \"%s ms, %.2fx floor\" \"%s\"\n", intensity(l), speed(l), at_floor(l),
-                l->flop / l->most, l->flop / l->least, (long long)l->tokens, bench_ms(l->median, ms), l->ratio,
+                l->flop / l->max, l->flop / l->min, (long long)l->tokens, bench_ms(l->median, ms), l->ratio,
                 disturbance(l, text, sizeof text));
     }
     fprintf(out, "END\n");
@@ -287,7 +288,7 @@ static void plot_block(FILE *out, const char *name, bool full)
             name, full ? 7 : 6);
 }
 
-/* What marks mean, where there is something to say; and what makes all of it rough. */
+/* What hollow points mean, if there are any; and the warning. */
 static void put_legend(FILE *out, const frame *f, int disturbed, const char *warning)
 {
     if (disturbed > 0)
@@ -344,7 +345,7 @@ static char *make_script(bool svg, const bench_picture *p, size_t *length)
     return NULL;
 }
 
-/* What gnuplot drew, to its place. */
+/* Writes what gnuplot drew to its file. */
 static moxie_status keep_picture(const char *path, int drawn, moxie_error *error)
 {
     const off_t bytes = lseek(drawn, 0, SEEK_END);

@@ -11,11 +11,11 @@ static const char *const backends[] = { "auto", "ref", "cpu", "cuda" };
 
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size)
 {
-    snprintf(title, size, "%s  %s", cli_shown(b->args->preset.name ? b->args->preset.name : b->args->layer.dir),
+    snprintf(title, size, "%s  %s", cli_printable(b->args->preset.name ? b->args->preset.name : b->args->layer.dir),
              b->format);
     snprintf(subtitle, size, "%s; %s, %s, %d %s, %s, routing %s", b->device.name, backends[b->args->layer.backend],
              b->device.isa, b->backend->on_host ? b->executor->workers : b->device.workers, b->backend->units,
-             b->args->layer.mode == MOXIE_MODE_FAST ? "fast" : "exact", cli_shown(b->routing.name));
+             b->args->layer.mode == MOXIE_MODE_FAST ? "fast" : "exact", cli_printable(b->routing.name));
 }
 
 const char *bench_ms(double seconds, char *buffer)
@@ -33,7 +33,7 @@ const char *bench_warning(const bench *b, char *buffer, size_t size)
         snprintf(buffer, size, "the machine is not quiet: reading memory changed by %.0f %% while a line was timed",
                  100 * b->noise);
     else if (b->limits.found.disturbed > 0)
-        snprintf(buffer, size, "the machine is busy: %d %s never measured without other work beside it",
+        snprintf(buffer, size, "the machine is busy: %d %s never measured without other work running",
                  b->limits.found.disturbed, b->limits.found.disturbed == 1 ? "limit was" : "limits were");
     return buffer;
 }
@@ -57,7 +57,7 @@ static const char *note_of(const bench *b, const bench_line *line, char *buffer,
     if (line->ratio > 0 && line->ratio < 0.995 && used < size)
         used += (size_t)snprintf(buffer + used, size - used, "faster than the floor, which counts %s; ",
                                  line->by == BENCH_BY_MEMORY ? "all weights as read from memory"
-                                                             : "operations on narrower numbers as such on wider ones");
+                                                             : "operations on narrower types like those on wider ones");
     if (used >= 2 && used < size)
         buffer[used - 2] = '\0';
     return buffer;
@@ -93,8 +93,8 @@ static void print_lines(const bench *b)
         const bench_line *l = &b->lines[i];
         cli_table_add(&table, "%lld", (long long)l->tokens);
         cli_table_add(&table, "%s", bench_ms(l->median, ms));
-        cli_table_add(&table, "%s", bench_ms(l->least, ms));
-        cli_table_add(&table, "%s", bench_ms(l->most, ms));
+        cli_table_add(&table, "%s", bench_ms(l->min, ms));
+        cli_table_add(&table, "%s", bench_ms(l->max, ms));
         cli_table_add(&table, "%d", l->repeats);
         cli_table_add(&table, "%d", l->preempted);
         cli_table_add(&table, "%.1f", l->touched);
@@ -122,7 +122,7 @@ static void print_raised(const bench *b)
                (long long)r->tokens, r->now, raised_as[r->by].unit, r->before);
     }
     if (b->n_raised > 0 && b->args->limits_file)
-        printf("it is now in %s\n", cli_shown(b->args->limits_file));
+        printf("it is now in %s\n", cli_printable(b->args->limits_file));
 }
 
 static json_t *json_raised(const bench *b)
@@ -148,7 +148,7 @@ void bench_print_text(const bench *b)
     if (*bench_warning(b, note, sizeof note))
         printf("%s\n", note);
     if (b->args->plot)
-        printf("drawn in %s\n", cli_shown(b->args->plot));
+        printf("drawn in %s\n", cli_printable(b->args->plot));
 }
 
 static json_t *json_line(const bench *b, const bench_line *l)
@@ -159,7 +159,7 @@ static json_t *json_line(const bench *b, const bench_line *l)
         b->args->preset.name, "scheme", b->format, "backend", backends[b->args->layer.backend], "isa", b->device.isa,
         "threads", b->executor->workers, "mode", b->args->layer.mode == MOXIE_MODE_FAST ? "fast" : "exact", "tokens",
         (json_int_t)l->tokens, "routing", cli_utf8(b->routing.name), "median_ms", l->median * 1e3, "min_ms",
-        l->least * 1e3, "max_ms", l->most * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio, "weight_bytes",
+        l->min * 1e3, "max_ms", l->max * 1e3, "floor_ms", l->floor * 1e3, "ratio", l->ratio, "weight_bytes",
         (json_int_t)l->bytes, "flop", (json_int_t)l->flop, "plan", b->plan);
     cli_json_merge(row,
                    cli_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:s}", "repeats",

@@ -3,16 +3,16 @@
  * bench_routing.c - who goes where, drawn anew for every run from (seed, number of the draw):
  *
  *     uniform   every token chooses K different experts, all equally likely
- *     zipf      rank r of the experts is chosen in proportion to 1/r, without replacement; ranks are dealt to the
- *               experts anew for every run
+ *     zipf      rank r of the experts is chosen in proportion to 1/r, without replacement; every run assigns
+ *               ranks to experts anew
  *     one-hot   every token chooses the same K experts
  *     skewed    one expert is chosen by six times the mean of tokens, T K / E (by all, if those are fewer), the other
  *               choices are uniform
  *     a file    the ids of a real router, the first T rows
  *
- * A draw has two halves. Which tokens meet at one expert is drawn as above, in ranks. Which expert stands for a rank
- * is free, as experts differ in nothing that costs time: the ones that were read longest ago are taken, so that their
- * weights come from memory. A file's ids are ranks in this sense, too.
+ * A draw has two halves. First, ranks are drawn as above: they say which tokens share an expert. Then each rank gets an
+ * expert: the ones that were read longest ago, so that their weights come from memory. Any expert will do, as all cost
+ * the same time. A file's ids are ranks in this sense, too.
  */
 #include "bench.h"
 
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the one expert of a skewed routing has, in means. */
+/* How many times the mean of tokens the one expert of a skewed routing has. */
 #define CROWD 6.0
 
 /* splitmix64, restarted for every draw. */
@@ -80,15 +80,15 @@ static bool among(const int32_t *list, int64_t count, int32_t value)
     return false;
 }
 
-/* Whether token t goes where the crowd is: so many of the batch as that has, give or take one, spread evenly from a
- * place on that `offset`, within [0, 1), shifts. */
+/* Whether token t chooses the skewed routing's one expert. Its tokens are spread evenly over the batch, give or take
+ * one; `offset`, within [0, 1), shifts them. */
 static bool joins_crowd(const bench_routing *g, int64_t t, double offset)
 {
     const double share = fmin(CROWD * (double)g->top_k / (double)g->experts, 1);
     return floor((double)(t + 1) * share + offset) > floor((double)t * share + offset);
 }
 
-/* K different ranks of one token; the crowd's is 0. */
+/* K different ranks for one token of a skewed routing; the one expert's rank is 0. */
 static void draw_skewed(const bench_routing *g, rng *r, bool joins, int32_t *ranks)
 {
     ranks[0] = 0;
@@ -98,7 +98,7 @@ static void draw_skewed(const bench_routing *g, rng *r, bool joins, int32_t *ran
         while (among(ranks, j, ranks[j]));
 }
 
-/* The same of other kinds. */
+/* K different ranks for one token, of the other kinds. */
 static void draw_token(const bench_routing *g, rng *r, int32_t *ranks)
 {
     for (int64_t j = 0; j < g->top_k; j++) {
@@ -132,7 +132,7 @@ static void draw_pattern(bench_routing *g, rng *r, int64_t tokens)
 
 typedef struct aged {
     uint64_t last_read;
-    int32_t place, expert; /* place: random, decides between equals */
+    int32_t place, expert; /* place: random, decides between experts of one age */
 } aged;
 
 static int by_age(const void *a, const void *b)

@@ -2,10 +2,10 @@
  *
  * bench_routing_file.c - the ids of a real router, from a file:
  *
- *     *.safetensors    topk_ids [T,K] i32 or i64, and if it likes topk_weights [T,K] f32
+ *     *.safetensors    topk_ids [T,K] i32 or i64, and optionally topk_weights [T,K] f32
  *     anything else    text: whole numbers between white space, K for each token
  *
- * A negative id chooses nobody. An id that the layer does not have is an error, as in a file for another model.
+ * A negative id chooses no expert. An id that the layer does not have is an error: the file is of another model.
  */
 #include "bench.h"
 
@@ -99,13 +99,13 @@ static moxie_status read_tensors(bench_routing *g, moxie_error *error)
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 
-enum { MOST_BYTES = 1 << 28 };
+enum { MAX_BYTES = 1 << 28 };
 
-/* All of a file, ended by a zero byte, the only one; moxie_file_free() it. */
+/* The text of a file, which holds no zero byte but the one at its end. moxie_file_free() it. */
 static moxie_status read_text(const char *path, char **text, moxie_error *error)
 {
     uint64_t bytes = 0;
-    moxie_status status = moxie_file_read(path, MOST_BYTES, text, &bytes, error);
+    moxie_status status = moxie_file_read(path, MAX_BYTES, text, &bytes, error);
     if (status == MOXIE_OK && strlen(*text) != bytes)
         status = cli_error(MOXIE_ERR_FORMAT, error, path, "it is no text");
     if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY) {
@@ -137,7 +137,7 @@ static moxie_status bad_text(const bench_routing *g, const char *text, const cha
     return MOXIE_ERR_FORMAT;
 }
 
-/* Walks the numbers; fills file_ids where it is there, and returns how many there are in *count. */
+/* Reads the numbers: counts them in *count and, when file_ids is not NULL, stores them there. */
 static moxie_status scan_text(bench_routing *g, const char *text, int64_t *count, moxie_error *error)
 {
     *count = 0;

@@ -43,13 +43,13 @@ int cmd_prepare(int argc, char **argv);
 
 /* ---- beginning, end, memory (cli_exit.c) --------------------------------------------------------- */
 
-/* First of all in main(): from then on the program's end checks that standard output was written. */
+/* Call first in main(). From then on the end of the program checks that standard output was written. */
 void cli_begin(void);
-/* Right behind output that may not fit into a buffer: notes why it could not be written, if so. */
+/* Call after output that may not fit into stdio's buffer: notes why it could not be written, if so. */
 void cli_note_output(void);
 /* Notes the exit code that a command chose, and returns it. */
 int cli_note_code(int code);
-/* These end the program instead of returning NULL: for what is small. free() the result. */
+/* For small blocks: these end the program instead of returning NULL. free() the result. */
 void *cli_alloc(size_t bytes);
 void *cli_realloc(void *block, size_t bytes);
 char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -59,7 +59,7 @@ char *cli_vformat(const char *format, va_list arguments) __attribute__((format(p
 
 /* `text` with control characters and bytes that are no UTF-8 as \xNN: for whatever comes from arguments, files and
  * devices and goes to a terminal. Lives until the program ends. */
-const char *cli_shown(const char *text);
+const char *cli_printable(const char *text);
 /* `text` with bytes that are no UTF-8 as \xNN, for JSON. NULL stays NULL. Lives until the program ends. */
 const char *cli_utf8(const char *text);
 /* Two arguments for "%lld %s": 1, "token"; 2, "tokens". */
@@ -74,13 +74,13 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
 
 /* ---- JSON (cli_json.c) --------------------------------------------------------------------------- */
 
-/* Each of these ends the program with exit code 5 when there is no memory; a NULL among the values counts as that. */
-json_t *cli_pack(const char *format, ...); /* as json_pack(); strings from outside pass through cli_utf8() */
+/* Each of these ends the program with exit code 5 when there is no memory. A NULL among the values counts as that. */
+json_t *cli_pack(const char *format, ...); /* as json_pack(); pass strings from outside through cli_utf8() first */
 json_t *cli_json_string(const char *text); /* any bytes */
 void cli_json_set(json_t *object, const char *key, json_t *value);
 void cli_json_append(json_t *array, json_t *value);
 void cli_json_merge(json_t *object, json_t *more);
-/* An object that begins with schema_version and command. */
+/* A new object that begins with schema_version and command. */
 json_t *cli_json_begin(const char *command);
 /* Prints and frees it. */
 void cli_json_end(json_t *object);
@@ -105,9 +105,9 @@ void cli_table_free(cli_table *table);
 const char *cli_bytes(char *buffer, uint64_t bytes);
 /* Peak resident memory of this process in bytes. */
 uint64_t cli_peak_memory(void);
-/* Memory that the system says it can give, but for a fifth; 0: it does not say. */
+/* Four fifths of the memory that the system says is available; 0: it does not say. */
 uint64_t cli_available_memory(void);
-/* Seconds on a clock that only moves forward. */
+/* Seconds on a monotonic clock. */
 double cli_seconds(void);
 
 /* A bar on stderr, only when that is a terminal. */
@@ -129,27 +129,28 @@ typedef struct cli_names {
     const char *kind;             /* "preset" */
     const char *const *fixed;     /* ended by NULL, or: */
     const char *(*at)(int32_t i); /* NULL past the last */
-    const char *shown_by;         /* a command that lists them, or NULL */
+    const char *listed_by;        /* a command that lists them, or NULL */
 } cli_names;
 extern const cli_names cli_presets, cli_formats, cli_layouts, cli_schemes, cli_routings;
-/* Places are values of moxie_backend, moxie_mode, moxie_activations_choice; instruction sets come from the least on. */
+/* A name's place is its value of moxie_backend, moxie_mode, moxie_activations_choice. cli_isas has the instruction sets
+ * of all architectures. */
 extern const cli_names cli_backends, cli_modes, cli_activations, cli_isas;
 
-/* Its place, or -1. */
+/* The place of a name, or -1. */
 int32_t cli_find_name(const cli_names *names, const char *given);
-/* The name that was meant, or NULL when none is near. */
+/* The most similar name, which was probably meant; NULL when none is similar. */
 const char *cli_nearest(const cli_names *names, const char *given);
 /* "there is no preset "gpt-oss": did you mean gpt-oss-20b? ...". Returns `text`. */
 const char *cli_no_such_name(const cli_names *names, const char *given, char *text, size_t size);
-/* Its place, or argp_error. */
+/* The place of a name, or argp_error. */
 int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const char *given);
 
 /* ---- a command's arguments (cli_parse.c) --------------------------------------------------------- */
 
 /* A sentence for every help text. */
 extern const char cli_exit_codes[];
-/* argp_parse() that ends the program with exit code 2, and what was meant, for an option that is none, an empty value,
- * or a MOXIE_MAX_ISA that is no instruction set. */
+/* argp_parse() with better messages. Ends the program with exit code 2, and a suggestion, for an unknown option, an
+ * empty value, or a MOXIE_MAX_ISA that is no instruction set. */
 void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
 
 /* ---- option values (cli_args.c) ------------------------------------------------------------------ */
@@ -157,24 +158,26 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
 /* "1,8,64": sizes from 1 on. */
-enum { CLI_MOST_SIZES = 64 };
+enum { CLI_MAX_SIZES = 64 };
 typedef struct cli_sizes {
     int count;
-    int64_t at[CLI_MOST_SIZES];
+    int64_t at[CLI_MAX_SIZES];
 } cli_sizes;
 void cli_parse_sizes(struct argp_state *state, const char *option, const char *text, cli_sizes *out);
-/* 0 when there is none. */
+/* 0 for an empty list. */
 int64_t cli_largest_size(const cli_sizes *sizes);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
 /* A child parser for DIR, --layer, --isa, --threads, --mode, --activations and --json; its input is a
  * cli_layer_options. Whether DIR is needed is the parent's business. */
 extern const struct argp cli_layer_argp;
-/* Another for --tokens T, with the same input. */
+/* A child parser for --tokens T, with the same input. */
 extern const struct argp cli_tokens_argp;
 
 /* Whether `isa` is an instruction set of this kind of processor; if not, fills `reason`. */
 bool cli_isa_fits(const char *isa, char *reason, size_t size);
-/* The class that a cap (NULL: none) leaves of what the machine allows. */
+/* Its place among the instruction sets of this architecture, from "scalar" (0) up; -1: it is not one of them. */
+int32_t cli_isa_rank(const char *isa);
+/* The lower of `cap` (NULL: none) and what the machine allows. A cap of another architecture counts as none. */
 const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 /* ---- one layer of a checkpoint, ready to run (cli_layer.c) -------------------------------------- */
@@ -185,19 +188,19 @@ typedef struct cli_layer_options {
     const char *command; /* "run": for messages */
     const char *dir;     /* NULL: not given */
     int64_t layer;       /* -1: the first MoE layer */
-    int32_t backend;     /* or CLI_BACKEND_NOT_GIVEN, where the command has a default of its own */
+    int32_t backend;     /* CLI_BACKEND_NOT_GIVEN: the command's own default */
     int32_t mode, activations, threads;
     const char *isa, *device;
     int64_t tokens;
     moxie_dtype dtype; /* of the hidden states; NONE: the checkpoint's */
     bool json;         /* print one JSON object, no progress bar */
-    bool plans_only;   /* nothing runs: a device may be an architecture */
+    bool plans_only;   /* the command runs nothing, so a device may be an architecture */
 } cli_layer_options;
 
 typedef struct cli_layer {
     moxie_model *model;
     moxie_model_layer *loaded;
-    moxie_layer_config config; /* with the dtype asked for */
+    moxie_layer_config config; /* with the dtype of the options */
     const moxie_weights *weights;
     moxie_executor *executor;
     moxie_layer *layer;
@@ -211,7 +214,7 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
 /* Prepares the records and the plan of an opened layer. */
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error);
 void cli_layer_close(cli_layer *layer);
-/* The steps that run. */
+/* The plan's steps, with the kernel that runs in each. */
 json_t *cli_steps_json(const moxie_plan *plan);
 
 /* ---- inputs of a run (cli_input.c) -------------------------------------------------------------- */
@@ -228,18 +231,19 @@ typedef struct cli_input {
     int32_t *token_ids; /* [T] or NULL */
 } cli_input;
 
-/* What random hidden states are like: all channels alike, or with a few that are far larger than the rest, the same
- * ones for every token, as language models have them. */
+/* The kind of random hidden states. NORMAL: all channels alike. OUTLIERS: a few channels, the same for every token, are
+ * far larger than the rest, as in language models. */
 typedef enum cli_states { CLI_STATES_NORMAL, CLI_STATES_OUTLIERS } cli_states;
 cli_states cli_parse_states(struct argp_state *state, const char *text);
 #define CLI_STATES_HELP                                                                                                \
     "random hidden states: normal (default), or outliers: a channel in 512 is 20 to 100 times the rest"
 
-/* Random hidden states, of unit variance but for outliers, the same for a seed on every machine; router input and
- * token ids as the layer needs them. */
+/* Makes random hidden states, of unit variance but for outliers; router input and token ids where the layer needs them.
+ * A seed gives the same on every machine. */
 moxie_status cli_input_random(const moxie_layer_config *config, int64_t tokens, uint64_t seed, cli_states states,
                               cli_input *out, moxie_error *error);
-/* hidden_states and what goes with it, from a safetensors file. Only the dtype and T are known before the layer is. */
+/* cli_input_load() reads hidden_states and the optional tensors from a safetensors file. cli_input_peek() reads only
+ * their dtype and T, before the layer is known. */
 moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtype, moxie_error *error);
 moxie_status cli_input_load(const char *path, const moxie_layer_config *config, cli_input *out, moxie_error *error);
 void cli_input_free(cli_input *input);
@@ -248,51 +252,51 @@ void cli_input_args(const cli_input *input, moxie_run_args *args);
 
 /* ---- JSON files (cli_file.c) -------------------------------------------------------------------- */
 
-/* A JSON text; `path` is for messages. MOXIE_ERR_FORMAT says where it is none. json_decref(*out). */
+/* Parses a JSON text; `path` is for messages. MOXIE_ERR_FORMAT says where it is wrong. json_decref(*out). */
 moxie_status cli_json_parse(const char *text, size_t size, const char *path, json_t **out, moxie_error *error);
-/* That of a regular file of at most `limit` bytes. */
+/* Reads and parses a regular file of at most `limit` bytes. */
 moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie_error *error);
-/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory, or when `value` is. free()
- * it.
- */
+/* The text of a value, with Jansson's flags; takes the reference. NULL when out of memory or when `value` is NULL.
+ * free() it. */
 char *cli_json_text(json_t *value, size_t flags);
-/* Writes `value` as a whole file, with Jansson's flags; takes the reference. NULL, what a failed call of Jansson's
- * gives, is MOXIE_ERR_MEMORY. */
+/* Writes `value` as a whole file, with Jansson's flags; takes the reference. When `value` is NULL, as a failed call of
+ * Jansson returns it, the result is MOXIE_ERR_MEMORY. */
 moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie_error *error);
 
 /* ---- the end before the end (cli_end.c) --------------------------------------------------------- */
 
-/* From now on signals that end the program remove what is unfinished first; and Jansson's functions do not come back
- * when they have no memory. */
+/* From now on a signal that ends the program first removes unfinished files. Jansson's functions end the program when
+ * they have no memory. */
 void cli_end_install(void);
-/* What both call besides; async-signal-safe. NULL: nothing. */
+/* Sets a function that both of these ends call besides; async-signal-safe. NULL: none. */
 void cli_on_end(void (*clean)(void));
-/* Says so, removes what is unfinished, and ends the program with CLI_RESOURCES. */
+/* Prints a message, removes unfinished files, and ends the program with CLI_RESOURCES. */
 void cli_no_memory(void) __attribute__((noreturn));
 
 /* ---- the machine's limits (cli_limits.c) -------------------------------------------------------- */
 
 typedef struct cli_limits {
-    moxie_limits found; /* its strings point into `text` when they come from a file */
+    moxie_limits found; /* when they come from a file, strings point into `text` */
     char text[8][64];
     bool from_file;
 } cli_limits;
 
-/* Whose limits: of the threads of an executor on this processor, or of a GPU. */
+/* What the limits are of: the threads of an executor on this processor, or a GPU. */
 typedef struct cli_limits_of {
     const char *kind; /* "cpu" or "gpu" */
     char name[128], isa[64];
-    int32_t workers; /* threads, no more than processors; or multiprocessors */
+    int32_t workers; /* threads, at most one per processor; or multiprocessors */
     const moxie_executor *executor;
     const char *cap, *device; /* as in moxie_options */
 } cli_limits_of;
-/* An executor of so many threads, 0: one per processor. More than processors is worth a warning on stderr. */
+/* Creates an executor of `threads` threads; 0: one per processor. Warns on stderr about more threads than processors.
+ */
 moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error);
 moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxie_error *error);
-/* The limits that the file `path` holds for just these; or else they are measured, and written there. `path` NULL:
- * measured. A file that holds something else is an error. */
+/* Reads the limits from the file `path` when it holds those of `of`. Otherwise measures them and writes the file.
+ * `path` NULL: only measures. A file that holds anything but limits is an error. */
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error);
 /* Writes limits to the file. */
 moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error);

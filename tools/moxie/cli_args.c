@@ -16,7 +16,7 @@ int64_t cli_parse_int(struct argp_state *state, const char *option, const char *
     const long long value = strtoll(text, &end, hexadecimal ? 16 : 10);
     if (errno || end == text || *end || value < low || value > high)
         argp_error(state, "%s takes a whole number from %lld to %lld, not \"%.80s\"", option, (long long)low,
-                   (long long)high, cli_shown(text));
+                   (long long)high, cli_printable(text));
     return value;
 }
 
@@ -29,18 +29,18 @@ void cli_parse_sizes(struct argp_state *state, const char *option, const char *t
     snprintf(list, sizeof list, "%s", text);
     char *rest = list;
     for (char *one; (one = strsep(&rest, ",")) != NULL;) {
-        if (out->count == CLI_MOST_SIZES)
-            argp_error(state, "%s takes %d sizes at most", option, CLI_MOST_SIZES);
+        if (out->count == CLI_MAX_SIZES)
+            argp_error(state, "%s takes %d sizes at most", option, CLI_MAX_SIZES);
         out->at[out->count++] = cli_parse_int(state, option, one, 1, 1 << 20);
     }
 }
 
 int64_t cli_largest_size(const cli_sizes *sizes)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int i = 0; i < sizes->count; i++)
-        most = sizes->at[i] > most ? sizes->at[i] : most;
-    return most;
+        max = sizes->at[i] > max ? sizes->at[i] : max;
+    return max;
 }
 
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
@@ -63,7 +63,7 @@ static const char *parse_isa(struct argp_state *state, const char *text)
     return text;
 }
 
-/* A number; where nothing runs, the name of an architecture will do. */
+/* A GPU's number. Commands that run nothing also accept the name of an architecture. */
 static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
 {
     static const char *const fixed[] = { "sm_80", "sm_90", "sm_100", NULL };
@@ -79,7 +79,7 @@ static const char *parse_device(struct argp_state *state, const cli_layer_option
                    text, text);
     else
         argp_error(state, "--device takes the number of a GPU, from 0 on, not \"%s\"; `moxie info` lists them",
-                   cli_shown(text));
+                   cli_printable(text));
     return text;
 }
 
@@ -120,7 +120,8 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
     case 'j': options->json = true; return 0;
     case ARGP_KEY_ARG:
         if (options->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out", cli_shown(arg));
+            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
+                       cli_printable(arg));
         options->dir = arg;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -157,19 +158,25 @@ static const char here[] = "x86-64", elsewhere[] = "64-bit ARM";
 static const char *const usable[] = { "scalar", "avx2", "avx512", "amx", NULL };
 #endif
 
+static const cli_names isas_here = { .kind = "instruction set", .fixed = usable };
+
 bool cli_isa_fits(const char *isa, char *reason, size_t size)
 {
-    static const cli_names names = { .kind = "instruction set", .fixed = usable };
-    if (cli_find_name(&names, isa) >= 0)
+    if (cli_isa_rank(isa) >= 0)
         return true;
-    cli_no_such_name(&names, isa, reason, size);
+    cli_no_such_name(&isas_here, isa, reason, size);
     if (cli_find_name(&cli_isas, isa) >= 0)
         snprintf(reason, size, "%s is an instruction set of %s, and this processor is of %s", isa, elsewhere, here);
     return false;
 }
 
+int32_t cli_isa_rank(const char *isa)
+{
+    return cli_find_name(&isas_here, isa);
+}
+
 const char *cli_isa_under(const moxie_machine *machine, const char *cap)
 {
-    const bool lower = cap && cli_find_name(&cli_isas, cap) < cli_find_name(&cli_isas, machine->isa_allowed);
-    return lower ? cap : machine->isa_allowed;
+    const int32_t rank = cap ? cli_isa_rank(cap) : -1;
+    return rank >= 0 && rank < cli_isa_rank(machine->isa_allowed) ? cap : machine->isa_allowed;
 }

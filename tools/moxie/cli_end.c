@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cli_end.c - how the program ends early: by a signal, or because there is no memory for something small. Both remove
- * unfinished files first. A signal then ends it as if nobody had listened, so that a shell sees why.
+ * unfinished files first. A signal then ends it by its default action, so that a shell sees why.
  *
  * Jansson (2.14) is not safe without memory: its parser loses characters or fails an assertion, its writer loses keys.
- * It never learns of it here.
+ * So its allocations end the program here instead of failing.
  */
 #include "cli.h"
 
@@ -35,7 +35,7 @@ void cli_no_memory(void)
         "moxie: memory: there is none left; free some, or ask for less. What was not finished is removed\n";
     remove_unfinished();
     const ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
-    (void)written; /* there is nobody else to tell */
+    (void)written; /* no other message can be made */
     _exit(CLI_RESOURCES);
 }
 
@@ -64,11 +64,11 @@ void cli_end_install(void)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         struct sigaction before, ending = { .sa_handler = end_by_signal };
         sigfillset(&ending.sa_mask);
-        /* Whoever started the program may want a signal to be ignored: nohup does. */
+        /* The program may have been started with a signal ignored, as nohup does: then it stays ignored. */
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &ending, NULL);
     }
-    /* A limit on the size of files is an error of the write, not the end. */
+    /* A limit on file sizes makes the write fail; it does not end the program. */
     signal(SIGXFSZ, SIG_IGN);
     json_set_alloc_funcs(malloc_or_end, free);
 }

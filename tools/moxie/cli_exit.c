@@ -18,19 +18,20 @@
 #include <string.h>
 #include <unistd.h>
 
-static int chosen_code;  /* the command's own */
+static int chosen_code;  /* the exit code that the command chose */
 static int output_error; /* errno of the first write that failed */
 
-/* A closed descriptor's number would go to the next file that is opened. */
+/* Opens closed standard descriptors: otherwise the next opened file would get their number. */
 static void open_standard_files(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
-            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) /* the wrong way round: so that use of it fails */
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) !=
+                fd) /* opened for the wrong direction, so that using it fails */
             _exit(CLI_BAD_INPUT);
 }
 
-/* A reader that went away wants no message. This is what the signal would have done if it were not ignored. */
+/* The reader of a pipe has gone: ends without a message, as the ignored signal would have. */
 static void end_for_closed_pipe(void)
 {
     _exit(128 + SIGPIPE);

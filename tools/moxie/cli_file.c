@@ -17,7 +17,7 @@ moxie_status cli_json_parse(const char *text, size_t size, const char *path, jso
         return MOXIE_OK;
     if (json_error_code(&where) == json_error_out_of_memory)
         return cli_error(MOXIE_ERR_MEMORY, error, path, "no memory to parse its %zu bytes", size);
-    /* Behind "near" Jansson quotes the file as it is, and a terminal may see this. */
+    /* After "near" Jansson quotes the file unchanged, and a terminal may show it. */
     char *quote = strstr(where.text, " near ");
     if (quote)
         *quote = '\0';
@@ -39,8 +39,8 @@ moxie_status cli_json_read(const char *path, uint64_t limit, json_t **out, moxie
 
 char *cli_json_text(json_t *value, size_t flags)
 {
-    /* Jansson (2.14) does not see that a key could not be written: json_dumps() without memory, json_dumpf() without
-     * room on the disk lose it. Into a buffer that is large enough everything can be written. 0 is a failure. */
+    /* Jansson (2.14) does not notice that a key could not be written: json_dumps() without memory and json_dumpf() on a
+     * full disk lose it. Into a buffer that is large enough, all of it is written. 0 is a failure. */
     const size_t size = value ? json_dumpb(value, NULL, 0, flags) : 0;
     char *text = size > 0 ? calloc(size + 1, 1) : NULL;
     const bool fine = text && json_dumpb(value, text, size, flags) == size;

@@ -37,9 +37,9 @@ static float random_normal(uint64_t seed, uint64_t stream, uint64_t index)
     return (float)((double)(sum - 6 * 0x1fffff) / (double)0x1fffff);
 }
 
-enum { CHANNELS_AN_OUTLIER = 512, LEAST_OUTLIER = 20, MOST_OUTLIER = 100 };
+enum { CHANNELS_AN_OUTLIER = 512, MIN_OUTLIER = 20, MAX_OUTLIER = 100 };
 
-/* By which channel `column` of `columns` is multiplied. */
+/* The factor of channel `column` of `columns`. */
 static float factor_of(cli_states states, int64_t columns, int64_t column, uint64_t seed)
 {
     if (states == CLI_STATES_NORMAL)
@@ -49,7 +49,7 @@ static float factor_of(cli_states states, int64_t columns, int64_t column, uint6
     const uint64_t bits = mix(seed * 0x9e3779b97f4a7c15u + 0xd1342543de82ef95u * (uint64_t)(block + 1));
     if (column - first != (int64_t)(bits % (uint64_t)here))
         return 1;
-    return (float)(LEAST_OUTLIER + (bits >> 32) % (MOST_OUTLIER - LEAST_OUTLIER + 1));
+    return (float)(MIN_OUTLIER + (bits >> 32) % (MAX_OUTLIER - MIN_OUTLIER + 1));
 }
 
 static void *random_matrix(moxie_dtype dtype, int64_t rows, int64_t columns, uint64_t seed, uint64_t stream,
@@ -61,7 +61,7 @@ static void *random_matrix(moxie_dtype dtype, int64_t rows, int64_t columns, uin
     for (int64_t i = 0; data && i < count; i++) {
         const float factor = factor_of(states, columns, i % columns, seed);
         const uint32_t code = moxie_encode(dtype, factor * random_normal(seed, stream, (uint64_t)i));
-        memcpy(data + (size_t)i * width, &code, width); /* little-endian hosts only, as the whole library */
+        memcpy(data + (size_t)i * width, &code, width); /* little-endian hosts only, like the whole library */
     }
     return data;
 }
@@ -128,7 +128,7 @@ static moxie_status no_hidden(const moxie_tensor_file *file, const char *path, m
         MOXIE_ERR_MISMATCH, error, path,
         "there is no tensor \"hidden_states\" among its %lld (the first is \"%.100s\"): name the input so, [T,H] "
         "of bf16, f16 or f32",
-        count, cli_shown(first));
+        count, cli_printable(first));
 }
 
 moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtype, moxie_error *error)
@@ -148,7 +148,7 @@ moxie_status cli_input_peek(const char *path, int64_t *tokens, moxie_dtype *dtyp
     return status;
 }
 
-/* Copies tensor `name` when the file has it; *out stays NULL otherwise. Columns 0: rank 1. */
+/* Copies tensor `name` if the file has it; otherwise *out stays NULL. `columns` 0: a tensor of rank 1. */
 static moxie_status load(moxie_tensor_file *file, const char *path, const char *name, int64_t rows, int64_t columns,
                          moxie_dtype dtype, moxie_dtype *found, void **out, moxie_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_json.c - JSON that is whole or not there: jansson returns NULL or -1 when memory ends, and a key would be missing
- * without a word. Here that ends the program with exit code 5.
+ * cli_json.c - JSON that is whole or not printed at all. Jansson returns NULL or -1 when there is no memory, and a key
+ * would silently be missing. Here that ends the program with exit code 5.
  */
 #include "cli.h"
 
@@ -17,7 +17,8 @@ json_t *cli_pack(const char *format, ...)
     va_end(arguments);
     if (value)
         return value;
-    if (json_error_code(&where) != json_error_out_of_memory) /* a number that JSON has not: a mistake of ours */
+    if (json_error_code(&where) !=
+        json_error_out_of_memory) /* a number that JSON cannot hold: a mistake of this program */
         fprintf(stderr, "moxie: no JSON could be made: %s\n", where.text);
     cli_no_memory();
 }
@@ -50,7 +51,7 @@ json_t *cli_json_begin(const char *command)
     return cli_pack("{s:i, s:s}", "schema_version", CLI_SCHEMA_VERSION, "command", command);
 }
 
-/* What could not be written is told at the end of the program (cli_exit.c). */
+/* A failed write is reported at the end of the program (cli_exit.c). */
 void cli_json_end(json_t *object)
 {
     char *text = cli_json_text(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

@@ -14,8 +14,8 @@ static moxie_status first_layer(const moxie_model *model, const char *dir, int64
     if (info.n_layers == 0)
         return cli_error(
             MOXIE_ERR_FORMAT, error, dir,
-            "no mixture-of-experts layer was found among %lld %s of a %s model: `moxie inspect` shows what is there",
-            CLI_COUNT(info.n_tensors, "tensor"), cli_shown(info.model_type));
+            "no mixture-of-experts layer was found among %lld %s of a %s model: `moxie inspect` lists what is there",
+            CLI_COUNT(info.n_tensors, "tensor"), cli_printable(info.model_type));
     moxie_model_layer_info first = MOXIE_MODEL_LAYER_INFO_INIT;
     const moxie_status status = moxie_model_describe_layer(model, 0, &first, error);
     if (status == MOXIE_OK)
@@ -47,7 +47,7 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
 
 moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error)
 {
-    static int warned; /* once is enough for two runs */
+    static int warned; /* one plan serves two runs */
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_status status = moxie_machine_info(&machine, error);
     if (status == MOXIE_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_limits.c - the machine's limits, measured now or kept from before in a file:
+ * cli_limits.c - the machine's limits, measured now or read from a file of an earlier run:
  *
  *     { "schema_version": 1, "kind": "moxie limits", "cpu": brand, "threads": N, "isa": class,
  *       "limits": { "read_gb_s": ..., ..., "how": { "read_gb_s": "4 streams", ... } } }
@@ -18,8 +18,8 @@
 /* One row per figure; files, JSON and tables are made from it. */
 static const struct figure {
     const char *key, *what, *unit;
-    size_t value, how; /* offsets in moxie_limits */
-    bool of_cpu;       /* a processor always has it */
+    size_t value, how; /* offsets of its fields in moxie_limits */
+    bool of_cpu;       /* measured on every processor */
 } figures[] = {
     { "read_gb_s", "read memory", "GB/s", offsetof(moxie_limits, read_gb_s), offsetof(moxie_limits, read_how), true },
     { "copy_gb_s", "copy memory", "GB/s", offsetof(moxie_limits, copy_gb_s), offsetof(moxie_limits, copy_how), true },
@@ -84,7 +84,7 @@ void cli_limits_print(const moxie_limits *limits)
 
 /* ---- the file -------------------------------------------------------------------------------------- */
 
-enum { MOST_BYTES = 1 << 20 };
+enum { MAX_BYTES = 1 << 20 };
 
 static moxie_status not_limits(const char *path, const char *found, moxie_error *error)
 {
@@ -93,8 +93,8 @@ static moxie_status not_limits(const char *path, const char *found, moxie_error 
                      found);
 }
 
-/* Figures and names of `object` into `out`; false when one is missing or no positive number. A GPU has read and bf16
- * limits; what nobody measured, or a file of before did not know, is 0. */
+/* Reads figures and names of `object` into `out`; false when one is missing or not positive. A GPU need only have read
+ * and bf16 limits. Other figures that the file does not have are 0. */
 static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
 {
     moxie_limits found = out->found;
@@ -120,12 +120,12 @@ static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
-/* What `path` holds: *fits says whether it is of what `of` says. */
+/* Reads `path`. *fits: whether its limits are of what `of` describes. */
 static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
                               moxie_error *error)
 {
     json_t *file = NULL;
-    const moxie_status read = cli_json_read(path, MOST_BYTES, &file, error);
+    const moxie_status read = cli_json_read(path, MAX_BYTES, &file, error);
     if (read == MOXIE_ERR_FORMAT) {
         const moxie_error why = *error;
         not_limits(path, why.text, error);
@@ -167,11 +167,11 @@ moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, 
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
     const moxie_status status = moxie_machine_info(&machine, error);
-    const int32_t most = machine.processors > 0 ? machine.processors : executor->workers;
+    const int32_t max = machine.processors > 0 ? machine.processors : executor->workers;
     *out = (cli_limits_of) {
-        .kind = "cpu", .workers = executor->workers < most ? executor->workers : most, .executor = executor, .cap = cap
+        .kind = "cpu", .workers = executor->workers < max ? executor->workers : max, .executor = executor, .cap = cap
     };
-    snprintf(out->name, sizeof out->name, "%s", cli_shown(machine.cpu));
+    snprintf(out->name, sizeof out->name, "%s", cli_printable(machine.cpu));
     snprintf(out->isa, sizeof out->isa, "%s", cli_isa_under(&machine, cap));
     return status;
 }
@@ -182,12 +182,12 @@ moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_err
     const int32_t index = device ? (int32_t)strtol(device, NULL, 10) : 0;
     const moxie_status status = moxie_cuda_device_at(index, &found, error);
     *out = (cli_limits_of) { .kind = "gpu", .workers = found.multiprocessors, .device = device };
-    snprintf(out->name, sizeof out->name, "%s", cli_shown(found.name));
+    snprintf(out->name, sizeof out->name, "%s", cli_printable(found.name));
     snprintf(out->isa, sizeof out->isa, "sm_%d", (int)found.sm);
     return status;
 }
 
-/* Threads beyond the processors would only take them from each other: as many as there are measure. */
+/* More threads than processors would only compete: one per processor measures. */
 static moxie_status measure_on_fewer(const cli_limits_of *of, moxie_limits *out, moxie_error *error)
 {
     moxie_executor *fewer = NULL;

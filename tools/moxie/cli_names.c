@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_names.c - names of every kind that the tool takes: which there are, and which one was meant by a name that is
- * none of them.
+ * cli_names.c - every name that the tool accepts, by kind, and a suggestion for a name that is none of them.
  *
- *     gpt-oss     ->  gpt-oss-20b          what was given is the beginning of a name, or stands within one
+ *     gpt-oss     ->  gpt-oss-20b          what was given begins a name, or lies within one
  *     avx215      ->  avx512               or a few letters are wrong, missing, too many or exchanged
  *     mxpf4       ->  mxfp4-ct             in the beginning of a name, too
  *
- * The distance is Damerau's (optimal string alignment). A third of the letters may be wrong, and one in any case.
+ * The distance is Damerau's (optimal string alignment). A third of the letters may be wrong, and always one.
  */
 #include "cli.h"
 
@@ -16,7 +15,7 @@
 
 #include <moxie/moxie_prepare.h>
 
-enum { MOST_LETTERS = 64, SHORT_LIST = 20 };
+enum { MAX_LETTERS = 64, SHORT_LIST = 20 };
 
 /* ---- which one was meant ------------------------------------------------------------------------- */
 
@@ -30,13 +29,13 @@ static bool same_letter(char a, char b)
     return strncasecmp(&a, &b, 1) == 0;
 }
 
-/* Letters to change, add, leave out or exchange with their neighbour; MOST_LETTERS for long names. */
+/* How many letters to change, add, leave out or exchange with their neighbour; MAX_LETTERS for long names. */
 static int distance(const char *a, const char *b)
 {
-    const int n = (int)strnlen(a, MOST_LETTERS), m = (int)strnlen(b, MOST_LETTERS);
-    int rows[3][MOST_LETTERS + 1]; /* of letters i - 2, i - 1 and i of `a`, in turn */
-    if (n == MOST_LETTERS || m == MOST_LETTERS)
-        return MOST_LETTERS;
+    const int n = (int)strnlen(a, MAX_LETTERS), m = (int)strnlen(b, MAX_LETTERS);
+    int rows[3][MAX_LETTERS + 1]; /* three rows of the table, for letters i - 2, i - 1 and i of `a` */
+    if (n == MAX_LETTERS || m == MAX_LETTERS)
+        return MAX_LETTERS;
     for (int j = 0; j <= m; j++)
         rows[0][j] = j;
     for (int i = 1; i <= n; i++) {
@@ -52,11 +51,12 @@ static int distance(const char *a, const char *b)
     return rows[n % 3][m];
 }
 
-/* Less is nearer; MOST_LETTERS and above: not meant. The shorter of two names that begin alike is nearer. */
+/* The distance between two names; MAX_LETTERS and above: not similar. Of two names that begin alike, the shorter one is
+ * nearer. */
 static int farness(const char *given, const char *name)
 {
-    char start[MOST_LETTERS];
-    const int length = (int)strnlen(given, MOST_LETTERS), rest = (int)strnlen(name, MOST_LETTERS) - length;
+    char start[MAX_LETTERS];
+    const int length = (int)strnlen(given, MAX_LETTERS), rest = (int)strnlen(name, MAX_LETTERS) - length;
     const int wrong = distance(given, name), allowed = length < 3 ? 1 : length / 3;
     if (length >= 2 && strncasecmp(given, name, (size_t)length) == 0)
         return rest;
@@ -65,8 +65,8 @@ static int farness(const char *given, const char *name)
     snprintf(start, sizeof start, "%.*s", length, name);
     const int wrong_start = distance(given, start);
     if (length >= 4 && rest > 0 && wrong_start <= allowed)
-        return smaller(wrong_start + rest, MOST_LETTERS - 1);
-    return length >= 3 && strcasestr(name, given) ? smaller(rest, MOST_LETTERS - 1) : MOST_LETTERS;
+        return smaller(wrong_start + rest, MAX_LETTERS - 1);
+    return length >= 3 && strcasestr(name, given) ? smaller(rest, MAX_LETTERS - 1) : MAX_LETTERS;
 }
 
 static const char *name_at(const cli_names *names, int32_t i)
@@ -77,11 +77,11 @@ static const char *name_at(const cli_names *names, int32_t i)
 const char *cli_nearest(const cli_names *names, const char *given)
 {
     const char *nearest = NULL, *name;
-    int least = MOST_LETTERS;
+    int min = MAX_LETTERS;
     for (int32_t i = 0; (name = name_at(names, i)) != NULL; i++) {
         const int far = farness(given, name);
-        if (far < least) {
-            least = far;
+        if (far < min) {
+            min = far;
             nearest = name;
         }
     }
@@ -90,7 +90,7 @@ const char *cli_nearest(const cli_names *names, const char *given)
 
 /* ---- what to say --------------------------------------------------------------------------------- */
 
-/* Behind a question a sentence begins. */
+/* After a question mark a new sentence begins. */
 static void list_all(const cli_names *names, bool behind_question, char *text, size_t size)
 {
     const char *name;
@@ -103,7 +103,7 @@ static void list_all(const cli_names *names, bool behind_question, char *text, s
                                  name);
 }
 
-/* Of a long list those with the same first word, for versions and variants follow behind a dash. */
+/* From a long list, the names with the same first word: versions and variants follow after a dash. */
 static void list_alike(const cli_names *names, const char *given, const char *nearest, char *text, size_t size)
 {
     const size_t word = strcspn(given, "-_");
@@ -135,16 +135,16 @@ const char *cli_no_such_name(const cli_names *names, const char *given, char *te
     int32_t count = 0;
     while (name_at(names, count))
         count++;
-    snprintf(text, size, "there is no %s \"%.200s\"", names->kind, cli_shown(given));
+    snprintf(text, size, "there is no %s \"%.200s\"", names->kind, cli_printable(given));
     if (nearest)
         snprintf(text + strlen(text), size - strlen(text), ": did you mean %s?", nearest);
-    if (count <= SHORT_LIST || (!nearest && !names->shown_by)) {
+    if (count <= SHORT_LIST || (!nearest && !names->listed_by)) {
         list_all(names, nearest != NULL, text, size);
         return text;
     }
     list_alike(names, given, nearest, text, size);
-    if (names->shown_by)
-        snprintf(text + strlen(text), size - strlen(text), "%s `%s` lists %s", nearest ? "" : ";", names->shown_by,
+    if (names->listed_by)
+        snprintf(text + strlen(text), size - strlen(text), "%s `%s` lists %s", nearest ? "" : ";", names->listed_by,
                  nearest ? "all" : "them");
     return text;
 }
@@ -172,15 +172,15 @@ static const char *layout_at(int32_t i)
     return moxie_prepare_layout_at(i, &layout) ? layout.name : NULL;
 }
 
-/* In the order of moxie_backend, moxie_mode and moxie_activations_choice; instruction sets from the least on. */
+/* In the order of moxie_backend, moxie_mode and moxie_activations_choice. */
 static const char *const backends[] = { "auto", "ref", "cpu", "cuda", NULL };
 static const char *const modes[] = { "exact", "fast", NULL };
 static const char *const activations[] = { "checkpoint", "16bit", NULL };
 static const char *const isas[] = { "scalar", "neon", "avx2", "avx512", "amx", NULL };
 
-const cli_names cli_presets = { .kind = "preset", .at = preset_at, .shown_by = "moxie synth --list" };
+const cli_names cli_presets = { .kind = "preset", .at = preset_at, .listed_by = "moxie synth --list" };
 const cli_names cli_formats = { .kind = "format", .at = moxie_checkpoint_format_at };
-const cli_names cli_layouts = { .kind = "layout", .at = layout_at, .shown_by = "moxie prepare --list" };
+const cli_names cli_layouts = { .kind = "layout", .at = layout_at, .listed_by = "moxie prepare --list" };
 const cli_names cli_schemes = { .kind = "scheme constructor", .at = moxie_scheme_constructor_at };
 const cli_names cli_routings = { .kind = "routing method", .at = moxie_routing_name_at };
 const cli_names cli_backends = { .kind = "back end", .fixed = backends };

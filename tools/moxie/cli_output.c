@@ -39,10 +39,10 @@ int cli_fail(const char *command, bool json, moxie_status status, const moxie_er
     fprintf(stderr, "%smoxie %s: %s%s: ", colour ? "\033[31m" : "", command, moxie_status_name(status),
             colour ? "\033[0m" : "");
     if (error->file[0])
-        fprintf(stderr, "%s: ", cli_shown(error->file));
+        fprintf(stderr, "%s: ", cli_printable(error->file));
     if (error->file[0] && error->offset >= 0)
         fprintf(stderr, "byte %lld: ", (long long)error->offset);
-    fprintf(stderr, "%s\n", cli_shown(error->text));
+    fprintf(stderr, "%s\n", cli_printable(error->text));
     if (json) {
         json_t *object = cli_json_begin(command);
         cli_json_set(object, "error",
@@ -84,7 +84,7 @@ void cli_table_add(cli_table *table, const char *format, ...)
     va_start(arguments, format);
     char *cell = cli_vformat(format, arguments);
     va_end(arguments);
-    const char *shown = cli_shown(cell);
+    const char *shown = cli_printable(cell);
     if (shown != cell) {
         free(cell);
         cell = cli_format("%s", shown);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_parse.c - argp_parse(), and what it does not do: a suggestion for an option that is none, no empty values, exit
- * codes in every --help, -h, and a look at MOXIE_MAX_ISA.
+ * cli_parse.c - argp_parse() with what it lacks: a suggestion for an unknown option, no empty values, exit codes in
+ * every --help, -h, and a check of MOXIE_MAX_ISA.
  *
  *     moxie run model --treads 4
  *     -> moxie run: there is no option --treads: did you mean --threads?
  *
- * The arguments are walked once as getopt_long() is going to walk them, before it does.
+ * The arguments are checked once before getopt_long() reads them, in its own order.
  */
 #include "cli.h"
 
@@ -17,7 +17,7 @@ const char cli_exit_codes[] =
     "Exit codes: 0 fine; 1 a check failed; 2 wrong usage; 3 input that cannot be read or is invalid, or output that "
     "cannot be written; 4 not supported, and why; 5 no memory, or no time.";
 
-/* argp has these by itself. */
+/* Options that argp adds itself. */
 static const struct argp_option builtin[] = {
     { "help", '?', NULL, 0, NULL, 0 },
     { "usage", 1, NULL, 0, NULL, 0 },
@@ -27,10 +27,10 @@ static const struct argp_option builtin[] = {
 
 /* ---- all options of a parser and its children ---------------------------------------------------- */
 
-enum { MOST_OPTIONS = 64 };
+enum { MAX_OPTIONS = 64 };
 typedef struct option_list {
-    const struct argp_option *at[MOST_OPTIONS];
-    const char *names[MOST_OPTIONS + 1]; /* of those that have one, ended by NULL */
+    const struct argp_option *at[MAX_OPTIONS];
+    const char *names[MAX_OPTIONS + 1]; /* those with a value, ended by NULL */
     int count, named;
 } option_list;
 
@@ -42,7 +42,7 @@ static bool is_option(const struct argp_option *o)
 static void add_options(option_list *list, const struct argp_option *options)
 {
     for (; options && (options->name || options->key || options->doc || options->group); options++) {
-        if (!is_option(options) || list->count == MOST_OPTIONS)
+        if (!is_option(options) || list->count == MAX_OPTIONS)
             continue;
         list->at[list->count++] = options;
         if (options->name)
@@ -57,7 +57,7 @@ static void add_parser(option_list *list, const struct argp *parser)
         add_options(list, child->argp->options);
 }
 
-/* The option with this long name, or the first that begins so: getopt_long() refuses what is ambiguous. */
+/* The option with this long name, or the first that begins with it: getopt_long() rejects ambiguous ones. */
 static const struct argp_option *long_option(const option_list *list, const char *name, size_t length)
 {
     const struct argp_option *found = NULL;
@@ -94,8 +94,8 @@ static void refuse_option(const char *command, const option_list *list, const ch
     char given[80], text[400];
     snprintf(given, sizeof given, "%.*s", (int)length, name);
     const char *nearest = cli_nearest(&names, given);
-    snprintf(text, sizeof text, "there is no option --%s%s%s%s", cli_shown(given), nearest ? ": did you mean --" : "",
-             nearest ? nearest : "", nearest ? "?" : "");
+    snprintf(text, sizeof text, "there is no option --%s%s%s%s", cli_printable(given),
+             nearest ? ": did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
     refuse(command, text);
 }
 
@@ -103,10 +103,10 @@ static void refuse_empty(const char *command, const struct argp_option *option)
 {
     char text[200];
     if (option->name)
-        snprintf(text, sizeof text, "--%s takes %s, and nothing was given: name it behind the option", option->name,
+        snprintf(text, sizeof text, "--%s takes %s, and nothing was given: name it after the option", option->name,
                  option->arg);
     else
-        snprintf(text, sizeof text, "-%c takes %s, and nothing was given: name it behind the option", option->key,
+        snprintf(text, sizeof text, "-%c takes %s, and nothing was given: name it after the option", option->key,
                  option->arg);
     refuse(command, text);
 }
@@ -115,11 +115,11 @@ static void refuse_value(const char *command, const struct argp_option *option, 
 {
     char text[300];
     snprintf(text, sizeof text, "--%s takes no value, and \"%.80s\" was given: leave it out", option->name,
-             cli_shown(value));
+             cli_printable(value));
     refuse(command, text);
 }
 
-/* "--name", "--name=value". Whether the value is the next argument. */
+/* Checks "--name" or "--name=value". Returns whether the value is the next argument. */
 static bool check_long(const char *command, const option_list *list, const char *argument, const char *next)
 {
     const size_t length = strcspn(argument + 2, "=");
@@ -135,7 +135,7 @@ static bool check_long(const char *command, const option_list *list, const char 
     return option->arg && !inside;
 }
 
-/* "-j", "-oFILE", "-jo FILE". */
+/* Checks "-j", "-oFILE", "-jo FILE". Returns whether the value is the next argument. */
 static bool check_short(const char *command, const option_list *list, const char *argument, const char *next)
 {
     for (const char *letter = argument + 1; *letter; letter++) {
@@ -143,7 +143,7 @@ static bool check_short(const char *command, const option_list *list, const char
         if (!option) {
             const char one[2] = { *letter, '\0' };
             char text[64];
-            snprintf(text, sizeof text, "there is no option -%s", cli_shown(one));
+            snprintf(text, sizeof text, "there is no option -%s", cli_printable(one));
             refuse(command, text);
         }
         if (option->arg && !letter[1] && (!next || !*next))
@@ -175,7 +175,7 @@ static void check_arguments(const struct argp *parser, int argc, char **argv)
     }
 }
 
-/* The library takes no notice of what it does not know, or refuses it late: here it is refused first. */
+/* The library reports an unknown name late, when it chooses kernels. Here it is rejected before anything is done. */
 static void check_environment(const char *command)
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
@@ -193,7 +193,7 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input)
     with_codes.doc = doc;
     check_arguments(parser, argc, argv);
     if (argp_parse(&with_codes, argc, argv, 0, NULL, input) != 0)
-        cli_no_memory(); /* all else it has told, and ended the program */
+        cli_no_memory(); /* for all other errors argp has ended the program */
     check_environment(argv[0]);
     free(doc);
 }

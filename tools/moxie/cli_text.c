@@ -5,15 +5,15 @@
  *     bytes that are no UTF-8      -> \xNN      on terminals and in JSON
  *     control characters           -> \xNN      on terminals; JSON has escapes of its own for them
  *
- * Nearly all text needs no change, and is returned as it came. What had to be made anew stays until the program ends:
- * so it can be handed to printf() and cli_pack() without a thought of who frees it.
+ * Nearly all text needs no change and is returned as it is. A changed copy lives until the program ends, so it can be
+ * passed to printf() and cli_pack() without being freed.
  */
 #include "cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Length of the valid UTF-8 sequence at `s`, or 0. A terminator is no continuation byte: nothing behind it is read. */
+/* Length of the valid UTF-8 sequence at `s`, or 0. Never reads past the terminator, which is no continuation byte. */
 static size_t sequence_length(const unsigned char *s)
 {
     if (s[0] < 0x80)
@@ -30,13 +30,13 @@ static size_t sequence_length(const unsigned char *s)
     return (s[3] & 0xc0) != 0x80 || overlong || past_last ? 0 : 4;
 }
 
-/* U+0000 to U+001F, U+007F to U+009F: what moves a cursor or starts a sequence that a terminal obeys. */
+/* U+0000 to U+001F, U+007F to U+009F: they move a cursor or start a sequence that a terminal obeys. */
 static bool is_control(const unsigned char *s, size_t length)
 {
     return (length == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
 }
 
-/* How many bytes at `s` stay as they are; 0: the first one is escaped. */
+/* How many bytes at `s` stay unchanged; 0: the first one is escaped. */
 static size_t kept_length(const unsigned char *s, bool for_terminal)
 {
     const size_t length = sequence_length(s);
@@ -75,7 +75,7 @@ static const char *clean(const char *text, bool for_terminal)
     return keep_until_exit(out);
 }
 
-const char *cli_shown(const char *text)
+const char *cli_printable(const char *text)
 {
     return clean(text, true);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cmd_bench.c - `moxie bench`: times one layer, of a checkpoint or of a preset made up in memory, for several batch
- * sizes; beside each time the floor that this machine sets, from limits measured in the same minute.
+ * sizes. Each time is compared with the floor that this machine sets, from limits measured in the same minute.
  *
  *     layer -> limits -> copies prepared -> for each T: runs, limits again -> table or JSON, picture
  *
  * Other work on a machine moves its limits. So they are measured before and after every line, and the better of the
- * two makes the floor; with --limits FILE they are taken as they are (bench_limits.c).
+ * two makes the floor; with --limits FILE they are read from the file (bench_limits.c).
  */
 #include "bench.h"
 
@@ -26,7 +26,7 @@ static const struct argp_option options[] = {
       "runs of each size, on a GPU launches of a graph of them (default: at least 5, and a second or so)", 2 },
     { "seed", OPT_SEED, "S", 0, "of weights, hidden states and routing (default 0)", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "cpu (default), ref, auto or cuda", 2 },
-    { NULL, 0, NULL, 0, "What it is compared with, and shown as:", 4 },
+    { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
     { "plot", OPT_PLOT, "FILE", 0, "draw the lines under the machine's roof: FILE.svg or FILE.png (needs gnuplot)", 4 },
@@ -35,12 +35,12 @@ static const struct argp_option options[] = {
 
 /* ---- arguments --------------------------------------------------------------------------------------- */
 
-/* A name, or a file; of what is neither a name may have been meant. */
+/* A name, or a file; otherwise probably a mistyped name. */
 static const char *parse_routing(struct argp_state *state, const char *text)
 {
     const char *nearest = cli_nearest(&bench_routing_names, text);
     if (cli_find_name(&bench_routing_names, text) < 0 && nearest && access(text, F_OK) != 0)
-        argp_error(state, "\"%s\" is neither a routing nor a file: did you mean %s?", cli_shown(text), nearest);
+        argp_error(state, "\"%s\" is neither a routing nor a file: did you mean %s?", cli_printable(text), nearest);
     return text;
 }
 
@@ -61,7 +61,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_PLOT:
         args->plot = arg;
         if (!bench_plot_is_name(arg))
-            argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", cli_shown(arg));
+            argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", cli_printable(arg));
         return 0;
     case ARGP_KEY_END: preset_check(state, &args->preset, &args->layer); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -70,7 +70,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- a benchmark -------------------------------------------------------------------------------------- */
 
-/* The routing of a preset is left out: ids are given, and its tables and biases are not there. */
+/* Leaves out the routing of a preset: ids are given, and its tables and biases do not exist. */
 static moxie_status open_preset(bench *b, moxie_error *error)
 {
     const bench_arguments *args = b->args;
@@ -121,7 +121,7 @@ static moxie_status open_routing(bench *b, moxie_error *error)
 {
     static const int64_t usual[] = { 1, 8, 64, 512 };
     const bench_arguments *args = b->args;
-    int64_t most = 0;
+    int64_t max = 0;
     moxie_status status = bench_routing_open(args->routing, &b->model.config, args->seed, &b->routing, error);
     if (status != MOXIE_OK)
         return status;
@@ -130,9 +130,9 @@ static moxie_status open_routing(bench *b, moxie_error *error)
         b->tokens[i] = args->tokens.count       ? args->tokens.at[i]
                        : b->routing.file_tokens ? b->routing.file_tokens
                                                 : usual[i];
-        most = b->tokens[i] > most ? b->tokens[i] : most;
+        max = b->tokens[i] > max ? b->tokens[i] : max;
     }
-    return bench_routing_reserve(&b->routing, most, error);
+    return bench_routing_reserve(&b->routing, max, error);
 }
 
 static moxie_options options_of(const bench *b)
@@ -149,7 +149,7 @@ static moxie_options options_of(const bench *b)
     return o;
 }
 
-/* What no kernel can run is refused before anything is measured or prepared. */
+/* A layer that no kernel can run is rejected before anything is measured or prepared. */
 static moxie_status check_plan(const bench *b, uint64_t *workspace_bytes, moxie_error *error)
 {
     const moxie_options o = options_of(b);
@@ -177,7 +177,7 @@ static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *err
     return status;
 }
 
-/* Large batches first: what a small one reads was then last read longer ago than the batch before is large. */
+/* Large batches first, so that a small one finds experts that were read long enough ago. */
 static moxie_status time_lines(bench *b, moxie_error *error)
 {
     moxie_limits before = b->limits.found;
@@ -197,7 +197,7 @@ static moxie_status time_lines(bench *b, moxie_error *error)
     return status == MOXIE_OK ? bench_keep_limits(b, error) : status;
 }
 
-/* Over the best of all measurements, as the lines' own floors are: FP8's where operations count as such. */
+/* The roof of the best of all measurements; FP8's where operations count by that rate. */
 static moxie_status draw_plot(const bench *b, moxie_error *error)
 {
     const moxie_limits *limits = &b->limits.found;
@@ -252,7 +252,7 @@ int cmd_bench(int argc, char **argv)
         { 0 }
     };
     static const struct argp parser = {
-        options, parse, "DIR\n--preset NAME", "Time one layer beside the floor that this machine sets.", children, 0, 0
+        options, parse, "DIR\n--preset NAME", "Time one layer against the floor that this machine sets.", children, 0, 0
     };
     bench_arguments args = { .layer = { .command = "bench", .layer = -1, .backend = CLI_BACKEND_NOT_GIVEN },
                              .routing = "uniform" };

@@ -2,11 +2,11 @@
  *
  * cmd_diff.c - `moxie diff DIR --layer L --a BACKEND --b BACKEND`: is a back end right?
  *
- * Every stage of a back end's run is compared with the oracle, element by element, from the same rounded inputs:
- * the worst element, its expert, token and block, and how much of its bound it used; the error of all elements beside
- * what their bounds allow. Naming `ref` as one side checks the other; naming two back ends checks both. Then the
- * layer's outputs: how far the two are from each other, after everything that each one rounded. --against DIR2
- * compares the weights of two checkpoints instead. Exit code 1 when a bound is passed or weights differ.
+ * Every stage of a back end's run is compared with the oracle, element by element, from the same rounded inputs. The
+ * report has the worst element, its expert, token and block, how much of its bound it used, and the error of all
+ * elements next to what their bounds allow. Naming `ref` as one side checks the other; naming two back ends checks
+ * both. Then the outputs of the two whole runs are compared. --against DIR2 compares the weights of two checkpoints
+ * instead. Exit code 1 when a bound is passed or weights differ.
  */
 #include "cli.h"
 
@@ -20,7 +20,7 @@ typedef struct arguments {
     int32_t a, b;
     uint64_t seed;
     cli_states states;
-    const char *for_running; /* an option that was given and is for running the layer */
+    const char *for_running; /* an option that was given and only matters when the layer runs */
 } arguments;
 
 enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_STATES, OPT_AGAINST };
@@ -43,7 +43,7 @@ static int32_t parse_side(struct argp_state *state, const char *text)
     return sides[place < 0 ? 0 : place];
 }
 
-static void check_together(struct argp_state *state, arguments *args)
+static void check_combination(struct argp_state *state, arguments *args)
 {
     const char *running = args->layer.tokens >= 0 ? "--tokens" : args->for_running;
     if (!args->layer.dir)
@@ -82,7 +82,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->for_running = "--states";
         return 0;
     case OPT_AGAINST: args->against = arg; return 0;
-    case ARGP_KEY_END: check_together(state, args); return 0;
+    case ARGP_KEY_END: check_combination(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -186,7 +186,7 @@ static moxie_status run_prepared(cli_layer *layer, const cli_input *input, side 
     return status;
 }
 
-/* backend and checked of `out` are set; free_side() in any case. */
+/* Set `backend` and `checked` of `out` before; call free_side() in any case. */
 static moxie_status run_side(const arguments *args, side *out, moxie_error *error)
 {
     cli_layer_options options_of_side = args->layer;
@@ -215,7 +215,7 @@ static const char *backend_name(int32_t backend)
 
 /* ---- outputs of both ----------------------------------------------------------------------------- */
 
-/* Tokens whose routers chose otherwise, as near ties allow, are left out. */
+/* Leaves out tokens whose two routings differ, which near ties allow. */
 typedef struct outputs_report {
     double difference; /* ||a - b|| / ||b|| */
     int64_t tokens, chose_otherwise;
@@ -342,7 +342,7 @@ static void print_json(const side sides[2], const outputs_report *outputs, bool 
     cli_json_end(object);
 }
 
-/* The oracle is what the other side is held against; it needs a check of its own only when alone. */
+/* A side `ref` is the oracle and need not be checked, unless both sides are. */
 static int diff_backends(const arguments *args)
 {
     const bool alone = args->a == args->b;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better row was refused.
+ * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better kernel was rejected.
  *
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
  * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size.
@@ -31,7 +31,7 @@ enum {
     OPT_ACT,
     OPT_ROUTING,
     OPT_DTYPE,
-    OPT_BIAS, /* from OPT_EXPERTS on: a layer described by hand */
+    OPT_BIAS, /* options from OPT_EXPERTS on describe a layer by hand */
     OPT_BACKEND,
     OPT_TOKENS
 };
@@ -53,7 +53,7 @@ static const struct argp_option options[] = {
     { "bias", OPT_BIAS, NULL, 0, "both products have a bias", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 3 },
     { "tokens", OPT_TOKENS, "LIST", 0,
-      "batch sizes: the plan is for the largest (default 4096), launches on a GPU are shown for each", 3 },
+      "batch sizes: the plan is for the largest (default 4096), launches on a GPU are printed for each", 3 },
     { 0 },
 };
 
@@ -108,7 +108,7 @@ static void check_source(struct argp_state *state, const arguments *args)
         argp_error(state,
                    "a directory and --preset exclude each other, for one layer is meant: leave \"%s\" or --preset "
                    "%s out",
-                   cli_shown(args->layer.dir), args->preset);
+                   cli_printable(args->layer.dir), args->preset);
     if (args->by_hand && (args->layer.dir || args->preset))
         argp_error(state,
                    "%s has sizes and formats of its own: leave --experts, --scheme and the others that describe a "
@@ -207,7 +207,7 @@ static void print_steps(const moxie_plan *plan)
         if (step->chosen)
             cli_table_add(&table, "%s", step->reason);
         else
-            cli_table_add(&table, "refused: %s%s%s", step->reason, step->remedy[0] ? "; to get it: " : "",
+            cli_table_add(&table, "rejected: %s%s%s", step->reason, step->remedy[0] ? "; to get it: " : "",
                           step->remedy);
     }
     cli_table_print(&table);
@@ -259,10 +259,10 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
                "which it has\n",
                args->layer.mode == MOXIE_MODE_EXACT ? "exact mode, " : "");
         cli_table_print(&table);
-        printf("tile: tokens of an expert at most; by warps, by warpgroups: widths of mma.sync and of wgmma, the first "
-               "that "
-               "holds a tile;\nblocks: of a multiprocessor; stages x chunks of weights on their way; pairs: two blocks "
-               "share tokens\n");
+        printf(
+            "tile: tokens of the largest tile; by warps, by warpgroups: tile widths with mma.sync and with wgmma (the "
+            "narrowest that holds a tile runs);\nblocks: per multiprocessor; stages: of the ring, x chunks per stage; "
+            "pairs: two blocks share tokens\n");
     }
     cli_table_free(&table);
 }
@@ -288,7 +288,7 @@ static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
                     "stages", (int)l->stages, "chunks", (int)l->chunks, "pairs", (int)l->pairs);
 }
 
-/* Empty but for products on a Hopper GPU. */
+/* Empty except for products on a Hopper GPU. */
 static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_sizes *tokens)
 {
     json_t *launches = json_array();
@@ -335,7 +335,7 @@ int cmd_explain(int argc, char **argv)
 {
     static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 }, { 0 } };
     static const struct argp parser = {
-        options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was refused.", children, 0, 0
+        options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was rejected.", children, 0, 0
     };
     arguments args = { .layer = { .command = "explain", .layer = -1, .plans_only = true },
                        .routing = "renormalize",

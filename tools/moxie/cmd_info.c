@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_info.c - `moxie info`: the processor, what it has, what the cap takes away and what the system permits; back
+ * cmd_info.c - `moxie info`: the processor, what it has, what the cap excludes and what the system permits; back
  * ends; the kernels of each family; with --measure or --limits FILE what the machine can do at most.
  *
  *     found      what the processor has and the system saves        CPUID, XCR0
@@ -29,13 +29,13 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-static void check_together(struct argp_state *state, const arguments *args)
+static void check_combination(struct argp_state *state, const arguments *args)
 {
     const bool limits = args->measure || args->limits_file;
     if (args->threads && !limits)
         argp_error(state, "--threads is for measuring: give --measure, or --limits FILE");
     if (args->kernels && limits)
-        argp_error(state, "--kernels shows only the kernels, and %s is for limits: leave one of the two out",
+        argp_error(state, "--kernels prints only the kernels, and %s is for limits: leave one of the two out",
                    args->measure ? "--measure" : "--limits");
 }
 
@@ -48,8 +48,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIMITS: args->limits_file = arg; return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG: argp_error(state, "info takes options only, and \"%s\" is none", cli_shown(arg)); return 0;
-    case ARGP_KEY_END: check_together(state, args); return 0;
+    case ARGP_KEY_ARG: argp_error(state, "info takes options only, and \"%s\" is none", cli_printable(arg)); return 0;
+    case ARGP_KEY_END: check_combination(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -68,10 +68,10 @@ static const char *class_of(const char *feature)
 
 static bool is_capped(const moxie_machine *machine, const char *class)
 {
-    return cli_find_name(&cli_isas, class) > cli_find_name(&cli_isas, machine->isa_allowed);
+    return cli_isa_rank(class) > cli_isa_rank(machine->isa_allowed);
 }
 
-/* The features that the cap leaves (or takes) as a JSON array of names. */
+/* The features that the cap allows, or with `capped` those it excludes, as a JSON array of names. */
 static json_t *features(const moxie_machine *machine, bool capped)
 {
     json_t *list = json_array();
@@ -93,23 +93,21 @@ static void print_names(const char *heading, json_t *list, const char *none)
     json_decref(list);
 }
 
-/* "yes"; "capped" when MOXIE_MAX_ISA alone is in the way; "no". */
-static const char *here(const moxie_machine *machine, const moxie_kernel_info *row)
+/* Whether a kernel runs here: "yes"; "capped" when only MOXIE_MAX_ISA prevents it; "no". */
+static const char *here(const moxie_machine *machine, const moxie_kernel_info *kernel)
 {
-    if (row->runnable)
+    if (kernel->runnable)
         return "yes";
-    const bool arm = !strcmp(machine->isa_found, "neon"), arm_row = !strcmp(row->isa, "neon");
-    if (arm != arm_row)
-        return "no";
-    return cli_find_name(&cli_isas, row->isa) <= cli_find_name(&cli_isas, machine->isa_found) ? "capped" : "no";
+    const int32_t rank = cli_isa_rank(kernel->isa); /* -1: of another architecture */
+    return rank >= 0 && rank <= cli_isa_rank(machine->isa_found) ? "capped" : "no";
 }
 
 typedef struct family {
     const char *name;
-    int rows, runnable, capped;
+    int kernels, runnable, capped;
 } family;
 
-/* The family that the rows from *index on belong to; false past the last. */
+/* Counts the kernels of the family that begins at *index, and moves *index behind it; false past the last. */
 static bool next_family(const moxie_machine *machine, int32_t *index, family *out)
 {
     moxie_kernel_info row = MOXIE_KERNEL_INFO_INIT;
@@ -117,7 +115,7 @@ static bool next_family(const moxie_machine *machine, int32_t *index, family *ou
     for (; moxie_kernel_at(*index, &row) && (!out->name || !strcmp(out->name, row.family)); ++*index) {
         const bool capped = !strcmp(here(machine, &row), "capped");
         out->name = row.family;
-        out->rows++;
+        out->kernels++;
         out->runnable += row.runnable;
         out->capped += capped;
     }
@@ -134,7 +132,7 @@ static void print_families(const moxie_machine *machine)
     cli_table_begin(&table, 4, headings);
     for (int32_t i = 0; next_family(machine, &i, &f);) {
         cli_table_add(&table, "%s", f.name);
-        cli_table_add(&table, "%d", f.rows);
+        cli_table_add(&table, "%d", f.kernels);
         cli_table_add(&table, "%d", f.runnable);
         cli_table_add(&table, "%d", f.capped);
     }
@@ -167,12 +165,12 @@ static void print_devices(const moxie_cuda_info *cuda)
     moxie_cuda_device device = MOXIE_CUDA_DEVICE_INIT;
     char memory[16], l2[16];
     if (cuda->missing[0]) {
-        printf("back ends    ref, cpu; not cuda: %s\n", cli_shown(cuda->missing));
+        printf("back ends    ref, cpu; not cuda: %s\n", cli_printable(cuda->missing));
         return;
     }
-    printf("back ends    ref, cpu, cuda (%s: %s)\n", cli_shown(cuda->opened), cli_shown(cuda->built));
+    printf("back ends    ref, cpu, cuda (%s: %s)\n", cli_printable(cuda->opened), cli_printable(cuda->built));
     for (int32_t i = 0; moxie_cuda_device_at(i, &device, NULL) == MOXIE_OK; i++)
-        printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, cli_shown(device.name), device.sm,
+        printf("device %d     %s, sm_%d, %d multiprocessors, %s, L2 %s: %s\n", i, cli_printable(device.name), device.sm,
                device.multiprocessors, cli_bytes(memory, device.memory_bytes), cli_bytes(l2, device.l2_bytes),
                device.usable ? device.features : "too old, moxie needs sm_80");
 }
@@ -195,9 +193,9 @@ static void print_cuda_kernels(const moxie_cuda_info *cuda)
     cli_table_print(&table);
     cli_table_free(&table);
     if (cuda->opened[0])
-        printf("%d rows for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cli_shown(cuda->opened));
+        printf("%d kernels for CUDA; %d kernel instances in %s\n", rows, cuda->kernels, cli_printable(cuda->opened));
     else
-        printf("%d rows for CUDA; their kernels are in libmoxie_cuda, which was not found\n", rows);
+        printf("%d kernels for CUDA; their kernels are in libmoxie_cuda, which was not found\n", rows);
 }
 
 static json_t *json_devices(void)
@@ -239,9 +237,9 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     printf("moxie        %s\n", moxie_version());
-    printf("processor    %s, %d usable\n", cli_shown(machine->cpu), machine->processors);
+    printf("processor    %s, %d usable\n", cli_printable(machine->cpu), machine->processors);
     printf("instructions %s found, %s allowed (MOXIE_MAX_ISA %s)\n", machine->isa_found, machine->isa_allowed,
-           cap && *cap ? cli_shown(cap) : "is not set");
+           cap && *cap ? cli_printable(cap) : "is not set");
     printf("AMX tiles    %s\n", machine->amx);
     print_names("features     ", features(machine, false), "none");
     print_names("capped       ", features(machine, true), "none");
@@ -273,7 +271,7 @@ static json_t *json_families(const moxie_machine *machine)
     json_t *families = json_array();
     family f;
     for (int32_t i = 0; next_family(machine, &i, &f);)
-        cli_json_append(families, cli_pack("{s:s, s:i, s:i, s:i}", "family", f.name, "kernels", f.rows, "runnable",
+        cli_json_append(families, cli_pack("{s:s, s:i, s:i, s:i}", "family", f.name, "kernels", f.kernels, "runnable",
                                            f.runnable, "capped", f.capped));
     return families;
 }

@@ -16,7 +16,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:
         if (args->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out", cli_shown(arg));
+            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
+                       cli_printable(arg));
         args->dir = arg;
         return 0;
     case ARGP_KEY_END:
@@ -57,12 +58,12 @@ static json_t *json_row(const moxie_model_layer_info *layer)
 static void print_summary(const char *dir, const moxie_model *model, const moxie_model_info *info)
 {
     char bytes[16];
-    printf("%s: %s (family %s)%s%s, %lld MoE %s, %lld %s, %s in %lld %s\n", cli_shown(dir), cli_shown(info->model_type),
-           info->family, info->quant_method[0] ? ", quantization " : "", cli_shown(info->quant_method),
-           CLI_COUNT(info->n_layers, "layer"), CLI_COUNT(info->n_tensors, "tensor"),
+    printf("%s: %s (family %s)%s%s, %lld MoE %s, %lld %s, %s in %lld %s\n", cli_printable(dir),
+           cli_printable(info->model_type), info->family, info->quant_method[0] ? ", quantization " : "",
+           cli_printable(info->quant_method), CLI_COUNT(info->n_layers, "layer"), CLI_COUNT(info->n_tensors, "tensor"),
            cli_bytes(bytes, info->tensor_bytes), CLI_COUNT(info->n_files, "file"));
     for (int64_t i = 0; i < info->n_warnings; i++)
-        fprintf(stderr, "moxie inspect: warning: %s\n", cli_shown(moxie_model_warning(model, i)));
+        fprintf(stderr, "moxie inspect: warning: %s\n", cli_printable(moxie_model_warning(model, i)));
 }
 
 static void print_json(const moxie_model *model, const moxie_model_info *info, json_t *layers)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_prepare.c - `moxie prepare DIR --layout NAME -o OUT`: a checkpoint's experts as another engine's kernels want
- * them;
- * `--undo` brings them back, `--verify` reads again, `--list` shows the layouts.
+ * cmd_prepare.c - `moxie prepare DIR --layout NAME -o OUT`: a checkpoint's experts in the layout of another
+ * engine's kernels. `--undo` restores the checkpoint, `--verify` checks a result, `--list` prints the layouts.
  */
 #include "prepare.h"
 
@@ -19,7 +18,7 @@ typedef struct arguments {
 enum { OPT_LAYOUT = 256, OPT_LAYERS, OPT_TP, OPT_EP, OPT_EP_MAP, OPT_PAD, OPT_THREADS, OPT_UNDO, OPT_VERIFY, OPT_LIST };
 
 static const struct argp_option options[] = {
-    { "layout", OPT_LAYOUT, "NAME", 0, "what to prepare for (--list shows the layouts)", 0 },
+    { "layout", OPT_LAYOUT, "NAME", 0, "what to prepare for (--list lists the layouts)", 0 },
     { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 0 },
     { "layers", OPT_LAYERS, "A-B", 0, "only these layers of the checkpoint (or one, A)", 0 },
     { "tp", OPT_TP, "R/N", 0, "tensor parallel: the share of rank R of N, ranks from 0", 0 },
@@ -31,7 +30,7 @@ static const struct argp_option options[] = {
       "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
     { "verify", OPT_VERIFY, NULL, 0, "DIR is a prepared directory: read it again, exit code 1 if it is not whole", 1 },
     { "list", OPT_LIST, NULL, 0,
-      "every layout with what it takes and its limits; with DIR, which of them take its weights", 1 },
+      "every layout, what it accepts, its limits; with DIR, which of them accept its weights", 1 },
     { "json", 'j', NULL, 0, "print one JSON object", 2 },
     { 0 },
 };
@@ -44,7 +43,7 @@ static void parse_rank(struct argp_state *state, const char *option, const char 
     const long r = strtol(text, &end, 10);
     const long n = *end == '/' && end > text ? strtol(end + 1, &end, 10) : 0;
     if (*end != '\0' || n < 1 || n > MOXIE_MAX_EXPERTS || r < 0 || r >= n)
-        argp_error(state, "%s takes R/N with 0 <= R < N, not \"%s\"", option, cli_shown(text));
+        argp_error(state, "%s takes R/N with 0 <= R < N, not \"%s\"", option, cli_printable(text));
     *rank = (int32_t)r;
     *size = (int32_t)n;
 }
@@ -56,7 +55,7 @@ static void parse_layers(struct argp_state *state, const char *text, prepare_opt
     if (end > text && *end == '-' && end[1] != '\0')
         out->last_layer = strtoll(end + 1, &end, 10);
     if (end == text || *end != '\0' || out->first_layer < 0 || out->last_layer < out->first_layer)
-        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_shown(text));
+        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_printable(text));
 }
 
 static void add_directory(struct argp_state *state, arguments *args, char *text)
@@ -78,7 +77,7 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     const prepare_options *p = &args->prepare;
     if (args->mode != UNDO && p->n_more > 0)
         argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
-                   cli_shown(p->more[0]));
+                   cli_printable(p->more[0]));
     if (args->mode != PREPARE && p->layout)
         argp_error(state, "--layout chooses what to prepare for, and %s prepares nothing: leave one of the two out",
                    args->mode == UNDO     ? "--undo"
@@ -90,13 +89,13 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (args->mode == LIST)
         return;
     if (!p->dir)
-        argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` shows the layouts");
+        argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` lists the layouts");
     if (args->mode != VERIFY && !p->out)
         argp_error(state, "-o OUT is needed, and none is given: name a directory to make");
     if (args->mode == PREPARE && !p->layout)
         argp_error(state,
-                   "--layout NAME is needed, and none is given; `moxie prepare --list %s` shows which there are for it",
-                   cli_shown(p->dir));
+                   "--layout NAME is needed, and none is given; `moxie prepare --list %s` lists those that accept it",
+                   cli_printable(p->dir));
 }
 
 static void choose_mode(struct argp_state *state, arguments *args, prepare_mode mode)
@@ -143,7 +142,7 @@ static void print_text(const arguments *args, const prepare_report *r)
     static const char *const did[] = { "prepared", "restored", "whole" };
     const moxie_preparation_info *info = &r->info;
     char bytes[16], in[16], out[16], peak[16];
-    printf("%s: %lld layer%s %s", cli_shown(args->mode == VERIFY ? args->prepare.dir : args->prepare.out),
+    printf("%s: %lld layer%s %s", cli_printable(args->mode == VERIFY ? args->prepare.dir : args->prepare.out),
            (long long)(r->made + r->kept), r->made + r->kept == 1 ? "" : "s", did[args->mode]);
     if (args->mode != UNDO)
         printf(" as %s", info->layout);
@@ -216,8 +215,8 @@ static int run(const arguments *args)
     report.seconds = cli_seconds() - start;
     if (status == MOXIE_ERR_UNSUPPORTED && args->mode == PREPARE && !error.file[0]) {
         const size_t used = strlen(error.text);
-        snprintf(error.text + used, sizeof error.text - used, "; `moxie prepare --list %.200s` shows what takes them",
-                 p->dir);
+        snprintf(error.text + used, sizeof error.text - used,
+                 "; `moxie prepare --list %.200s` lists layouts that accept them", p->dir);
     }
     if (status != MOXIE_OK) {
         const int code = cli_fail("prepare", p->json, status, &error);
@@ -245,7 +244,7 @@ int cmd_prepare(int argc, char **argv)
         return prepare_list(&args.prepare);
     if (args.prepare.layout)
         snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
-    /* "out/" would put "out/.partial" inside. */
+    /* Without this, "out/" would become "out/.partial". */
     char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
     if (args.prepare.out && !out) {
         moxie_error error = { 0 };

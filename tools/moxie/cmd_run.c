@@ -20,10 +20,10 @@ typedef struct arguments {
     const char *input, *output;
     uint64_t seed;
     cli_states states;
-    bool random; /* an option was given that is for random hidden states */
+    bool random; /* an option for random hidden states was given */
 } arguments;
 
-/* What a run returns, and the memory it needs. */
+/* The arrays that a run fills, and its workspace. */
 typedef struct results {
     void *output, *workspace;
     int32_t *ids;
@@ -154,7 +154,7 @@ static output_stats measure_output(const cli_layer *layer, const cli_input *inpu
     return stats;
 }
 
-/* Tokens per expert: how many experts were visited, and the fullest one. */
+/* Tokens per expert: how many experts have tokens, and the largest number. */
 static void measure_load(const cli_layer *layer, const cli_input *input, const results *r, int64_t *visited,
                          int64_t *fullest)
 {
@@ -234,7 +234,7 @@ static void print_json(const arguments *args, const cli_layer *layer, const cli_
     cli_json_end(object);
 }
 
-/* A preset's layer with weights made up for it. */
+/* A preset's layer with made-up weights. */
 static moxie_status open_preset(const arguments *args, cli_layer *layer, made_weights *weights, moxie_error *error)
 {
     moxie_status status = preset_config(&args->preset, args->layer.activations, &layer->config, error);
@@ -256,7 +256,7 @@ static moxie_status open_preset(const arguments *args, cli_layer *layer, made_we
     return MOXIE_OK;
 }
 
-/* An id that is none of the experts' skips its choice: by the rules, and rarely by intention. */
+/* Warns about an id that no expert has: by the rules that choice is skipped, which is rarely intended. */
 static void warn_of_ids(const char *path, const moxie_layer_config *config, const cli_input *input)
 {
     int64_t beyond = 0, first = -1;
@@ -268,7 +268,7 @@ static void warn_of_ids(const char *path, const moxie_layer_config *config, cons
         fprintf(stderr,
                 "moxie run: warning: %s: %lld %s beyond the layer's experts, 0 to %lld, and skipped; the "
                 "first is %d, of token %lld\n",
-                cli_shown(path), CLI_COUNT_OF(beyond, "of topk_ids is", "of topk_ids are"),
+                cli_printable(path), CLI_COUNT_OF(beyond, "of topk_ids is", "of topk_ids are"),
                 (long long)config->experts - 1, input->ids[first], (long long)(first / config->top_k));
 }
 

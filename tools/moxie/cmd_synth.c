@@ -17,7 +17,7 @@ enum { OPT_LAYERS = 256, OPT_FORMAT, OPT_SEED, OPT_EXPERTS, OPT_HIDDEN, OPT_INTE
 
 static const struct argp_option options[] = {
     { "output", 'o', "DIR", 0, "directory to create; must be absent or empty", 0 },
-    { "format", OPT_FORMAT, "NAME", 0, "number format (default: the primary release's; --list shows them)", 0 },
+    { "format", OPT_FORMAT, "NAME", 0, "number format (default: the primary release's; --list lists them)", 0 },
     { "layers", OPT_LAYERS, "N", 0, "write only the first N MoE layers", 0 },
     { "experts", OPT_EXPERTS, "N", 0, "write only N experts per layer", 0 },
     { "seed", OPT_SEED, "S", 0, "the same seed gives the same bytes everywhere (default 0)", 0 },
@@ -29,7 +29,7 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-static void check_together(struct argp_state *state, const arguments *args)
+static void check_combination(struct argp_state *state, const arguments *args)
 {
     if (args->list && (args->preset || args->dir))
         argp_error(state, "--list writes nothing, and %s is for writing: leave one of the two out",
@@ -37,7 +37,7 @@ static void check_together(struct argp_state *state, const arguments *args)
     if (args->list)
         return;
     if (!args->preset)
-        argp_error(state, "a preset is needed, and none is named; `moxie synth --list` shows them");
+        argp_error(state, "a preset is needed, and none is named; `moxie synth --list` lists them");
     if (!args->dir)
         argp_error(state, "-o DIR is needed, and none is given: name a directory to create");
 }
@@ -63,11 +63,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIST: args->list = true; return 0;
     case ARGP_KEY_ARG:
         if (args->preset)
-            argp_error(state, "one preset at a time; \"%s\" is a second one: leave one of them out", cli_shown(arg));
+            argp_error(state, "one preset at a time; \"%s\" is a second one: leave one of them out",
+                       cli_printable(arg));
         cli_parse_name(state, &cli_presets, arg);
         args->preset = arg;
         return 0;
-    case ARGP_KEY_END: check_together(state, args); return 0;
+    case ARGP_KEY_END: check_combination(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -176,7 +177,7 @@ int cmd_synth(int argc, char **argv)
         cli_json_end(object);
     } else {
         char bytes[16];
-        printf("%s: %lld MoE %s of %s, %lld %s, %s in %lld %s, %.1f s\n", cli_shown(args.dir),
+        printf("%s: %lld MoE %s of %s, %lld %s, %s in %lld %s, %.1f s\n", cli_printable(args.dir),
                CLI_COUNT(info.n_layers, "layer"), args.preset, CLI_COUNT(info.n_tensors, "tensor"),
                cli_bytes(bytes, info.tensor_bytes), CLI_COUNT(info.n_files, "file"), cli_seconds() - start);
     }

@@ -16,7 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLACK = 96 * 1024, STEP = 192, PALETTE = 4096 }; /* STEP: words of 1, 2, 3 and 4 bytes stay whole */
+enum {
+    SLACK = 96 * 1024,
+    STEP = 192,
+    PALETTE = 4096
+}; /* STEP: a multiple of 1, 2, 3 and 4 bytes, so elements stay whole */
 
 static uint64_t mix(uint64_t z)
 {
@@ -33,8 +37,8 @@ typedef struct maker {
 
 static void *own(maker *m, uint64_t bytes)
 {
-    const int most = (int)(sizeof m->out->blocks / sizeof m->out->blocks[0]);
-    void *block = m->out->n_blocks < most ? malloc(bytes + 8) : NULL; /* words are filled whole */
+    const int max = (int)(sizeof m->out->blocks / sizeof m->out->blocks[0]);
+    void *block = m->out->n_blocks < max ? malloc(bytes + 8) : NULL; /* room for the last whole word */
     m->failed = m->failed || !block;
     if (block)
         m->out->blocks[m->out->n_blocks++] = block;
@@ -89,7 +93,7 @@ static float random_normal(uint64_t bits)
     return ((float)sum - 186.0f) / 32.0f;
 }
 
-/* Elements of whole bytes, each one of `count` (a power of two up to PALETTE) codes. */
+/* Fills elements of whole bytes with random ones of `count` codes (a power of two up to PALETTE). */
 static void *fill_from(maker *m, size_t width, int64_t elements, const uint32_t *palette, uint32_t count)
 {
     unsigned char *block = own(m, (uint64_t)elements * width + SLACK + 4 * width);
@@ -119,7 +123,7 @@ static void *fill_scales(maker *m, moxie_dtype dtype, int64_t elements, double s
     return fill_from(m, (size_t)moxie_dtype_bits(dtype) / 8, elements, palette, PALETTE);
 }
 
-/* Any bits are codes of 4 and 6 bits; of 8 bits some formats have NaN and infinity, which become 0. */
+/* Any bits are valid codes of 4 and 6 bits. Some 8-bit formats have NaN and infinity, which become 0. */
 static void *fill_codes(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
 {
     uint32_t palette[256];
@@ -137,7 +141,7 @@ static void *fill_codes(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
     return block;
 }
 
-/* Zero points next to the value 0. Nibbles are filled in pairs. */
+/* Zero points near the code of value 0. Nibbles are filled in pairs. */
 static void *fill_zeros(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
 {
     uint32_t palette[16];
@@ -167,11 +171,11 @@ static double typical_value(moxie_dtype dtype)
 
 /* ---- matrices ----------------------------------------------------------------------------------------- */
 
-/* The grids that all matrices of one role are made from, at the first place. */
+/* The grids of a role's first matrix, from which its other matrices are made. */
 static moxie_matrix make_role(maker *m, const moxie_quant *q, int64_t rows, int64_t cols, bool bias)
 {
     moxie_matrix role = { 0 };
-    const double size = 1 / sqrt((double)cols), block_scale = 64; /* block_scale: what an e4m3 scale is about */
+    const double size = 1 / sqrt((double)cols), block_scale = 64; /* block_scale: the typical e4m3 scale */
     const bool plain = !q->scale;
     void *codes = plain ? fill_normal(m, q->element, rows * cols, (float)size) : fill_codes(m, q->element, rows, cols);
     role.codes = dense_grid(codes, q->element, rows, cols);
@@ -201,7 +205,7 @@ static void move_grid(moxie_grid *grid, uint64_t place)
         grid->data = (const char *)grid->data + place;
 }
 
-/* The role's matrix number `index`. */
+/* Matrix number `index` of the role. */
 static moxie_matrix matrix_at(const moxie_matrix *role, uint64_t index)
 {
     moxie_matrix matrix = *role;
@@ -220,10 +224,10 @@ static float activation_scale(const moxie_quant *a)
     const double largest = 4;
     if (!a->element || (!a->is_static && !a->global))
         return 0;
-    const double most = (double)moxie_decode(a->element, moxie_encode(a->element, 3e38f));
+    const double max = (double)moxie_decode(a->element, moxie_encode(a->element, 3e38f));
     if (!a->global)
-        return (float)(largest / most);
-    const double global = largest / (448.0 * most);
+        return (float)(largest / max);
+    const double global = largest / (448.0 * max);
     return (float)(a->global == MOXIE_GLOBAL_MULTIPLY ? global : 1 / global);
 }
 

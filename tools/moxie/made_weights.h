@@ -14,12 +14,12 @@ typedef struct made_weights {
     int n_blocks;
 } made_weights;
 
-/* Random codes of the configuration's formats, no NaN among them, under scales that keep activations in range. All
- * experts look into the same few blocks, each from a place of its own: memory is that of one expert. A router if the
- * configuration has one. made_weights_free() in any case. */
+/* Random codes of the configuration's formats, without NaN, under scales that keep activations in range. All experts
+ * read the same few blocks, each from its own offset, so memory is that of one expert. Makes a router if the
+ * configuration has one. Call made_weights_free() in any case. */
 moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error);
 void made_weights_free(made_weights *weights);
-/* Bytes of all that an expert's matrices hold, as in a checkpoint: codes, scales, zero points, globals, biases. */
+/* Bytes of an expert's matrices as in a checkpoint: codes, scales, zero points, globals, biases. */
 uint64_t made_expert_bytes(const moxie_expert *expert);
 
 #endif

@@ -19,9 +19,9 @@ static const command commands[] = {
     { "info", cmd_info, "what this machine and this build can run" },
     { "synth", cmd_synth, "write a synthetic checkpoint with a real model's names, shapes and formats" },
     { "inspect", cmd_inspect, "what a checkpoint holds: layers, experts, formats, bytes, routing" },
-    { "explain", cmd_explain, "the plan a layer gets, and why every better kernel was refused" },
+    { "explain", cmd_explain, "the plan a layer gets, and why every better kernel was rejected" },
     { "run", cmd_run, "run one layer on random or given hidden states" },
-    { "bench", cmd_bench, "time one layer beside the floor that this machine sets, for several batch sizes" },
+    { "bench", cmd_bench, "time one layer for several batch sizes, against the floor that this machine sets" },
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
 };
@@ -78,7 +78,7 @@ static int run_command(int argc, char **argv)
     const int32_t i = cli_find_name(&names, argv[1]);
     if (i < 0)
         return refuse_command(argv[1]);
-    /* argp prints argv[0] in its messages: the command's full name reads better there. */
+    /* argp prints argv[0] in its messages, so it becomes the command's full name. */
     char name[32];
     snprintf(name, sizeof name, "moxie %s", commands[i].name);
     argv[1] = name;

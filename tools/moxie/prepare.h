@@ -6,17 +6,17 @@
  *     OUT  --prepare_undo-->   tensors of the checkpoint, byte for byte
  *     OUT  --prepare_verify--> every seal, every shape
  *
- * A directory under OUT's own name is whole. OUT.partial holds finished layers, each a sealed file, and is gone on
- * with.
+ * A directory under OUT's own name is whole. OUT.partial holds finished layers, each a sealed file; the next run of the
+ * same command continues there.
  *
- *     OUT/moxie_prepare.json             how it was made (prepare_manifest.c); the first file. Of the way back:
+ *     OUT/moxie_prepare.json             how it was made (prepare_manifest.c); the first file. With --undo it is
  *                                        moxie_restore.json
  *     OUT/config.json ...                the checkpoint's, for the way back
  *     OUT/layer-00003.safetensors        prefix + parameter [E_local, ...], moxie.expert_xxh3, moxie.source/...
  *     OUT/model.safetensors.index.json   the last file
  *
- * Source tensors are *held* when the experts' grids cover every byte of them, in equal pieces, one for each expert:
- * those the prepared tensors bring back. All others are *kept* as they are, under moxie.source/.
+ * A source tensor is *held* when the experts' grids cover every byte of it, in equal pieces, one for each expert: the
+ * prepared tensors can restore it. All others are *kept* unchanged, under moxie.source/.
  */
 #ifndef MOXIE_PREPARE_TOOL_H
 #define MOXIE_PREPARE_TOOL_H
@@ -31,9 +31,9 @@
 #define PREPARE_SOURCE      "moxie.source/"
 #define PREPARE_EXPERT_HASH "moxie.expert_xxh3"
 #define PREPARE_PARTIAL     ".partial"
-/* Bytes that names in a directory, and OUT.partial beside OUT, add to a path, and a few more. */
+/* Bytes that a file's name, or ".partial", adds to a directory's path at most. */
 enum { PREPARE_LONGEST_NAME = 64 };
-/* Of a tensor's name in a prepared file, with its terminator. */
+/* Bytes of a tensor's name in a prepared file, with its terminator. */
 enum { PREPARE_NAME = 400 };
 
 /* How weights are prepared: what the manifest records. */
@@ -49,17 +49,17 @@ typedef struct prepare_options {
     const char **more; /* directories of other ranks, for undo */
     int n_more;
     int64_t first_layer, last_layer; /* -1: all */
-    prepare_how how;                 /* without layers */
+    prepare_how how;                 /* `layers` is not set */
     int32_t threads;
     bool json;
 } prepare_options;
 
-/* What was done, for tables and JSON. */
+/* What a command did, for tables and JSON. */
 typedef struct prepare_report {
     int64_t made, kept; /* layers */
-    uint64_t bytes;     /* of the files made or kept */
+    uint64_t bytes;     /* of the files that were made or kept */
     uint64_t source_hash;
-    uint64_t expert_bytes_in, expert_bytes_out; /* of one expert, the largest */
+    uint64_t expert_bytes_in, expert_bytes_out; /* of the largest expert */
     moxie_preparation_info info;                /* of the last layer */
     double seconds;
 } prepare_report;
@@ -92,12 +92,12 @@ moxie_status prepare_source_read(const moxie_model *model, int64_t layer, const 
 void prepare_source_free(prepare_source *source);
 /* An expert's pieces, in the order of the tensors. Returns how many. */
 int prepare_source_spans(const prepare_source *source, const moxie_expert *expert, prepare_span spans[PREPARE_SPANS]);
-/* XXH3-64 of those bytes, one after the other. */
+/* XXH3-64 of the spans' bytes, in order. */
 uint64_t prepare_span_hash(const prepare_span *spans, int count);
 uint64_t prepare_source_expert_bytes(const prepare_source *source, const moxie_expert *expert);
 /* The name under which a tensor is kept, "moxie.source/NAME"; false when it is too long. */
 bool prepare_kept_name(const char *name, char buffer[PREPARE_NAME]);
-/* [[name, dtype, [shape], pieces], ...] as text, for a file's metadata; NULL when out of memory. free() it. */
+/* "[[name, dtype, [shape], pieces], ...]", for a file's metadata; NULL when out of memory. free() it. */
 char *prepare_source_text(const prepare_source *source);
 
 /* ---- the same, read from a file's metadata (prepare_described.c) -------------------------------------- */
@@ -108,9 +108,10 @@ typedef struct prepare_described {
     int64_t *pieces;             /* [count]: as in prepare_tensor */
     uint64_t *bytes;             /* [count] */
     int64_t count;
-    uint64_t room_bytes; /* of all, each from a multiple of 64 on */
+    uint64_t room_bytes; /* of all tensors, each aligned to 64 */
 } prepare_described;
-/* Untrusted: sizes and their sum are in range, or it is MOXIE_ERR_FORMAT. prepare_described_free() in any case. */
+/* The text is untrusted: MOXIE_ERR_FORMAT unless sizes and their sum are in range. Call prepare_described_free() in any
+ * case. */
 moxie_status prepare_described_parse(const char *text, const char *path, prepare_described *out, moxie_error *error);
 void prepare_described_free(prepare_described *described);
 
@@ -134,10 +135,10 @@ const char *prepare_layer_path(const char *dir, int64_t layer, char *buffer);
 /* Name, dtype and shape of tensor i of a prepared layer, stacked. */
 bool prepare_stacked_tensor(const moxie_preparation *preparation, const char *prefix, int32_t i, char *name,
                             size_t name_size, moxie_sealed_tensor *out);
-/* A preparation of a loaded layer. */
+/* Plans the preparation of a loaded layer. */
 moxie_status prepare_plan(const prepare_how *how, const moxie_model_layer *layer, moxie_preparation **out,
                           moxie_error *error);
-/* Memory of one expert's tensors, 64-byte aligned: pointers into one block; free(tensors[0]). */
+/* Memory for one expert's tensors, 64-byte aligned, in one block. prepare_tensors_free() it. */
 moxie_status prepare_tensors_alloc(const moxie_preparation *preparation, void ***out, moxie_error *error);
 void prepare_tensors_free(void **tensors);
 /* Makes the layer's file in `out`, or keeps the one that is there. */
@@ -147,7 +148,7 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
 
 /* ---- the layouts (prepare_list.c) ------------------------------------------------------------------- */
 
-/* Prints every layout; with options->dir, which of them take the weights of its first layer. An exit code. */
+/* Prints every layout; with options->dir, which of them accept the weights of its first layer. Returns an exit code. */
 int prepare_list(const prepare_options *options);
 
 /* ---- all layers (prepare_all.c) --------------------------------------------------------------------- */
@@ -159,11 +160,11 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
 
 typedef enum prepare_kind { PREPARE_PREPARED, PREPARE_RESTORED } prepare_kind;
 const char *prepare_manifest_file(prepare_kind kind);
-/* A directory's name leaves room for those of the files in it. */
+/* Checks that a directory's path leaves room for its files' names. */
 moxie_status prepare_check_name(const char *dir, moxie_error *error);
 /* "DIR/NAME"; `buffer` has PATH_MAX bytes. Returns it. */
 const char *prepare_path(const char *dir, const char *name, char *buffer);
-/* A string of any bytes, such as a path's: where they are no UTF-8, '?' for each that is not ASCII. */
+/* A JSON string of any bytes, such as a path. If they are not UTF-8, each byte that is not ASCII becomes '?'. */
 json_t *prepare_json_string(const char *text);
 moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const prepare_how *how, const char *source,
                                     moxie_error *error);
@@ -178,17 +179,17 @@ void prepare_how_free(prepare_how *how);
 
 /* Names of the files that hold a checkpoint's configurations; NULL past the last. */
 const char *prepare_config_name(int i);
-/* Copies those that `from` has and `to` has not yet. */
+/* Copies configurations that `from` has and `to` does not have yet. */
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error);
-/* Whether those of `to` are those of `from`: all of them, or as many as there are. */
+/* Whether the configurations of `to` equal those of `from`: all of them, or with `all` false as many as `to` has. */
 moxie_status prepare_configs_compare(const char *from, const char *to, bool all, bool *equal, moxie_error *error);
 
 /* ---- the index (prepare_index.c) -------------------------------------------------------------------- */
 
-/* Of all layer files in `dir`. `source_hash` NULL: they are a checkpoint's again. */
+/* Writes the index of all layer files in `dir`. `source_hash` NULL: the files are a restored checkpoint's. */
 moxie_status prepare_index_write(const char *dir, const prepare_how *how, const uint64_t *source_hash,
                                  moxie_error *error);
-/* Every tensor of the layers' files is in the index, and nothing else. */
+/* Checks that the index has every tensor of the layers' files, and nothing else. */
 moxie_status prepare_index_check(const char *dir, const prepare_how *how, moxie_error *error);
 
 /* ---- OUT and OUT.partial (prepare_partial.c) -------------------------------------------------------- */
@@ -196,46 +197,45 @@ moxie_status prepare_index_check(const char *dir, const prepare_how *how, moxie_
 typedef struct prepare_partial {
     char path[PATH_MAX];
     prepare_kind kind;
-    int fd;     /* which holds it; -1: it is not held */
-    bool begun; /* by this run, and nothing in it is worth keeping yet */
+    int fd;     /* of the directory, with its lock; -1: not locked */
+    bool begun; /* this run began it, and no layer is finished yet */
 } prepare_partial;
 
-/* `out` is absent or an empty directory, and its name is one that can be given. */
+/* Checks that `out` is absent or an empty directory, and that its name can be created. */
 moxie_status prepare_check_out(const char *out, moxie_error *error);
-/* Makes OUT.partial with manifest and `source`'s configurations, or goes on in the one that this very run left. Holds
- * it against other processes. What is another's is refused, and untouched. */
+/* Creates OUT.partial with manifest and `source`'s configurations, or continues in one that the same command left.
+ * Locks it. A directory of any other origin is refused and left unchanged. */
 moxie_status prepare_partial_open(const char *out, prepare_kind kind, const prepare_how *how, const char *source,
                                   prepare_partial *p, moxie_error *error);
-/* Something in it is worth keeping from now on. */
+/* From now on a failure leaves the directory for the next run. */
 void prepare_partial_keep(prepare_partial *p);
-/* Renames it to OUT. */
+/* Renames the directory to OUT. */
 moxie_status prepare_partial_commit(prepare_partial *p, const char *out, moxie_error *error);
-/* After a failure: what is finished stays, and is gone on with; a directory without it goes. Also when it is not held.
- */
+/* Call in any case. After a failure finished layers stay for the next run; without any, the directory is removed. */
 void prepare_partial_leave(prepare_partial *p, int64_t finished);
 
 /* ---- the way back ------------------------------------------------------------------------------------ */
 
-/* A prepared layer opened for going back: its file, and room at the addresses of the checkpoint's tensors, kept ones
+/* A prepared layer opened to restore it: its file, and memory for the checkpoint's tensors, in which the kept ones are
  * filled in (prepare_back.c). */
 typedef struct prepare_back {
     moxie_tensor_file *file;
-    prepare_described described; /* tensors with their addresses */
+    prepare_described described; /* tensors, with their addresses in `room` */
     unsigned char *room;
-    bool shared; /* described and room are another rank's */
+    bool shared; /* `described` and `room` belong to another rank's object */
     moxie_model *model;
     moxie_model_layer *layer;
     moxie_preparation *preparation;
     moxie_preparation_info info;
     char prefix[300];
 } prepare_back;
-/* `first` NULL, or another rank's same layer, whose room is shared. prepare_back_close() in any case. */
+/* `first`: NULL, or the same layer of another rank, whose room is shared. Call prepare_back_close() in any case. */
 moxie_status prepare_back_open(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *first,
                                prepare_back *out, moxie_error *error);
 void prepare_back_close(prepare_back *back);
 /* Pointers to one slot's tensors in the file. */
 moxie_status prepare_back_slot(const prepare_back *back, int32_t slot, void **tensors, moxie_error *error);
-/* The hash that the expert in a slot had. */
+/* The hash that a slot's expert had in the checkpoint. */
 uint64_t prepare_back_hash(const prepare_back *back, int32_t slot);
 
 moxie_status prepare_undo(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_all.c - every layer that was asked for, and the directory around them.
+ * prepare_all.c - every layer of the options, and the directory around them.
  *
  *     plan all layers -> OUT.partial: manifest, configurations -> a sealed file for each layer -> index -> OUT
  *
- * Refusals come before anything is written. What is interrupted is gone on with: layers whose files are whole and made
- * in the same way of the same tensors are kept.
+ * A layer that cannot be prepared is refused before anything is written. The next run of an interrupted command keeps
+ * layers whose files are whole, made in the same way and of the same tensors.
  */
 #include "prepare.h"
 
 #include <stdlib.h>
 
-/* The MoE layers of the model within the range, each planned once. */
+/* Lists the model's MoE layers within the range and plans each once, so that refusals come first. */
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
                                 moxie_error *error)
 {

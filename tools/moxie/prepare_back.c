@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_back.c - a prepared layer seen as the checkpoint's again: room at the addresses of its tensors, their views.
+ * prepare_back.c - opens a prepared layer so that its checkpoint can be restored: memory for the checkpoint's tensors,
+ * their views.
  *
- *     metadata moxie.source      names, dtypes, shapes      -> addresses in reserved memory, of which nothing is there
+ *     metadata moxie.source      names, dtypes, shapes      -> addresses in reserved memory without pages
  *     tensors moxie.source/...   those that were kept       -> copied to their addresses
- *     config.json                                           -> the model reader takes these tensors for a checkpoint
- *     its views                                             -> unpacked through, an expert at a time
+ *     config.json                                           -> the model reader reads these tensors as a checkpoint
+ *     its views                                             -> experts are unpacked through them, one at a time
  */
 #include "prepare.h"
 
@@ -25,7 +26,7 @@ static moxie_status reserve(prepare_back *b, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* A kept tensor's bytes, to its address. */
+/* Copies a kept tensor's bytes to its address. */
 static moxie_status fill_kept(const prepare_back *b, int64_t i, const char *path, moxie_error *error)
 {
     char name[PREPARE_NAME];
@@ -40,18 +41,18 @@ static moxie_status fill_kept(const prepare_back *b, int64_t i, const char *path
         status =
             cli_error(MOXIE_ERR_MISMATCH, error, path, "%s has not the type and shape that it was kept with", name);
     if (status == MOXIE_OK)
-        memcpy(t->data, kept.data, b->described.bytes[i]); /* type and shape are the same, so is the size */
+        memcpy(t->data, kept.data, b->described.bytes[i]); /* type and shape are equal, so is the size */
     return status;
 }
 
-/* Addresses for all, in order, and what was kept at its own. */
+/* Gives every tensor an address, in order, and copies the kept ones there. */
 static moxie_status fill_room(prepare_back *b, const char *path, moxie_error *error)
 {
     uint64_t at = 0;
     moxie_status status = MOXIE_OK;
     for (int64_t i = 0; status == MOXIE_OK && i < b->described.count; i++) {
         b->described.tensors[i].tensor.data = b->room + at;
-        at += (b->described.bytes[i] + 63) / 64 * 64; /* prepare_described_parse() has added them up */
+        at += (b->described.bytes[i] + 63) / 64 * 64; /* no overflow: prepare_described_parse() checked the sum */
         if (b->described.pieces[i] == 0)
             status = fill_kept(b, i, path, error);
     }
@@ -69,7 +70,7 @@ static moxie_status make_room(prepare_back *b, const char *path, moxie_error *er
     return status == MOXIE_OK ? fill_room(b, path, error) : status;
 }
 
-/* Another rank's file of the same layer describes the same tensors: one room serves both. */
+/* Shares the room of another rank's file when it describes the same tensors. */
 static moxie_status share_room(prepare_back *b, const prepare_back *first, const char *path, moxie_error *error)
 {
     const char *mine = moxie_tensor_file_metadata(b->file, "moxie.source");
@@ -82,7 +83,7 @@ static moxie_status share_room(prepare_back *b, const prepare_back *first, const
     return MOXIE_OK;
 }
 
-/* Six numbers and nothing else. */
+/* Parses six numbers and nothing else. */
 static bool read_facts(const char *text, moxie_preparation_facts *out)
 {
     int end = 0;
@@ -120,7 +121,7 @@ static moxie_status open_views(const char *dir, const prepare_how *how, int64_t 
     return moxie_preparation_set_facts(b->preparation, &facts, error);
 }
 
-/* The file's tensors are those that the plan makes, the experts' hashes among them. */
+/* Checks that the file's tensors are those that the plan makes, and the experts' hashes. */
 static moxie_status check_tensors(const prepare_back *b, const char *path, moxie_error *error)
 {
     char name[PREPARE_NAME];

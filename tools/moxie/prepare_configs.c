@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_configs.c - the checkpoint's configurations, which a prepared directory holds for the way back.
+ * prepare_configs.c - the checkpoint's configuration files, which a prepared directory holds so that it can be
+ * restored.
  */
 #include "prepare.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* As the model reader: a config.json of 3 MB is the largest known. */
-enum { MOST_BYTES = 64 << 20 };
+/* The model reader's limit; the largest known config.json has 3 MB. */
+enum { MAX_BYTES = 64 << 20 };
 
 static const char *const names[] = { "config.json", "hf_quant_config.json", "quantize_config.json" };
 enum { N_NAMES = sizeof names / sizeof names[0] };
@@ -29,7 +30,7 @@ static moxie_status read_config(const char *dir, const char *name, content *out,
     *out = (content) { 0 };
     if (!moxie_file_exists(prepare_path(dir, name, path)))
         return MOXIE_OK;
-    return moxie_file_read(path, MOST_BYTES, &out->text, &out->size, error);
+    return moxie_file_read(path, MAX_BYTES, &out->text, &out->size, error);
 }
 
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error)

@@ -4,17 +4,17 @@
  *
  *     [["model.layers.3.mlp.experts.0.up_proj.weight", "bf16", [768, 2048], 1], ...]
  *
- * The text is untrusted, and memory is laid out by it. So every type is checked, and every size and sum: a tensor that
- * wraps around would be smaller than what is written into it.
+ * The text is untrusted, and it decides how memory is laid out. So every type, size and sum is checked: a size that
+ * wraps around would give a tensor less memory than is written into it.
  */
 #include "prepare.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest layer of a public checkpoint has 23 GB (DeepSeek-V3 in bf16). */
-#define MOST_ROOM  (UINT64_C(1) << 40)
-#define MOST_COUNT 1000000
+/* The largest layer of a public checkpoint: 23 GB (DeepSeek-V3 in bf16). */
+#define MAX_ROOM  (UINT64_C(1) << 40)
+#define MAX_COUNT 1000000
 
 static bool take_shape(const json_t *shape, moxie_tensor *out, uint64_t *bits)
 {
@@ -32,7 +32,7 @@ static bool take_shape(const json_t *shape, moxie_tensor *out, uint64_t *bits)
     return good;
 }
 
-/* One entry, with room for it in the lists. `names`: those before, each once. Says nothing of why. */
+/* Parses one entry; the lists have room for it. `names`: the names before it. Fills no error. */
 static moxie_status take_tensor(const json_t *entry, json_t *names, prepare_described *out)
 {
     const json_t *name = json_array_get(entry, 0), *dtype = json_array_get(entry, 1), *count = json_array_get(entry, 3);
@@ -45,8 +45,8 @@ static moxie_status take_tensor(const json_t *entry, json_t *names, prepare_desc
         return MOXIE_ERR_FORMAT;
     const uint64_t bytes = bits / 8;
     if (pieces < 0 || (uint64_t)pieces > bytes || (pieces > 0 && bytes % (uint64_t)pieces != 0) ||
-        json_object_get(names, json_string_value(name)) || bytes > MOST_ROOM ||
-        __builtin_add_overflow(out->room_bytes, (bytes + 63) / 64 * 64, &room) || room > MOST_ROOM)
+        json_object_get(names, json_string_value(name)) || bytes > MAX_ROOM ||
+        __builtin_add_overflow(out->room_bytes, (bytes + 63) / 64 * 64, &room) || room > MAX_ROOM)
         return MOXIE_ERR_FORMAT;
     char *copy = strdup(json_string_value(name));
     if (!copy)
@@ -62,7 +62,7 @@ static moxie_status take_tensor(const json_t *entry, json_t *names, prepare_desc
 static moxie_status take_list(const json_t *list, prepare_described *out)
 {
     const size_t count = json_array_size(list);
-    if (!json_is_array(list) || count < 1 || count > MOST_COUNT)
+    if (!json_is_array(list) || count < 1 || count > MAX_COUNT)
         return MOXIE_ERR_FORMAT;
     json_t *names = json_object();
     out->tensors = calloc(count, sizeof *out->tensors);

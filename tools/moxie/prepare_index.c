@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* 80 bytes a tensor; the largest public checkpoints have 20 MB. */
-enum { MOST_BYTES = 128 << 20 };
+enum { MAX_BYTES = 128 << 20 };
 
 static uint64_t bytes_of(const moxie_tensor *tensor)
 {
@@ -70,7 +70,7 @@ moxie_status prepare_index_write(const char *dir, const prepare_how *how, const 
     } else {
         metadata = json_pack("{s:I}", "total_size", (json_int_t)bytes);
     }
-    /* NULL where memory was short: json_pack() and the writer see it. */
+    /* NULL without memory: json_pack() and the writer check that. */
     json_t *index = json_pack("{s:o, s:o}", "metadata", metadata, "weight_map", map);
     return cli_json_write(prepare_path(dir, PREPARE_INDEX, path), index, JSON_INDENT(1), error);
 }
@@ -84,7 +84,7 @@ moxie_status prepare_index_check(const char *dir, const prepare_how *how, moxie_
     if (!moxie_file_exists(path))
         return cli_error(MOXIE_ERR_MISMATCH, error, path,
                          "there is no index, which is written last: the preparation was interrupted; run it again");
-    moxie_status status = cli_json_read(path, MOST_BYTES, &index, error);
+    moxie_status status = cli_json_read(path, MAX_BYTES, &index, error);
     if (status == MOXIE_OK)
         status = make_map(dir, how, &map, &bytes, error);
     if (status == MOXIE_OK && !json_equal(map, json_object_get(index, "weight_map")))

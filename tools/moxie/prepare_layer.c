@@ -2,7 +2,7 @@
  *
  * prepare_layer.c - one layer of a checkpoint to one sealed file, an expert at a time:
  *
- *     plan -> [survey every expert] -> room for the file -> kept tensors -> for each expert: pack, hash, put, let go
+ *     plan -> [survey every expert] -> reserve the file -> kept tensors -> for each expert: pack, hash, write, release
  *
  * Memory: the expert's mapped pages, its tensors in one block, and a list of the layer's tensors.
  */
@@ -38,7 +38,7 @@ moxie_status prepare_plan(const prepare_how *how, const moxie_model_layer *layer
         status = moxie_preparation_get_info(made, &info, error);
     if (status == MOXIE_OK && info.n_experts == 0)
         status = cli_error(MOXIE_ERR_ARGUMENT, error, "",
-                           "rank %d of %d has none of the %lld experts; the most ranks that all have some: %lld",
+                           "rank %d of %d has none of the %lld experts; with %lld ranks or fewer each has some",
                            (int)how->ep_rank, (int)how->ep_size, (long long)config.experts, (long long)config.experts);
     if (status == MOXIE_OK)
         *out = made;
@@ -55,7 +55,7 @@ bool prepare_stacked_tensor(const moxie_preparation *preparation, const char *pr
     moxie_error error;
     if (moxie_preparation_get_info(preparation, &info, &error) != MOXIE_OK || i > info.n_tensors)
         return false;
-    if (!moxie_preparation_tensor_at(preparation, i, &tensor)) /* behind the last: the experts' hashes */
+    if (!moxie_preparation_tensor_at(preparation, i, &tensor)) /* one past the last: the experts' hashes */
         tensor = (moxie_prepared_tensor) { .name = PREPARE_EXPERT_HASH, .dtype = MOXIE_U64 };
     *out = (moxie_sealed_tensor) { .name = name, .dtype = tensor.dtype, .rank = tensor.rank + 1 };
     out->shape[0] = out->pieces = info.n_experts;
@@ -105,7 +105,7 @@ typedef struct pairs {
     int count;
 } pairs;
 
-/* Takes `value`; false when it is NULL, for want of memory. */
+/* Stores `value`; false when it is NULL, because there was no memory. */
 static bool add_pair(pairs *p, const char *key, char *value)
 {
     if (!value)
@@ -148,7 +148,7 @@ static char *padding_text(const moxie_preparation_info *info)
                          JSON_COMPACT);
 }
 
-/* Hexadecimal floats: exact. */
+/* Hexadecimal floats are exact. */
 static char *facts_text(const moxie_preparation *preparation)
 {
     moxie_preparation_facts f = MOXIE_PREPARATION_FACTS_INIT;
@@ -161,20 +161,20 @@ static char *facts_text(const moxie_preparation *preparation)
     return text;
 }
 
-/* All but the facts, which only a survey knows. False when out of memory. */
+/* All metadata but the facts, which come from a survey. False when out of memory. */
 static bool describe(const prepare_how *how, const moxie_preparation_info *info, const prepare_source *source,
                      int64_t layer, pairs *p)
 {
     char number[24];
     snprintf(number, sizeof number, "%lld", (long long)layer);
-    return add_pair(p, "format", strdup("pt")) && /* what readers in the Hugging Face manner ask for */
+    return add_pair(p, "format", strdup("pt")) && /* readers in the Hugging Face manner need it */
            add_pair(p, "moxie.version", strdup(MOXIE_VERSION_STRING)) &&
            add_pair(p, "moxie.layout", strdup(how->layout)) && add_pair(p, "moxie.layer", strdup(number)) &&
            add_pair(p, "moxie.slice", slice_text(how, info)) && add_pair(p, "moxie.padding", padding_text(info)) &&
            add_pair(p, "moxie.source", prepare_source_text(source));
 }
 
-/* What the file keeps of the checkpoint is still there as it was. */
+/* Checks that the tensors that the file keeps still equal the checkpoint's. */
 static bool has_kept(const moxie_tensor_file *file, const prepare_source *source)
 {
     bool same = true;
@@ -193,8 +193,8 @@ static bool has_kept(const moxie_tensor_file *file, const prepare_source *source
     return same;
 }
 
-/* A whole file that was made in the same way of tensors of the same form, and of the same tensors where it keeps them;
- * its experts' hashes go to `hashes`. */
+/* Whether the file is whole, was made in the same way, of tensors of the same shapes, and keeps equal tensors. Its
+ * experts' hashes go to `hashes`. */
 static bool is_made(const char *path, const pairs *p, const char *prefix, const prepare_source *source,
                     int32_t n_experts, uint64_t *hashes)
 {
@@ -222,7 +222,7 @@ static bool is_made(const char *path, const pairs *p, const char *prefix, const 
 
 /* ---- writing it -------------------------------------------------------------------------------------- */
 
-/* A layer on its way. */
+/* A layer that is being prepared. */
 typedef struct layer_work {
     const prepare_options *options;
     const moxie_weights *weights;
@@ -253,12 +253,12 @@ static moxie_status survey(layer_work *w, moxie_error *error)
     return status;
 }
 
-/* Declares the file: stacked tensors, hashes, kept tensors. */
+/* Declares the file's tensors: stacked ones, hashes, kept ones. */
 static moxie_status open_writer(layer_work *w, const char *path, moxie_error *error)
 {
-    const int64_t stacked = w->info.n_tensors + 1, most = stacked + w->source.count;
-    moxie_sealed_tensor *decls = calloc((size_t)most, sizeof *decls);
-    char(*names)[PREPARE_NAME] = calloc((size_t)most, sizeof *names);
+    const int64_t stacked = w->info.n_tensors + 1, max = stacked + w->source.count;
+    moxie_sealed_tensor *decls = calloc((size_t)max, sizeof *decls);
+    char(*names)[PREPARE_NAME] = calloc((size_t)max, sizeof *names);
     moxie_status status = decls && names ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory");
     int64_t n = 0;
     for (; status == MOXIE_OK && n < stacked; n++)
@@ -358,7 +358,7 @@ static moxie_status begin(layer_work *w, const moxie_model *model, const moxie_m
     return MOXIE_OK;
 }
 
-/* The file that is there was made of this checkpoint: every expert still has the hash it had. */
+/* Whether the existing file was made of this checkpoint: every expert still has its hash. */
 static bool is_of_source(const layer_work *w)
 {
     bool same = true;
@@ -378,12 +378,12 @@ static void account(const layer_work *w, bool made, prepare_report *report)
     report->made += made;
     report->kept += !made;
     report->info = w->info;
-    report->info.experts = NULL; /* the preparation's, which goes */
+    report->info.experts = NULL; /* owned by the preparation, which is destroyed */
     report->bytes += w->info.expert_bytes * (uint64_t)w->info.n_experts;
     report->expert_bytes_in = in > report->expert_bytes_in ? in : report->expert_bytes_in;
     if (w->info.expert_bytes > report->expert_bytes_out)
         report->expert_bytes_out = w->info.expert_bytes;
-    /* One number for all layers: each expert's hash, mixed with what came before. */
+    /* One number for all layers: each expert's hash, mixed with the number so far. */
     for (int32_t s = 0; s < w->info.n_experts; s++) {
         uint64_t pair[2] = { report->source_hash, w->hashes[s] };
         const prepare_span span = { .data = (unsigned char *)pair, .bytes = sizeof pair };

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_list.c - `moxie prepare --list`: every layout with what it takes and its limits. With a checkpoint's
- * directory, which layouts take the weights of its first layer of experts:
+ * prepare_list.c - `moxie prepare --list`: every layout, what it accepts, its limits. With a checkpoint's directory,
+ * which layouts accept the weights of its first layer of experts:
  *
  *     as they are  |  with --pad  |  not, and why
  *
- * Weights are not read: an expert whose values a target cannot hold is refused when it is prepared.
+ * Weights are not read: an expert whose values a layout cannot hold is rejected when it is prepared.
  */
 #include <string.h>
 
 #include "prepare.h"
 
-/* ---- which take the weights --------------------------------------------------------------------------- */
+/* ---- which accept the weights -------------------------------------------------------------------------- */
 
-typedef enum fit { FITS, FITS_PADDED, REFUSED, FITS_COUNT } fit;
+typedef enum fit { FITS, FITS_PADDED, REJECTED, FITS_COUNT } fit;
 
-/* Of one checkpoint. */
+/* The checkpoint whose weights are tried. */
 typedef struct subject {
     const prepare_options *options;
     moxie_model *model;
@@ -44,7 +44,7 @@ static void close_subject(subject *s)
     moxie_model_close(s->model);
 }
 
-/* `why`: the refusal, of weights as they are. */
+/* `why`: the rejection, of weights without padding. */
 static fit fit_of(const subject *s, const char *layout, moxie_error *why)
 {
     prepare_how how = s->options->how;
@@ -56,15 +56,15 @@ static fit fit_of(const subject *s, const char *layout, moxie_error *why)
         moxie_preparation_destroy(preparation);
         if (status == MOXIE_OK)
             return how.pad ? FITS_PADDED : FITS;
-        if (status == MOXIE_ERR_MEMORY) /* no word about the layout */
+        if (status == MOXIE_ERR_MEMORY) /* says nothing about the layout */
             cli_no_memory();
     }
     if (s->options->how.pad)
         *why = padded;
-    return REFUSED;
+    return REJECTED;
 }
 
-/* Without the layout's name, which stands before it already. */
+/* The reason without the layout's name, which is printed before it. */
 static const char *reason_in(const moxie_error *why, const char *layout)
 {
     const size_t length = strlen(layout);
@@ -75,8 +75,8 @@ static const char *reason_in(const moxie_error *why, const char *layout)
 
 static void print_fits(const subject *s)
 {
-    static const char *const headings[] = { "take them", "take them with --pad", "do not" };
-    printf("layouts for the experts of %s, by its layer %lld:\n", cli_shown(s->options->dir), (long long)s->layer);
+    static const char *const headings[] = { "accept them", "accept them with --pad", "reject them" };
+    printf("layouts for the experts of %s, by its layer %lld:\n", cli_printable(s->options->dir), (long long)s->layer);
     for (int f = 0; f < FITS_COUNT; f++) {
         moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
         bool any = false;
@@ -87,7 +87,7 @@ static void print_fits(const subject *s)
             if (!any)
                 printf("\n%s\n", headings[f]);
             any = true;
-            printf("    %-32s  %s\n", layout.name, f == REFUSED ? reason_in(&why, layout.name) : layout.summary);
+            printf("    %-32s  %s\n", layout.name, f == REJECTED ? reason_in(&why, layout.name) : layout.summary);
         }
     }
 }
@@ -98,7 +98,7 @@ static void print_layouts(void)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
-        printf("%s%s: %s\n    for           %s\n    takes         %s\n", i ? "\n" : "", layout.name, layout.summary,
+        printf("%s%s: %s\n    for           %s\n    accepts       %s\n", i ? "\n" : "", layout.name, layout.summary,
                layout.caller, layout.accepts);
         moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
         for (int32_t l = 0; moxie_prepare_limit_at(i, l, &limit); l++)
@@ -130,7 +130,7 @@ static void print_json(const subject *s)
         const fit f = s ? fit_of(s, layout.name, &why) : FITS;
         if (s)
             cli_json_set(one, "fits", cli_json_string(fits[f]));
-        if (f == REFUSED)
+        if (f == REJECTED)
             cli_json_set(one, "refusal", cli_json_string(reason_in(&why, layout.name)));
         cli_json_append(layouts, one);
     }

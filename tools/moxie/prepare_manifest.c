@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_manifest.c - the first file of a directory that this program makes: what it is, and how it was made.
+ * prepare_manifest.c - the first file of a directory that this program makes. It says what the directory is, and how it
+ * was made.
  *
  *     { "schema_version": 1, "kind": "moxie prepared weights", "version": ..., "layout": ..., "pad": 0, "tp": [rank,
  *       ranks], "ep": [rank, ranks, map], "layers": [3, 4, ...], "source": the checkpoint's path }
  *
- * Such a file also shows that OUT.partial is this program's. It is untrusted: numbers are in range or it is refused.
+ * The file also proves that OUT.partial is this program's. It is untrusted: numbers out of range are an error.
  */
 #include "prepare.h"
 
@@ -14,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer has some ten digits here; a model some hundred layers. */
-enum { MOST_BYTES = 1 << 20, MOST_LAYERS = 100000, LARGEST_LAYER = 1000000000 };
+/* A layer's number takes at most ten digits; models have some hundred layers. */
+enum { MAX_BYTES = 1 << 20, MAX_LAYERS = 100000, LARGEST_LAYER = 1000000000 };
 
 static const struct {
     const char *file, *kind;
@@ -33,8 +34,8 @@ moxie_status prepare_check_name(const char *dir, moxie_error *error)
 {
     if (strlen(dir) + PREPARE_LONGEST_NAME < PATH_MAX)
         return MOXIE_OK;
-    return cli_error(MOXIE_ERR_ARGUMENT, error, "", "the name of a directory has %zu bytes, and %d are the most",
-                     strlen(dir), PATH_MAX - PREPARE_LONGEST_NAME - 1);
+    return cli_error(MOXIE_ERR_ARGUMENT, error, "", "the name of a directory has %zu bytes, of at most %d", strlen(dir),
+                     PATH_MAX - PREPARE_LONGEST_NAME - 1);
 }
 
 const char *prepare_path(const char *dir, const char *name, char *buffer)
@@ -79,7 +80,7 @@ moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const pr
 static moxie_status take_layers(const json_t *list, prepare_how *out)
 {
     const size_t count = json_array_size(list);
-    if (count == 0 || count > MOST_LAYERS)
+    if (count == 0 || count > MAX_LAYERS)
         return MOXIE_ERR_FORMAT;
     out->layers = calloc(count, sizeof *out->layers);
     if (!out->layers)
@@ -102,7 +103,7 @@ static bool take_rank(json_int_t rank, json_int_t size, int32_t *out_rank, int32
     return size >= 1 && size <= MOXIE_MAX_EXPERTS && rank >= 0 && rank < size;
 }
 
-/* MOXIE_ERR_FORMAT or MOXIE_ERR_MEMORY without words. */
+/* Returns MOXIE_ERR_FORMAT or MOXIE_ERR_MEMORY; fills no error. */
 static moxie_status take_how(json_t *file, prepare_kind kind, prepare_how *out)
 {
     const char *what = NULL, *layout = NULL;
@@ -143,7 +144,7 @@ moxie_status prepare_manifest_parse(const char *text, size_t size, const char *p
                      "it does not say how weights were prepared, as `moxie prepare` would have written it");
 }
 
-/* Whoever names OUT after an interruption has OUT.partial only. */
+/* After an interruption there is only OUT.partial: says so to a user who names OUT. */
 static moxie_status no_manifest(const char *dir, const char *path, moxie_error *error)
 {
     char partial[PATH_MAX + sizeof PREPARE_PARTIAL];
@@ -166,7 +167,7 @@ moxie_status prepare_manifest_read(const char *dir, prepare_kind kind, prepare_h
     prepare_path(dir, manifests[kind].file, path);
     if (!moxie_file_exists(path))
         return no_manifest(dir, path, error);
-    moxie_status status = moxie_file_read(path, MOST_BYTES, &text, &size, error);
+    moxie_status status = moxie_file_read(path, MAX_BYTES, &text, &size, error);
     if (status == MOXIE_OK)
         status = prepare_manifest_parse(text, (size_t)size, path, kind, out, error);
     moxie_file_free(text);

@@ -2,13 +2,13 @@
  *
  * prepare_partial.c - OUT.partial, the directory that becomes OUT:
  *
- *     hold it -> whose is it? -> manifest, configurations -> layers, index (others' work) -> commit: rename to OUT
+ *     lock it -> who began it? -> manifest, configurations -> layers, index (other files) -> commit: rename to OUT
  *                    |                                                                   \-> leave: see below
- *                    somebody else's: refused, and nothing is touched
+ *                    not this command: refused, nothing is changed
  *
- * Before the lock is there, nothing is written or removed. It is ours when its manifest says that this very run began
- * it, and nothing else lies in it; or when it is empty. A failed run leaves finished layers to go on with, and nothing
- * where none is finished.
+ * Without the lock, nothing is written or removed. A run may continue in a directory whose manifest says that the same
+ * command began it, and which holds no other file; or in an empty one. A failed run leaves finished layers for the next
+ * one; without finished layers it removes the directory.
  */
 #include "prepare.h"
 
@@ -21,11 +21,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEMPORARY ".moxie.tmp" /* what the library adds to the name of an unfinished file */
+#define TEMPORARY ".moxie.tmp" /* what the library appends to the name of an unfinished file */
 
 /* ---- OUT ---------------------------------------------------------------------------------------------- */
 
-/* Entries besides "." and ".."; -1 when it cannot be listed. */
+/* The number of entries besides "." and ".."; -1 when the directory cannot be listed. */
 static int count_entries(const char *dir)
 {
     DIR *listing = opendir(dir);
@@ -62,11 +62,11 @@ moxie_status prepare_check_out(const char *out, moxie_error *error)
 
 typedef struct contents {
     bool manifest, other_manifest;
-    bool made;         /* something that only follows a manifest */
-    char foreign[256]; /* an entry that is nobody's here, or "" */
+    bool made;         /* a file that is only written after a manifest */
+    char foreign[256]; /* an entry that no run writes, or "" */
 } contents;
 
-/* `name` is `own`, or that file under way. */
+/* Whether `name` is `own`, or its temporary file (*under_way). */
 static bool is_file(const char *name, const char *own, bool *under_way)
 {
     const size_t length = strlen(own);
@@ -93,7 +93,7 @@ static bool is_made(const char *name, const prepare_how *how, bool *under_way)
     return is_file(name, PREPARE_INDEX, under_way) || is_layer(name, how, under_way);
 }
 
-/* The name may be anything, and a terminal sees it. */
+/* The name may hold any bytes, and a terminal prints it. */
 static void set_foreign(contents *out, const char *name)
 {
     snprintf(out->foreign, sizeof out->foreign, "%s", name);
@@ -102,7 +102,7 @@ static void set_foreign(contents *out, const char *name)
             *c = '?';
 }
 
-static void look_at(int fd, const char *name, prepare_kind kind, const prepare_how *how, contents *out)
+static void note_entry(int fd, const char *name, prepare_kind kind, const prepare_how *how, contents *out)
 {
     const prepare_kind other = kind == PREPARE_PREPARED ? PREPARE_RESTORED : PREPARE_PREPARED;
     struct stat info;
@@ -119,7 +119,7 @@ static void look_at(int fd, const char *name, prepare_kind kind, const prepare_h
         set_foreign(out, name);
 }
 
-/* Calls look_at() for every entry; or, with `out` NULL, removes those that are under way: their process has ended. */
+/* Calls note_entry() for every entry. With `out` NULL it removes temporary files instead: their process has ended. */
 static moxie_status list(const prepare_partial *p, const prepare_how *how, contents *out, moxie_error *error)
 {
     const int fd = openat(p->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -129,7 +129,7 @@ static moxie_status list(const prepare_partial *p, const prepare_how *how, conte
         const size_t length = strlen(entry->d_name), suffix = sizeof TEMPORARY - 1;
         const bool under_way = length > suffix && !strcmp(entry->d_name + length - suffix, TEMPORARY);
         if (out && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            look_at(p->fd, entry->d_name, p->kind, how, out);
+            note_entry(p->fd, entry->d_name, p->kind, how, out);
         else if (!out && under_way)
             unlinkat(p->fd, entry->d_name, 0);
         errno = 0;
@@ -148,7 +148,7 @@ static moxie_status another(const prepare_partial *p, moxie_error *error)
                      "it is what another preparation left when it was interrupted: run that again, or remove it");
 }
 
-/* The manifest that is there, and the configurations as far as they are there, are those of this run. */
+/* Checks that the existing manifest and configurations are those of this run. */
 static moxie_status check_same(const prepare_partial *p, const prepare_how *how, const char *source, moxie_error *error)
 {
     prepare_how before;
@@ -163,7 +163,7 @@ static moxie_status check_same(const prepare_partial *p, const prepare_how *how,
     return status == MOXIE_OK && !same ? another(p, error) : status;
 }
 
-/* Whether this run may go on in the directory. Touches nothing. */
+/* Whether this run may continue in the directory. Changes nothing. */
 static moxie_status check_contents(const prepare_partial *p, const prepare_how *how, const char *source, bool *go_on,
                                    moxie_error *error)
 {
@@ -177,7 +177,7 @@ static moxie_status check_contents(const prepare_partial *p, const prepare_how *
                          "it is what %s left when it was interrupted: run that again, or remove it",
                          p->kind == PREPARE_RESTORED ? "a preparation" : "a `moxie prepare --undo`");
     if (found.manifest && found.foreign[0]) {
-        /* Another run's layers are foreign too: then it is not this run's directory, and that says more. */
+        /* The layers of another run are foreign, too. Then that another run left them is the better message. */
         const moxie_status same = check_same(p, how, source, error);
         if (same != MOXIE_OK)
             return same;
@@ -194,8 +194,7 @@ static moxie_status check_contents(const prepare_partial *p, const prepare_how *
 
 /* ---- the end that a signal makes ----------------------------------------------------------------------- */
 
-/* A directory that this run began, while nothing in it is worth keeping. Names that the handler needs are made before.
- */
+/* The directory that this run began, until a layer is finished. The signal handler needs the names ready-made. */
 static struct {
     char path[PATH_MAX], first_layer[64];
     const char *manifest;
@@ -247,7 +246,7 @@ moxie_status prepare_partial_open(const char *out, prepare_kind kind, const prep
     moxie_status status = moxie_directory_lock(p->path, 1, &p->fd, &created, error);
     if (status != MOXIE_OK)
         return status;
-    /* Again: another run may have put OUT in its place before this one had the lock. */
+    /* Checked again: another run may have created OUT before this one had the lock. */
     status = prepare_check_out(out, error);
     if (status == MOXIE_OK)
         status = check_contents(p, how, source, &go_on, error);
@@ -276,7 +275,7 @@ void prepare_partial_keep(prepare_partial *p)
 moxie_status prepare_partial_commit(prepare_partial *p, const char *out, moxie_error *error)
 {
     prepare_partial_keep(p);
-    /* EINVAL: a file system that synchronises no directories. */
+    /* EINVAL: this file system cannot synchronise directories. */
     if ((fsync(p->fd) != 0 && errno != EINVAL) || rename(p->path, out) != 0)
         return cli_error(MOXIE_ERR_IO, error, out, "cannot be put in place: %s", strerror(errno));
     close(p->fd);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_put.c - what is left of one expert when it has been packed or unpacked: its pieces to the file, and the hash
- * of its bytes in the checkpoint, at the same time.
+ * prepare_put.c - the last step for an expert that was packed or unpacked: writes its pieces to the file and hashes its
+ * bytes in the checkpoint, at the same time.
  *
  *     task 0          hash of the spans
  *     task 1 .. n     one piece each: written, and summed for the seal
  *
- * All threads that packed do this too, so none waits for a single one that hashes and writes, and no second expert's
- * memory is needed, as it would be if writing went on beside the next expert's packing.
+ * All threads that packed do this too, so none waits for a single writer. Writing while the next expert is packed would
+ * need a second expert's memory.
  */
 #include <stdatomic.h>
 
@@ -19,7 +19,7 @@ typedef struct put_work {
     const prepare_span *spans;
     int n_spans;
     uint64_t hash;
-    atomic_flag failed; /* whoever fails first says why */
+    atomic_flag failed; /* the first failure fills the error */
     moxie_status status;
     moxie_error *error;
 } put_work;

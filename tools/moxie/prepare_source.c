@@ -2,7 +2,7 @@
  *
  * prepare_source.c - where one layer's experts lie in its tensors, found by address.
  *
- *     tensor [E, 2I, H/2]   |  expert 0  |  expert 1  | ...     pieces E: every expert's grids cover one piece
+ *     tensor [E, 2I, H/2]   |  expert 0  |  expert 1  | ...     pieces E: each expert's grids cover one piece
  *     tensor [H, I/8]       |  expert 3  |                      pieces 1
  *     weight_shape [2], a scale for the whole stack             kept: no grid, or shared, or bits that no element has
  */
@@ -65,7 +65,7 @@ static int64_t find_tensor(const prepare_source *s, const void *data)
 
 /* ---- an expert's grids in them ------------------------------------------------------------------------ */
 
-/* What one expert covers of one tensor. */
+/* The bytes of one tensor that one expert covers. */
 typedef struct cover {
     int64_t tensor;
     uint64_t begin, end; /* bytes of the tensor */
@@ -114,7 +114,7 @@ static int cover_expert(const prepare_source *s, const moxie_expert *expert, cov
     return count;
 }
 
-/* Pieces of every tensor that the experts cover without a gap, each piece by one expert. */
+/* Counts the pieces of every tensor that the experts cover without a gap, each piece by one expert. */
 static void find_held(prepare_source *s, const moxie_weights *weights, uint64_t *bits)
 {
     for (int64_t e = 0; e < weights->n_experts; e++) {

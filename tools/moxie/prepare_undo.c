@@ -3,9 +3,9 @@
  * prepare_undo.c - `moxie prepare --undo` and `--verify`.
  *
  *     for each layer, for each expert:   unpack every rank's share through the views -> same hash as the checkpoint's?
- *                                        -> its pieces to the file -> their memory let go
+ *                                        -> its pieces to the file -> their memory released
  *
- * A run that was interrupted is gone on with: layers whose experts all have their hashes are kept.
+ * The next run of an interrupted command keeps layers whose experts all have their hashes.
  * Shares of several ranks are given as several directories; together they must hold every expert whole.
  */
 #include "prepare.h"
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The directories that one checkpoint goes back from. */
+/* The directories of all ranks, from which one checkpoint is restored. */
 typedef struct ranks {
     const char **dirs;
     prepare_how *how;
@@ -30,7 +30,7 @@ static void free_ranks(ranks *r)
     free(r->how);
 }
 
-/* Same layout, sizes and layers; every rank once. */
+/* Checks that all have the same layout, sizes and layers, and that every rank is there once. */
 static moxie_status check_ranks(const ranks *r, moxie_error *error)
 {
     const prepare_how *a = &r->how[0];
@@ -105,7 +105,7 @@ static void let_go_slot(const prepare_back *back, void **tensors)
         moxie_tensor_file_release_pages(back->file, tensors[i], one.bytes);
 }
 
-/* Whole pages of a piece lose their memory; what lies beside them is left. */
+/* Releases the memory of a piece's whole pages; the rest of its first and last page stays. */
 static void let_go_piece(const prepare_span *span)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -150,7 +150,7 @@ static moxie_status undo_expert(undo_work *w, int64_t expert, const moxie_execut
     return status;
 }
 
-/* Declares the checkpoint's tensors, and gives those that were kept: before any expert is unpacked over them. */
+/* Declares the checkpoint's tensors and writes the kept ones, before any expert is unpacked over them. */
 static moxie_status open_restored(undo_work *w, const char *path, moxie_error *error)
 {
     static const char *const metadata[] = { "format", "pt" };
@@ -188,7 +188,7 @@ static moxie_status write_restored(undo_work *w, const moxie_weights *weights, c
     return status;
 }
 
-/* The pieces that the files recorded are those that the views show. */
+/* Checks that the pieces that the files record are those of the views. */
 static moxie_status check_pieces(const undo_work *w, moxie_error *error)
 {
     const prepare_described *b = &w->backs[0].described;
@@ -203,7 +203,7 @@ static moxie_status check_pieces(const undo_work *w, moxie_error *error)
 
 /* ---- going on ----------------------------------------------------------------------------------------- */
 
-/* The hash of an expert in a restored file, whose tensors are the source's. */
+/* Hashes an expert in a restored file, whose tensors are those of the checkpoint. */
 static uint64_t restored_hash(const undo_work *w, const moxie_tensor_file *file, const moxie_expert *views)
 {
     prepare_span spans[PREPARE_SPANS];
@@ -221,7 +221,7 @@ static uint64_t restored_hash(const undo_work *w, const moxie_tensor_file *file,
     return hash;
 }
 
-/* Names, types, shapes, and the bytes of what was kept. */
+/* Compares names, types, shapes, and the bytes of kept tensors. */
 static bool has_tensors(const undo_work *w, const moxie_tensor_file *file)
 {
     const prepare_described *b = &w->backs[0].described;
@@ -238,7 +238,7 @@ static bool has_tensors(const undo_work *w, const moxie_tensor_file *file)
     return same;
 }
 
-/* A whole file, of which every expert has the hash that it had in the checkpoint. */
+/* Whether a file is whole and every expert has the hash that it had in the checkpoint. */
 static bool is_restored(const undo_work *w, const moxie_weights *weights, const char *path)
 {
     moxie_tensor_file *file = NULL;
@@ -312,7 +312,7 @@ moxie_status prepare_undo(const prepare_options *options, const moxie_executor *
     if (status == MOXIE_OK)
         status = prepare_check_out(options->out, error);
     if (status == MOXIE_OK) {
-        prepare_how of_all = r.how[0]; /* the same whatever rank is named first */
+        prepare_how of_all = r.how[0]; /* the same for whatever rank is named first */
         of_all.tp_rank = of_all.ep_rank = 0;
         status = prepare_partial_open(options->out, PREPARE_RESTORED, &of_all, r.dirs[0], &partial, error);
     }
@@ -340,7 +340,7 @@ static bool reads_slice(const char *text, const prepare_how *how)
     return read && tp[0] == how->tp_rank && tp[1] == how->tp_size && ep[0] == how->ep_rank && ep[1] == how->ep_size;
 }
 
-/* What a file says of itself is what the manifest says. */
+/* Checks that a file's metadata agree with the manifest. */
 static moxie_status check_layer_words(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *b,
                                       moxie_error *error)
 {
@@ -372,7 +372,7 @@ moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_rep
             status = check_layer_words(dir, &how, how.layers[i], &back, error);
         if (status == MOXIE_OK)
             report->info = back.info;
-        report->info.experts = NULL; /* the preparation's, which goes */
+        report->info.experts = NULL; /* owned by the preparation, which is destroyed */
         report->made += status == MOXIE_OK;
         report->bytes += report->info.expert_bytes * (uint64_t)report->info.n_experts;
         prepare_back_close(&back);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * preset_layer.c - a layer that comes from no checkpoint: what `--preset NAME` and the options beside it choose.
+ * preset_layer.c - a layer without a checkpoint, as `--preset NAME` and its options choose it.
  *
  *     preset, format  ->  configuration  ->  fewer experts, other activations, no shared expert
  */
@@ -56,7 +56,7 @@ void preset_check(struct argp_state *state, const preset_choice *choice, const c
         argp_error(state,
                    "a directory and --preset exclude each other, for one layer is meant: leave \"%s\" or --preset "
                    "%s out",
-                   cli_shown(layer->dir), choice->name);
+                   cli_printable(layer->dir), choice->name);
     if (!choice->name && lone)
         argp_error(state, "%s goes with --preset NAME, which is not given%s", lone,
                    layer->dir ? "; a checkpoint has its own" : "");
@@ -81,7 +81,7 @@ const char *preset_format(const preset_choice *choice)
     return choice->format ? choice->format : find(choice->name).formats[0];
 }
 
-/* Activations of the routed experts as the options want them instead of as the format has them. */
+/* Replaces the format's activations of the routed experts by those of the options. */
 static moxie_status choose_activations(const char *acts_of, int32_t activations, moxie_layer_config *config,
                                        moxie_error *error)
 {

@@ -15,11 +15,11 @@ typedef struct preset_choice {
 
 /* A child parser for --preset, --format, --experts, --acts-of and --no-shared; its input is a preset_choice. */
 extern const struct argp preset_argp;
-/* The layer comes from a directory or from a preset, and options go with one of the two; or argp_error. */
+/* Checks that the layer comes from a directory or from a preset, with matching options; or argp_error. */
 void preset_check(struct argp_state *state, const preset_choice *choice, const cli_layer_options *layer);
-/* "mxfp4-gptoss": the format that was chosen, or the preset's first. */
+/* "mxfp4-gptoss": the chosen format, or the preset's first. */
 const char *preset_format(const preset_choice *choice);
-/* The preset's configuration as chosen. The arrays that its routing may need (bias, table) are absent. */
+/* The chosen configuration. Arrays that its routing may need (bias, table) are absent. */
 moxie_status preset_config(const preset_choice *choice, int32_t activations, moxie_layer_config *out,
                            moxie_error *error);
 
