@@ -16,7 +16,8 @@
 
 _Static_assert(sizeof((int32_t[]) { MOX_SM90_WIDTHS_W16A16 }) <= sizeof((moxie_cuda_launch *)NULL)->widths,
                "moxie_cuda_launch has room for the longest list of widths");
-_Static_assert(MOX_SM90_WARP_MMA_COLUMNS < MOX_SM90_NARROW_COLUMNS, "both kernels of an element have widths for warpgroups");
+_Static_assert(MOX_SM90_WARP_MMA_COLUMNS < MOX_SM90_NARROW_COLUMNS,
+               "both kernels of an element have widths for warpgroups");
 
 /* How many experts of this kind the rank has. */
 static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)

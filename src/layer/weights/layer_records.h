@@ -15,10 +15,10 @@
 moxie_status mox_layer_allocate_records(moxie_layer *layer, moxie_error *error);
 void mox_layer_free_records(moxie_layer *layer);
 
-/* Chooses layouts that can hold these weights (mox_layout.accepts). A layout that cannot is replaced by its fallback, in
- * the end by rowmajor, which holds everything. Plans that read the old layout can no longer run. The
- * records hold no weights afterwards. On failure the layer keeps its layouts, perhaps without memory for them; the
- * next call starts from there. */
+/* Chooses layouts that can hold these weights (mox_layout.accepts). A layout that cannot is replaced by its fallback,
+ * in the end by rowmajor, which holds everything. Plans that read the old layout can no longer run. The records hold no
+ * weights afterwards. On failure the layer keeps its layouts, perhaps without memory for them; the next call starts
+ * from there. */
 moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
 
 /* Bodies of moxie_layer_verify and _record. */

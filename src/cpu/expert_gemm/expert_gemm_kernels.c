@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm.c - the kernels of family expert_gemm (the two products of every expert), made from expert_gemm.def, and
- * the one question that both types of kernels answer: do you accept this problem? What a kernel is and computes stands
- * in expert_gemm.h; running one is in panel_run.c.
+ * expert_gemm_kernels.c - the kernels of family expert_gemm (the two products of every expert), made from
+ * expert_gemm.def, and the one question that both types of kernels answer: do you accept this problem? What a kernel is
+ * and computes stands in expert_gemm.h; running one is in panel_run.c.
  *
  *     expert_gemm.def -> one constant a kernel, of its type -> kernels[], pointers to their heads, best first
  */
