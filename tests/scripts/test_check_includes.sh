@@ -15,7 +15,10 @@ scripts/check-includes >"$tmp/out" 2>&1 || { echo "the tree breaks the law:"; ca
 echo '#include "layer/weights/layer.h"' >>src/base/status.c
 echo '#include "base/status.h"' >>tools/moxie/main.c
 touch tools/moxie/status.c
-if scripts/check-includes >"$tmp/out" 2>&1; then echo "three breaches were not seen"; exit 1; fi
-for text in "src/base may not include: src/base/status.c" "tools/moxie/main.c: only include/moxie" "used twice: status.c"; do
+echo '#include "base/executor.h"' >>src/base/memory.c
+echo '#include "base/memory.h"' >>src/base/executor.h
+if scripts/check-includes >"$tmp/out" 2>&1; then echo "four breaches were not seen"; exit 1; fi
+for text in "src/base may not include: src/base/status.c" "tools/moxie/main.c: only include/moxie" "used twice: status.c" \
+    "circle:"; do
     grep -q "$text" "$tmp/out" || { echo "no \"$text\" in:"; cat "$tmp/out"; exit 1; }
 done
