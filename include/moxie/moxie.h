@@ -554,8 +554,9 @@ MOXIE_API void moxie_layer_destroy(moxie_layer *layer);
 MOXIE_API moxie_status moxie_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
                                            const moxie_options *options, moxie_error *error);
 
-/* Replaces one local expert, with its static scales; `expert` is its global index. On failure the old one stays. Plans
- * stay valid; none of them may be running. One-thread-at-a-time. */
+/* Replaces one local expert, with its static scales; `expert` is its global index. On failure the old one stays;
+ * only where a copy to a device fails is its record undefined. Plans stay valid; none of them may be running.
+ * One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
                                                  moxie_error *error);
 

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
+#include "layer/weights/layer.h"
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
@@ -582,6 +583,35 @@ static void failures_come_through(void **state)
     test_layer_free(&layer);
 }
 
+/* A replacement that does not reach the device leaves the static scales of the expert that stays. */
+static void failed_update_keeps_scales(void **state)
+{
+    (void)state;
+    const moxie_quant per_tensor = { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 };
+    test_layer t;
+    make_routed(&t, 9100);
+    t.config.a13 = t.config.a2 = per_tensor;
+    for (int64_t e = 0; e < t.config.experts; e++)
+        t.experts[e].a13_scale = t.experts[e].a2_scale = 0.5f;
+    const moxie_options options = cuda_options(&t);
+    moxie_error error = { 0 };
+    assert_ok(moxie_layer_create(&t.config, &options, &t.built, &error), &error);
+    assert_ok(moxie_layer_prepare(t.built, &t.weights, &options, &error), &error);
+    moxie_expert other = t.experts[0];
+    other.a13_scale = other.a2_scale = 4;
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        test_cuda_fail_at(n);
+        const moxie_status status = moxie_layer_update_expert(t.built, 0, &other, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+        for (int p = MOX_W13; p <= MOX_W2; p++)
+            assert_true(t.built->static_scale[p].raw[0] == (reached ? 0.5f : 4.0f));
+    }
+    test_layer_discard(&t);
+    test_layer_free(&t);
+}
+
 /* Simulated choices depend on a token's place in the batch, however the host cuts it up to route it. */
 static void simulated_choices_agree(void **state)
 {
@@ -733,6 +763,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(sums_of_integers_fit, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failures_come_through, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(failed_update_keeps_scales, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(simulated_choices_agree, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(caller_gives_memory, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_side, test_cuda_begin, test_cuda_end),

@@ -256,20 +256,12 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     return MOXIE_OK;
 }
 
-/* Stores the expert's new static scales. Restores the old ones when the layer cannot resolve the new ones. */
-static moxie_status swap_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
-                                       moxie_error *error)
+/* Stores one expert's static scales, and resolves those of all slots. */
+static moxie_status put_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *scales,
+                                      moxie_error *error)
 {
-    const moxie_expert old = { .a13_scale = layer->static_scale[MOX_W13].raw[expert],
-                               .a2_scale = layer->static_scale[MOX_W2].raw[expert] };
-    moxie_status status = set_static_scales(layer, expert, weights, error);
-    if (status == MOXIE_OK)
-        status = resolve_static_scales(layer, error);
-    if (status != MOXIE_OK) {
-        set_static_scales(layer, expert, &old, NULL);
-        resolve_static_scales(layer, NULL);
-    }
-    return status;
+    MOX_TRY(set_static_scales(layer, expert, scales, error));
+    return resolve_static_scales(layer, error);
 }
 
 static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *record, moxie_error *error)
@@ -287,6 +279,8 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     MOX_FAIL_IF(slot < 0, MOXIE_ERR_ARGUMENT, error, "expert %lld was to be replaced, but it is not on rank %d of %d",
                 (long long)expert, (int)layer->config.ep_rank, (int)layer->config.ep_size);
     MOX_TRY(mox_reserved_expert(weights, "the new expert", error));
+    const moxie_expert old = { .a13_scale = layer->static_scale[MOX_W13].raw[expert],
+                               .a2_scale = layer->static_scale[MOX_W2].raw[expert] };
     void *copy = mox_alloc_pages(layer->record_bytes);
     MOX_FAIL_IF(copy == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for a second record of %llu bytes while the old one is in use",
@@ -294,11 +288,13 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     moxie_status status =
         mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, copy, error);
     if (status == MOXIE_OK)
-        status = swap_static_scales(layer, expert, weights, error);
+        status = put_static_scales(layer, expert, weights, error);
     if (status == MOXIE_OK && mox_device_is_host(&layer->device))
         memcpy(layer->records[slot], copy, layer->record_bytes);
     else if (status == MOXIE_OK)
         status = send_update(layer, slot, copy, error);
+    if (status != MOXIE_OK)
+        put_static_scales(layer, expert, &old, NULL);
     mox_free_pages(copy);
     return status;
 }
