@@ -69,10 +69,31 @@ static void test_cap_of_the_process(void **state)
     assert_true(seen.int8 == 0);
 }
 
+/* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four; and tiles one of ten. */
+static bool is_faster(const moxie_limits *l, mox_isa cap, const moxie_limits *scalar)
+{
+    const bool wide = cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2;
+    const bool tiles = strcmp(l->isa, "amx") == 0;
+    return (!wide || l->f32_tflop_s > 1.3 * scalar->f32_tflop_s) &&
+           (!tiles || (l->bf16_tflop_s > 2 * l->f32_tflop_s && l->int8_top_s > 2 * l->f32_tflop_s));
+}
+
+static moxie_limits check_cap(const moxie_executor *executor, const char *name, mox_isa cap)
+{
+    const moxie_limits l = measure(executor, name);
+    check_plausible(&l);
+    assert_int_equal(l.workers, 2);
+    assert_string_equal(l.isa, cap < mox_cpu()->allowed ? name : mox_isa_name(mox_cpu()->allowed));
+    const bool tiles = strcmp(l.isa, "amx") == 0;
+    assert_int_equal(tiles, strcmp(l.bf16_how, "tdpbf16ps") == 0);
+    assert_int_equal(tiles, strcmp(l.int8_how, "tdpbssd") == 0);
+    return l;
+}
+
+/* Other programs may slow down one measurement, but not every one of five. */
 static void test_every_cap(void **state)
 {
     static const char *const caps[] = { "scalar", "neon", "avx2", "avx512", "amx" };
-    const char *const allowed = mox_isa_name(mox_cpu()->allowed);
     moxie_limits scalar = { 0 };
     moxie_executor *executor = NULL;
     moxie_error error;
@@ -85,22 +106,14 @@ static void test_every_cap(void **state)
             assert_int_equal(moxie_measure_limits(executor, caps[i], &none, &error), MOXIE_ERR_ARGUMENT);
             continue;
         }
-        const moxie_limits l = measure(executor, caps[i]);
-        check_plausible(&l);
-        assert_int_equal(l.workers, 2);
-        assert_string_equal(l.isa, cap < mox_cpu()->allowed ? caps[i] : allowed);
-        const bool tiles = strcmp(l.isa, "amx") == 0;
-        assert_int_equal(tiles, strcmp(l.bf16_how, "tdpbf16ps") == 0);
-        assert_int_equal(tiles, strcmp(l.int8_how, "tdpbssd") == 0);
-        if (i == 0)
-            scalar = l;
-        if (test_emulated() || test_sanitized())
-            continue;
-        /* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four; and tiles one of ten. */
-        if (cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2)
-            assert_true(l.f32_tflop_s > 1.3 * scalar.f32_tflop_s);
-        if (tiles)
-            assert_true(l.bf16_tflop_s > 2 * l.f32_tflop_s && l.int8_top_s > 2 * l.f32_tflop_s);
+        bool fast = false;
+        for (int n = 0; n < 5 && !fast; n++) {
+            const moxie_limits l = check_cap(executor, caps[i], cap);
+            if (i == 0)
+                scalar = l;
+            fast = test_emulated() || test_sanitized() || is_faster(&l, cap, &scalar);
+        }
+        assert_true(fast);
     }
     mox_executor_destroy(executor);
 }

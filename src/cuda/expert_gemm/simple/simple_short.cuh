@@ -56,7 +56,7 @@ struct short_source {
 };
 
 enum { QUARTERS = THREADS / TILE_ROWS, APART = THREADS / PAIRS, ACTS = CHUNK / APART };
-static_assert(QUARTERS == PAIRS, "a thread has a quarter of a row and one pair");
+static_assert(int(QUARTERS) == int(PAIRS), "a thread has a quarter of a row and one pair");
 
 template <int STEPS>
 static __device__ inline short_source open_short(const mox_cuda_expert_gemm_args &args, const tile &t, chunk *c)
