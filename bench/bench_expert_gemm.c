@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_expert_gemm.c - how fast every admitted row of family expert_gemm is, at gpt-oss's shape.
+ * bench_expert_gemm.c - measures every kernel of family expert_gemm that accepts the case, at gpt-oss's shape.
  *
- *     GFLOP/s = 2 * rows of the product * K * pairs / time,   median, least and most of REPEATS runs
+ *     GFLOP/s = 2 * rows of the product * K * pairs / time,   median, minimum and maximum of REPEATS runs
  *     GB/s    = bytes of weights read / time
  *
- * One run is the first product of 4 experts with 1 or 16 rows each; the runs rotate through 8 experts, more
- * than the last-level cache holds at 4 bits, so that weights come from memory as in a real layer.
+ * One run is W13 of 4 experts with 1 or 16 rows each. The runs rotate through 8 experts, which at 4 bits are larger
+ * than the last-level cache. So weights come from memory as in a real layer.
  *
  *     bench_expert_gemm [threads] [repeats]
  */
@@ -18,7 +18,7 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/quant_act/quant_act.h"
 
-enum { HIDDEN = 2880, INTERMEDIATE = 2880, EXPERTS = 8, ACTIVE = 4, MOST_ROWS = 16 };
+enum { HIDDEN = 2880, INTERMEDIATE = 2880, EXPERTS = 8, ACTIVE = 4, MAX_ROWS = 16 };
 
 typedef struct bench_case {
     const char *name;
@@ -78,7 +78,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Random codes under scales of 1, none of them subnormal in any format: those would be slow on some processors. */
+/* Random codes with scales of 1. No code is subnormal in any format: those would be slow on some processors. */
 static moxie_matrix random_matrix(const moxie_quant *quant, int64_t rows, int64_t cols, uint32_t *state)
 {
     const uint64_t bytes = mox_dense_bytes(quant->element, rows, cols);
@@ -125,9 +125,9 @@ static void make_records(bench *b)
     }
 }
 
-static void make_operand(bench *b)
+static void make_activations(bench *b)
 {
-    const int64_t rows = ACTIVE * MOST_ROWS;
+    const int64_t rows = ACTIVE * MAX_ROWS;
     float *x = need((uint64_t)rows * HIDDEN * 4), *scratch = need((uint64_t)b->executor->workers * HIDDEN * 4);
     uint8_t *codes = need((uint64_t)b->executor->workers * HIDDEN);
     for (int64_t i = 0; i < rows * HIDDEN; i++)
@@ -156,12 +156,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const bench *b, const mox_expert_gemm_kernel *row, int64_t rows)
+static void measure(const bench *b, const mox_expert_gemm_kernel *kernel, int64_t rows)
 {
     const mox_expert_gemm_problem problem = {
         .shape = &b->shape, .projection = MOX_W13, .weight = &b->shape.w13, .act = &b->which->act
     };
-    void *scratch = need((uint64_t)b->executor->workers * mox_expert_gemm_scratch(row, &problem));
+    void *scratch = need((uint64_t)b->executor->workers * mox_expert_gemm_scratch(kernel, &problem));
     float *out = need((uint64_t)(ACTIVE * rows) * 2 * INTERMEDIATE * 4);
     int64_t offsets[ACTIVE + 1];
     for (int s = 0; s <= ACTIVE; s++)
@@ -181,15 +181,15 @@ static void measure(const bench *b, const mox_expert_gemm_kernel *row, int64_t r
                                             .n_out = 2 * INTERMEDIATE,
                                             .scratch = scratch };
         const double start = now();
-        mox_expert_gemm_run(row, &args, b->executor);
+        mox_expert_gemm_run(kernel, &args, b->executor);
         seconds[i] = now() - start;
     }
     qsort(seconds, (size_t)b->repeats, sizeof *seconds, by_value);
     const double flop = 2.0 * 2 * INTERMEDIATE * HIDDEN * (double)(ACTIVE * rows);
     const double bytes = 2.0 * ACTIVE * (double)mox_dense_bytes(b->shape.w13.element, INTERMEDIATE, HIDDEN);
     const double median = seconds[b->repeats / 2];
-    printf("%-18s %-12s %-7s %4lld %9.2f ms %8.2f GFLOP/s (%.2f .. %.2f) %7.2f GB/s\n", b->which->name, row->base.name,
-           mox_isa_name(row->base.isa), (long long)rows, median * 1e3, flop / median * 1e-9,
+    printf("%-18s %-12s %-7s %4lld %9.2f ms %8.2f GFLOP/s (%.2f .. %.2f) %7.2f GB/s\n", b->which->name,
+           kernel->base.name, mox_isa_name(kernel->base.isa), (long long)rows, median * 1e3, flop / median * 1e-9,
            flop / seconds[b->repeats - 1] * 1e-9, flop / seconds[0] * 1e-9, bytes / median * 1e-9);
     mox_free(seconds);
     mox_free(out);
@@ -203,20 +203,20 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
         .hidden = HIDDEN, .intermediate = INTERMEDIATE, .gated = true, .w13 = which->weight, .w2 = which->weight
     };
     make_records(&b);
-    make_operand(&b);
+    make_activations(&b);
     const mox_expert_gemm_problem problem = {
         .shape = &b.shape, .projection = MOX_W13, .weight = &b.shape.w13, .act = &which->act
     };
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
-        const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
+        const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
         mox_rejection why;
-        if (mox_panel_kernel_of(row) != NULL) /* the records are row-major */
+        if (mox_panel_kernel_of(kernel) != NULL) /* the records are kernel-major */
             continue;
-        if (!mox_kernel_admit(&row->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) ||
-            !mox_expert_gemm_admit(row, &problem, &why))
+        if (!mox_kernel_admit(&kernel->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) ||
+            !mox_expert_gemm_admit(kernel, &problem, &why))
             continue;
-        measure(&b, row, 1);
-        measure(&b, row, MOST_ROWS);
+        measure(&b, kernel, 1);
+        measure(&b, kernel, MAX_ROWS);
     }
     for (int e = 0; e < EXPERTS; e++)
         mox_free(b.records[e]);

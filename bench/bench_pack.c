@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_pack.c - how fast layout panel16 packs, next to a plain copy of as many bytes in the same run.
+ * bench_pack.c - measures packing to layout panel16, and a plain copy of as many bytes in the same run.
  *
- *     GB/s = bytes of the records / time;   median of REPEATS rounds, and of the rounds' ratios pack / copy
+ *     GB/s = bytes of the records / time;   the median of REPEATS rounds, and the median of their ratios pack / copy
  *
- * One round copies, packs, and packs with checks and seal (mox_record_pack) all experts of one layer, at gpt-oss's
- * shape. Sources and records together are larger than a last-level cache, so both come from memory.
+ * A round handles all experts of one layer of gpt-oss's shape. It copies them, packs them, and packs them with checks
+ * and seal (mox_record_pack). Sources and records together are larger than a last-level cache, so both come from
+ * memory.
  *
  *     bench_pack [threads] [repeats] [words of a format's name]
  */
@@ -69,7 +70,7 @@ static clockid_t clock_id = CLOCK_MONOTONIC;
 
 /* ---- sources -------------------------------------------------------------------------------------------------- */
 
-/* `*at` moves behind the grid. */
+/* *at is the grid's first byte; it moves to the byte behind the grid. */
 static moxie_grid words(uint8_t **at, moxie_dtype dtype, int64_t rows, int64_t cols, moxie_packing packing,
                         int64_t row_stride, int64_t col_stride)
 {

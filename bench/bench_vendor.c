@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_vendor.c - how fast every vendor layout packs and unpacks, next to a plain copy of as many bytes in the same
+ * bench_vendor.c - measures packing and unpacking of every vendor layout, and a plain copy of as many bytes in the same
  * run.
  *
- *     GB/s = bytes of the tensors / time;   median of REPEATS rounds, and of the rounds' ratios to the copy
+ *     GB/s = bytes of the tensors / time;   the median of REPEATS rounds, and the median of their ratios to the copy
  *
- * One round copies, packs and unpacks some experts of one layer in turn, so many that sources and tensors are larger
- * than a last-level cache and come from memory. The shape is that of DeepSeek-V3, enlarged to the layout's multiples;
- * the weights are of the first kind that the layout takes, as dense rows. All are done by the same threads.
+ * A round copies, packs and unpacks the experts of one layer, all on the same threads. Sources and tensors are larger
+ * than a last-level cache, so they come from memory. The shape is DeepSeek-V3's, rounded up to the layout's multiples.
+ * The weights are dense rows of the first kind that the layout accepts.
  *
  *     bench_vendor [threads] [repeats] [words of a layout's name]
  */
@@ -36,8 +36,8 @@ static clockid_t clock_id = CLOCK_MONOTONIC;
 
 /* ---- sources -------------------------------------------------------------------------------------------------- */
 
-/* Scales are positive powers of two near 1/64, which every layout can hold, the same where a matrix has one; the rest
- * is random. */
+/* Random bytes. Scales are positive powers of two near 1/64, which every layout can hold; a matrix with a single scale
+ * always has the same one. */
 static void fill(uint8_t *data, uint64_t bytes, moxie_dtype dtype, bool scale, uint32_t *random)
 {
     const int32_t size = scale ? mox_dtype_bytes(dtype) : 4;
@@ -49,7 +49,7 @@ static void fill(uint8_t *data, uint64_t bytes, moxie_dtype dtype, bool scale, u
     }
 }
 
-/* `*at` moves behind the grid; nothing is written when it is NULL at first. */
+/* The grid at offset *at of `base`; *at moves to its end. Writes nothing when `base` is NULL. */
 static moxie_grid place(uint64_t *at, uint8_t *base, moxie_dtype dtype, int64_t rows, int64_t cols, bool scale)
 {
     static uint32_t random = 1;
@@ -72,7 +72,7 @@ static moxie_matrix make_matrix(const moxie_quant *q, uint64_t *at, uint8_t *bas
     return m;
 }
 
-/* Bytes of an expert's grids; into memory at `base`, unless it is NULL. */
+/* Returns the bytes of an expert's grids, and writes them at `base` unless that is NULL. */
 static uint64_t make_expert(const mox_record_shape *shape, uint8_t *base, moxie_expert *out)
 {
     uint64_t bytes = 0;
@@ -158,7 +158,7 @@ static void measure(bench *b, int repeats)
     pack_all(b);
     for (int i = 0; i < repeats; i++) {
         values[0][i] = copy_all(b);
-        values[1][i] = pack_all(b); /* before unpacking, which gives the sources what they were */
+        values[1][i] = pack_all(b); /* before unpacking, which writes the same values to the sources */
         values[2][i] = unpack_all(b);
         values[3][i] = values[0][i] / values[1][i] * (double)b->tensor_bytes / (double)copied_bytes(b);
         values[4][i] = values[0][i] / values[2][i] * (double)b->tensor_bytes / (double)copied_bytes(b);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_api.c - the public interface: a small layer (fuzz_api_layer.c), then calls in any order, each of which may have
- * its n-th allocation fail.
+ * fuzz_api.c - the public interface: makes a small layer (fuzz_api_layer.c), then calls functions in any order. In any
+ * call the n-th allocation may fail.
  *
- * Promises: a failure is a known status with words, and leaves what it was to fill alone; objects can be destroyed
- * after it and most calls repeated. A run gives the same bytes twice. Outputs of tame layers are finite and within the
- * oracle's bounds, NaNs of others are the canonical one. What was packed for another engine comes back to the byte.
+ * Promises:
+ *   - a failed call returns a known status with a text, and does not change its output
+ *   - after a failure, objects can be destroyed, and most calls can be repeated
+ *   - two equal runs give the same bytes
+ *   - outputs of tame layers are finite and within the oracle's bounds; NaNs of other layers are the canonical NaN
+ *   - weights packed for another engine are unpacked to the same bytes
  */
 #include "fuzz_api.h"
 
@@ -26,12 +29,12 @@ typedef struct session {
     moxie_executor executor;
     moxie_options options;
     moxie_error error;
-    bool failing; /* an allocation of the present call may fail */
+    bool failing; /* an allocation of the current call may fail */
 } session;
 
 /* ---- calls ----------------------------------------------------------------------------------------------------- */
 
-/* Tasks backwards on this thread, as one of *self workers after another. */
+/* An executor that runs the tasks on this thread, last first, with worker numbers 0 .. *self - 1 in turn. */
 static void run_backwards(void *self, int64_t tasks, moxie_task_fn fn, void *context)
 {
     for (int64_t i = tasks - 1; i >= 0; i--)
@@ -53,7 +56,7 @@ static void begin_call(session *s)
     mox_alloc_fail_at(s->failing ? n - 0xbf : 0);
 }
 
-/* True when the call did what it was asked. */
+/* True when the call succeeded. */
 static bool end_call(session *s, moxie_status status)
 {
     mox_alloc_fail_at(0);
@@ -165,8 +168,8 @@ static void update(session *s)
     const bool was_whole = moxie_layer_verify(s->made, NULL) == MOXIE_OK;
     begin_call(s);
     if (end_call(s, moxie_layer_update_expert(s->made, expert, &from, &s->error)))
-        s->layer.experts[expert] = from;                                     /* what a check compares with */
-    FUZZ_CHECK(!was_whole || moxie_layer_verify(s->made, NULL) == MOXIE_OK); /* the old one, or the new one */
+        s->layer.experts[expert] = from;                                     /* later checks compare with it */
+    FUZZ_CHECK(!was_whole || moxie_layer_verify(s->made, NULL) == MOXIE_OK); /* the old expert, or the new one */
 }
 
 static void record(session *s)
@@ -190,7 +193,7 @@ static bool is_nan(moxie_dtype dtype, uint32_t code)
     return isnan(moxie_decode(dtype, code));
 }
 
-/* Every weight that a token's experts got is of some size that sums of them stay finite with. */
+/* True when all routing weights are small enough for finite sums. */
 static bool weights_are_moderate(const session *s, const moxie_run_args *a)
 {
     for (int64_t i = 0; i < a->tokens * s->layer.config.top_k; i++)
@@ -218,7 +221,7 @@ static size_t output_bytes(const session *s, const moxie_run_args *a)
     return (size_t)(a->tokens * s->layer.config.hidden * moxie_dtype_bits(s->layer.config.dtype) / 8);
 }
 
-/* The one call and the modular three. */
+/* A run as one call, or as the modular three. */
 static moxie_status call_run(session *s, const moxie_run_args *a, uint32_t how, float *rows)
 {
     moxie_run_args chosen = *a;
@@ -328,7 +331,7 @@ static moxie_status pack_and_unpack(session *s, moxie_preparation *p, moxie_expe
     return status;
 }
 
-/* The first layout from a chosen one on that takes the layer. */
+/* The first layout that accepts the layer, searched from a random one on. */
 static moxie_preparation *find_layout(session *s, const moxie_expert *expert)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;

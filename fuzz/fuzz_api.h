@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_api.h - a small layer made from fuzz bytes: configuration, weights as checkpoints have them, a batch. Every
- * array is a block of the heap of exactly its size, so that a sanitizer sees the first byte beside it.
+ * fuzz_api.h - a small layer made from fuzz bytes: configuration, weights as in checkpoints, a batch. Every array is a
+ * heap block of exactly its size, so that a sanitizer reports any access outside it.
  *
- * Tame layers have numbers of about one: their outputs are finite and within the oracle's bounds. Wild ones have any
- * bits, NaNs and infinities among them, and now and then views and fields that break a rule.
+ * Tame layers have numbers of about one: their outputs are finite and within the oracle's bounds. Wild layers have any
+ * bits, including NaNs and infinities. Sometimes their views and fields break a rule.
  */
 #ifndef MOX_FUZZ_API_H
 #define MOX_FUZZ_API_H
@@ -14,7 +14,7 @@
 
 #include "fuzz_targets.h"
 
-/* What is left of the input; zeros behind its end. */
+/* The rest of the input. Reading past its end gives zeros. */
 typedef struct fuzz_bytes {
     const uint8_t *data;
     uint64_t left;
@@ -28,7 +28,7 @@ static inline uint32_t fuzz_byte(fuzz_bytes *b)
     return *b->data++;
 }
 
-/* Below n, which is at most 256. */
+/* A number from 0 to n - 1; n is at most 256. */
 static inline uint32_t fuzz_below(fuzz_bytes *b, uint32_t n)
 {
     return n > 1 ? fuzz_byte(b) % n : 0;

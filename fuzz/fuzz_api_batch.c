@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_api_batch.c - batches of tokens for the layers of fuzz_api_layer.c: hidden states, logits or a choice, and
- * memory for what a run writes.
+ * fuzz_api_batch.c - batches of tokens for the layers of fuzz_api_layer.c: hidden states, logits or chosen experts, and
+ * memory for the outputs.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void *make_array(fuzz_layer *l, moxie_dtype dtype, int64_t count)
     return data;
 }
 
-/* Leaves out what some calls, or all without tokens, can do without. */
+/* Leaves out arrays that are optional in some calls, or when there are no tokens. */
 static void leave_out(moxie_run_args *a, uint32_t which)
 {
     if (which & 1)

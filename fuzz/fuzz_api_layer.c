@@ -100,7 +100,7 @@ static void spoil(fuzz_bytes *b, moxie_grid *grid)
     }
 }
 
-/* Rows or columns side by side, some bytes between them. */
+/* Row-major or column-major, with some bytes of padding between rows or columns. */
 static moxie_grid make_grid(fuzz_layer *l, fuzz_bytes *b, moxie_dtype dtype, int64_t rows, int64_t cols, part kind)
 {
     const moxie_packing p = packing_of(b, dtype);
@@ -210,7 +210,7 @@ static moxie_quant pick_quant(fuzz_layer *l, fuzz_bytes *b, const moxie_quant *l
 {
     const uint32_t which = fuzz_byte(b);
     moxie_quant q = list[which % count];
-    if (!l->tame && which == 0xff) { /* one field of it anything */
+    if (!l->tame && which == 0xff) { /* one field gets any value */
         int32_t *field = (int32_t *)&q + fuzz_below(b, sizeof q / sizeof(int32_t));
         *field = (int32_t)fuzz_byte(b) - 3;
     }
@@ -314,7 +314,7 @@ static void make_config(fuzz_layer *l, fuzz_bytes *b)
     c->dtype = float_of(b);
     c->hidden = sizes[fuzz_below(b, COUNT(sizes))];
     c->intermediate = sizes[fuzz_below(b, COUNT(sizes))];
-    if (fuzz_below(b, 4) == 3) /* as other engines' layouts want it */
+    if (fuzz_below(b, 4) == 3) /* as layouts of other engines need it */
         c->hidden = c->intermediate = 128;
     c->experts = 1 + fuzz_below(b, c->hidden * c->intermediate > 4096 ? 2 : FUZZ_EXPERTS);
     c->top_k = 1 + fuzz_below(b, (uint32_t)mox_min_i64(c->experts, 4));
@@ -350,7 +350,7 @@ void fuzz_layer_make(fuzz_layer *l, fuzz_bytes *b)
     l->weights.n_experts = c->experts;
     l->weights.experts = l->experts;
     l->has_weights = moxie_layer_config_check(c, NULL) == MOXIE_OK;
-    if (!l->has_weights) /* a configuration that is refused before its weights are looked at */
+    if (!l->has_weights) /* a configuration that is rejected before its weights are read */
         return;
     for (int64_t e = 0; e < c->experts; e++)
         l->experts[e] = make_expert(l, b, &c->w13, &c->w2, c->intermediate, c->bias13 != 0, c->bias2 != 0);

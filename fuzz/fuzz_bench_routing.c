@@ -2,7 +2,7 @@
  *
  * fuzz_bench_routing.c - the file of `moxie bench --routing`, as text and as safetensors.
  *
- * Promise: ids are those of the layer, or -1; there are K for each token.
+ * Promise: each token has K ids, and an id is an expert of the layer or -1.
  */
 #include "fuzz_scratch.h"
 
@@ -22,7 +22,7 @@ static void check_file(const char *name)
         const size_t count = (size_t)(routing.file_tokens * TOP_K);
         for (size_t i = 0; i < count; i++)
             FUZZ_CHECK(routing.file_ids[i] >= -1 && routing.file_ids[i] < EXPERTS);
-        float *copy = malloc(count * sizeof *copy); /* the sanitizer sees what is not there */
+        float *copy = malloc(count * sizeof *copy); /* copying lets the sanitizer check every byte */
         FUZZ_CHECK(copy);
         if (routing.file_weights)
             memcpy(copy, routing.file_weights, count * sizeof *copy);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_config.c - config.json: which family, which sizes, routing and quantization of some layers.
+ * fuzz_config.c - config.json: the model's family, its sizes, and the routing and quantization of some layers.
  *
- * Promise: a text is understood or refused with words; nothing else happens.
+ * Promise: a text is accepted, or rejected with an error text; nothing else happens.
  */
 #include "fuzz_targets.h"
 

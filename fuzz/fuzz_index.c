@@ -2,7 +2,8 @@
  *
  * fuzz_index.c - model.safetensors.index.json.
  *
- * Promises: files are bare names, sorted, each once and each used; every entry points to one of them.
+ * Promises: files are bare names, sorted and without repetition. Every entry points to a file, and every file has an
+ * entry.
  */
 #include "fuzz_targets.h"
 

@@ -2,8 +2,8 @@
  *
  * fuzz_prepare_manifest.c - moxie_prepare.json, and the tensors that a prepared file describes in moxie.source.
  *
- * Promises: ranks are in range, layers ascend; every tensor has the size that its shape says, and all of them their
- * room.
+ * Promises: ranks are in range and layers ascend. Every tensor has the size that its shape says. room_bytes is the sum
+ * of these sizes, each rounded up to 64 bytes.
  */
 #include "fuzz_targets.h"
 

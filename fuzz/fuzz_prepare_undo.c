@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_prepare_undo.c - `moxie prepare --verify` and `--undo` of a directory that somebody made up.
+ * fuzz_prepare_undo.c - `moxie prepare --verify` and `--undo` of a forged directory.
  *
  * An input is a list of sections, each ended by a line "--": manifest, config.json, moxie.source, moxie.facts,
- * moxie.slice; then bytes that are mixed into the tensors. An empty section is as `moxie prepare` wrote it. The file is
- * sealed, as a clever liar's would be.
+ * moxie.slice. Bytes that are mixed into the tensors follow. For an empty section `moxie prepare`'s own text is used.
+ * The file gets a valid seal, as a careful attacker would give it.
  *
- * Promise: refused with words, or restored; and what was there is still there.
+ * Promise: the directory is rejected with an error text, or restored; its files are unchanged.
  */
 #include "fuzz_scratch.h"
 
@@ -72,7 +72,7 @@ static void make_template(void)
     o.layers = 1;
     o.experts = 2;
     o.hidden = o.intermediate = 64;
-    o.format = "int4-ct-g32"; /* with tensors that are kept */
+    o.format = "int4-ct-g32"; /* it has tensors that prepare keeps as they are */
     FUZZ_CHECK(moxie_executor_create(1, &made.executor, &error) == MOXIE_OK);
     FUZZ_CHECK(moxie_synth_write("mixtral-8x7b", fuzz_path("model"), &o, &error) == MOXIE_OK);
     const prepare_options options = { .dir = fuzz_path("model"),
@@ -89,7 +89,7 @@ static void make_template(void)
 
 /* ---- one input ---------------------------------------------------------------------------------------- */
 
-/* Cuts `text` at lines "--"; returns what follows the last. A section that is empty is NULL. */
+/* Cuts `text` at lines "--"; returns the text behind the last. An empty section becomes NULL. */
 static char *cut(char *text, char *sections[SECTIONS])
 {
     memset(sections, 0, SECTIONS * sizeof *sections);
@@ -104,7 +104,8 @@ static char *cut(char *text, char *sections[SECTIONS])
     return text;
 }
 
-/* The layer's file with the sections' metadata. False when the writer refuses them: then nobody could read them. */
+/* Writes the layer's file with the sections' metadata. False when the writer rejects them: no reader would accept them.
+ */
 static bool write_layer(char *const sections[SECTIONS], const char *noise, uint64_t noise_bytes)
 {
     static const char *const names[] = { "format",      "moxie.version", "moxie.layout", "moxie.layer",

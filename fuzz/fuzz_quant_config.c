@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_quant_config.c - a quantization configuration in a file of its own, against every row of hf_quant.def.
+ * fuzz_quant_config.c - a quantization configuration in a separate file, against every row of hf_quant.def.
  *
- * Promise: whatever the text says, what a row becomes by it is a quantization that the library knows.
+ * Promise: whatever the text says, each row with its values filled in is a quantization that the library knows.
  */
 #include "fuzz_targets.h"
 

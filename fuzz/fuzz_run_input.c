@@ -2,7 +2,7 @@
  *
  * fuzz_run_input.c - the file of `moxie run --input`, for a layer of fixed sizes.
  *
- * Promise: what was loaded has the size that the layer and the number of tokens say, to the last byte.
+ * Promise: every loaded array has exactly the size that follows from the layer and the number of tokens.
  */
 #include "fuzz_scratch.h"
 
@@ -10,7 +10,7 @@
 
 #include "cli.h"
 
-/* Copies every byte; the sanitizer sees those that are not there. */
+/* Copies every byte, so that the sanitizer reports bytes outside the array. */
 static void touch(const void *data, int64_t count, size_t width)
 {
     const size_t bytes = (size_t)count * width;

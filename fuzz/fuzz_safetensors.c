@@ -11,7 +11,7 @@
 #include "ckpt/safetensors/safetensors_header.h"
 #include "format/format.h"
 
-/* Only reads happen, but a view's data is not const. */
+/* A view's data is not const, but it is only read. */
 static unsigned char *copy_of(const uint8_t *data, uint64_t size)
 {
     unsigned char *copy = malloc(size ? size : 1);

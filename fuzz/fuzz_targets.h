@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_targets.h - the readers of untrusted text, and the public interface, each as a function of bytes in memory.
+ * fuzz_targets.h - fuzz targets: each is a function of bytes in memory that calls one reader of untrusted text, or the
+ * public interface.
  *
  *     fuzz_driver.c + fuzz_<name>.c + libFuzzer    looks for new inputs      (scripts/fuzz)
  *     test_fuzz_replay.c + all fuzz_<name>.c       runs the known ones       (every test run)

@@ -639,8 +639,8 @@ MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *ar
 
 /* The same in three parts, for engines that move tokens between them. Each is one-thread-at-a-time per plan.
  *     route      logits (or the router's) -> ids_out, weights_out
- *     experts    hidden, ids, weights -> rows [T,K,H] f32: each choice's result, not yet weighted; zeros for skipped
- * ids combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert */
+ *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, not yet weighted; 0 if skipped
+ *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert */
 MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows,
                                           moxie_error *error);

@@ -3,13 +3,18 @@
  * activations.h - one product's activations in memory, on the host or on a device.
  *
  *   [rows, stride], stride in elements of the kind:
- *     F32      decoded codes, or the widened (rounded) hidden states; stride a multiple of MOX_ACTIVATIONS_PAD, padding
- *              zero. The host's kernels read this kind
- *     NATIVE   not quantized: elements of `dtype` (16 bits), stride a multiple of 8, padding undefined. The hidden
- * states themselves serve as the first product's where they lie so: nothing is copied CODES    quantized: one code a
- * byte, stride a multiple of 16, padding zero tiled: NATIVE or CODES, token tile by token tile as sm90_args.h draws it,
- * not row by row. The stride is a multiple of 128 bytes, with a scale for every 128 columns. A kernel for W13 that
- * fuses the activation leaves W2's so. Quantized NATIVE holds codes times scales in bf16, without scales beside it
+ *
+ *     kind     elements                                          stride a multiple of    padding
+ *     F32      decoded codes, or the hidden states as f32        MOX_ACTIVATIONS_PAD     zero
+ *     NATIVE   16 bits of `dtype`: activations not quantized,    8                       undefined
+ *              or codes times scales in bf16, without `scales`
+ *     CODES    quantized: one code a byte                        16                      zero
+ *
+ *   The host's kernels read F32. W13's kernel reads the hidden states themselves where those already are in such rows.
+ *
+ *   tiled: NATIVE or CODES lie token tile by token tile (drawn in sm90_args.h), not row by row. The stride is then a
+ *   multiple of 128 bytes, with one scale for every 128 columns. A W13 kernel that fuses the activation writes W2's
+ *   activations in this form.
  *
  *   scales [rows, scale_cols] f32, one per group_cols columns; NULL when not quantized
  *   global [rows] f32, applied to a finished sum by `global_kind`; NULL when there is none

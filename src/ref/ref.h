@@ -2,9 +2,12 @@
  *
  * ref.h - the oracle: every stage of the layer in double precision, obvious and slow.
  *
- * A stage gets the same rounded inputs as the kernel under test. It returns the result in double, and a magnitude from
- * which the caller derives a bound: |kernel - oracle| <= bound,   from the length of the sum and sum |x||w|
- * (ref_bounds.h) It shares no arithmetic with the kernels except the formulas of activations (src/activation), which it
+ * A stage gets the same rounded inputs as the kernel under test. It returns the result in double, and a magnitude (for
+ * a product: sum |x||w|). The caller derives a bound from it and from the length of the sum (ref_bounds.h):
+ *
+ *     |kernel - oracle| <= bound
+ *
+ * The oracle shares no arithmetic with the kernels except the formulas of activations (src/activation), which it
  * evaluates in double. Weights are read element by element from the checkpoint's views.
  */
 #ifndef MOX_REF_REF_H

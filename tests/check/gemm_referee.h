@@ -6,15 +6,20 @@
  *     "FMA_STEPS"  step = 32 columns (16 under weight groups of 16):
  *                  even = fma(a[0], w[0], 0), fma(a[2], w[2], even), ...     odd likewise     t = even + odd
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
- *     "DOT_STEPS"  as "FMA_STEPS", but the chains are a step's first 16 columns and its last 16, in the order 1, 0, 3,
- * 2, ...; a step of 16 columns is one chain "BYTE_ACTIVATIONS" as "FMA_STEPS", but of a step whose greatest |a| is m,
- * 2^-60 <= m <= 2^60, or 0: t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127)) "i32"
- * segment: C = the exact integer, rounded to f32 both     sum = fma(C * sa, sw, sum) from 0, without the factors that
- * there are not; without any, sum = C "SCALE_IN_WEIGHT" as "FMA_STEPS" in steps of 32, but sw is multiplied into the
- * codes when that is exact in bf16: E4M3 at 2^-16 of the product, which ends as a factor of the sum. Scales so large or
- * small that the products leave the normal numbers of bf16 may be handled in any way within the bound.
+ *     "DOT_STEPS"  as "FMA_STEPS", but the two chains are a step's first 16 columns and its last 16, each in the order
+ *                  1, 0, 3, 2, ...; a step of 16 columns is one chain
+ *     "BYTE_ACTIVATIONS"
+ *                  as "FMA_STEPS", but with m the greatest |a| of a step, for 2^-60 <= m <= 2^60 or m = 0:
+ *                  t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127))
+ *     "i32"        segment: C = the exact integer, rounded to f32
+ *     all          sum = fma(C * sa, sw, sum) from 0; missing factors are left out; without any, sum = C
+ *     "SCALE_IN_WEIGHT"
+ *                  as "FMA_STEPS" in steps of 32, but sw is multiplied into the codes when that is exact in bf16. For
+ *                  E4M3 that is 2^-16 times the product, and 2^16 becomes a factor of the sum. Where scales are so
+ *                  large or small that the products leave the normal numbers of bf16, any result within the bound is
+ *                  right.
  *
- * with w = code - zero point, all in f32, subnormal operands and results zero. Then, subnormals and all,
+ * with w = code - zero point, all in f32, subnormal operands and results zero. The result, with subnormals kept, is
  *
  *     ((sum * activation scale of the row) (*|/) activation global) (*|/) weight global + bias
  */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuda_product.c - fills in the arguments of a product's launcher (cuda_product.h).
+ *
+ *     mox_expert_gemm_args  ->  mox_cuda_expert_gemm_args  ->  launcher  ->  kernel
  */
 #include "backend/cuda/cuda_product.h"
 

@@ -8,7 +8,7 @@
  *     kernel 2              | blocks start, prepare |wait| ----- end
  *
  * Rules of every dependent kernel:
- *   - every block calls mox_grid_wait() before it ends; so when kernel n has ended, all kernels before it have
+ *   - every block calls mox_grid_wait() before it ends; so all kernels before kernel n have ended when n has
  *   - before that call it reads nothing that an earlier kernel writes, and writes nothing that an earlier kernel uses
  *   - it calls mox_grid_release() as early as that does no harm
  * A kernel in plain stream order begins when all kernels before it have ended, and need not wait. The first kernel of
@@ -21,8 +21,9 @@
 #include <cuda_runtime.h>
 
 /* True when the current device runs code that was compiled for sm_90 or later, where mox_grid_wait() waits. In older
- * code it does nothing, even if a driver translates that code for a newer device. The first kernel asked for answers
- * for all: they are compiled for the same generations (except kernels of a single one). Thread-safe. */
+ * code it does nothing, even if a driver translates that code for a newer device. The answer is found once, for the
+ * first `kernel` passed, and holds for all, because all kernels are compiled for the same generations (except kernels
+ * for a single one). Thread-safe. */
 bool mox_device_has_dependent_code(const void *kernel);
 
 /* Attributes of a launch, and room for one more. */

@@ -2,6 +2,10 @@
  *
  * hopper_words.h - codes of 16 rows as the words of layouts "hopper_codes" and "hopper_fp8" (drawn in hopper.h).
  *
+ * A word is the 32 bits that one lane of a warp loads into a register and decodes from there. It holds the codes that
+ * the lane needs for operand A of the warpgroup MMA: eight codes of 4 bits, or four of 8 bits. Codes of 6 bits are
+ * split: four bits of eight codes in one word, their other two bits in half a word.
+ *
  * In the flow: checkpoint grid -> tile of dense rows (grid_tile.h) -> [words] -> record.
  */
 #ifndef MOX_PACK_HOPPER_WORDS_H

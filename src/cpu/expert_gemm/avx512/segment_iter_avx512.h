@@ -5,8 +5,9 @@
  *
  *     segment   a run of steps inside one weight group and one activation group. The kernel chooses what a step is: 16
  *               columns, 32, or the whole segment
- *     end       c[r, n] = fma(C[r, n] * sa[r], sw[n], c[r, n]);  C: the sum over the segment; a missing factor is left
- * out
+ *     end       c[r, n] = fma(C[r, n] * sa[r], sw[n], c[r, n])
+ *                   C   the sum over the segment
+ *                   sa  the scale of the activations, sw that of the weights; a missing scale is left out
  *
  * mox_segment_iter_init() converts the weights' scales to floats, [panel][group][16], before the product begins. It
  * must run before mox_segment_flush_subnormals(), because subnormal f16 scales count.

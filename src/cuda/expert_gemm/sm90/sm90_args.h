@@ -255,7 +255,7 @@ typedef struct mox_sm90_gather_args {
 typedef enum mox_sm90_co_residency {
     MOX_SM90_EXCLUSIVE = 0,   /* blocks of one product, as many as fit */
     MOX_SM90_CO_RESIDENT_W13, /* W13's block: more than half of the shared memory */
-    MOX_SM90_CO_RESIDENT_W2   /* W2's block beside it */
+    MOX_SM90_CO_RESIDENT_W2   /* W2's block, in the rest of the shared memory */
 } mox_sm90_co_residency;
 
 typedef enum mox_sm90_output {
