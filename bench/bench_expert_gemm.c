@@ -210,7 +210,7 @@ static void run_case(const bench_case *which, moxie_executor *executor, int repe
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *kernel = mox_expert_gemm_at(i);
         mox_rejection why;
-        if (mox_panel_kernel_of(kernel) != NULL) /* the records are kernel-major */
+        if (mox_panel_kernel_of(kernel) != NULL) /* the records are row-major */
             continue;
         if (!mox_kernel_admit(&kernel->base, mox_cpu()->allowed, MOXIE_MODE_FAST, &why) ||
             !mox_expert_gemm_admit(kernel, &problem, &why))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_support.h - what the tests that need a GPU share: whether there is one, device memory between guards, a layer
- * built on it, and its arguments on the device.
+ * device_support.h - shared by the tests that need a GPU: finds the GPU, allocates device memory between guards, builds
+ * a layer in it, copies a run's arguments to it.
  *
  *     guarded:  | 4 KiB of 0xa5 | the block, all 0xff (NaN to floats, -1 to ids) | 4 KiB of 0xa5 |
  */
@@ -17,7 +17,7 @@
 
 #define DEVICE_GUARD 4096
 
-/* The table, or NULL after saying why this test is skipped. */
+/* The launch table; NULL, after printing why the test is skipped, when there is no GPU. */
 static inline const mox_cuda_table *device_or_skip(void)
 {
     moxie_cuda_info info = MOXIE_CUDA_INFO_INIT;
@@ -99,7 +99,7 @@ static inline moxie_options device_options(int64_t max_tokens)
     return options;
 }
 
-/* A random layer that the device takes, from `seed` on; callbacks are left out. */
+/* A random layer without a routing callback; seeds are tried from `seed` on. */
 static inline void device_case_make(device_case *c, const mox_cuda_table *table, uint64_t seed,
                                     const test_layer_limits *limits)
 {
@@ -113,7 +113,7 @@ static inline void device_case_make(device_case *c, const mox_cuda_table *table,
         test_layer_free(&c->layer);
     }
     moxie_options options = device_options(c->layer.args.tokens);
-    options.mode = MOXIE_MODE_FAST; /* rows of FP8 tensor cores too: they keep all that is tested */
+    options.mode = MOXIE_MODE_FAST; /* FP8 tensor-core kernels too: all tested properties hold for them */
     test_layer_plan(&c->layer, &options);
 }
 
@@ -171,7 +171,7 @@ static inline void device_args_free(const mox_cuda_table *table, device_args *d)
         table->release(d->owned[--d->count]);
 }
 
-/* The device's output, once `stream` is done. */
+/* Waits for `stream` and copies the device's output to `to`. */
 static inline void device_output(const mox_cuda_table *table, const device_args *d, void *stream, void *to)
 {
     moxie_error error;

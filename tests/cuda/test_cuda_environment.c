@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_environment.c - what comes from outside. MOXIE_CUDA_LIBRARY names code that runs in the process, so a
- * program that runs with more rights than who starts it (here: set-user-ID) does not follow it. A device's name is
- * shown in printable characters, whatever the driver says.
+ * test_cuda_environment.c - input from outside that must not be trusted. MOXIE_CUDA_LIBRARY names code that runs in the
+ * process, so a program with more rights than its caller (here: set-user-ID) ignores it. A device's name is printed in
+ * printable characters, whatever bytes the driver returns.
  *
- * The test starts itself again, as it is and as a copy that belongs to another user and says so in its mode.
+ * The test starts itself twice: as it is, and as a set-user-ID copy that belongs to another user.
  */
 #include "test_cuda_table.h"
 #include "test_support.h"
@@ -18,9 +18,9 @@
 
 static const char *self;
 
-/* What the program says when it is started by itself. */
+/* The answer of the program when it is started by itself. */
 typedef struct answer {
-    bool secure; /* the system calls it a program with more rights */
+    bool secure; /* the system marks it as a program with more rights (AT_SECURE) */
     char missing[512];
 } answer;
 
@@ -74,7 +74,7 @@ static void the_library_is_not_chosen_for_others(void **state)
 {
     (void)state;
     if (test_emulated() || test_sanitized()) {
-        print_message("skipped: an emulator and a sanitizer start such programs in ways of their own\n");
+        print_message("skipped: emulators and sanitizers start set-user-ID programs differently\n");
         skip();
     }
     char *dir = test_tmpdir(), path[600];

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_kernels.c - every CUDA row on a GPU, through random layers of every kind:
+ * test_cuda_kernels.c - every CUDA kernel on a GPU, in random layers:
  *
- *     stages    what each stage leaves with the simple rows, byte by byte, against the host's scalar rows (NaN is NaN,
- *               whatever its payload)
- *     oracle    every stage within its bound of double precision (moxie_plan_check), whatever rows the device gets
- *     fast      the same for layers that rows of tensor cores take, until each of them was chosen often
+ *     stages    the simple kernels: the output of each stage equals that of the host's scalar kernels, byte by byte
+ *               (two NaNs are equal, whatever their payloads)
+ *     oracle    the kernels that the plan chooses: every stage is within its bound of double precision
+ *               (moxie_plan_check)
+ *     fast      the same for layers that tensor-core kernels accept, until each kernel was chosen often
  *
- * Device memory lies between guards and begins as NaN. MOXIE_TEST_CONFIGS says how many layers (default 200) and
- * MOXIE_TEST_SEED where to begin; with MOXIE_TEST_TELL=1 each is named before it runs. Skipped without a GPU.
+ * Device memory lies between guards and is filled with NaN first. MOXIE_TEST_CONFIGS sets the number of layers (default
+ * 200), MOXIE_TEST_SEED the first seed. With MOXIE_TEST_TELL=1 each layer is printed before it runs. Skipped without a
+ * GPU.
  */
 #include <math.h>
 
@@ -18,11 +20,11 @@
 
 static const mox_cuda_table *table;
 
-/* ---- without the fast rows ----------------------------------------------------------------------------- */
+/* ---- without the fast kernels -------------------------------------------------------------------------- */
 
 static mox_cuda_table plain;
 
-/* The device as one that has only what every device has. */
+/* The features of the device, reduced to those that every device has. */
 static moxie_status plain_features(int32_t device, mox_cuda_features *out, moxie_error *error)
 {
     MOX_TRY(table->features(device, out, error));
@@ -32,7 +34,7 @@ static moxie_status plain_features(int32_t device, mox_cuda_features *out, moxie
 
 /* ---- stages -------------------------------------------------------------------------------------------- */
 
-/* All that a run leaves: arrays of 4-byte numbers, one after the other. */
+/* The outputs of all stages of a run: arrays of 4-byte numbers. */
 typedef struct trail {
     struct {
         mox_stage stage;
@@ -100,13 +102,13 @@ static bool is_nan(uint32_t bits)
     return (bits & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* True when they agree; says where not. */
+/* True when the outputs agree; else prints the first difference. */
 static bool same_trail(const trail *host, const trail *device)
 {
     static const char *const names[] = { "router", "topk",  "quant13",     "gemm13", "glu",
                                          "quant2", "gemm2", "shared gate", "combine" };
     if (host->count != device->count) {
-        print_error("  the host left %d arrays, the device %d\n", host->count, device->count);
+        print_error("  the host wrote %d arrays, the device %d\n", host->count, device->count);
         return false;
     }
     for (int i = 0; i < host->count; i++)
@@ -125,14 +127,14 @@ static bool same_trail(const trail *host, const trail *device)
     return true;
 }
 
-static void forget(trail *t)
+static void free_trail(trail *t)
 {
     while (t->count > 0)
         free(t->items[--t->count].numbers);
 }
 
-/* Runs the layer by `options` and keeps what it leaves. False, with the reason printed, when it cannot. */
-static bool leave(test_layer *layer, const moxie_options *options, trail *t)
+/* Runs the layer with `options` and records the outputs of its stages. When it fails, prints why and returns false. */
+static bool run_and_keep(test_layer *layer, const moxie_options *options, trail *t)
 {
     moxie_error error = { 0 };
     const mox_probe probe = { t, after };
@@ -155,10 +157,10 @@ static bool stages_agree(test_layer *layer, device_guards *guards)
     on_host.isa = "scalar";
     on_device.device_memory = &allocator;
     char *output = malloc(bytes + 1);
-    bool good = leave(layer, &on_host, &host);
+    bool good = run_and_keep(layer, &on_host, &host);
     memcpy(output, layer->args.output, bytes);
     memset(layer->args.output, 0x5a, bytes);
-    good = good && leave(layer, &on_device, &device) && same_trail(&host, &device);
+    good = good && run_and_keep(layer, &on_device, &device) && same_trail(&host, &device);
     if (good && memcmp(output, layer->args.output, bytes) != 0) {
         print_error("  the outputs differ\n");
         good = false;
@@ -166,8 +168,8 @@ static bool stages_agree(test_layer *layer, device_guards *guards)
     if (guards->broken > 0)
         print_error("  %d bytes of guards were written\n", guards->broken);
     free(output);
-    forget(&host);
-    forget(&device);
+    free_trail(&host);
+    free_trail(&device);
     return good && guards->broken == 0;
 }
 
@@ -182,7 +184,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
     moxie_error error = { 0 };
     test_report report = { 0 };
     const moxie_status status = test_layer_check(layer, &options, &report, &error);
-    test_layer_discard(layer); /* its memory's guards are looked at below */
+    test_layer_discard(layer); /* freeing its memory checks the guards */
     if (status != MOXIE_OK)
         print_error("  %s\n", error.text);
     for (int s = 0; s < report.n_stages; s++)
@@ -197,7 +199,7 @@ static bool within_bounds(test_layer *layer, device_guards *guards)
 
 static int times_chosen[MOX_CUDA_ROWS_expert_gemm];
 
-static void count_rows(const test_layer *layer)
+static void count_kernels(const test_layer *layer)
 {
     moxie_options options = device_options(layer->args.tokens);
     moxie_plan *plan = NULL;
@@ -214,13 +216,13 @@ static void count_rows(const test_layer *layer)
 
 static bool fast_within_bounds(test_layer *layer, device_guards *guards)
 {
-    count_rows(layer);
+    count_kernels(layer);
     return within_bounds(layer, guards);
 }
 
 /* ---- random layers ------------------------------------------------------------------------------------- */
 
-/* Each check of a stage looks at one pass, and the host's are short. */
+/* Stages are compared in a single pass, and the host's passes are short. */
 static bool fits_one_pass(const test_layer *layer)
 {
     return layer->config.routing.select != MOXIE_SELECT_CUSTOM && layer->args.tokens <= MOX_PASS_TOKENS;
@@ -231,7 +233,7 @@ static bool fits(const test_layer *layer)
     return layer->config.routing.select != MOXIE_SELECT_CUSTOM;
 }
 
-static void walk(uint64_t first, const test_layer_limits *limits, bool (*takes)(const test_layer *layer),
+static void walk(uint64_t first, const test_layer_limits *limits, bool (*accepts)(const test_layer *layer),
                  bool (*check)(test_layer *layer, device_guards *guards))
 {
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 200);
@@ -241,7 +243,7 @@ static void walk(uint64_t first, const test_layer_limits *limits, bool (*takes)(
         test_rng rng = { first + (uint64_t)i };
         test_layer layer;
         test_layer_make(&layer, &rng, limits);
-        if (takes(&layer)) {
+        if (accepts(&layer)) {
             if (test_env("MOXIE_TEST_TELL", 0) != 0)
                 print_message("%llu: %s\n", (unsigned long long)(first + (uint64_t)i), layer.text);
             run++;
@@ -258,7 +260,7 @@ static void walk(uint64_t first, const test_layer_limits *limits, bool (*takes)(
     assert_int_equal(wrong, 0);
 }
 
-static void stages_are_the_hosts(void **state)
+static void stages_equal_the_hosts(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1 };
@@ -267,7 +269,7 @@ static void stages_are_the_hosts(void **state)
     plain.features = plain_features;
     mox_cuda_replace(&plain);
     walk(test_seed(40000), &limits, fits_one_pass, stages_agree);
-    walk(test_seed(60000), &short_groups, fits_one_pass, stages_agree); /* kernels of their own */
+    walk(test_seed(60000), &short_groups, fits_one_pass, stages_agree); /* short groups have separate kernels */
     mox_cuda_replace(NULL);
 }
 
@@ -278,7 +280,7 @@ static void stages_are_within_bounds(void **state)
     walk(test_seed(80000), &limits, fits, within_bounds);
 }
 
-/* One layer; many chunks, row tiles or tokens. */
+/* One layer with many chunks, row tiles or tokens. */
 static void check_large(uint64_t seed, const test_layer_limits *limits)
 {
     device_guards guards = { .table = table };
@@ -290,7 +292,7 @@ static void check_large(uint64_t seed, const test_layer_limits *limits)
     test_layer_free(&layer);
 }
 
-static void fast_rows_are_within_bounds(void **state)
+static void fast_kernels_are_within_bounds(void **state)
 {
     (void)state;
     mox_cuda_features device;
@@ -317,9 +319,10 @@ static void fast_rows_are_within_bounds(void **state)
         check_large(test_seed(160000) + i, larger[i % 8]);
     assert_ok(mox_cuda_device(table, 0, &device, &error), &error);
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
-        const mox_cuda_kernel *row = &mox_cuda_expert_gemm_at(i)->cuda;
-        print_message("%s: %d\n", row->base.name, times_chosen[i]);
-        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && row->needs & MOX_CUDA_WGMMA && !(row->needs & ~device.flags))
+        const mox_cuda_kernel *kernel = &mox_cuda_expert_gemm_at(i)->cuda;
+        print_message("%s: %d\n", kernel->base.name, times_chosen[i]);
+        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && kernel->needs & MOX_CUDA_WGMMA &&
+            !(kernel->needs & ~device.flags))
             assert_true(times_chosen[i] > 5);
     }
 }
@@ -327,11 +330,11 @@ static void fast_rows_are_within_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_are_the_hosts),
+        cmocka_unit_test(stages_equal_the_hosts),
         cmocka_unit_test(stages_are_within_bounds),
-        cmocka_unit_test(fast_rows_are_within_bounds),
+        cmocka_unit_test(fast_kernels_are_within_bounds),
     };
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     table = device_or_skip();
     return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

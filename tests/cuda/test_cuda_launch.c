@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_launch.c - what a plan says of its launches is what a run launches, and what the rules in words give for a
- * known model; remarks on why a mode chose a row.
+ * test_cuda_launch.c - launch parameters: a run launches what its plan reports, and for a known model these are the
+ * values that the documented rules give. Also the plan's remark on why a mode chose a kernel.
  */
 #include <string.h>
 
@@ -29,7 +29,8 @@ static int32_t step_of(const moxie_plan *plan, const char *role)
     return -1;
 }
 
-/* In the place of every launcher: the arguments of a run, through the launchers' own functions. */
+/* Replaces every launcher: computes the launch from a run's arguments with the launchers' own functions, and compares
+ * it with the plan's. */
 static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     static const char *const roles[2][2] = { { "w13", "w2" }, { "shared w13", "shared w2" } };
@@ -111,7 +112,8 @@ static moxie_plan *explain(const char *preset, const char *format, int32_t mode,
     return plan;
 }
 
-/* gpt-oss-120b: 4 of 128 experts, 22.5 row tiles of 128 rows, 132 multiprocessors. A tile holds twice the mean. */
+/* gpt-oss-120b: 4 of 128 experts, 22.5 row tiles of 128 rows, 132 multiprocessors. A token tile holds twice the mean
+ * number of tokens per expert. */
 static void tiles_follow_tokens(void **state)
 {
     (void)state;
@@ -119,11 +121,11 @@ static void tiles_follow_tokens(void **state)
         int64_t tokens;
         int32_t tile, widths, blocks, pairs;
     } known[] = {
-        { 1, 8, 1, 1, 0 },      /* 4 pairs: W2 has 92 jobs, so its blocks run beside W13's */
-        { 64, 16, 2, 2, 0 },    /* 2 tokens an expert */
+        { 1, 8, 1, 1, 0 },      /* 4 pairs: W2 has 92 work units, so its blocks run at the same time as W13's */
+        { 64, 16, 2, 2, 0 },    /* 2 tokens per expert */
         { 512, 32, 4, 2, 0 },   /* 16 */
         { 1024, 64, 8, 2, 0 },  /* 32 */
-        { 4096, 256, 24, 1, 1 } /* 128: from 48 on in pairs */
+        { 4096, 256, 24, 1, 1 } /* 128: from 48 on, blocks work in pairs */
     };
     moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_90");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -152,7 +154,7 @@ static void other_steps_have_none(void **state)
     assert_int_equal(moxie_cuda_plan_launch(NULL, 0, 8, &launch), 0);
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w2"), 8, NULL), 0);
     moxie_plan_destroy(plan);
-    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_80"); /* rows of no layout for Hopper */
+    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_80"); /* its kernels read no layout for Hopper */
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), 8, &launch), 0);
     moxie_plan_destroy(plan);
 }

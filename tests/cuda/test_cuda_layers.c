@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_layers.c - layers of the cuda back end above the launch table, without a GPU: random layers through
- * prepare, plan, run and the oracle; what a run enqueues; failures at every call; caller's memory; runs on the wrong
- * side.
+ * test_cuda_layers.c - the cuda back end above the launch table, without a GPU: random layers are prepared, planned,
+ * run and compared with the oracle. Other tests check the work that a run enqueues, failures at every call, memory of
+ * the caller, and records or plans of the wrong back end.
  *
- * MOXIE_TEST_CONFIGS says how many random layers (default 150, in a quick run 45; of those whose kernels are emulated
- * 40 and 12); MOXIE_TEST_SEED repeats one.
+ * MOXIE_TEST_CONFIGS sets the number of random layers: by default 150, in a quick run 45; with emulated kernels 40 and
+ * 12. MOXIE_TEST_SEED repeats one layer.
  */
 #include <math.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static int64_t random_configs(void)
 
 static int times_chosen[MOX_CUDA_ROWS_expert_gemm];
 
-static void count_rows(const moxie_plan *plan)
+static void count_kernels(const moxie_plan *plan)
 {
     for (int32_t s = 0; s < moxie_plan_step_count(plan); s++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, s);
@@ -51,7 +51,7 @@ static void count_rows(const moxie_plan *plan)
     }
 }
 
-/* NULL, or what is wrong. */
+/* NULL, or a text that says what is wrong. */
 static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *error)
 {
     moxie_options options = cuda_options(layer);
@@ -59,7 +59,7 @@ static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *
     test_report report = { 0 };
     const moxie_status status = test_layer_check(layer, &options, &report, error);
     if (layer->plan != NULL)
-        count_rows(layer->plan);
+        count_kernels(layer->plan);
     if (status != MOXIE_OK)
         return error->text;
     for (int s = 0; s < report.n_stages; s++)
@@ -70,7 +70,7 @@ static const char *check_layer(test_layer *layer, moxie_mode mode, moxie_error *
 
 static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t configs, moxie_mode mode)
 {
-    int wrong = 0, refused = 0;
+    int wrong = 0, rejected = 0;
     for (int64_t i = 0; i < configs && wrong < 5; i++) {
         test_rng rng = { first + (uint64_t)i };
         test_layer layer;
@@ -79,17 +79,17 @@ static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t
         const bool custom = layer.config.routing.select == MOXIE_SELECT_CUSTOM;
         const char *what = check_layer(&layer, mode, &error);
         if (custom && what != NULL && strstr(what, "custom routing callback") != NULL) {
-            refused++;
+            rejected++;
         } else if (what != NULL || custom) {
             print_error("%s\n  %s\nrepeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", layer.text,
-                        what != NULL ? what : "a callback was taken",
+                        what != NULL ? what : "a callback was accepted",
                         (unsigned long long)first + (unsigned long long)i);
             wrong++;
         }
         test_layer_free(&layer);
     }
     assert_int_equal(wrong, 0);
-    assert_true(configs < 50 || refused > 0);
+    assert_true(configs < 50 || rejected > 0);
 }
 
 static void random_layers(void **state)
@@ -99,17 +99,18 @@ static void random_layers(void **state)
     walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_FAST);
 }
 
-/* The same where rows read a layout for Hopper, and mostly layers that they take: those of some kinds of operands. */
+/* Random layers for kernels that read `layout`, one of Hopper's. Most layers are such that the kernels accept them.
+ * `kinds`: the kinds of activations whose kernels must have been chosen. */
 static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
-                        uint32_t operands)
+                        uint32_t kinds)
 {
     const int64_t configs = random_configs() / 2;
     test_cuda_set_device("sm_90");
     memset(times_chosen, 0, sizeof times_chosen);
     walk_layers(limits, first, configs, mode);
     for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
-        const mox_cuda_expert_gemm_kernel *row = mox_cuda_expert_gemm_at(i);
-        if (strcmp(row->cuda.base.layout, layout) == 0 && operands >> row->activations & 1)
+        const mox_cuda_expert_gemm_kernel *kernel = mox_cuda_expert_gemm_at(i);
+        if (strcmp(kernel->cuda.base.layout, layout) == 0 && kinds >> kernel->activations & 1)
             assert_true(times_chosen[i] > 5);
     }
 }
@@ -144,7 +145,7 @@ static void random_layers_of_fp8(void **state)
     walk_hopper(&limits, test_seed(33501), MOXIE_MODE_FAST, "hopper_fp8", CODES);
 }
 
-/* Token tiles of more columns than a lane has a factor for, in pairs of blocks. */
+/* Pairs of blocks, and token tiles with more columns than a lane holds factors. */
 static void wide_tiles_of_decoded_acts(void **state)
 {
     (void)state;
@@ -153,7 +154,7 @@ static void wide_tiles_of_decoded_acts(void **state)
     walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_EXACT);
 }
 
-/* A layer of some size within `limits`, filled with numbers; *seed is its. */
+/* A layer larger than half of `limits`, filled with random numbers. *seed moves on to the layer's seed. */
 static void make_sized(test_layer *layer, const test_layer_limits *limits, uint64_t *seed)
 {
     for (;; test_layer_free(layer)) {
@@ -165,8 +166,8 @@ static void make_sized(test_layer *layer, const test_layer_limits *limits, uint6
     }
 }
 
-/* How often rows for Hopper were chosen. */
-static int times_of_hopper(void)
+/* How often kernels for Hopper were chosen. */
+static int hopper_times_chosen(void)
 {
     int times = 0;
     for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
@@ -175,19 +176,19 @@ static int times_of_hopper(void)
     return times;
 }
 
-/* The layer is right; rows for Hopper, which decode but for integers by integers, do both products if they are
- * `wanted`. */
+/* Checks the layer; if `wanted`, kernels for Hopper must compute both products. They decode the weights, except where
+ * both weights and activations are integers. */
 static void check_decoded(test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
 {
     moxie_error error = { 0 };
     memset(times_chosen, 0, sizeof times_chosen);
     const char *what = check_layer(layer, mode, &error);
-    if (what != NULL || (times_of_hopper() < 2 && wanted))
-        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "rows for Hopper are not chosen",
+    if (what != NULL || (hopper_times_chosen() < 2 && wanted))
+        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "kernels for Hopper are not chosen",
                  (unsigned long long)seed);
 }
 
-/* A layer of some size of every format that is decoded. */
+/* A layer of every weight format that Hopper's kernels decode. */
 static void every_decoded_format(void **state)
 {
     (void)state;
@@ -206,14 +207,14 @@ static void every_decoded_format(void **state)
         if (!test_layer_decodes(&which->quant))
             continue;
         make_sized(&layer, &limits, &seed);
-        const bool is_taken = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
-        check_decoded(&layer, MOXIE_MODE_FAST, is_taken, seed);
+        const bool is_accepted = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
+        check_decoded(&layer, MOXIE_MODE_FAST, is_accepted, seed);
         test_layer_free(&layer);
     }
 }
 
-/* How often a row was. */
-static int times_of(const char *name)
+/* How often the kernel `name` was chosen. */
+static int count_chosen(const char *name)
 {
     int times = 0;
     for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
@@ -221,8 +222,8 @@ static int times_of(const char *name)
     return times;
 }
 
-/* One scale of one expert 13 powers of two below its neighbour, and the layout that looks codes up is left for the one
- * whose kernels decode them, not for rowmajor. */
+/* One scale of an expert is 2^-13 of its neighbour. Layout hopper_fp8 rejects this; the next choice must be
+ * hopper_codes, not rowmajor. */
 static void far_scales_are_decoded(void **state)
 {
     (void)state;
@@ -238,14 +239,14 @@ static void far_scales_are_decoded(void **state)
         if (far)
             mox_grid_store(scale, 3, 1, mox_grid_code(scale, 3, 0) - 13);
         check_decoded(&layer, MOXIE_MODE_FAST, true, seed);
-        assert_int_equal(times_of("sm90_dequant_qact") > 0, far);
+        assert_int_equal(count_chosen("sm90_dequant_qact") > 0, far);
     }
     test_layer_free(&layer);
 }
 
-/* Numbers next to the ends of f32's range, in rows of their own and beside others; what follows the first product is
- * held within bounds. */
-static void go_to_the_ends(test_layer *layer)
+/* Fills the hidden states with numbers near the ends of f32's range, alone in a row or among others. The activation's
+ * limits keep the numbers behind the first product small. */
+static void fill_extreme_numbers(test_layer *layer)
 {
     static const float sizes[] = { 0x1p-133f, 0x1p-127f, 0x1p-120f, 0x1p-60f, 0x1p60f, 1.0f, 0x1p-126f };
     const int64_t cols = layer->config.hidden;
@@ -256,12 +257,13 @@ static void go_to_the_ends(test_layer *layer)
         for (int64_t k = 0; k < cols; k++)
             hidden[t * cols + k] = (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng) * sizes[t % 7]);
         if (t % 3 != 0)
-            hidden[t * cols + t % cols] = t % 2 == 0 ? 0x7f7f : 0xff7f; /* the greatest number, rounded up by some */
+            hidden[t * cols + t % cols] =
+                t % 2 == 0 ? 0x7f7f : 0xff7f; /* the greatest number; some quantizers round up */
     }
 }
 
-/* The same of every kind of activations, in a quick run with one kind of weights: rows that decode take those that bf16
- * holds. */
+/* A layer of every kind of activations and three kinds of weights (one in a quick run). Kernels that decode accept the
+ * activations that bf16 holds exactly. */
 static void every_kind_of_acts(void **state)
 {
     (void)state;
@@ -281,12 +283,12 @@ static void every_kind_of_acts(void **state)
         test_layer layer;
         if (act->quant.element == MOXIE_DTYPE_NONE)
             continue;
-        make_sized(&layer, &limits, &seed); /* also of those that are left out, so that the others are the same ones */
+        make_sized(&layer, &limits, &seed); /* also if skipped below, so that a quick run has the same seeds */
         const bool wanted = !test_quick() || i % 3 == i / 3 % 3;
         if (wanted)
             check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         if (wanted && layer.config.dtype == MOXIE_BF16 && moxie_act_is_gated(layer.config.activation.kind)) {
-            go_to_the_ends(&layer);
+            fill_extreme_numbers(&layer);
             check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         }
         test_layer_free(&layer);
@@ -295,7 +297,7 @@ static void every_kind_of_acts(void **state)
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
-static void prefixes_agree(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
+static void check_prefixes(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
 {
     static const int64_t prefixes[] = { 1, 3, 8, 17, 40 };
     test_rng rng = { seed };
@@ -317,7 +319,7 @@ static void prefixes_agree(const test_layer_limits *limits, moxie_mode mode, uin
     test_layer_free(&layer);
 }
 
-/* Other batches have other tiles, other cuts of the products, other lists. */
+/* Other batches have other tiles, other splits of the products, other work lists. */
 static void batches_do_not_matter(void **state)
 {
     (void)state;
@@ -335,16 +337,16 @@ static void batches_do_not_matter(void **state)
     };
     test_cuda_set_device("sm_90");
     for (uint64_t i = 0; i < (test_quick() ? 2 : 6); i++) {
-        prefixes_agree(&undecoded, MOXIE_MODE_FAST, test_seed(35000) + i);
-        prefixes_agree(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
-        prefixes_agree(&decoded_acts, MOXIE_MODE_EXACT, test_seed(38000) + i);
-        prefixes_agree(&fp8, MOXIE_MODE_FAST, test_seed(39000) + i);
+        check_prefixes(&undecoded, MOXIE_MODE_FAST, test_seed(35000) + i);
+        check_prefixes(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
+        check_prefixes(&decoded_acts, MOXIE_MODE_EXACT, test_seed(38000) + i);
+        check_prefixes(&fp8, MOXIE_MODE_FAST, test_seed(39000) + i);
     }
 }
 
 /* ---- one layer ----------------------------------------------------------------------------------------- */
 
-/* A layer with a router, whatever else. */
+/* A random layer that has a router. */
 static void make_routed(test_layer *layer, uint64_t seed)
 {
     const test_layer_limits limits = { .tokens = 6, .largest = 40, .plain_routing = true, .plain_acts = true };
@@ -358,7 +360,7 @@ static void make_routed(test_layer *layer, uint64_t seed)
     }
 }
 
-/* The layer's arguments as a run on the device takes them, with a workspace that the caller frees. */
+/* The layer's arguments for a run on device pointers, with a workspace that the caller frees. */
 static moxie_run_args device_args(const test_layer *layer)
 {
     moxie_run_args args = layer->args;
@@ -387,7 +389,7 @@ static void enqueues_and_returns(void **state)
     assert_int_equal(mox_alloc_count(), before);
     assert_int_equal(test_cuda_allocations(), device_before);
 
-    /* The host's way around gives the same bytes. */
+    /* A run on host pointers gives the same bytes. */
     const size_t bytes = test_layer_output_bytes(&layer);
     void *first = malloc(bytes + 1);
     memcpy(first, args.output, bytes);
@@ -398,8 +400,8 @@ static void enqueues_and_returns(void **state)
     test_layer_free(&layer);
 }
 
-/* A layer whose hidden states rows on layout hopper read where they are; `seed` is one of those that are, so as to be
- * found at once. */
+/* A layer whose hidden states kernels on layout hopper read without a copy. `seed` is the seed of such a layer, so that
+ * the search ends at once. */
 static void make_hopper(test_layer *layer, uint64_t seed, moxie_dtype weight)
 {
     const test_layer_limits limits = {
@@ -416,8 +418,8 @@ static void make_hopper(test_layer *layer, uint64_t seed, moxie_dtype weight)
     }
 }
 
-/* Two launches do the experts, and read hidden states that are aligned. */
-static void fused_rows_enqueue_two(void **state)
+/* Two launches compute the experts and read the hidden states in place, if these are aligned. */
+static void fused_kernels_enqueue_two(void **state)
 {
     (void)state;
     test_layer layer;
@@ -446,7 +448,7 @@ static void fused_rows_enqueue_two(void **state)
     test_layer_free(&layer);
 }
 
-/* What a run of a layer with such activations enqueues. */
+/* Checks the launches of a run with activations quantized by `act`. */
 static void check_log(const test_act_quant *act, const char *log)
 {
     const test_layer_limits limits = { .tokens = 9,
@@ -473,7 +475,7 @@ static void check_log(const test_act_quant *act, const char *log)
     test_layer_free(&layer);
 }
 
-/* The first product makes powers of two for W2's activations; other scales take a launch. */
+/* W13's kernel quantizes W2's activations when their scales are powers of two; other scales need a separate launch. */
 static void products_quantize_with_powers_of_two(void **state)
 {
     (void)state;
@@ -487,7 +489,7 @@ static void products_quantize_with_powers_of_two(void **state)
                   "permute quant_act expert_gemm_fused quant_act expert_gemm_hopper combine ");
 }
 
-/* The first row of family expert_gemm that a plan shows. */
+/* The first step of family expert_gemm in a plan. */
 static const moxie_plan_step *first_product(const moxie_plan *plan)
 {
     for (int32_t s = 0;; s++) {
@@ -497,7 +499,7 @@ static const moxie_plan_step *first_product(const moxie_plan *plan)
     }
 }
 
-static void refusals_say_why(void **state)
+static void rejections_say_why(void **state)
 {
     (void)state;
     test_layer layer;
@@ -529,7 +531,7 @@ static void refusals_say_why(void **state)
     test_layer_free(&layer);
 }
 
-/* The reason why a row refuses the first product, NULL where it is chosen. */
+/* The reason why a kernel rejects the first product; NULL when it is chosen. */
 static const char *reason_of(const moxie_plan *plan, const char *kernel)
 {
     for (int32_t s = 0;; s++) {
@@ -539,7 +541,7 @@ static const char *reason_of(const moxie_plan *plan, const char *kernel)
     }
 }
 
-/* All integers of the greatest magnitude: one column more, and int32 would not hold their sum. */
+/* All integers have the greatest magnitude. With one more column, int32 could not hold their sum. */
 static void sums_of_integers_fit(void **state)
 {
     (void)state;
@@ -583,7 +585,7 @@ static void failures_come_through(void **state)
     test_layer_free(&layer);
 }
 
-/* A replacement that does not reach the device leaves the static scales of the expert that stays. */
+/* An update that fails before it reaches the device does not change the static scales of the old expert. */
 static void failed_update_keeps_scales(void **state)
 {
     (void)state;
@@ -612,7 +614,7 @@ static void failed_update_keeps_scales(void **state)
     test_layer_free(&t);
 }
 
-/* Simulated choices depend on a token's place in the batch, however the host cuts it up to route it. */
+/* Simulated routing depends on a token's index in the batch, not on how the host splits the batch for routing. */
 static void simulated_choices_agree(void **state)
 {
     (void)state;
@@ -644,28 +646,28 @@ static void simulated_choices_agree(void **state)
     test_layer_free(&layer);
 }
 
-/* ---- the caller's memory, the wrong side --------------------------------------------------------------- */
+/* ---- memory of the caller, the wrong back end --------------------------------------------------------------- */
 
-static int given, taken;
+static int allocated, released;
 
-static void *give(void *self, uint64_t bytes)
+static void *allocate(void *self, uint64_t bytes)
 {
-    assert_ptr_equal(self, &given);
-    given++;
+    assert_ptr_equal(self, &allocated);
+    allocated++;
     return aligned_alloc(256, (size_t)(bytes + 511) / 256 * 256);
 }
 
-static void take(void *self, void *memory)
+static void release(void *self, void *memory)
 {
-    assert_ptr_equal(self, &given);
-    taken++;
+    assert_ptr_equal(self, &allocated);
+    released++;
     free(memory);
 }
 
-static void caller_gives_memory(void **state)
+static void memory_of_the_caller(void **state)
 {
     (void)state;
-    const moxie_cuda_allocator allocator = { &given, give, take };
+    const moxie_cuda_allocator allocator = { &allocated, allocate, release };
     test_layer layer;
     moxie_error error = { 0 };
     make_routed(&layer, 11000);
@@ -673,14 +675,14 @@ static void caller_gives_memory(void **state)
     options.device_memory = &allocator;
     const int pinned = 1, before = test_cuda_allocations();
     test_layer_plan(&layer, &options);
-    assert_int_equal(test_cuda_allocations() - before, pinned); /* the ring alone */
-    assert_true(given > 0);
+    assert_int_equal(test_cuda_allocations() - before, pinned); /* only the pinned ring */
+    assert_true(allocated > 0);
     assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
     test_layer_free(&layer);
-    assert_int_equal(given, taken);
+    assert_int_equal(allocated, released);
 }
 
-static void wrong_side(void **state)
+static void the_wrong_back_end(void **state)
 {
     (void)state;
     test_layer layer;
@@ -731,7 +733,7 @@ static void presets_explain(void **state)
     (void)test_cuda_begin(NULL);
 }
 
-static void words_of_devices(void **state)
+static void names_of_devices(void **state)
 {
     (void)state;
     char names[96];
@@ -758,17 +760,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(fused_rows_enqueue_two, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(fused_kernels_enqueue_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(products_quantize_with_powers_of_two, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(refusals_say_why, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(rejections_say_why, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(sums_of_integers_fit, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failures_come_through, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failed_update_keeps_scales, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(simulated_choices_agree, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(caller_gives_memory, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(wrong_side, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(memory_of_the_caller, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(the_wrong_back_end, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(presets_explain, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test(words_of_devices),
+        cmocka_unit_test(names_of_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

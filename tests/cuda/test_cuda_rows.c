@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_rows.c - rows of the small families (permute, quant_act, combine) alone, through the launch table, against
- * what defines them on the host: byte by byte, at the sizes where their kernels change shape. Device memory lies
- * between guards. The same runs on the launch table in plain C first; skipped behind that without a GPU.
+ * test_cuda_rows.c - each kernel of the small families (permute, quant_act, combine) alone, called through the launch
+ * table. Its output equals that of the host's functions that define it, byte by byte. Sizes are those at which kernels
+ * change their launch shape. Device memory lies between guards. The tests run first on the launch table in plain C,
+ * then on a GPU; without a GPU the second part is skipped.
  */
 #include <float.h>
 #include <math.h>
@@ -29,14 +30,14 @@ static bool is_left_out(int n)
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
 /* Arrays on the device, between guards. */
-typedef struct desk {
+typedef struct device_arrays {
     device_guards guards;
     void *blocks[64];
     int count;
-} desk;
+} device_arrays;
 
-/* An array of `bytes`, which holds what `host` does; 0xff without it. */
-static void *put(desk *d, const void *host, size_t bytes)
+/* A device array of `bytes` with the content of `host`; filled with 0xff when that is NULL. */
+static void *put(device_arrays *d, const void *host, size_t bytes)
 {
     moxie_error error = { 0 };
     d->guards.table = table;
@@ -56,14 +57,14 @@ static void get(void *host, const void *block, size_t bytes)
     assert_ok(table->stream_wait(NULL, &error), &error);
 }
 
-static void clear(desk *d)
+static void clear(device_arrays *d)
 {
     while (d->count > 0)
         device_guard_release(&d->guards, d->blocks[--d->count]);
     assert_int_equal(d->guards.broken, 0);
 }
 
-/* `bytes` on the device are those at `want`. */
+/* Checks that `bytes` on the device equal those at `want`. */
 static void same(const void *block, const void *want, size_t bytes, const char *what, const char *text)
 {
     uint8_t *got = malloc(bytes + 1);
@@ -79,7 +80,7 @@ static void same(const void *block, const void *want, size_t bytes, const char *
 
 enum { MAX_PAIRS = 300000, ALL_RANDOM = 0, ALL_ON_ONE, NONE, WAYS };
 
-/* Slots of the experts in random order; every third has none where there are enough. */
+/* Gives `slots` of the experts a slot, in random order; the others get none. */
 static void make_slots(test_rng *rng, int64_t experts, int64_t slots, int32_t *slot_of)
 {
     for (int64_t e = 0; e < experts; e++)
@@ -92,7 +93,7 @@ static void make_slots(test_rng *rng, int64_t experts, int64_t slots, int32_t *s
     }
 }
 
-/* What a permutation gets, and what it must give. */
+/* Inputs and expected outputs of a permutation. */
 static struct {
     int64_t pairs, top_k, tokens, experts, slots;
     int32_t ids[MAX_PAIRS], slot_of[MOXIE_MAX_EXPERTS];
@@ -150,7 +151,7 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     make_permuted(pairs, slots, way);
     const size_t numbers = (size_t)pairs * sizeof(int64_t), floats = (size_t)pairs * sizeof(float);
     const size_t chunks = (size_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK);
-    desk d = { 0 };
+    device_arrays d = { 0 };
     moxie_error error = { 0 };
     const mox_permute_args a = {
         .ids = put(&d, permuted.ids, (size_t)pairs * sizeof(int32_t)),
@@ -196,7 +197,7 @@ typedef struct quant_case {
     int32_t global; /* of NVFP4 */
     int64_t rows, cols, stride;
     int32_t scale_rule, kind;
-    bool chosen, odd; /* rows by `source`, of which the device knows the number; x not aligned */
+    bool chosen, odd; /* chosen: rows are gathered by `source`, their count is in device memory; odd: x not aligned */
     int64_t group;
     bool by_row, is_static;
     int32_t rounding;
@@ -207,8 +208,7 @@ static int64_t groups_of(const quant_case *c)
     return (c->cols + c->group - 1) / c->group;
 }
 
-/* Numbers of every size: groups of nothing but zeros, infinities, NaN, subnormals, and such as lie between two codes.
- */
+/* Numbers of every size: groups of zeros; infinities, NaN and subnormals; numbers between two codes. */
 static float one_of(test_rng *rng, int64_t column)
 {
     const uint64_t draw = test_below(rng, 64), way = (uint64_t)column / GROUP_OF_TEST % 4;
@@ -229,16 +229,16 @@ static void text_of(const quant_case *c, int32_t row, char *text, size_t size)
              c->odd ? ", odd" : "");
 }
 
-/* The operand as the host has it. */
-static void quantize_on_host(const quant_case *c, const moxie_quant *quant, const char *x, const int64_t *source,
-                             const float *given, uint8_t *codes, float *numbers, float *scales)
+/* The activations as the host quantizes them. */
+static void host_quantize(const quant_case *c, const moxie_quant *quant, const char *x, const int64_t *source,
+                          const float *static_scales, uint8_t *codes, float *numbers, float *scales)
 {
     const int64_t groups = groups_of(c);
     float *wide = malloc((size_t)c->cols * sizeof *wide);
     memset(codes, 0, (size_t)(c->rows * c->stride));
     for (int64_t r = 0; r < c->rows; r++) {
         mox_widen(c->dtype, x + (c->chosen ? source[r] : r) * c->cols * mox_dtype_bytes(c->dtype), wide, c->cols);
-        const mox_act_quantizer quantizer = { .quant = quant, .static_scale = given[r] };
+        const mox_act_quantizer quantizer = { .quant = quant, .static_scale = static_scales[r] };
         mox_act_quant_row(&quantizer, wide, c->cols, codes + r * c->stride, scales + r * groups);
     }
     for (int64_t i = 0; i < c->rows * c->stride; i++)
@@ -266,7 +266,7 @@ static moxie_quant quant_of(const quant_case *c)
 
 static int times_quantized[MOX_CUDA_ROWS_quant_act];
 
-/* Inputs on the host, and what the host makes of them. */
+/* Inputs on the host, and the host's results. */
 typedef struct quant_data {
     char *x;         /* [rows, cols] of the case's type */
     int64_t *source; /* [rows] */
@@ -294,7 +294,7 @@ static quant_data make_quant_data(const quant_case *c, const moxie_quant *quant)
         q.source[r] = (int64_t)test_below(&rng, (uint64_t)c->rows);
         q.scale[r] = c->chosen ? 0.001f * (float)(r + 1) : 0.003f;
     }
-    quantize_on_host(c, quant, q.x, q.source, q.scale, q.codes, q.numbers, q.scales);
+    host_quantize(c, quant, q.x, q.source, q.scale, q.codes, q.numbers, q.scales);
     return q;
 }
 
@@ -322,7 +322,7 @@ static void check_quant_act(int32_t row, const quant_case *c)
     char text[224];
     text_of(c, row, text, sizeof text);
     quant_data q = make_quant_data(c, &quant);
-    desk d = { 0 };
+    device_arrays d = { 0 };
     moxie_error error = { 0 };
     char *on_device = put(&d, NULL, (count + 1) * (size_t)bytes);
     const char *from = on_device + (c->odd ? bytes : 0);
@@ -364,7 +364,7 @@ enum { QUANT_WAYS = 32 };
 static const moxie_dtype quant_dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
 static const int64_t quant_cols[] = { 1, 3, 64, 127, 128, 129, 132, 2052, 7168, 16900 }, quant_rows[] = { 1, 5, 330 };
 
-/* A kind of quantizer in one of eight ways, of a shape. */
+/* Case i: a kind of quantizer, one of eight variants of it, a shape. */
 static quant_case quant_case_at(int i)
 {
     enum { FP8, MX, NVFP4, BY_ROW };
@@ -383,9 +383,9 @@ static quant_case quant_case_at(int i)
                      .chosen = way == 2 || way == 3,
                      .odd = way == 5 };
     if (c.cols > 10000 && c.rows > 100)
-        c.rows = 2; /* what a long row is like few show */
+        c.rows = 2; /* a few long rows are enough */
     if (c.cols == 2052 && c.rows > 100)
-        c.rows = 1030; /* beyond those that are few */
+        c.rows = 1030; /* enough for the launch shape of many rows */
     c.stride = (c.cols + 15) / 16 * 16 + (way == 6 ? 144 : 0);
     if (kind == MX) {
         c.element = mx_elements[(way + shape) % COUNT(mx_elements)];
@@ -468,7 +468,7 @@ static void check_combine(int32_t row, const combine_case *c)
                            .out_dtype = c->out };
     mox_combine_scalar_run(&a, &mox_executor_serial);
 
-    desk d = { 0 };
+    device_arrays d = { 0 };
     moxie_error error = { 0 };
     const size_t y_bytes = (size_t)(choices * c->hidden) * sizeof *y;
     float *on_device = put(&d, NULL, y_bytes + sizeof *y);
@@ -515,7 +515,7 @@ static void combines(void **state)
         }
 }
 
-/* ---- here and there -------------------------------------------------------------------------------------- */
+/* ---- without and with a GPU ------------------------------------------------------------------------------ */
 
 static int begin_plain(void **state)
 {
@@ -529,7 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(permutes), cmocka_unit_test(quantizes),
                                         cmocka_unit_test(combines) };
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     const int wrong = cmocka_run_group_tests_name("plain table", tests, begin_plain, test_cuda_end);
     if (wrong != 0)
         return wrong;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_runs.c - whole runs on a GPU: bytes that do not depend on the batch, the run or the neighbours; graphs that
- * are captured once and replayed with other contents; two streams at once; the edges of sizes and of routing; weights
- * of more than 2^31 elements. Skipped without a GPU.
+ * test_cuda_runs.c - whole runs on a GPU. Skipped without one.
+ *
+ *     batches   the bytes of a token's output do not depend on the batch, the run or the other tokens
+ *     graphs    a graph is captured once and replayed with other contents
+ *     streams   two streams at once
+ *     edges     extreme sizes and routings; weights of more than 2^31 elements
  */
 #include "device_support.h"
 
 static const mox_cuda_table *table;
 
-/* The output of the first `tokens` tokens, through the host's way. */
+/* The output of the first `tokens` tokens, from a run on host pointers. */
 static void run_tokens(device_case *c, int64_t tokens, void *to)
 {
     moxie_error error = { 0 };
@@ -99,7 +102,7 @@ static void graph_replays(void **state)
         assert_ok(moxie_cuda_plan_run(c.layer.plan, &d.args, stream, &error), &error);
         assert_ok(table->capture_end(stream, &graph, &error), &error);
         for (int round = 0; round < 3; round++) {
-            /* Other hidden states, hence another routing where the layer routes: rows the other way around. */
+            /* Hidden states in reverse order: another input, and another routing where the layer routes. */
             const size_t row = row_bytes(&c);
             char *hidden = (char *)(uintptr_t)c.layer.args.hidden, *spare = malloc(row);
             for (int64_t t = 0; t < c.layer.args.tokens / 2; t++) {
@@ -176,7 +179,7 @@ static void check_case(device_case *c)
     test_report report = { 0 };
     assert_ok(test_plan_check(c->layer.plan, &c->layer.weights, &c->layer.args, &report, &error), &error);
     if (!(report.worst_ratio <= 1))
-        fail_msg("%s: past the bound by %g", c->layer.text, report.worst_ratio);
+        fail_msg("%s: the worst error is %g of its bound", c->layer.text, report.worst_ratio);
 }
 
 static void edges_of_routing(void **state)
@@ -219,8 +222,8 @@ static void most_experts(void **state)
     }
 }
 
-/* 210 experts of 3 x 2048 x 2048 MXFP4 codes: 2.6 thousand million elements, all experts alike, so whichever computes a
- * token gives the same bytes. */
+/* 210 experts of 3 x 2048 x 2048 MXFP4 codes: 2.6 * 10^9 elements. All experts are equal, so every routing gives the
+ * same bytes. */
 static void many_elements(void **state)
 {
     (void)state;
@@ -284,7 +287,7 @@ int main(void)
         cmocka_unit_test(batches_do_not_matter), cmocka_unit_test(graph_replays), cmocka_unit_test(two_streams),
         cmocka_unit_test(edges_of_routing),      cmocka_unit_test(most_experts),  cmocka_unit_test(many_elements),
     };
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a program that hangs has said where */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     table = device_or_skip();
     return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_timing.c - runs that are timed as a graph, and limits of a GPU, on a launch table without one: which probes
- * count on which device, that runs in a graph compute what single runs do, how often and when work is launched,
- * failures at every call.
+ * test_cuda_timing.c - timed runs in a graph, and measured limits of a GPU. Both run on a launch table without a GPU.
+ *
+ *     limits    the probes that count on each device
+ *     runs      runs in a graph compute what single runs compute; number and times of launches; failures at every call
  */
 #include <math.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static void about(double a, double b)
         fail_msg("%g is not %g", a, b);
 }
 
-/* What the table's clock says each instruction reaches (test_cuda_graph.h). */
+/* The rates that the table's clock gives to each instruction (test_cuda_graph.h). */
 static void best_probe_counts(void **state)
 {
     (void)state;
@@ -56,7 +57,7 @@ static void best_probe_counts(void **state)
     assert_true(l.copy_gb_s == 0 && l.f32_tflop_s == 0 && l.int8_top_s == 0);
 }
 
-static void limits_refuse(void **state)
+static void limits_reject(void **state)
 {
     (void)state;
     moxie_limits limits = MOXIE_LIMITS_INIT;
@@ -83,7 +84,7 @@ static void limits_refuse(void **state)
 
 #define RUNS 3
 
-/* Three runs of a layer: choices of their own, hidden states and workspace together. */
+/* Three runs of a layer: each has its own routing; they share hidden states and workspace. */
 typedef struct timed {
     test_layer layer;
     moxie_run_args args[RUNS];
@@ -91,7 +92,7 @@ typedef struct timed {
     size_t bytes;
 } timed;
 
-/* A layer without a shared expert, whose choices are given. */
+/* A layer without a shared expert; the caller passes its routing. */
 static void open_timed(timed *t)
 {
     const test_layer_limits limits = { .tokens = 5, .largest = 40, .plain_routing = true, .plain_acts = true };
@@ -143,10 +144,10 @@ static void graph_computes(void **state)
     open_timed(&t);
     test_cuda_clear();
     assert_ok(moxie_cuda_time_runs(t.runs, RUNS, 2, seconds, &error), &error);
-    assert_int_equal(count_of("graph "), 3);              /* one to warm up */
-    assert_int_equal(count_of("combine "), 1 + 3 * RUNS); /* and one run alone before */
+    assert_int_equal(count_of("graph "), 3);              /* the first warms up */
+    assert_int_equal(count_of("combine "), 1 + 3 * RUNS); /* and one single run before the graph */
     assert_null(strstr(strstr(test_cuda_log(), "start "), "copy graph"));
-    /* A microsecond each: all launches of the runs, the graph's, and noting the start. */
+    /* A microsecond each: all launches of the runs, the launch of the graph, and the start event. */
     const int launches = count_of("permute ") + count_of("quant_act ") + count_of("expert_gemm ") + count_of("glu ") +
                          count_of("combine ");
     const int each = launches / (1 + 3 * RUNS);
@@ -162,7 +163,7 @@ static void graph_computes(void **state)
     test_layer_free(&t.layer);
 }
 
-static void timing_refuses(void **state)
+static void timing_rejects(void **state)
 {
     (void)state;
     timed t;
@@ -173,11 +174,11 @@ static void timing_refuses(void **state)
     assert_int_equal(moxie_cuda_time_runs(t.runs, 1, 0, seconds, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_cuda_time_runs(NULL, 1, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_cuda_time_runs(t.runs, 1, 1, NULL, &error), MOXIE_ERR_ARGUMENT);
-    t.args[1].tokens = 6; /* a run in the middle is wrong */
+    t.args[1].tokens = 6; /* a run in the middle is invalid */
     assert_int_equal(moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "this plan runs 0 to 5"));
     t.args[1].tokens = 5;
-    void *const output = t.args[2].output; /* and one whose capture is refused */
+    void *const output = t.args[2].output; /* a run that cannot be captured */
     t.args[2].output = NULL;
     assert_int_equal(moxie_cuda_time_runs(t.runs, RUNS, 1, seconds, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "output is NULL"));
@@ -208,9 +209,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(best_probe_counts, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(limits_refuse, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(limits_reject, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(graph_computes, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(timing_refuses, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(timing_rejects, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plain_table.c - the launch table without a GPU (test_cuda_table.h) as a library that libmoxie opens in the place of
- * libmoxie_cuda, so that scripts can run every command of the tool on it:
+ * plain_table.c - the launch table without a GPU (test_cuda_table.h) as a library. libmoxie opens it in place of
+ * libmoxie_cuda. So scripts can run every command of the tool without a GPU:
  *
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...       all kernels in plain C, as sm_80
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_emulated.so ...                               those of sm_90 by the GPU emulator
  *
- * Its device has an L2 of 1 MiB, for which few copies of a layer do.
+ * Its device has an L2 cache of 1 MiB, so that a few copies of a layer are larger than the cache.
  */
 #include "test_cuda_table.h"
 
