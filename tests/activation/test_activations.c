@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_activations.c - the list of activation functions:
- *     against moxie.h     every row has a public constant of its value, and the other way round
- *     names               of the command line and of model configurations
- *     parameters          one that a formula does not honour changes nothing
+ *     against moxie.h     every row has a public constant with its value, and every constant has a row
+ *     names               the names of the command line and of model configurations are found
+ *     parameters          a parameter that a formula does not use changes nothing
  */
 #include <ctype.h>
 #include <math.h>
@@ -68,7 +68,7 @@ static void names_are_found(void **state)
     assert_string_equal(mox_activation_config_names(true, text, sizeof text), "silu, swish, swiglu");
 }
 
-static void only_honoured_parameters_matter(void **state)
+static void only_used_parameters_matter(void **state)
 {
     (void)state;
     for (int i = 0; i < ROWS; i++) {
@@ -95,7 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(list_is_the_public_enum),
         cmocka_unit_test(names_are_found),
-        cmocka_unit_test(only_honoured_parameters_matter),
+        cmocka_unit_test(only_used_parameters_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

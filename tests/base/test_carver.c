@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_carver.c - base/carver.h: measuring and handing out agree, arrays are aligned and do not overlap.
+ * test_carver.c - base/carver.h: the measured size is the size that the arrays take; arrays are aligned and do not
+ * overlap.
  */
 #include "test_support.h"
 
@@ -34,7 +35,7 @@ static void measures_what_it_hands_out(void **state)
     }
 }
 
-/* What does not fit 64 bits stays more than any buffer can hold. */
+/* A size that overflows 64 bits stays larger than any buffer. */
 static void sizes_do_not_wrap(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_checksum.c - one number for the same bytes whatever computes it: the baseline, AVX2, and the numbers that the
- * makers of XXH3 publish.
+ * test_checksum.c - the scalar and the AVX2 checksum give the same numbers, which are those that the authors of XXH3
+ * publish.
  */
 #include "test_support.h"
 

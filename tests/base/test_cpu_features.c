@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cpu_features.c - class names, the probe against the compiler's own, the cap, the processor count.
+ * test_cpu_features.c - names of instruction-set classes, the probe against the compiler's, the cap, the processor
+ * count.
  *
- * Features are found once per process, so each case of the cap looks in a child process.
+ * Features are found once per process, so each case of the cap runs in a child process.
  */
 #include "test_support.h"
 
@@ -18,7 +19,7 @@
 static const char *const names[] = { "scalar", "neon", "avx2", "avx512", "amx" };
 enum { CLASSES = sizeof names / sizeof names[0] };
 
-/* Of the architecture that this is built for. */
+/* True when the class belongs to the architecture that this program is built for. */
 static bool is_class_here(int isa)
 {
 #if defined(__x86_64__)
@@ -30,8 +31,8 @@ static bool is_class_here(int isa)
 #endif
 }
 
-/* The error names all classes that would do, and no other. */
-static void lists_classes(const char *text)
+/* Checks that an error names all classes of this architecture, and no other. */
+static void check_lists_classes(const char *text)
 {
     const char *list = strstr(text, "give ");
     assert_non_null(list);
@@ -53,7 +54,7 @@ static void test_isa_names(void **state)
         if (status == MOXIE_OK)
             continue;
         assert_non_null(strstr(error.text, "another architecture"));
-        lists_classes(error.text);
+        check_lists_classes(error.text);
     }
     assert_string_equal(mox_isa_name((mox_isa)5), "?");
     assert_int_equal(mox_isa_from_name(NULL, &isa, &error), MOXIE_OK);
@@ -61,7 +62,7 @@ static void test_isa_names(void **state)
     isa = MOX_ISA_AVX2;
     assert_int_equal(mox_isa_from_name("AVX2\n", &isa, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(isa, MOX_ISA_AVX2);
-    lists_classes(error.text);
+    check_lists_classes(error.text);
     assert_non_null(strstr(error.text, "\"AVX2\\x0a\""));
 }
 
@@ -71,7 +72,7 @@ typedef struct seen {
     moxie_error error;
 } seen;
 
-/* In a child of this process, which has not looked yet. */
+/* Runs look(result) in a child of this process, which has not found its features yet, with MOXIE_MAX_ISA = `cap`. */
 static void in_child_with_cap(const char *cap, void (*look)(void *), void *result, size_t bytes)
 {
     int ends[2], status;
@@ -92,7 +93,7 @@ static void in_child_with_cap(const char *cap, void (*look)(void *), void *resul
     assert_int_equal(status, 0);
 }
 
-static void look_at_features(void *result)
+static void read_features(void *result)
 {
     seen *s = result;
     s->status = mox_cpu_check_cap(&s->error);
@@ -101,10 +102,10 @@ static void look_at_features(void *result)
     s->allowed = mox_cpu()->allowed;
 }
 
-static seen look_with_cap(const char *cap)
+static seen features_with_cap(const char *cap)
 {
     seen s = { .error = { .code = MOXIE_OK } };
-    in_child_with_cap(cap, look_at_features, &s, sizeof s);
+    in_child_with_cap(cap, read_features, &s, sizeof s);
     assert_int_equal(s.status, s.without_error);
     return s;
 }
@@ -112,36 +113,36 @@ static seen look_with_cap(const char *cap)
 static void test_cap(void **state)
 {
     (void)state;
-    const seen free_run = look_with_cap(NULL), empty = look_with_cap("");
+    const seen free_run = features_with_cap(NULL), empty = features_with_cap("");
     assert_int_equal(free_run.allowed, free_run.best);
     assert_int_equal(free_run.status, MOXIE_OK);
     assert_int_equal(empty.allowed, free_run.best);
     assert_int_equal(empty.status, MOXIE_OK);
     for (int cap = 0; cap < CLASSES; cap++) {
-        const seen s = look_with_cap(names[cap]);
+        const seen s = features_with_cap(names[cap]);
         const int want = !is_class_here(cap) ? MOX_ISA_SCALAR : cap < (int)free_run.best ? cap : (int)free_run.best;
         assert_int_equal(s.best, free_run.best);
         assert_int_equal(s.allowed, want);
         assert_int_equal(s.status, is_class_here(cap) ? MOXIE_OK : MOXIE_ERR_ARGUMENT);
     }
-    const seen unknown = look_with_cap("sse9");
+    const seen unknown = features_with_cap("sse9");
     assert_int_equal(unknown.allowed, MOX_ISA_SCALAR);
     assert_int_equal(unknown.status, MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(unknown.error.text, "MOXIE_MAX_ISA"));
     assert_non_null(strstr(unknown.error.text, "\"sse9\""));
-    lists_classes(unknown.error.text);
+    check_lists_classes(unknown.error.text);
 }
 
 /* Every public call that chooses kernels or describes the choice. */
 enum { CALLS = 6 };
-typedef struct refused {
+typedef struct call_results {
     moxie_status status[CALLS];
     moxie_error error[CALLS];
-} refused;
+} call_results;
 
 static void make_calls(void *result)
 {
-    refused *r = result;
+    call_results *r = result;
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_limits limits = MOXIE_LIMITS_INIT;
@@ -163,15 +164,15 @@ static void make_calls(void *result)
     r->status[5] = moxie_quantize_activations(&quant, &x, 1, 1, 0, &code, &scale, &r->error[5]);
 }
 
-static void test_a_wrong_cap_is_refused_by_every_call(void **state)
+static void test_a_wrong_cap_is_rejected_by_every_call(void **state)
 {
     (void)state;
-    static refused r;
+    static call_results r;
     in_child_with_cap("foo", make_calls, &r, sizeof r);
     for (int i = 0; i < CALLS; i++) {
         assert_int_equal(r.status[i], MOXIE_ERR_ARGUMENT);
         assert_non_null(strstr(r.error[i].text, "MOXIE_MAX_ISA"));
-        lists_classes(r.error[i].text);
+        check_lists_classes(r.error[i].text);
     }
 }
 
@@ -228,7 +229,7 @@ static void test_processor_count(void **state)
     int first = 0, status;
     (void)state;
     if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
-        print_message("no affinity mask to be had here\n");
+        print_message("skipped: this system gives no affinity mask\n");
         skip();
     }
     assert_in_range(mox_processor_count(), 1, CPU_COUNT(&mask));
@@ -248,8 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_isa_names),
-        cmocka_unit_test(test_cap), /* before this process looks for itself */
-        cmocka_unit_test(test_a_wrong_cap_is_refused_by_every_call),
+        cmocka_unit_test(test_cap), /* first: the children need a parent that has not found its features */
+        cmocka_unit_test(test_a_wrong_cap_is_rejected_by_every_call),
         cmocka_unit_test(test_probe),
         cmocka_unit_test(test_another_processor_for_tests),
         cmocka_unit_test(test_feature_names),

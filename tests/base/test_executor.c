@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_executor.c - parallel-for: every task exactly once, workers in range and never two tasks of one
- * worker at a time, results visible to the caller, life after fork.
+ * test_executor.c - parallel-for: every task runs exactly once; worker numbers are in range; a worker runs one task at
+ * a time; the caller sees the results; executors work in a child after fork.
  *
- * Also run under ThreadSanitizer: what tasks write is deliberately plain memory, so a missing ordering
- * between tasks and caller is reported there.
+ * Also run under ThreadSanitizer. Tasks write plain memory on purpose, so that it reports a missing ordering between
+ * tasks and caller.
  */
 #include "test_executors.h"
 
@@ -16,20 +16,20 @@
 #include "base/executor.h"
 #include "base/memory.h"
 
-enum { MOST_TASKS = 1000, MOST_WORKERS = 64 };
+enum { MAX_TASKS = 1000, MAX_WORKERS = 64 };
 
 typedef struct count {
     int32_t workers;
-    int32_t runs[MOST_TASKS];   /* of each task */
-    int64_t sums[MOST_WORKERS]; /* each worker's own: plain, because one worker has one task at a time */
-    _Atomic int32_t busy[MOST_WORKERS];
-    _Atomic int32_t broken; /* rules seen broken; asserting is for the main thread */
+    int32_t runs[MAX_TASKS];   /* of each task */
+    int64_t sums[MAX_WORKERS]; /* each worker's own: plain, because one worker has one task at a time */
+    _Atomic int32_t busy[MAX_WORKERS];
+    _Atomic int32_t broken; /* violations seen; only the main thread may assert */
 } count;
 
 static void count_task(void *context, int64_t task, int32_t worker)
 {
     count *c = context;
-    if (worker < 0 || worker >= c->workers || task < 0 || task >= MOST_TASKS) {
+    if (worker < 0 || worker >= c->workers || task < 0 || task >= MAX_TASKS) {
         atomic_fetch_add(&c->broken, 1);
         return;
     }
@@ -42,7 +42,7 @@ static void count_task(void *context, int64_t task, int32_t worker)
     atomic_store(&c->busy[worker], 0);
 }
 
-/* Runs the loop and says whether everything was as promised. */
+/* Runs the loop; true when every promise above was kept. */
 static bool loop_is_right(const moxie_executor *executor, int64_t tasks)
 {
     static count c;
@@ -50,12 +50,12 @@ static bool loop_is_right(const moxie_executor *executor, int64_t tasks)
     memset(&c, 0, sizeof c);
     c.workers = executor->workers;
     mox_parallel(executor, tasks, count_task, &c);
-    for (int64_t i = 0; i < MOST_TASKS; i++) {
+    for (int64_t i = 0; i < MAX_TASKS; i++) {
         if (c.runs[i] != (i < tasks))
             return false;
         want += i < tasks ? i * i : 0;
     }
-    for (int32_t w = 0; w < MOST_WORKERS; w++)
+    for (int32_t w = 0; w < MAX_WORKERS; w++)
         sum += c.sums[w];
     return sum == want && c.broken == 0;
 }
@@ -176,7 +176,7 @@ static void test_fork(void **state)
     for (int32_t threads = 1; threads <= 4; threads++) {
         moxie_executor *executor = NULL;
         assert_ok(mox_executor_create(threads, &executor, &error), &error);
-        check_in_child(executor, 2); /* never used before */
+        check_in_child(executor, 2); /* before its first use */
         assert_true(loop_is_right(executor, 1000));
         check_in_child(executor, 2);
         check_in_child(executor, 0);                /* destroyed unused */
@@ -201,7 +201,7 @@ static void fork_in_task(void *context, int64_t task, int32_t worker)
         abort();
 }
 
-/* A child made in the middle of a loop, perhaps by one of the pool's own threads. */
+/* A fork in the middle of a loop, perhaps by one of the pool's own threads. */
 static void test_fork_inside_a_task(void **state)
 {
     moxie_executor *executor = NULL;

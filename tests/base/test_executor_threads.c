@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_executor_threads.c - threads that the system does not start: an executor is refused in words, a forked child
- * works alone, and nobody waits for ever. This program's pthread_create() stands before the system's, for the thread
- * pool's library too, and fails when told to.
+ * test_executor_threads.c - the system fails to start a thread: making an executor fails with a text, a forked child
+ * works alone, and nothing hangs. This program's pthread_create() replaces the system's, also for the thread pool's
+ * library, and fails on request.
  */
 #include "test_executors.h"
 
@@ -47,8 +47,9 @@ static int64_t tasks_done(const moxie_executor *executor)
     return done;
 }
 
-/* Six threads besides the caller's are needed, and one to start them; each in turn is the one that does not start. */
-static void an_executor_is_refused_in_words(void **state)
+/* An executor of 7 starts six threads besides the caller's, and one more that starts them. Each in turn fails to start.
+ */
+static void a_failed_executor_says_why(void **state)
 {
     (void)state;
     for (int32_t starts = 0; starts < 7; starts++) {
@@ -73,8 +74,8 @@ static void an_executor_is_refused_in_words(void **state)
     }
 }
 
-/* The trial finds three threads and one more, and then the pool's own do not start, from the maker's on: no pool, and
- * nobody waits for it. At last all start. */
+/* The trial starts its four threads. Then a thread of the pool itself fails to start, first the one that makes the
+ * others: there is no pool, and no hang. At last all threads start. */
 static void a_thread_that_fails_after_the_trial_is_no_hang(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void each_allocation_may_fail(void **state)
     }
 }
 
-/* In the child no thread starts, or only some of four. */
+/* In the child no thread starts, or only some of the four. */
 static void a_child_without_threads_works_alone(void **state)
 {
     (void)state;
@@ -147,8 +148,9 @@ static void a_child_without_threads_works_alone(void **state)
     moxie_executor_destroy(executor);
 }
 
-/* A user who has no other process and may have three threads: pools of two, which take three to start, one after the
- * other, and none of three. The threads that were tried must be gone when the pool starts its own. */
+/* A user without other processes, limited to three threads. Pools of two, which need three threads at the start, can be
+ * made one after the other; a pool of three cannot. The trial's threads must have ended when the pool starts its own.
+ */
 static int live_at_the_limit(void)
 {
     const struct rlimit three = { 3, 3 };
@@ -172,7 +174,7 @@ static void a_pool_may_reach_the_limit(void **state)
     int status;
     if (geteuid() != 0 || test_emulated() || test_sanitized()) {
         print_message(
-            "skipped: only root can become a user without processes, and a sanitizer has threads of its own\n");
+            "skipped: only root can become a user without processes, and a sanitizer starts threads itself\n");
         skip();
     }
     const pid_t child = fork();
@@ -191,13 +193,13 @@ static void a_pool_may_reach_the_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_executor_is_refused_in_words),
+        cmocka_unit_test(a_failed_executor_says_why),
         cmocka_unit_test(a_thread_that_fails_after_the_trial_is_no_hang),
         cmocka_unit_test(one_worker_starts_no_thread),
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(a_child_without_threads_works_alone),
         cmocka_unit_test(a_pool_may_reach_the_limit),
     };
-    alarm(120); /* a thread that is waited for and never comes ends the program */
+    alarm(120); /* ends the program if it waits for a thread that never starts */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

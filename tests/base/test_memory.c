@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_memory.c - the heap door (zeroing, alignment, refusal, the fuse), blocks of pages and the arena.
+ * test_memory.c - heap allocation (zeroing, alignment, sizes too large, failing on request), blocks of pages, the
+ * arena.
  */
 #include "test_support.h"
 
@@ -23,7 +24,7 @@ static void test_alloc(void **state)
 {
     (void)state;
     for (int round = 0; round < 4; round++) {
-        /* Dirtied and freed each round, so that a heap that does not clear shows it. */
+        /* Filled and freed in each round, so that an allocation that is not cleared is found. */
         unsigned char *a = mox_alloc(1000), *b = mox_calloc(25, 40), *c = mox_alloc_aligned(1000, 256);
         assert_true(a && b && c);
         assert_true(all_zero(a, 1000) && all_zero(b, 1000) && all_zero(c, 1000));
@@ -43,7 +44,7 @@ static void test_alloc(void **state)
     mox_free(NULL);
 }
 
-static void test_alloc_refuses(void **state)
+static void test_alloc_rejects(void **state)
 {
     (void)state;
     assert_null(mox_alloc(UINT64_MAX));
@@ -51,7 +52,7 @@ static void test_alloc_refuses(void **state)
     assert_null(mox_calloc(UINT64_C(1) << 32, UINT64_C(1) << 32)); /* 2^64: wraps to 0 */
     assert_null(mox_realloc(NULL, UINT64_MAX));
     assert_null(mox_alloc_pages(UINT64_MAX));
-    assert_null(mox_alloc_pages((uint64_t)PTRDIFF_MAX)); /* its alignment does not fit behind it */
+    assert_null(mox_alloc_pages((uint64_t)PTRDIFF_MAX)); /* the size with alignment would overflow */
 }
 
 static void test_resize(void **state)
@@ -124,7 +125,7 @@ static void test_pages(void **state)
         unsigned char *block = mox_alloc_pages(sizes[i]), *other = mox_alloc_pages(sizes[i]);
         assert_true(block && other);
         assert_int_equal((uintptr_t)block % (sizes[i] <= 100000 ? 4096 : 2 << 20), 0);
-        assert_int_equal(resident_pages(block, sizes[i]), 0); /* nobody touched it */
+        assert_int_equal(resident_pages(block, sizes[i]), 0); /* not touched yet */
         assert_true(all_zero(block, sizes[i]));
         memset(block, 0xff, sizes[i]);
         assert_true(all_zero(other, sizes[i]));
@@ -154,8 +155,8 @@ static bool is_advised(const void *address)
     return advised;
 }
 
-/* Kernels without huge pages, and emulators of kernels, tell nothing. */
-static bool advice_can_be_seen(void)
+/* False on systems without huge pages, and in emulators, where smaps does not show the advice. */
+static bool smaps_shows_advice(void)
 {
     const size_t bytes = 4 << 20;
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -166,11 +167,11 @@ static bool advice_can_be_seen(void)
     return seen;
 }
 
-/* Whole huge pages of a block are asked for, and what is left is not. */
-static void test_huge_pages_are_asked_for(void **state)
+/* Huge pages are requested for the part of a block that fills them, not for the rest. */
+static void test_huge_pages_are_requested(void **state)
 {
     (void)state;
-    if (!advice_can_be_seen()) {
+    if (!smaps_shows_advice()) {
         print_message("this system does not show advice on huge pages in /proc/self/smaps\n");
         skip();
     }
@@ -217,7 +218,7 @@ static void test_dropped_pages_are_read_again(void **state)
     const uint64_t before = file_memory();
     mox_drop_pages(map + 100, SIZE - 200);
     const uint64_t after = file_memory();
-    if (before >= SIZE) /* else the system does not tell */
+    if (before >= SIZE) /* else the system does not report it */
         assert_true(after + SIZE <= before + 64 * 1024);
     assert_memory_equal(map, content, SIZE);
     munmap((void *)(uintptr_t)map, SIZE);
@@ -246,7 +247,7 @@ static void test_arena_objects(void **state)
     }
     for (int i = 0; i < OBJECTS; i++) {
         for (uint64_t b = 0; b < sizes[i]; b++)
-            assert_int_equal(objects[i][b], i & 0xff); /* nobody else wrote here */
+            assert_int_equal(objects[i][b], i & 0xff); /* no other object overlaps it */
     }
     mox_arena_free(&arena);
     assert_null(arena.blocks);
@@ -287,11 +288,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_alloc_refuses),
+        cmocka_unit_test(test_alloc_rejects),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_fuse),
         cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_huge_pages_are_asked_for),
+        cmocka_unit_test(test_huge_pages_are_requested),
         cmocka_unit_test(test_dropped_pages_are_read_again),
         cmocka_unit_test(test_arena_objects),
         cmocka_unit_test(test_arena_texts),

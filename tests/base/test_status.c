@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_status.c - error texts: filled, cut, given context, escaped; the log callback; checked sizes.
+ * test_status.c - error texts (formatted, cut, with context, escaped), the log callback, arithmetic with overflow
+ * checks.
  */
 #include "test_support.h"
 
@@ -86,7 +87,7 @@ static void test_long_texts_are_cut(void **state)
     assert_int_equal(strlen(error.text), SIZE - 1);
     assert_string_equal(error.text + SIZE - 5, "a...");
 
-    /* The cut falls into a two-byte character: it goes as a whole. */
+    /* The cut falls into a two-byte character, which is removed as a whole. */
     memcpy(text + SIZE - 5, "\xc3\xa4", 2);
     mox_fail(MOXIE_ERR_IO, &error, "%s", text);
     assert_string_equal(error.text + SIZE - 6, "a...");
@@ -122,7 +123,7 @@ static void test_escape(void **state)
 
     assert_escaped(9, "abcdefgh", "abcdefgh");
     assert_escaped(8, "abcdefgh", "abcd...");
-    assert_escaped(8, "abc\ndefgh", "abc..."); /* the escape goes as a whole */
+    assert_escaped(8, "abc\ndefgh", "abc..."); /* an escape is removed as a whole */
     assert_escaped(8,
                    "abc\xe2\x82\xac"
                    "def",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_whole_file.c - a file is there whole or not at all, whatever fails; what an ended process left is swept; what
- * somebody else has is not touched.
+ * test_whole_file.c - writing a file is all or nothing, whatever fails. Temporary files of an ended process are
+ * removed; files of other processes are not touched.
  *
- * The linker puts the functions here in the place of the system's calls (tests/CMakeLists.txt), so that the n-th fails.
+ * The linker replaces the system's calls by functions in this file (tests/CMakeLists.txt), which fail the n-th call.
  */
 #include "test_support.h"
 
@@ -24,7 +24,7 @@
 /* ---- calls that fail ---- */
 
 static struct {
-    int write, fsync, rename; /* how many are left until one fails; 0: none will */
+    int write, fsync, rename; /* the call that fails, counted from now; 0: none */
 } fail_at;
 
 static bool fails(int *left, int why)
@@ -126,7 +126,7 @@ static void content_and_permissions(void **state)
     assert_int_equal(entries(f->dir), 1);
 }
 
-/* Pieces on both sides of what is gathered. */
+/* Pieces smaller and larger than the buffer that gathers them. */
 static void pieces_come_in_order(void **state)
 {
     fixture *f = *state;
@@ -155,9 +155,9 @@ static void pieces_come_in_order(void **state)
     free(data);
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
-/* Every call that fails leaves the file before, and nothing beside it. */
+/* After a failed call the folder holds the old file and nothing else. */
 static void a_failed_call_leaves_the_file_before(void **state)
 {
     fixture *f = *state;
@@ -177,7 +177,7 @@ static void a_failed_call_leaves_the_file_before(void **state)
     assert_content(f->path, "after");
 }
 
-/* A file that lost a piece is not published, though all later pieces came. */
+/* A file with a piece that could not be written is not published, even if all later pieces were written. */
 static void a_lost_piece_is_not_forgotten(void **state)
 {
     fixture *f = *state;
@@ -209,9 +209,9 @@ static void every_allocation_may_fail(void **state)
     assert_true(n > 1);
 }
 
-/* ---- what is there already ---- */
+/* ---- a path that exists already ---- */
 
-static void refused(fixture *f, const char *path, const char *says)
+static void rejected(fixture *f, const char *path, const char *says)
 {
     const int before = entries(f->dir);
     assert_int_equal(moxie_file_write(path, "x", 1, &f->error), MOXIE_ERR_IO);
@@ -221,34 +221,34 @@ static void refused(fixture *f, const char *path, const char *says)
     assert_int_equal(entries(f->dir), before);
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void what_is_no_file_is_rejected(void **state)
 {
     fixture *f = *state;
     char path[640], target[640];
     struct stat info;
     snprintf(path, sizeof path, "%s/folder", f->dir);
     assert_int_equal(mkdir(path, 0777), 0);
-    refused(f, path, "Is a directory");
+    rejected(f, path, "Is a directory");
     snprintf(path, sizeof path, "%s/pipe", f->dir);
     assert_int_equal(mkfifo(path, 0666), 0);
-    refused(f, path, "device, pipe or socket");
+    rejected(f, path, "device, pipe or socket");
     snprintf(target, sizeof target, "%s/target", f->dir);
     assert_ok(moxie_file_write(target, "mine", 4, &f->error), &f->error);
     snprintf(path, sizeof path, "%s/link", f->dir);
     assert_int_equal(symlink("target", path), 0);
-    refused(f, path, "symbolic link");
+    rejected(f, path, "symbolic link");
     assert_content(target, "mine");
     assert_int_equal(lstat(path, &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     snprintf(path, sizeof path, "%s/loop", f->dir);
     assert_int_equal(symlink("loop", path), 0);
-    refused(f, path, "symbolic link");
+    rejected(f, path, "symbolic link");
     snprintf(path, sizeof path, "%s/no/such/x", f->dir);
-    refused(f, path, "No such file or directory");
+    rejected(f, path, "No such file or directory");
     assert_int_equal(moxie_file_write("", "x", 1, &f->error), MOXIE_ERR_ARGUMENT);
 }
 
-/* Whatever lies at the temporary name and is not ours stays. */
+/* A foreign file at the temporary name is not removed. */
 static void foreign_temporaries_stay(void **state)
 {
     fixture *f = *state;
@@ -256,17 +256,17 @@ static void foreign_temporaries_stay(void **state)
     snprintf(other, sizeof other, "%s/other", f->dir);
     assert_ok(moxie_file_write(other, "mine", 4, &f->error), &f->error);
     assert_int_equal(symlink("other", f->temporary), 0);
-    refused(f, f->path, "remove it");
+    rejected(f, f->path, "remove it");
     assert_content(other, "mine");
     assert_int_equal(unlink(f->temporary), 0);
     assert_int_equal(mkdir(f->temporary, 0777), 0);
-    refused(f, f->path, "remove it");
+    rejected(f, f->path, "remove it");
     assert_int_equal(rmdir(f->temporary), 0);
     assert_int_equal(mkfifo(f->temporary, 0666), 0);
-    refused(f, f->path, "remove it");
+    rejected(f, f->path, "remove it");
 }
 
-static void asking_leaves_nothing(void **state)
+static void checking_leaves_nothing(void **state)
 {
     fixture *f = *state;
     assert_ok(moxie_file_check_output(f->path, &f->error), &f->error);
@@ -279,7 +279,7 @@ static void asking_leaves_nothing(void **state)
 
 /* ---- other processes ---- */
 
-/* A child that has begun to write f->path, and waits for a signal. */
+/* Starts a child that begins to write f->path and then waits for a signal. */
 static pid_t writing_child(fixture *f)
 {
     int ready[2];
@@ -340,7 +340,8 @@ static bool is_layer(const char *name)
     return name[0] == 'l';
 }
 
-/* A child with an unfinished file and directory ends by a signal: both are gone, and what is not its own is not. */
+/* A signal ends a child with an unfinished file and an unfinished directory. Both are removed, foreign files are not.
+ */
 static void a_signal_removes_what_is_unfinished(void **state)
 {
     fixture *f = *state;
@@ -374,7 +375,7 @@ static void a_signal_removes_what_is_unfinished(void **state)
     assert_content(path, "x");
 }
 
-/* A child has its parent's list, but not its files. */
+/* A forked child inherits the list of unfinished files, but does not own them. */
 static void a_forked_child_removes_nothing(void **state)
 {
     fixture *f = *state;
@@ -470,9 +471,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_call_leaves_the_file_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_piece_is_not_forgotten, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_no_file_is_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(foreign_temporaries_stay, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(asking_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(checking_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_living_writer_is_named_and_a_dead_one_swept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_signal_removes_what_is_unfinished, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forked_child_removes_nothing, set_up, tear_down),

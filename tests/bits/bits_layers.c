@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bits_layers.c - checksums of what random layers compute, a line each, for scripts/compare-bits:
+ * bits_layers.c - prints checksums of the results of random layers, one line per layer, for scripts/compare-bits:
  *
  *     bits_layers MODE COUNT --backend NAME     0 exact, 1 fast; cpu, ref or cuda
  *
  *     layer 3 whole 91c2.. route 0a17.. experts 5be0.. combine 91c2.. traced 77d1.. # what it is; its kernels
  *
- * One layer is run whole, in its three parts, and with every stage traced. Beyond the checkpoints of presets, these
- * layers have odd sizes, every dtype and activation, skipped choices, experts on other ranks. Only the public interface
- * is used, so that one file serves two versions of the library.
+ * Each layer runs whole, in its three parts, and with every stage traced. Unlike the presets, these layers have odd
+ * sizes, every dtype and activation, skipped choices, and experts on other ranks. Only the public interface is used, so
+ * that this file works with two versions of the library.
  */
 #include <inttypes.h>
 
@@ -36,7 +36,7 @@ static void print_sum(const char *name, moxie_status status, uint64_t hash)
         printf(" %s %s", name, moxie_status_name(status));
 }
 
-/* Everything that a plan can do with the layer's batch. Choices that the caller did not make are the whole run's. */
+/* Runs the plan in every way on the layer's batch. If the caller passes no choices, the parts use the whole run's. */
 static void run_layer(test_layer *layer)
 {
     moxie_plan *plan = layer->plan;

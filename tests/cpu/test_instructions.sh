@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# No object holds an instruction that a processor may lack which gets as far as that object:
+# An object holds only instructions that the processors which run it have:
 #
-#     _avx2.c, _avx512.c, _amx.c, _neon.c, ...    what its class has (cpu_features.h), and what its suffix names
-#     the few files in beyond()                   what they ask the processor for themselves, before they use it
-#     functions that do the asking                of any file, and its class alone
-#     all other objects                           what every processor of the architecture has
+#     _avx2.c, _avx512.c, _amx.c, _neon.c, ...    its class (cpu_features.h), and the extension that its suffix names
+#     the few files in beyond()                   also extensions that the file itself checks for before it uses them
+#     functions that check for extensions         only the class of their file
+#     all other objects                           only the architecture's baseline
 #
-# The referee is the assembler: what is disassembled has to pass it while it knows these extensions only. Emulators
-# cannot show this: there is none that has AVX-512 but not all of it.
+# The assembler checks this: it gets the disassembly back with only these extensions enabled. Emulators cannot check it,
+# because none has AVX-512 without some of its extensions.
 set -eu
 build=$1
 tmp=$(mktemp -d)
@@ -24,7 +24,7 @@ for tool in "$as" "$objdump"; do
     command -v "$tool" >/dev/null || { echo "skipped: no $tool here"; exit 77; }
 done
 
-# What the assembler calls a class, and what an object's name adds to it.
+# The assembler's names of the classes, and the extensions that an object's name adds.
 avx2=generic64+avx2+fma+f16c
 avx512=$avx2+avx512f+avx512bw+avx512dq+avx512vl
 amx=$avx512+avx512vbmi+avx512_bf16+amx_tile+amx_bf16+amx_int8
@@ -47,7 +47,7 @@ suffix_of() {
     esac
 }
 
-# Who asks: mox_cpu() itself after OSXSAVE; the rows of probes with .present; kernel amx_bf16 when it is bound.
+# These check for the extensions: mox_cpu() after OSXSAVE, the probes with .present, kernel amx_bf16 when it is chosen.
 beyond() {
     case $every:$1 in
     generic64:cpu_features) echo +xsave ;;

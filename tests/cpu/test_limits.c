@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_limits.c - the measured limits: positive and plausible at every cap, under MOXIE_MAX_ISA, on an executor that
- * runs its tasks one after the other; nothing is left in the tile registers; every allocation failing once.
+ * test_limits.c - the measured limits of a processor: positive and plausible under every cap, under MOXIE_MAX_ISA, and
+ * on an executor that runs its tasks one after the other. The tile registers are released. Every allocation fails once.
  *
- * Machines under test are busy or slow, so figures are compared with factors between them only; in an emulator, where
- * wide instructions are slower than narrow ones, not at all.
+ * Test machines are busy or slow, so only ratios of measurements are checked. In an emulator, where wide instructions
+ * are slower than narrow ones, ratios are not checked either.
  */
 #include "test_support.h"
 
@@ -38,7 +38,7 @@ static void check_plausible(const moxie_limits *l)
     assert_int_equal(l->int8_top_s > 0, *l->int8_how != '\0');
 }
 
-/* Measured in a child, for features are found once per process; before this process looks for itself. */
+/* Measures in a child, because features are found once per process. Runs before this process finds its own. */
 static void test_cap_of_the_process(void **state)
 {
     int ends[2], status;
@@ -69,7 +69,7 @@ static void test_cap_of_the_process(void **state)
     assert_true(seen.int8 == 0);
 }
 
-/* 8 and 16 lanes, fused, against 4 lanes unfused: a factor of four; and tiles one of ten. */
+/* 8 or 16 lanes with fused multiply-add against 4 lanes without: a factor of four. Tiles: a factor of ten. */
 static bool is_faster(const moxie_limits *l, mox_isa cap, const moxie_limits *scalar)
 {
     const bool wide = cap >= MOX_ISA_AVX2 && mox_cpu()->allowed >= MOX_ISA_AVX2;
@@ -118,8 +118,8 @@ static void test_every_cap(void **state)
     mox_executor_destroy(executor);
 }
 
-/* A plain loop over much memory cannot be far above what the probes found, nor can they have found a thousand times
- * as much. */
+/* A plain loop over much memory cannot be much faster than the measured limit, and the limit cannot be a thousand times
+ * as fast as the loop. */
 static void test_units(void **state)
 {
     const uint64_t words = UINT64_C(1) << 25;
@@ -168,14 +168,14 @@ static void one_after_the_other(void *self, int64_t tasks, moxie_task_fn fn, voi
         fn(context, task, 0);
 }
 
-/* Three workers by name, one by deed: the figures are those of one, not three times as much. */
+/* An executor that claims three workers but runs on one thread: the limits are those of one thread. */
 static void test_serial_host_executor(void **state)
 {
     const moxie_executor host = { .workers = 3, .run = one_after_the_other };
     (void)state;
     const moxie_limits one = measure(NULL, "scalar"), three = measure(&host, "scalar");
     check_plausible(&three);
-    assert_int_equal(three.disturbed, 5); /* all that scalar code has */
+    assert_int_equal(three.disturbed, 5); /* every measurement of scalar code */
     if (!test_emulated())
         assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
 }
@@ -193,8 +193,8 @@ static bool is_near(const moxie_limits *eight, const moxie_limits *one)
            eight->l2_read_gb_s < 3 * one->l2_read_gb_s;
 }
 
-/* Eight workers that run one after the other are as fast as one: the time that counts is that of all their work. Other
- * programs may slow down one measurement, but not every one by three. */
+/* Eight workers that run one after the other are as fast as one: the time is that of all their work. Other programs may
+ * slow down one measurement, but not every measurement by a factor of three. */
 static void test_workers_that_take_turns(void **state)
 {
     const moxie_executor turns = { .workers = 8, .run = in_turns };
@@ -203,13 +203,13 @@ static void test_workers_that_take_turns(void **state)
     for (int i = 0; i < 5 && !near; i++) {
         const moxie_limits one = measure(NULL, "scalar"), eight = measure(&turns, "scalar");
         check_plausible(&eight);
-        assert_int_equal(eight.disturbed, 5); /* all that scalar code has */
+        assert_int_equal(eight.disturbed, 5); /* every measurement of scalar code */
         near = test_emulated() || is_near(&eight, &one);
     }
     assert_true(near);
 }
 
-static void test_refusals(void **state)
+static void test_rejections(void **state)
 {
     moxie_error error = { 0 };
     moxie_limits limits = { .struct_size = 0 }, older = { .struct_size = 24, .copy_gb_s = -1 };
@@ -224,7 +224,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(error.text, "0 workers"));
     assert_true(limits.read_gb_s == 0);
     assert_ok(moxie_measure_limits(NULL, "scalar", &older, &error), &error);
-    assert_true(older.read_gb_s > 0 && older.copy_gb_s == -1); /* a caller of 24 bytes gets no more than those */
+    assert_true(older.read_gb_s > 0 && older.copy_gb_s == -1); /* a struct of 24 bytes: the later fields stay */
     assert_int_equal(older.struct_size, 24);
 }
 
@@ -258,7 +258,7 @@ int main(void)
 #endif
         cmocka_unit_test(test_serial_host_executor),
         cmocka_unit_test(test_workers_that_take_turns),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

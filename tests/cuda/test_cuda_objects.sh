@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# CUDA sources, where there is nvcc but no GPU: all compile for every generation that libmoxie_cuda is built for; kernels
-# of one generation (*_sm90*.cu), which claim its speed, keep everything in registers, and their main loops are made of
-# its instructions; kernels stay short, and their instances few.
+# Checks the CUDA sources with nvcc, without a GPU. All compile for every generation of libmoxie_cuda. Kernels for one
+# generation (*_sm90*.cu) keep everything in registers, and their main loops use the generation's instructions. Kernels
+# are short, and have few instances.
 #   test_cuda_objects.sh BUILD [SOURCE...]     by default of all sources
 set -eu
 [ "${MOXIE_TEST_QUICK:-0}" = 0 ] || { echo "skipped: takes minutes of nvcc; .ci/run, or MOXIE_TEST_QUICK=0, runs it"; exit 77; }
@@ -11,7 +11,7 @@ nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }
 ptxas=$(dirname "$nvcc")/ptxas
 command -v "$ptxas" >/dev/null || ptxas=ptxas
-most_instances=60 most_lines=150
+max_instances=60 max_lines=150
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failures=0
@@ -30,7 +30,7 @@ name=\$(basename "\$2" .cu).\$1
     { echo "FAILED: \$2 does not compile for sm_\$1:"; head -20 "$tmp/\$name.log"; exit 1; }
 END
 
-# The longest first.
+# The longest sources first.
 [ $# -eq 0 ] || shift
 sources=${*:-$(find src/cuda -name '*.cu')}
 for file in $sources; do
@@ -40,7 +40,7 @@ for file in $sources; do
     esac
 done | sort -k1,1n -k2,2nr | cut -d' ' -f3- | xargs -P "$(nproc)" -n 2 sh "$tmp/compile" || fail "sources that do not compile"
 
-# What claims speed spills nothing, keeps no array in memory, and waits for no product that it need not wait for.
+# Kernels for one generation spill no registers, keep no array in local memory, and do not serialize their products.
 for log in "$tmp"/*_sm90*.90a.log; do
     [ -e "$log" ] || continue
     name=$(basename "$log" .90a.log)
@@ -75,15 +75,15 @@ loops=$(find "$tmp" -name '*.count' -exec cat {} + | awk '{ n += $1 } END { prin
 
 # Instances: entries of libmoxie_cuda's code for one generation.
 instances=$(cat "$tmp"/*.90a.ptx | grep -c '\.entry')
-[ "$instances" -le $most_instances ] || fail "$instances kernel instances, $most_instances are meant to be enough"
+[ "$instances" -le $max_instances ] || fail "$instances kernel instances, $max_instances are meant to be enough"
 
 # Lengths, from the line with the name to the closing brace in the first column.
-find src/cuda '(' -name '*.cu' -o -name '*.cuh' ')' -exec awk -v most=$most_lines '
+find src/cuda '(' -name '*.cu' -o -name '*.cuh' ')' -exec awk -v max=$max_lines '
     FNR == 1 { start = 0 }
     /__global__|__device__/ && !start { start = FNR }
     /;$/ && start == FNR { start = 0 }
-    /^}/ { if (start && FNR - start + 1 > most) { print FILENAME ":" start ": " FNR - start + 1 " lines"; bad = 1 } start = 0 }
-    END { exit bad }' {} + || fail "kernels of more than $most_lines lines"
+    /^}/ { if (start && FNR - start + 1 > max) { print FILENAME ":" start ": " FNR - start + 1 " lines"; bad = 1 } start = 0 }
+    END { exit bad }' {} + || fail "kernels of more than $max_lines lines"
 
 echo "$(echo "$sources" | wc -w) sources, $instances kernel instances, $loops main loops of Hopper"
 [ $failures = 0 ]

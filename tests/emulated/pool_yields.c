@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool_yields.c - in emulated builds, test programs call the thread pool by way of this (--wrap, tests/CMakeLists.txt):
- * its workers go to sleep after every loop. Else each spins a million times round PAUSE first, which leaves the
- * emulator each time: up to a second of processor time after every loop.
+ * pool_yields.c - a wrapper of the thread pool for emulated builds (--wrap, tests/CMakeLists.txt): workers go to sleep
+ * after every loop. Otherwise each worker first spins a million times around PAUSE. Each PAUSE leaves the emulator, so
+ * that would cost up to a second of processor time after every loop.
  */
 #include <pthreadpool.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * format_oracle.h - what every code means, restated from the formats' definitions, in double precision.
+ * format_oracle.h - the value of every code in double precision, restated from the formats' definitions.
  *
- * Deliberately shares nothing with src/format: fields are cut from the code and put together with
- * ldexp(), integers are a table of their offsets. A format added to formats.def and not here is taken
- * at its own word: then its encoding is tested against its decoding.
+ * It shares nothing with src/format, on purpose: sign, exponent and mantissa are combined by ldexp(), integers have a
+ * table of offsets. A format that formats.def has and this file has not is decoded by src/format; then only encoding is
+ * tested, against that decoding.
  */
 #ifndef FORMAT_ORACLE_H
 #define FORMAT_ORACLE_H

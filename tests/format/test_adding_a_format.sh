@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# docs/adding-a-format.md is true: a copy of the sources with its code blocks applied, and nothing else, builds and
-# runs a layer in the new format within the oracle's bounds.
+# Checks docs/adding-a-format.md: a copy of the sources with only the page's code blocks applied builds, and runs a layer
+# in the new format within the oracle's bounds.
 set -eu
 [ "${MOXIE_TEST_QUICK:-0}" = 0 ] || { echo "skipped: builds the library again; .ci/run, or MOXIE_TEST_QUICK=0, does it"; exit 77; }
 root=$(pwd)

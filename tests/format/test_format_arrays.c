@@ -53,7 +53,7 @@ static void expect(moxie_dtype dtype, float value, uint32_t code, bool negative)
     assert_true(rounded == oracle_value(dtype, want));
 }
 
-/* Codes c and c + 1 up to infinity, which stands for the number that would follow the largest. */
+/* Midpoints of codes c and c + 1. The last c + 1 is infinity: there it stands for the number that would come next. */
 static void test_every_midpoint(void **state)
 {
     static const uint32_t infinities[] = { 0x7c00, 0x7f80 };
@@ -91,7 +91,7 @@ static void test_narrow_overflows(void **state)
     assert_int_equal(code, 0x7fc00000);
 }
 
-/* Counts around vector lengths, an odd address, and a page behind the end that must not be touched. */
+/* Counts around vector lengths, odd addresses, and an inaccessible page behind the array. */
 static void test_bounds(void **state)
 {
     enum { LONGEST = 67 };

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_format_encode.c - encoding against its definition: the nearest of all values, ties to the even
- * code, saturating.
+ * test_format_encode.c - encoding against its definition: the nearest value, ties to the even code, saturation.
  *
- * Formats of 8 bits or fewer: an exhaustive search over the codes in double precision, for a stratified
- * sample of f32 (every exponent, many mantissas, every midpoint of neighbours and what lies beside it).
- * With MOXIE_TEST_LONG=1 all 2^32 patterns, also for the 16-bit formats, against a walk over the sorted
- * values (some minutes).
+ * Formats of up to 8 bits are compared with a search over all codes in double precision. The inputs are a sample of
+ * f32: every exponent, many mantissas, every midpoint of neighbouring values, and the floats next to it. With
+ * MOXIE_TEST_LONG=1 all 2^32 floats are encoded, also to 16-bit formats, and compared with the sorted values (some
+ * minutes).
  */
 #include "test_support.h"
 
@@ -33,17 +32,17 @@ typedef struct values {
     const mox_format *format;
     uint32_t codes;
     double of[256];
-    double least, largest; /* of the finite ones */
+    double lowest, largest; /* of the finite ones */
     bool signed_zero;
 } values;
 
 static values make_values(const mox_format *f)
 {
-    values v = { .format = f, .codes = 1u << f->bits, .least = INFINITY, .largest = -INFINITY };
+    values v = { .format = f, .codes = 1u << f->bits, .lowest = INFINITY, .largest = -INFINITY };
     for (uint32_t code = 0; code < v.codes; code++) {
         v.of[code] = oracle_value(f->dtype, code);
         if (isfinite(v.of[code])) {
-            v.least = fmin(v.least, v.of[code]);
+            v.lowest = fmin(v.lowest, v.of[code]);
             v.largest = fmax(v.largest, v.of[code]);
         }
         v.signed_zero |= v.of[code] == 0 && signbit(v.of[code]);
@@ -79,7 +78,7 @@ static uint32_t nearest_code(const values *v, double x)
         if (v->of[code] == x)
             return code;
     }
-    const double target = fmin(fmax(x, v->least), v->largest);
+    const double target = fmin(fmax(x, v->lowest), v->largest);
     for (uint32_t code = 0; code < v->codes; code++) {
         if (!isfinite(v->of[code]) || (v->signed_zero && !signbit(v->of[code]) != !signbit(x)))
             continue;
@@ -111,7 +110,7 @@ static void check_sample(const mox_format *f, test_rng *rng)
         }
     }
     for (uint32_t a = 0; a < v.codes; a++) {
-        /* Every midpoint of two values: that of neighbours is among them. */
+        /* The midpoints of all pairs of values, which include those of neighbours. */
         for (uint32_t b = 0; b <= a && isfinite(v.of[a]); b++) {
             const float middle = (float)(fabs(v.of[a] + v.of[b]) / 2);
             uint32_t bits;
@@ -227,7 +226,7 @@ static void test_nvfp4_block(void **state)
     }
 }
 
-/* One sign of a format in order of magnitude. `past[i]` is the midpoint of i and i + 1. */
+/* The values of one sign, in order of magnitude. past[i] is the midpoint of values i and i + 1. */
 typedef struct ladder {
     int64_t count;
     double magnitude[1 << 15], past[1 << 15];
@@ -258,13 +257,13 @@ static void make_ladder(ladder *l, const mox_format *f, bool negative, uint32_t 
     if (infinity)
         add_rung(l, ldexp(1, f->emax + 1), infinity);
     if (l->count == 0)
-        add_rung(l, 0, 0); /* negative numbers where there are none: code 0 */
+        add_rung(l, 0, 0); /* a format without negative numbers encodes them as code 0 */
     for (int64_t i = 0; i + 1 < l->count; i++)
         l->past[i] = (l->magnitude[i] + l->magnitude[i + 1]) / 2;
     l->past[l->count - 1] = INFINITY;
 }
 
-/* All finite patterns of one sign, upward: the expected rung only ever moves up. */
+/* Encodes all finite floats of one sign in ascending order, so that the expected value only moves up the ladder. */
 static void sweep(const ladder *l, const char *name, uint32_t (*encode)(float), bool negative)
 {
     const uint32_t sign = negative ? 0x80000000u : 0;

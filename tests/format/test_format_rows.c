@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_format_rows.c - formats.def against what its formats are: limits, lookups, names, every code of
- * 16 bits or fewer decoded, and encoded back to itself.
+ * test_format_rows.c - the rows of formats.def against the formats' definitions: limits, look-ups, names. Every code of
+ * up to 16 bits is decoded, and encoded back to itself.
  */
 #include "test_support.h"
 

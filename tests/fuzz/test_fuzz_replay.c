@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_fuzz_replay.c - every fuzz target over its seeds, and over every beginning of each seed.
+ * test_fuzz_replay.c - runs every fuzz target on its seeds, and on every prefix of each seed.
  *
  * The bytes end at an inaccessible page. A target ends the program when a promise is broken.
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * golden_make.c - writes the golden files of vendor layouts (README.md): one for each layout, or for those named, and
- * one each of weights in act order and in groups to be halved where the layout takes them.
+ * golden_make.c - writes the golden files of vendor layouts (README.md): one for each layout, or for the named layouts.
+ * A layout that accepts act order, or groups to be halved, has one more file for each.
  *
  *     golden_make DIR [layout ...]
  *
- * Built with the tests, run by hand after a layout is added. A file that changes for another reason says that a layout
- * or its statement changed: look before it is committed.
+ * Built with the tests, run by hand after a layout is added. A file that changes for another reason means that a layout
+ * or its restatement in the tests changed: find out why before you commit it.
  */
 #include "test_golden.h"
 

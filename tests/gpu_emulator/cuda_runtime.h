@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuda_runtime.h - the part of CUDA C++ that the Hopper kernels of expert_gemm and their launchers use, for the
- * emulator (emulator.h). Each of their files is compiled with it in front.
+ * emulator (emulator.h). Every one of their files is compiled with this header included first.
  */
 #ifndef MOX_TEST_EMULATED_CUDA_RUNTIME_H
 #define MOX_TEST_EMULATED_CUDA_RUNTIME_H
@@ -21,7 +21,7 @@
 #define __host__
 #define __global__
 #define __grid_constant__
-#ifdef MOX_EMULATED_ALONE /* blocks that run one after the other may share static variables */
+#ifdef MOX_EMULATED_ALONE /* blocks run one after the other, so they may share static variables */
 #define __shared__ static
 #else
 #define __shared__

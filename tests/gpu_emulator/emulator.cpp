@@ -42,7 +42,7 @@ struct block_state {
     std::vector<uint8_t> memory; /* while another block runs */
 };
 
-/* Starts on a stack of its own; then it is left and entered by jumps, because switching contexts is a system call. */
+/* A thread starts on a separate stack. Then jumps leave and enter it, because switching contexts is a system call. */
 struct thread_state {
     ucontext_t context;
     jmp_buf at;

@@ -7,9 +7,10 @@
  *     cuda/ptx/          the wrappers of instructions, in plain C++
  *     emulator.cpp       threads as coroutines, block after block; a cluster's blocks side by side
  *
- * It shows what is computed from where and in which order, and finds deadlocks. Bulk copies arrive late and out of
- * order; memory that was never written holds NaN. It does not show an operand that is overwritten while a warpgroup MMA
- * still reads it (MMAs complete when they are issued), missing fences, or time.
+ * The emulator checks results, addresses and the order of steps, and finds deadlocks. Bulk copies arrive late and out
+ * of order; memory that was never written holds NaN. It does not find missing fences, nor an operand that is
+ * overwritten while a warpgroup MMA still reads it, because its MMAs complete when they are issued. It says nothing
+ * about speed.
  */
 #ifndef MOX_TEST_EMULATOR_H
 #define MOX_TEST_EMULATOR_H
@@ -34,7 +35,7 @@ const emulated_place &emulated_here();
 /* Lets other threads run. Every wait is a loop around this. */
 void emulated_yield();
 
-/* Every lane of the warp passes a word, and reads all of them: of[lane]. */
+/* Every lane of the warp passes a word and gets the words of all lanes: of[lane]. */
 struct emulated_words {
     uint64_t of[32];
 };

@@ -5,7 +5,7 @@
  *     check values      computed by hand from the rules
  *     scales            the rule restated over exact doubles, powers of two found by walking up from the smallest
  *     codes             the nearest of all codes of the format, found by trying each; ties to the even code
- *     edges             zeros, NaN, infinities, subnormals, short last groups, nothing at all
+ *     edges             zeros, NaN, infinities, subnormals, short last groups, empty arrays
  */
 #include "test_support.h"
 
@@ -14,13 +14,13 @@
 
 #include "quant/quant.h"
 
-/* ---- what is expected, without src/format ------------------------------------------------------------- */
+/* ---- expected values, without src/format -------------------------------------------------------------- */
 
 typedef struct minifloat {
     moxie_dtype dtype;
     int exponent_bits, mantissa_bits, bias;
     double max;
-    int nan_code; /* that a NaN becomes */
+    int nan_code; /* the code of a NaN */
 } minifloat;
 
 static const minifloat formats[] = {
@@ -75,18 +75,18 @@ static int floor_log2(double v)
     return e;
 }
 
-static int hold(int e)
+static int clamp_exponent(int e)
 {
     return e < -127 ? -127 : e > 127 ? 127 : e;
 }
 
 /* ---- helpers ---------------------------------------------------------------------------------------------- */
 
-static void quantize(const moxie_quant *q, const float *x, int64_t rows, int64_t cols, float given, uint8_t *codes,
-                     float *scales)
+static void quantize(const moxie_quant *q, const float *x, int64_t rows, int64_t cols, float static_scale,
+                     uint8_t *codes, float *scales)
 {
     moxie_error error = { 0 };
-    assert_ok(mox_quantize_activations(q, x, rows, cols, given, codes, scales, &error), &error);
+    assert_ok(mox_quantize_activations(q, x, rows, cols, static_scale, codes, scales, &error), &error);
 }
 
 /* Numbers of very different sizes, with zeros, ties of every format and both signs. */
@@ -101,8 +101,8 @@ static float random_value(test_rng *rng)
     }
 }
 
-/* Replaces most of `x` by numbers at most two units in the last place from a tie between two codes under `scale`:
- * where the order of operations decides. The caller recomputes everything from the new x. */
+/* Replaces most of `x` by numbers at most two ulps from a tie between two codes under `scale`, where the order of
+ * operations decides the rounding. The caller recomputes everything from the new x. */
 static void toward_ties(test_rng *rng, const minifloat *f, double scale, float *x, int count)
 {
     const int codes = f ? (1 << (f->exponent_bits + f->mantissa_bits)) - 2 : 126;
@@ -215,7 +215,7 @@ static void nvfp4_block(void **state)
     }
 }
 
-/* 127 / 127 = 1: with amax 127 the scale is 1 and x is rounded as it is. */
+/* With amax 127 the scale is 127 / 127 = 1, so x itself is rounded. */
 static void int8_roundings(void **state)
 {
     static const float x[8] = { 127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.75f, 2.25f };
@@ -283,9 +283,9 @@ static int mx_exponent(const minifloat *f, int32_t rule, double amax)
         return -127;
     const double over = amax / power_of_two(floor_log2(amax));
     switch (rule) {
-    case MOXIE_RULE_OCP_FLOOR: return hold(floor_log2(amax) - floor_log2(f->max));
-    case MOXIE_RULE_QUARK_EVEN: return hold(floor_log2(amax) + (over >= 1.75) - floor_log2(f->max));
-    case MOXIE_RULE_VLLM_FLOOR: return hold(floor_log2(amax));
+    case MOXIE_RULE_OCP_FLOOR: return clamp_exponent(floor_log2(amax) - floor_log2(f->max));
+    case MOXIE_RULE_QUARK_EVEN: return clamp_exponent(floor_log2(amax) + (over >= 1.75) - floor_log2(f->max));
+    case MOXIE_RULE_VLLM_FLOOR: return clamp_exponent(floor_log2(amax));
     default: return walk_up(amax, f->max);
     }
 }
@@ -317,14 +317,14 @@ static void mx_rows(void **state)
     }
 }
 
-/* fp8: the operand of the rounding as the page says, one f32 operation each; then the nearest code. */
+/* fp8: the number to round, one f32 operation at a time as docs/quantizers.md says; then the nearest code. */
 static void fp8_rows(void **state)
 {
     test_rng rng = { test_seed(32) };
     (void)state;
     for (int round = 0; round < 300; round++) {
         const minifloat *f = &formats[test_below(&rng, 2)];
-        const float max = (float)f->max, given = 0.01f + fabsf(test_normal(&rng));
+        const float max = (float)f->max, static_scale = 0.01f + fabsf(test_normal(&rng));
         const int kind = (int)test_below(&rng, 5); /* static, dynamic, token, group, group with UE8M0 */
         const int32_t group = kind >= 3 ? 32 : COLS;
         const moxie_quant q = { .element = f->dtype,
@@ -337,14 +337,14 @@ static void fp8_rows(void **state)
         float x[ROWS * COLS], scales[ROWS * COLS];
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         toward_ties(&rng, f, scales[0], x, group);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
             const float amax = kind < 2 ? group_amax(x, ROWS * COLS)
                                         : group_amax(x + first, COLS - g * group < group ? COLS - g * group : group);
-            float s = given;
+            float s = static_scale;
             if (kind == 1)
                 s = amax == 0 ? 1 : fmaxf(amax / max, FLT_MIN);
             else if (kind == 2)
@@ -365,7 +365,7 @@ static void int8_rows(void **state)
     test_rng rng = { test_seed(33) };
     (void)state;
     for (int round = 0; round < 300; round++) {
-        const float given = 0.01f + fabsf(test_normal(&rng));
+        const float static_scale = 0.01f + fabsf(test_normal(&rng));
         const int kind = (int)test_below(&rng, 4); /* static, dynamic, token, group */
         const int32_t rounding = (int32_t)test_below(&rng, 3), group = kind == 3 ? 16 : COLS;
         const moxie_quant q = { .element = MOXIE_I8,
@@ -378,14 +378,14 @@ static void int8_rows(void **state)
         float x[ROWS * COLS], scales[ROWS * COLS];
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         toward_ties(&rng, NULL, scales[0], x, group);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
             const float amax = kind < 2 ? group_amax(x, ROWS * COLS)
                                         : group_amax(x + first, COLS - g * group < group ? COLS - g * group : group);
-            const float a = fmaxf(amax, 1e-10f), s = kind == 0 ? given : a / 127.0f, reciprocal = 127.0f / a;
+            const float a = fmaxf(amax, 1e-10f), s = kind == 0 ? static_scale : a / 127.0f, reciprocal = 127.0f / a;
             const double v = kind == 2 ? x[i] * reciprocal : x[i] / s;
             /* lrint rounds to even; floor(|v| + 1/2) and the cast are exact for doubles of this size. */
             double want = 0;
@@ -409,20 +409,20 @@ static void nvfp4_rows(void **state)
     (void)state;
     for (int round = 0; round < 300; round++) {
         const int32_t global = (int32_t)test_below(&rng, 3), group = 16, groups = (COLS + group - 1) / group;
-        const float given = ldexpf(1 + fabsf(test_normal(&rng)), (int)test_range(&rng, -12, 12));
+        const float static_scale = ldexpf(1 + fabsf(test_normal(&rng)), (int)test_range(&rng, -12, 12));
         const moxie_quant q = {
             .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_cols = group, .global = global
         };
-        const float gs = global == 0 ? 1 : global == MOXIE_GLOBAL_DIVIDE ? given : 1.0f / given;
-        const float inverse = global == 0 ? 1 : global == MOXIE_GLOBAL_DIVIDE ? 1.0f / given : given;
+        const float gs = global == 0 ? 1 : global == MOXIE_GLOBAL_DIVIDE ? static_scale : 1.0f / static_scale;
+        const float inverse = global == 0 ? 1 : global == MOXIE_GLOBAL_DIVIDE ? 1.0f / static_scale : static_scale;
         float x[ROWS * COLS], scales[ROWS * COLS];
         uint8_t codes[ROWS * COLS];
         random_rows(&rng, x);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         toward_ties(&rng, e2m1, scales[0] / (double)gs, x, 16);
-        toward_ties(&rng, e4m3, 6 / (double)gs, x + COLS, 1); /* a tie of the scale: the maximum of its group */
+        toward_ties(&rng, e4m3, 6 / (double)gs, x + COLS, 1); /* the maximum of a group, where the scale is a tie */
         memset(x + COLS + 1, 0, 15 * sizeof *x);
-        quantize(&q, x, ROWS, COLS, given, codes, scales);
+        quantize(&q, x, ROWS, COLS, static_scale, codes, scales);
         for (int i = 0; i < ROWS * COLS; i++) {
             const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
             const float amax = group_amax(x + first, COLS - g * group < group ? COLS - g * group : group);
@@ -464,7 +464,7 @@ static void zero_groups(void **state)
     }
 }
 
-/* A group of nothing but NaN has amax 0; E5M2, which has infinities, never gets one. */
+/* A group of NaNs has amax 0. The result in E5M2 is never an infinity, though the format has them. */
 static void nan_and_infinity(void **state)
 {
     const moxie_quant fp8 = { MOXIE_F8_E5M2, MOXIE_F32, -1, .group_cols = -1, .is_static = 1 };
@@ -489,7 +489,7 @@ static void nan_and_infinity(void **state)
     assert_true(mox_amax(NULL, 0) == 0);
 }
 
-/* Buffers of exactly the documented size, ending at an inaccessible page. */
+/* The buffers have exactly the documented size and end at an inaccessible page. */
 static void writes_what_it_says(void **state)
 {
     const moxie_quant q = { MOXIE_F8_E4M3, MOXIE_F32, 1, .group_cols = 32 };
@@ -507,7 +507,7 @@ static void writes_what_it_says(void **state)
     test_guarded_free(codes, rows * cols);
 }
 
-static void refusals(void **state)
+static void rejections(void **state)
 {
     const moxie_quant none = { 0 };
     const moxie_quant fixed = { MOXIE_F8_E4M3, MOXIE_F32, -1, .group_cols = -1, .is_static = 1 };
@@ -557,7 +557,7 @@ int main(void)
         cmocka_unit_test(zero_groups),
         cmocka_unit_test(nan_and_infinity),
         cmocka_unit_test(writes_what_it_says),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(rejections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

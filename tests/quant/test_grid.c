@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_grid.c - packed views: every packing stores and reads back every element and nothing else, the published
- * layouts (GPTQ, AWQ, MX FP6, nibbles) come out as their own definitions say, and a check admits exactly what fits.
+ * test_grid.c - packed views. Every packing stores and reads back each element and changes no other. Published layouts
+ * (GPTQ, AWQ, MX FP6, nibbles) agree with their definitions. The check accepts exactly the views that fit their memory.
  */
 #include "test_support.h"
 
@@ -19,8 +19,9 @@ static int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* A grid over exactly as many bytes as it needs, followed by an inaccessible page. Rows may be padded, and
- * nothing is aligned. */
+/* A grid over exactly the bytes that it needs, followed by an inaccessible page. Rows may be padded; nothing is
+ * aligned.
+ */
 static moxie_grid random_grid(const layout *l, test_rng *rng, int64_t rows, int64_t cols)
 {
     const int64_t word_rows = l->packing.along_rows ? div_up(rows, l->packing.per_word) : rows;
@@ -48,7 +49,7 @@ static void round_trip(const layout *l, test_rng *rng)
     moxie_error error = { 0 };
     assert_ok(mox_grid_check(&grid, "grid", &error), &error);
 
-    /* Twice over, in an order that visits neighbours late: a store must replace and must spare the others. */
+    /* All elements twice, in an order that visits neighbours late: a store must replace its element and no other. */
     for (int64_t i = 0; i < 3 * rows * cols; i++) {
         const int64_t at = (int64_t)test_below(rng, (uint64_t)(rows * cols));
         const uint32_t code = (uint32_t)test_u64(rng);
@@ -90,7 +91,7 @@ static void every_packing_round_trips(void **state)
     assert_true(tried > 500);
 }
 
-/* A store leaves every byte that is not the word alone, and of the word every other element. */
+/* A store changes no byte outside its word, and no other element of the word. */
 static void a_store_touches_its_element_only(void **state)
 {
     uint8_t bytes[9];
@@ -188,7 +189,7 @@ static void dense_views(void **state)
 
 /* ---- checks ----------------------------------------------------------------------------------------- */
 
-static void refused(const moxie_grid *grid, const char *because)
+static void rejected(const moxie_grid *grid, const char *because)
 {
     moxie_error error = { 0 };
     assert_int_equal(mox_grid_check(grid, "expert 3 down codes", &error), MOXIE_ERR_ARGUMENT);
@@ -197,7 +198,7 @@ static void refused(const moxie_grid *grid, const char *because)
         fail_msg("\"%s\" does not say \"%s\"", error.text, because);
 }
 
-static void checks_refuse_what_cannot_be_read(void **state)
+static void checks_reject_what_cannot_be_read(void **state)
 {
     static const uint8_t data[64];
     const moxie_grid good = { data, 64, 4, 16, 16, 1, MOXIE_F8_E4M3, { 1, 1, 0, 0 } };
@@ -208,7 +209,7 @@ static void checks_refuse_what_cannot_be_read(void **state)
 #define BAD(change, because)                                                                                           \
     bad = good;                                                                                                        \
     bad.change;                                                                                                        \
-    refused(&bad, because)
+    rejected(&bad, because)
     BAD(bytes = 63, "takes 64 bytes, but only 63");
     BAD(data = NULL, "no data");
     BAD(rows = -1, "negative");
@@ -227,12 +228,12 @@ static void checks_refuse_what_cannot_be_read(void **state)
     bad = good;
     bad.rows = 3;
     bad.cols = 1;
-    bad.row_stride = INT64_MAX; /* below 2^64, but no offset can say it */
+    bad.row_stride = INT64_MAX; /* below 2^64, but above the largest offset */
     bad.bytes = UINT64_MAX;
-    refused(&bad, "2^63");
+    rejected(&bad, "2^63");
     bad = good;
     bad.rows = INT64_MAX;
-    bad.row_stride = 0; /* a broadcast reaches nowhere */
+    bad.row_stride = 0; /* a broadcast stays within the first row */
     assert_ok(mox_grid_check(&bad, "broadcast", &error), &error);
     bad = (moxie_grid) { .dtype = MOXIE_F32, .packing = { 4, 1, 0, 0 }, .cols = 5 };
     assert_ok(mox_grid_check(&bad, "empty", &error), &error);
@@ -246,7 +247,7 @@ int main(void)
         cmocka_unit_test(gptq_words),
         cmocka_unit_test(awq_words),
         cmocka_unit_test(dense_views),
-        cmocka_unit_test(checks_refuse_what_cannot_be_read),
+        cmocka_unit_test(checks_reject_what_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

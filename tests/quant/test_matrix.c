@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_matrix.c - weights are the exact real products that the checkpoint formats define; group extents; what a
- * matrix or a description may not be, in words.
+ * test_matrix.c - weights are the exact real products that the checkpoint formats define; extents of groups; invalid
+ * matrices and descriptions are rejected with a text.
  */
 #include "test_support.h"
 
@@ -9,7 +9,7 @@
 
 #include "quant/quant.h"
 
-/* E2M1 by its list of values, E8M0 by its definition: nothing of src/format is used for what is expected. */
+/* E2M1 as a list of values, E8M0 by its definition: expected values do not use src/format. */
 static const double e2m1[16] = { 0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6 };
 
 static double e4m3(unsigned code)
@@ -106,7 +106,7 @@ static void fp8_block_weights(void **state)
             assert_true(mox_matrix_weight(&m, &q, n, k) == e4m3(codes[n * K + k]) * values[n / 128][k / 128]);
 }
 
-/* GPTQ v1: zeros stored less one, columns in any group. (q - (z + 1)) * s. */
+/* GPTQ v1: zero points are stored minus one, columns in act order. w = (q - (z + 1)) * s. */
 static void gptq_weights_in_act_order(void **state)
 {
     enum { N = 2, K = 16, GROUPS = 2 };
@@ -178,7 +178,7 @@ static void group_extents(void **state)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------- */
+/* ---- rejections ---------------------------------------------------------------------------------------- */
 
 static void mismatch(const moxie_matrix *m, const moxie_quant *q, bool bias, const char *because)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_matrix_slice.c - views of parts of a matrix, in every packing, scale layout and zero-point layout that
- * checkpoints have: each weight of the slice is the weight of the whole at its place, and what would cut a group or a
- * word is refused in words.
+ * test_matrix_slice.c - views of parts of a matrix, in every packing, scale layout and zero-point layout of
+ * checkpoints. Each weight of a slice equals the whole matrix's weight at the same place. A slice that would cut a
+ * group or a word is rejected with a text.
  */
 #include "quant/quant.h"
 #include "test_problem.h"
@@ -65,8 +65,8 @@ static void slices_of_every_packing_hold_the_whole_s_weights(void **state)
     }
 }
 
-/* Edges that each format allows, from how it is stored: groups of columns, words along rows (of codes in GPTQ's turned
- * matrix along columns), zero points in words along rows. */
+/* The multiples at which each format may be cut follow from its storage: groups of columns; words along rows (GPTQ's
+ * matrix is transposed, so its words of codes lie along columns); zero points in words along rows. */
 static void cuts_are_what_the_formats_say(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void cuts_are_what_the_formats_say(void **state)
     }
 }
 
-static void refuses(const char *name, mox_rectangle at, const char *text)
+static void rejects(const char *name, mox_rectangle at, const char *text)
 {
     test_rng rng = { 2 };
     const test_weight_quant *quant = test_weight_quant_named(name);
@@ -118,19 +118,19 @@ static void refuses(const char *name, mox_rectangle at, const char *text)
     test_expert_free(&expert);
 }
 
-static void cuts_through_groups_and_words_are_refused(void **state)
+static void cuts_through_groups_and_words_are_rejected(void **state)
 {
     (void)state;
-    refuses("mxfp4", (mox_rectangle) { 0, 256, 16, 32 }, "cut a group");
-    refuses("mxfp4", (mox_rectangle) { 0, 256, 0, 48 }, "1 x 32");
-    refuses("fp8 block 128x128", (mox_rectangle) { 64, 128, 0, 384 }, "128 x 128");
-    refuses("int4 words channel", (mox_rectangle) { 0, 256, 4, 8 }, "cut a word");
-    refuses("int4 row pairs g128", (mox_rectangle) { 1, 2, 0, 384 }, "along rows");
-    refuses("awq", (mox_rectangle) { 0, 12, 0, 384 }, "codes are stored 8 in a word along rows");
-    refuses("gptq", (mox_rectangle) { 4, 8, 0, 384 }, "zero points are stored 8 in a word along rows");
-    refuses("gptq act order", (mox_rectangle) { 0, 256, 32, 64 }, "act order");
-    refuses("bf16", (mox_rectangle) { 0, 257, 0, 384 }, "[256, 384]");
-    refuses("bf16", (mox_rectangle) { -1, 4, 0, 384 }, "[256, 384]");
+    rejects("mxfp4", (mox_rectangle) { 0, 256, 16, 32 }, "cut a group");
+    rejects("mxfp4", (mox_rectangle) { 0, 256, 0, 48 }, "1 x 32");
+    rejects("fp8 block 128x128", (mox_rectangle) { 64, 128, 0, 384 }, "128 x 128");
+    rejects("int4 words channel", (mox_rectangle) { 0, 256, 4, 8 }, "cut a word");
+    rejects("int4 row pairs g128", (mox_rectangle) { 1, 2, 0, 384 }, "along rows");
+    rejects("awq", (mox_rectangle) { 0, 12, 0, 384 }, "codes are stored 8 in a word along rows");
+    rejects("gptq", (mox_rectangle) { 4, 8, 0, 384 }, "zero points are stored 8 in a word along rows");
+    rejects("gptq act order", (mox_rectangle) { 0, 256, 32, 64 }, "act order");
+    rejects("bf16", (mox_rectangle) { 0, 257, 0, 384 }, "[256, 384]");
+    rejects("bf16", (mox_rectangle) { -1, 4, 0, 384 }, "[256, 384]");
 }
 
 int main(void)
@@ -138,7 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_every_packing_hold_the_whole_s_weights),
         cmocka_unit_test(cuts_are_what_the_formats_say),
-        cmocka_unit_test(cuts_through_groups_and_words_are_refused),
+        cmocka_unit_test(cuts_through_groups_and_words_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_scheme.c - vLLM's quantization configs: what every constructor puts in its descriptors, what the config then
- * answers, what moxie computes for it, what is refused. The tables below were written from vLLM's config.py and are
- * not made from schemes.def.
+ * test_scheme.c - vLLM's quantization configs: the descriptors that every constructor fills, the answers of the
+ * config's predicates, the formats that moxie derives from it, rejected combinations. The tables below were written
+ * from vLLM's config.py, not from schemes.def.
  */
 #include "test_support.h"
 
@@ -41,7 +41,7 @@ typedef struct expectation {
     const char *config; /* config_name for bf16, or NULL */
     int32_t block[2];
     int64_t scale_shape[2];     /* for 40 tokens of 300; {0,0}: none */
-    const char *acts, *weights; /* moxie's own, in words */
+    const char *acts, *weights; /* moxie's descriptions as text */
 } expectation;
 
 /* clang-format off */
@@ -61,7 +61,7 @@ static const expectation table[] = {
     { "make", { .quant_dtype = "mxfp8", .weight_dtype = "int4" },
       { "mxfp8", true, { -1, -1 }, "" }, { "int4", true, NONE, "s" },
       NULL, NULL, NULL, NONE, { 1, 1 }, "f8_e4m3 1x32 f8_e8m0", "u4b8 per row f16" },
-    /* A per-token flag without a type: the shape is there and means nothing. */
+    /* A per-token flag without a type: the shape is set but has no effect. */
     { "make", { .per_act_token = 1 },
       { "", false, { 1, -1 }, "" }, { "", false, NONE, "" },
       NULL, NULL, NULL, NONE, NONE, "none", "none" },
@@ -211,7 +211,7 @@ static void names(void **state)
         same_name(e, mox_scheme_ocp_name(&s, &unknown), warned ? NULL : e->ocp);
         assert_int_equal(unknown, warned);
         same_name(e, mox_scheme_config_name(&s, MOXIE_BF16), e->config);
-        /* f32 has a name of its own, unless a quantized one or an OCP scheme comes first. */
+        /* f32 has the name "float32", unless a quantized scheme or an OCP scheme comes first. */
         const bool ocp = e->ocp && !warned;
         same_name(e, mox_scheme_config_name(&s, MOXIE_F32), e->config ? e->config : ocp ? NULL : "float32");
     }
@@ -305,7 +305,7 @@ static void ocp_names_of_all_pairs(void **state)
     assert_int_equal(unknown, 0);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------- */
+/* ---- rejections ------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *constructor;
@@ -332,14 +332,14 @@ static const struct {
     { "gptq_marlin", { .bits = 3, .group_size = 128 }, "3 bits" },
     { "awq_marlin", { .group_size = 128 }, "0 bits" },
     { "gptq_marlin", { .bits = 4 }, "group_size 0" },
-    /* types outside OCP MX, and those that only ocp_mx itself admits */
+    /* types outside OCP MX, and types that ocp_mx does not accept */
     { "ocp_mx", { .quant_dtype = "nvfp4" }, "\"nvfp4\" is no OCP MX type" },
     { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "int8" }, "\"int8\" is no OCP MX type" },
     { "ocp_mx", { 0 }, "\"\" is no OCP MX type" },
     { "ocp_mx", { .quant_dtype = "mxfp8_e4m3" }, "\"mxfp8_e4m3\" is not admitted" },
     { "ocp_mx", { .quant_dtype = "mxfp8_e5m2" }, "\"mxfp8_e5m2\" is not admitted" },
     { "ocp_mx", { .quant_dtype = "mxint8" }, "\"mxint8\" is not admitted" },
-    /* what a constructor does not take */
+    /* arguments that a constructor does not have */
     { "int8_w8a8", { .per_out_ch = 1 }, "takes no per_out_ch" },
     { "int8_w8a8", { .block = { 1, 128 } }, "takes no block" },
     { "unquantized", { .has_bias = 1 }, "takes no has_bias" },

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_weight_quant.c - weights to codes: the scales of the formats' own rules by hand, then over random groups that
- * the code is the nearest of all (tried one by one, values through mox_matrix_weight) and the error is what the
- * format can promise.
+ * test_weight_quant.c - quantization of weights. Scales are compared with values computed by hand from the formats'
+ * rules. In random groups every code must be the nearest of all (each is tried, its value read by mox_matrix_weight),
+ * and the error must stay within the format's bound.
  */
 #include "test_support.h"
 
@@ -100,8 +100,8 @@ static double value_of(const moxie_quant *q, const group *g, uint32_t code)
 
 static void codes_are_nearest(void **state)
 {
-    /* Worst error over the group, in parts of its extent: half of the widest step of the codes, more where the rule
-     * lets the largest values saturate or rounds the scale. */
+    /* The bound of the error, relative to the group's extent: half the widest step between codes; more where the rule
+     * lets the largest values saturate, or rounds the scale. */
     static const struct {
         moxie_quant quant;
         double bound;
@@ -122,7 +122,7 @@ static void codes_are_nearest(void **state)
         { { MOXIE_I4, MOXIE_F8_E4M3, 1, 128, .global = MOXIE_GLOBAL_MULTIPLY }, 0.5 / 7 * 2 },
         { { MOXIE_U4B8, MOXIE_F16, 1, .group_cols = 128 }, 0.5 / 7 * 1.02 },
         { { MOXIE_U8B128, MOXIE_F16, 1, .group_cols = 128 }, 0.5 / 127 * 1.2 },
-        /* A rounded zero point may push one end out by half a step: one whole step at worst. */
+        /* A rounded zero point may move one end out of range by half a step, so the error is at most one step. */
         { { MOXIE_U4B8, MOXIE_F16, 1, 128, .has_zero = 1 }, 1.0 / 15 * 1.02 },
         { { MOXIE_U8B128, MOXIE_F32, 1, 128, .has_zero = 1 }, 1.0 / 255 * 1.001 },
     };
@@ -148,7 +148,7 @@ static void codes_are_nearest(void **state)
                     if (!isnan(value))
                         best = fmin(best, fabs(value - g.w[i]));
                 }
-                /* The quotient is rounded to f32 before it is encoded: next to a tie, either neighbour. */
+                /* The quotient is rounded to f32 before it is encoded, so next to a tie either neighbour is right. */
                 assert_true(fabs(got - g.w[i]) <= best + 1e-6 * extent);
                 worst = fmax(worst, fabs(got - g.w[i]));
             }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ref_act_quant.c - two readings of docs/quantizers.md against each other, bit by bit: the quantizers, and the
- * oracle's search for scales and codes; and the oracle against rows worked out by hand.
+ * test_ref_act_quant.c - two implementations of docs/quantizers.md agree bit by bit: the quantizers, and the oracle's
+ * search for scales and codes. The oracle also agrees with rows computed by hand.
  *
  * MOXIE_TEST_ROWS sets the number of rows per description.
  */
@@ -16,12 +16,12 @@
 
 /* ---- by hand ------------------------------------------------------------------------------------- */
 
-static void expect_row(const moxie_quant *quant, float given, const float *x, int64_t cols, double scale,
+static void expect_row(const moxie_quant *quant, float static_scale, const float *x, int64_t cols, double scale,
                        const double *values)
 {
     uint8_t codes[MOST];
     double scales[MOST];
-    mox_ref_act_quant_row(quant, given, 0, x, cols, codes, scales);
+    mox_ref_act_quant_row(quant, static_scale, 0, x, cols, codes, scales);
     assert_close(scales[0], scale, fabs(scale) * 1e-7);
     for (int64_t k = 0; k < cols; k++)
         assert_close(mox_format_decode(quant->element, codes[k]), values[k], 0);
@@ -103,7 +103,7 @@ static void compare_rows(const moxie_quant *quant, int64_t rows, uint64_t seed)
     char words[96];
     for (int64_t r = 0; r < rows; r++) {
         const int64_t cols = test_range(&rng, 1, MOST);
-        const float given =
+        const float static_scale =
             test_below(&rng, 2) ? 0.03f : ldexpf(1 + test_uniform(&rng) * 0.9f, (int)test_range(&rng, -20, 20));
         float x[MOST], scales[MOST];
         double want_scales[MOST];
@@ -111,9 +111,9 @@ static void compare_rows(const moxie_quant *quant, int64_t rows, uint64_t seed)
         const int32_t kind = (int32_t)test_below(&rng, 7);
         for (int64_t k = 0; k < cols; k++)
             x[k] = draw(&rng, kind);
-        const mox_act_quantizer quantizer = { quant, given, mox_amax(x, cols) };
+        const mox_act_quantizer quantizer = { quant, static_scale, mox_amax(x, cols) };
         mox_act_quant_row(&quantizer, x, cols, codes, scales);
-        mox_ref_act_quant_row(quant, given, quantizer.amax, x, cols, want, want_scales);
+        mox_ref_act_quant_row(quant, static_scale, quantizer.amax, x, cols, want, want_scales);
         const int64_t size = mox_act_group_cols(quant, cols);
         for (int64_t k = 0; k < cols; k++)
             if (codes[k] != want[k] || scales[k / size] != want_scales[k / size])

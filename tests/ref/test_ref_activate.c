@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ref_activate.c - the oracle's activations: known values, long double, limits; and their sensitivity, by
- * which fp32 evaluations written here, plainly, must pass, but not with room to hide an error in.
+ * test_ref_activate.c - the oracle's activations: known values, long double, limits. Also their sensitivity, which
+ * gives the bound of an fp32 evaluation: plain fp32 code in this file must be within the bound, and come close to it.
  */
 #include "test_problem.h"
 
@@ -129,7 +129,7 @@ static long double wide(const mox_ref_act *p, long double g, long double u)
     }
 }
 
-/* ---- fp32, as a kernel would --------------------------------------------------------------------- */
+/* ---- fp32, as in a kernel ------------------------------------------------------------------------ */
 
 static float narrow_sigmoid(float x)
 {
@@ -161,7 +161,7 @@ static float narrow(const mox_ref_act *p, float g, float u)
     }
 }
 
-/* SILU in its other common forms: a quotient, and one fused last step. */
+/* SILU in its other common forms: as a quotient, and with a fused last step. */
 static float narrow_silu_fused(const mox_ref_act *p, float g, float u)
 {
     const float limit = (float)p->up_limit, gl = fminf(g, (float)p->gate_limit);
@@ -171,7 +171,7 @@ static float narrow_silu_fused(const mox_ref_act *p, float g, float u)
 
 /* ---- arguments ----------------------------------------------------------------------------------- */
 
-/* Everyday numbers, numbers of any magnitude, and those near the ends of exp. */
+/* Moderate numbers, numbers of any magnitude, and numbers near the limits of exp. */
 static float draw(test_rng *rng, int32_t kind)
 {
     switch (kind) {
@@ -194,7 +194,7 @@ static moxie_activation draw_activation(test_rng *rng, int32_t kind)
                                 .up_limit = limits[test_below(rng, 4)] };
 }
 
-/* The oracle errs by no more than 2^-26 of what fp32 may. */
+/* The oracle's error is at most 2^-26 of the bound for fp32. */
 static void test_against_long_double(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void test_against_long_double(void **state)
     }
 }
 
-/* Every fp32 evaluation is within the bound; for everyday arguments (half of them) the worst comes close to it. */
+/* Every fp32 evaluation is within the bound. For moderate arguments (half of all) the worst error comes close to it. */
 static void test_sensitivity(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void test_sensitivity(void **state)
     }
 }
 
-/* A wrong formula is beyond it: gelu in place of its tanh form, alpha left out, 1 percent of beta missing. */
+/* Wrong formulas exceed the bound: gelu in place of its tanh form, alpha left out, 1 percent of beta missing. */
 static void test_bound_catches_wrong_formulas(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ref_matvec.c - the oracle's product on matrices small enough to work out on paper.
+ * test_ref_matvec.c - the oracle's product on small matrices, with results computed by hand.
  */
 #include "test_support.h"
 
@@ -71,7 +71,7 @@ static void test_zero_points_and_group_index(void **state)
                 row[3] == (8 - 10) * 0.5);
 }
 
-/* A plain fp32 sum, forwards, backwards and in four lanes, is within the bound; without its largest product it is not.
+/* A plain fp32 sum (forwards, backwards, in four lanes) is within the bound. Without its largest product it is not.
  */
 static void test_bound_of_sums(void **state)
 {

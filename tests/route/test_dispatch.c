@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_dispatch.c - what happens to a choice once it is made: packed words, expert maps, the permutation.
+ * test_dispatch.c - what follows the choice of experts: packed choices, expert maps, the permutation of pairs by slot.
  */
 #include "test_support.h"
 
@@ -64,7 +64,8 @@ static void test_maps_by_hand(void **state)
     }
 }
 
-/* Every expert has one owner, slots are 0 .. count-1 in the order of experts, counts differ by one at most. */
+/* Every expert has one owner. A rank's slots are 0 .. count - 1 in the order of experts. Counts differ by at most one.
+ */
 static void test_maps_partition(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void test_maps_partition(void **state)
     }
 }
 
-static void test_maps_refused(void **state)
+static void test_maps_rejected(void **state)
 {
     (void)state;
     static const int32_t cases[][4] = { { 2, 8, 1, 0 }, { 0, 0, 1, 0 }, { 0, 1025, 1, 0 },
@@ -114,7 +115,7 @@ static void test_maps_refused(void **state)
 static void test_permutation_by_hand(void **state)
 {
     (void)state;
-    /* Experts 0..3, of which 2 lives in slot 0 and 0 in slot 1; 9 and -1 are no experts; one token repeats an id. */
+    /* Experts 0 .. 3: expert 2 is in slot 0, expert 0 in slot 1. 9 and -1 are no experts; one token repeats an id. */
     static const int32_t ids[8] = { 2, 0, 0, 1, 9, 2, -1, 0 }, slot_of[4] = { 1, -1, 0, -1 };
     static const int64_t offsets[3] = { 0, 2, 5 }, pair_at[5] = { 0, 5, 1, 2, 7 };
     static const int64_t position[8] = { 0, 2, 3, -1, -1, 1, -1, 4 };
@@ -140,7 +141,7 @@ static void test_nothing_to_permute(void **state)
     assert_true(positions[0] == -1 && positions[1] == -1 && pairs[0] == 9);
 }
 
-/* Each local pair stands once, in the slot of its expert, and pairs of a slot ascend. */
+/* Each local pair occurs once, in the slot of its expert, and the pairs of a slot ascend. */
 static void test_permutation_properties(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packed_values),      cmocka_unit_test(test_packed_both_ways),
         cmocka_unit_test(test_maps_by_hand),       cmocka_unit_test(test_maps_partition),
-        cmocka_unit_test(test_maps_refused),       cmocka_unit_test(test_permutation_by_hand),
+        cmocka_unit_test(test_maps_rejected),      cmocka_unit_test(test_permutation_by_hand),
         cmocka_unit_test(test_nothing_to_permute), cmocka_unit_test(test_permutation_properties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_route_known.c - routing one token: answers computed by hand from the formulas of route.h.
+ * test_route_known.c - routing one token: expected results computed by hand from the formulas of route.h.
  *
  * The main example has the logits (0.5, -1, 2, 1, 0, 3, -2, 1.5) and K = 3. Expected weights have seven digits;
  * they were worked out apart from this library.
@@ -128,7 +128,7 @@ static void test_groups(void **state)
         EXPECT(&r, 8, 3, example, LIST(1, 2, 7), LIST(0.341762f, 1.119289f, 1.038948f));
 }
 
-/* With keys below 0 in the kept group, a filler of 0 lets dropped experts in. */
+/* When keys in the kept group are below 0, experts of dropped groups with the fill value 0 are chosen. */
 static void test_group_fill(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void test_nan_comes_last_with_weight_0(void **state)
     EXPECT(&r, 4, 2, some, LIST(1, 3), LIST(1.0f, 0.0f));
 }
 
-/* A group counts the numbers it has; NaN in a dropped group is not filled in. */
+/* A group's key counts only its numbers. A NaN in a dropped group does not get the fill value. */
 static void test_nan_in_groups(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void test_weak_experts_keep_their_weight(void **state)
     assert_close(weights[1], 3.720076e-44, 1.5e-45);
 }
 
-/* Chosen scores 0.25 and 0.125 (as raw logits), by each guard. */
+/* The scores 0.25 and 0.125 (raw logits) are chosen; each guard of the sum is applied to them. */
 static void test_guards(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void test_scales_and_bias(void **state)
     r.per_expert_scale = scales;
     r.scale = 2.5f;
     EXPECT(&r, 4, 3, logits, LIST(0, 1, 2), LIST(10.0f, 15.0f, 20.0f));
-    r.bias = bias; /* chosen for 11, weighed as 1 */
+    r.bias = bias; /* chosen by 11, with weight 1 */
     EXPECT(&r, 4, 2, logits, LIST(3, 0), LIST(1.25f, 10.0f));
     r.norm = MOXIE_NORM_SUM; /* 1/5 and 4/5, then the scales */
     EXPECT(&r, 4, 2, logits, LIST(3, 0), LIST(0.25f, 2.0f));
@@ -306,9 +306,9 @@ static void test_table(void **state)
     assert_int_equal(ids[1], 2);
     assert_close(weights[0], 1.7460205 / 3.2044197, 1e-6); /* roots of softplus, test_named_methods */
     assert_close(weights[1], 1.4583992 / 3.2044197, 1e-6);
-    mox_route_token(&r, 8, 2, example, 7, 1, ids, weights); /* an expert twice is two contributions */
+    mox_route_token(&r, 8, 2, example, 7, 1, ids, weights); /* an expert listed twice contributes twice */
     assert_true(ids[0] == 0 && ids[1] == 0 && weights[0] == 0.5f && weights[1] == 0.5f);
-    mox_route_token(&r, 8, 2, example, 7, 2, ids, weights); /* ids that name no expert pass, without weight */
+    mox_route_token(&r, 8, 2, example, 7, 2, ids, weights); /* ids outside the experts are kept, with weight 0 */
     assert_true(ids[0] == 8 && ids[1] == -1 && weights[0] == 0 && weights[1] == 0);
     for (int32_t token_id = -1; token_id < 4; token_id += 4) {
         mox_route_token(&r, 8, 2, example, 7, token_id, ids, weights);
@@ -316,7 +316,7 @@ static void test_table(void **state)
     }
 }
 
-/* Reads and writes exactly E, K: the neighbours are inaccessible pages. */
+/* Reads exactly E logits and writes exactly K results: inaccessible pages follow the arrays. */
 static void test_extremes_of_size(void **state)
 {
     (void)state;

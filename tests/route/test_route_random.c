@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_route_random.c - every routing rule on random logits, judged by the oracle's own routing: ids by its order,
- * weights by its bounds. Logits are normal, spread wide, far below zero, from a few values (ties), with NaN and
- * infinities.
+ * test_route_random.c - every routing rule on random logits, compared with the oracle's routing: ids with its order,
+ * weights within its bounds. Logits are normal, widely spread, far below zero, drawn from a few values (ties), or have
+ * NaN and infinities.
  *
  * MOXIE_TEST_ROUTES sets the number of tokens, MOXIE_TEST_SEED the first one.
  */
@@ -125,7 +125,7 @@ static void check_ids(fixture *f)
         fail_msg("seed %llu: %s", (unsigned long long)f->seed, why);
 }
 
-/* Returns whether any weight could be told. */
+/* Returns true when the oracle could bound at least one weight. */
 static bool check_weights(fixture *f)
 {
     double want[MOXIE_MAX_TOP_K], bounds[MOXIE_MAX_TOP_K];
@@ -165,8 +165,8 @@ static void test_random_tokens(void **state)
     assert_true(told > tokens * 8 / 10);
 }
 
-/* The judge is worth its name: it refuses a choice that differs in one place. */
-static void test_judge_refuses_wrong_choices(void **state)
+/* The oracle rejects a choice that differs in one place. */
+static void test_oracle_rejects_wrong_choices(void **state)
 {
     (void)state;
     static const double logits[8] = { 0.5, -1, 2, 1, 0, 3, NAN, 1 };
@@ -197,8 +197,8 @@ static void test_judge_refuses_wrong_choices(void **state)
     }
 }
 
-/* 1 and 1 + 2^-23 have sigmoids that fp32 cannot tell apart reliably: either order passes, a third does not. */
-static void test_judge_allows_near_ties(void **state)
+/* fp32 cannot order the sigmoids of 1 and 1 + 2^-23 reliably: either order is accepted, a third expert is not. */
+static void test_oracle_accepts_near_ties(void **state)
 {
     (void)state;
     static const double logits[3] = { 1, 1 + 0x1p-23, 0 };
@@ -219,8 +219,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_tokens),
-        cmocka_unit_test(test_judge_refuses_wrong_choices),
-        cmocka_unit_test(test_judge_allows_near_ties),
+        cmocka_unit_test(test_oracle_rejects_wrong_choices),
+        cmocka_unit_test(test_oracle_accepts_near_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

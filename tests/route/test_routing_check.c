@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_routing_check.c - names, numbers of other projects, descriptions, and every refusal with its words.
+ * test_routing_check.c - names of routing methods, their numbers in other projects, descriptions, and the error text of
+ * every rejected routing.
  */
 #include "test_support.h"
 
@@ -17,7 +18,7 @@ static int no_choice(void *user, int64_t tokens, const float *logits, int32_t *i
     return 1;
 }
 
-/* What a method needs beside its name. */
+/* Fills in the fields that a method requires. */
 static void complete(moxie_routing *r)
 {
     if (r->select == MOXIE_SELECT_TABLE) {
@@ -101,16 +102,16 @@ static void test_descriptions(void **state)
     assert_string_equal(mox_routing_describe(&r, 32, 4, words, 6), "logit");
 }
 
-typedef struct refusal {
+typedef struct rejection {
     moxie_routing routing;
     int64_t experts, top_k;
     const char *word; /* that the text must contain */
-} refusal;
+} rejection;
 
-static void test_refusals(void **state)
+static void test_rejections(void **state)
 {
     (void)state;
-    const refusal refusals[] = {
+    const rejection rejections[] = {
         { { 0 }, 0, 1, "0 experts" },
         { { 0 }, 1025, 1, "1025 experts" },
         { { 0 }, 8, 0, "top_k is 0" },
@@ -152,16 +153,16 @@ static void test_refusals(void **state)
         { { .table = some_ids }, 8, 2, "routing.table is set" },
         { { .jitter = 0.1f }, 8, 2, "routing.jitter is set" },
     };
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+    for (size_t i = 0; i < sizeof rejections / sizeof rejections[0]; i++) {
         moxie_error error = { 0 };
-        const refusal *r = &refusals[i];
+        const rejection *r = &rejections[i];
         assert_int_equal(mox_routing_check(&r->routing, r->experts, r->top_k, &error), MOXIE_ERR_ARGUMENT);
         if (!strstr(error.text, r->word))
-            fail_msg("refusal %d: \"%s\" does not say \"%s\"", (int)i, error.text, r->word);
+            fail_msg("rejection %d: \"%s\" does not say \"%s\"", (int)i, error.text, r->word);
     }
 }
 
-static void test_admitted(void **state)
+static void test_accepted(void **state)
 {
     (void)state;
     const moxie_routing admitted[] = {
@@ -186,8 +187,8 @@ int main(void)
         cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_numbers_of_other_projects),
         cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_admitted),
+        cmocka_unit_test(test_rejections),
+        cmocka_unit_test(test_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

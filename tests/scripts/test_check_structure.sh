@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# scripts/check-structure finds a function that is too long and lines that stand twice, in a tree without git, too.
+# scripts/check-structure finds functions that are too long and repeated lines, also in a tree without git.
 set -eu
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -11,7 +11,7 @@ cp scripts/check-structure "$tmp/tree/scripts/"
 cd "$tmp/tree"
 scripts/check-structure >"$tmp/out" 2>&1 || { echo "the tree does not pass:"; cat "$tmp/out"; exit 1; }
 
-# A function of a name and a number of lines, no line as another.
+# Prints a function with the given name and number of lines, all different.
 long() {
     printf 'static int %s(int i)\n{\n' "$1"
     i=0

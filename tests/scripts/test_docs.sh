@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the documents say and a program can check: links lead somewhere, every public header is listed, commands and options
-# that they show exist.
+# Checks the documents: their links exist, every public header is listed, and the commands and options in them exist.
 . "$(dirname "$0")/../cli/cli_lib.sh"
 documents="README.md CONTRIBUTING.md docs/*.md"
 
@@ -19,7 +18,7 @@ done
 for list in docs/*.md; do
     grep -q "$list" README.md || fail "README.md does not list $list"
 done
-grep -qi "bindings" docs/architecture.md && [ ! -d bindings ] && fail "docs/architecture.md speaks of bindings; there are none"
+grep -qi "bindings" docs/architecture.md && [ ! -d bindings ] && fail "docs/architecture.md speaks of bindings; there is no such folder"
 
 # "moxie COMMAND --option ..." in blocks of code, which are indented or between fences, and in `...`.
 # shellcheck disable=SC2086

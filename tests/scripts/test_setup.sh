@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# scripts/setup on machines made up of a PATH: one that has all it needs, one without a library, without apt, without
-# root, with another apt at work.
+# scripts/setup on pretended machines, each a PATH of stub programs: complete; without a library, without apt, without
+# root; with another apt running.
 set -eu
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -42,15 +42,15 @@ setup() {
     grep -qE -- "$text" "$tmp/out" || [ -z "$text" ] || fail "no \"$text\" in: $(cat "$tmp/out")"
 }
 
-# All is there: no dpkg, no apt, no root is asked for.
+# A complete machine: dpkg, apt and root are not needed.
 machine
 setup 0 ""
-[ ! -s "$tmp/out" ] || fail "it says something although nothing is missing: $(cat "$tmp/out")"
+[ ! -s "$tmp/out" ] || fail "it prints something although nothing is missing: $(cat "$tmp/out")"
 setup 0 "" test
-# What is only nice to have does not stop a user.
+# A missing optional program is no error.
 rm "$tmp/bin/help2man"
 setup 0 "without help2man"
-# An old CMake is none.
+# A CMake that is too old counts as missing.
 stub cmake 'echo "cmake version 3.22.1"'
 setup 1 "CMake 3.25"
 

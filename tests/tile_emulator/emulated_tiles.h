@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulated_tiles.h - the tile unit in memory, and what else row amx_bf16 wants that Zen 4 lacks: included before all
- * else into the sources of the AMX rows and a test, it makes a program that runs them on any AVX-512 with VBMI, VNNI
- * and BF16. Such a machine then tests every way through those rows, their results bit by bit; not their speed.
+ * emulated_tiles.h - emulates AMX tiles in memory, and the other instructions of kernel amx_bf16 that Zen 4 lacks. The
+ * sources of the AMX kernels and of a test include it first. The program then runs on any processor with AVX-512, VBMI,
+ * VNNI and BF16, and tests every path through these kernels bit by bit, but not their speed.
  *
  *     LDTILECFG       palette 1, as amx_tiles.h fills it      TILELOADD, TILESTORED, TILEZERO, TILERELEASE
  *     TDPBF16PS       even and odd columns are two chains of multiply-adds from zero, subnormals zero;
@@ -11,7 +11,7 @@
  *     VMULPH          AVX-512 FP16: the product rounded once
  *     VCVTW2PH        AVX-512 FP16: the integer rounded once
  *
- * Shapes that an instruction would fault on end the program with a sentence. A tile belongs to its thread.
+ * A shape on which the instruction would fault ends the program with a message. Each thread has its own tiles.
  *
  * Source: Intel SDM vol. 2, the instructions' operations.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulated_tiles_avx512.c - the tile unit in memory (emulated_tiles.h), and the processor that has it: before main(),
- * the features that the library found get those of AMX; a machine that cannot emulate them skips the test.
+ * emulated_tiles_avx512.c - AMX tiles in memory (emulated_tiles.h). Before main() it adds AMX to the features that the
+ * library found, so that the AMX kernels are chosen. On a machine that cannot emulate them the test is skipped.
  */
 #include "emulated_tiles.h"
 
