@@ -375,7 +375,7 @@ typedef struct moxie_routing {
  * sim_normal. Bias, groups, scale and tables are left for the caller to set. For an unknown name the text of
  * MOXIE_ERR_ARGUMENT lists the names. Immutable. */
 MOXIE_API moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
-/* Name i of those that moxie_routing_by_name() knows; NULL past the last. Static. Immutable. */
+/* Name i of the names that moxie_routing_by_name() knows; NULL past the last. Static. Immutable. */
 MOXIE_API const char *moxie_routing_name_at(int32_t i);
 
 /* One choice in 32 bits, as kernels of several vendors exchange it: the id in bits 31 to 16, the weight as bf16 in bits

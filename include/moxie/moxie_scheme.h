@@ -38,7 +38,7 @@ typedef struct moxie_scheme_desc {
     uint32_t reserved[5];                   /* zero */
 } moxie_scheme_desc;
 
-/* Arguments of a constructor. Those that the constructor does not have must be zero. */
+/* Arguments of a constructor. Fields that the constructor does not use must be zero. */
 typedef struct moxie_scheme_args {
     uint32_t struct_size;
     int32_t per_act_token, per_out_ch;

@@ -2,8 +2,8 @@
  *
  * api_version.c - moxie_version(): the library's version and the commit that it was built from.
  *
- * The build writes the commit into moxie_commit.h (cmake/moxie_version.cmake). The function has a file of its own,
- * because every new commit compiles that file again.
+ * The build writes the commit into moxie_commit.h (cmake/moxie_version.cmake). The function is alone in this file,
+ * because every new commit compiles the file again.
  */
 #include <moxie/moxie.h>
 

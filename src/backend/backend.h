@@ -95,8 +95,8 @@ typedef struct mox_backend {
     /* ---- choosing. Immutable. ---- */
     /* Kernel i of a family, best first; NULL past the last. */
     const mox_kernel *(*kernel_at)(mox_family family, int32_t i);
-    /* Whether the kernel can run the family's problem on the target; else `why` says what it lacks. `problem` is NULL
-     * for families that have none. */
+    /* True when the kernel can run the family's problem on the target; else `why` gets the reason. `problem` is NULL
+     * for families without one. */
     bool (*admits)(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
                    mox_rejection *why);
     const char *(*needs)(const mox_kernel *kernel); /* instruction set, or features of a device */

@@ -8,8 +8,8 @@
  *
  *     memory:  [ padding to the alignment | bytes of all this, offset of the block ][ block ... ]
  *
- * A block of pages is a mapping of its own, not malloc's. For malloc reuses memory that other threads have touched, and
- * the request for huge pages would outlive the block. The page before the block notes how much to unmap:
+ * A block of pages is a separate mapping, not malloc's: malloc reuses memory that other threads have touched, and the
+ * request for huge pages would outlive the block. The page before the block holds the number of bytes to unmap:
  *
  *     mapping: [ bytes mapped | rest of a page ][ block, aligned to 2 MB when it is that large ... ]
  *

@@ -5,7 +5,7 @@
  *
  *     slots: | name, hash, value | empty | name, hash, value | ...     at most half of them are used
  *
- * The hash is seeded with an address, so that nobody can prepare a file whose names all collide.
+ * The hash is seeded with an address, so that no file can be prepared whose names all collide.
  */
 #ifndef MOX_CKPT_NAME_MAP_H
 #define MOX_CKPT_NAME_MAP_H
@@ -16,7 +16,7 @@
 
 struct mox_name_slot;
 
-/* A zero-initialised map is valid and empty. One-thread-at-a-time; look-ups are thread-safe while nobody adds names. */
+/* A zero-initialised map is valid and empty. One-thread-at-a-time; look-ups are thread-safe while no name is added. */
 typedef struct mox_name_map {
     struct mox_name_slot *slots;
     uint64_t capacity, count;

@@ -53,8 +53,8 @@ uint64_t mox_dense_bytes(moxie_dtype dtype, int64_t rows, int64_t cols);
 int64_t mox_matrix_group(const moxie_matrix *matrix, const moxie_quant *quant, int64_t k);
 /* The exact weight, in double (a quotient by a global: the real one, rounded once). */
 double mox_matrix_weight(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, int64_t k);
-/* The matrix is [rows, cols], has every grid that `quant` and `has_bias` call for, with the right shapes and
- * dtypes, none it does not call for, and every group_index in range. `what` names it: "expert 3 down". */
+/* Checks that the matrix is [rows, cols], has exactly the grids that `quant` and `has_bias` require, with the right
+ * shapes and dtypes, and every group_index in range. `what` names it: "expert 3 down". */
 moxie_status mox_matrix_check(const moxie_matrix *matrix, const moxie_quant *quant, int64_t rows, int64_t cols,
                               bool has_bias, const char *what, moxie_error *error);
 

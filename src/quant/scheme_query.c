@@ -114,7 +114,7 @@ static bool is_ocp_type(const char *dtype)
     return is(dtype, "mxfp4") || is(dtype, "mxfp6_e3m2") || is(dtype, "mxfp6_e2m3");
 }
 
-/* A torch dtype: present, and not a string. vLLM then asks for no OCP scheme, and does not warn. */
+/* A torch dtype: present, and not a string. vLLM then looks for no OCP scheme and does not warn. */
 static bool is_torch_type(const moxie_scheme_desc *desc)
 {
     return !is(desc->dtype, "") && !desc->dtype_is_string;

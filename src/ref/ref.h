@@ -45,7 +45,7 @@ void mox_ref_glu_row(const mox_ref_act *act, int interleaved, const double *h, i
 void mox_ref_route_keys(const moxie_routing *routing, int64_t experts, const double *logits, double *keys);
 void mox_ref_route_weights(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                            const int32_t *ids, double *weights);
-/* How far a right fp32 evaluation for the same ids may be from each of those weights, including its rounding to bf16.
+/* The bound of a correct fp32 evaluation for the same ids: its distance from each weight, with its rounding to bf16.
  * Infinite when fp32 cannot decide (the sum that renormalises is near 0). */
 void mox_ref_route_weight_bounds(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                                  const int32_t *ids, double *bounds);

@@ -6,9 +6,9 @@
  * additions satisfies |got - exact| <= gamma(d + 1) * sum |x||w|, gamma(m) = m u / (1 - m u), with or without fma
  * (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2). The contract bounds d far below the
  * length: sums run in segments, each from zero, added in order, so d is the longest segment plus the number of
- * segments. Each product carries one rounding, up to four more for the factors that are applied to partial sums
- * (weight scale, activation scale, the two globals), and the bias one addition: gamma(d + 6). Each of the n terms
- * may also underflow: (n + 6) * 2^-149.
+ * segments. A product rounds once. The factors of partial sums (weight scale, activation scale, the two globals) round
+ * up to four times more, and the bias is one addition: gamma(d + 6). Each of the n terms may also underflow:
+ * (n + 6) * 2^-149.
  */
 #ifndef MOX_REF_REF_BOUNDS_H
 #define MOX_REF_REF_BOUNDS_H

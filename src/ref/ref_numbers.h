@@ -6,8 +6,8 @@
  *     |fp32 - value| <= 8 u error,   u = 2^-24                     (running error analysis, to first order in u)
  *
  * So `error` is in units of 8 roundings: an operation that rounds once adds |value| / 8. An error e of an argument
- * becomes |f'| e. Three facts about fp32 go in: a sum, product or quotient rounds once (u of its result); exp, erf and
- * tanh are within 4 ulp (8 u of theirs); a constant factor may be rounded, too.
+ * becomes |f'| e. Three facts about fp32 are used: a sum, product or quotient rounds once (u of its result); exp, erf
+ * and tanh are within 4 ulp (8 u of their results); a constant factor may be rounded, too.
  *
  * Underflow comes on top: sigmoid may be off by 2^-126 (1 / (1 + e^-x) is 0 when e^-x overflows) and any product by
  * 2^-150, and the factors that follow enlarge it. So every operation but a sum adds TINY = 2^-102, for 8 u TINY =

@@ -129,8 +129,8 @@ MOX_SHARED void mox_route_weigh(const moxie_routing *routing, int64_t experts, i
     }
 }
 
-/* The weight of expert `best` in a softmax over the logits that are within the jitter of its own. Expert `gone` (-1:
- * none) is left out. */
+/* The weight of expert `best` in a softmax over the logits within the jitter of best's logit. Expert `gone` (-1: none)
+ * is left out. */
 MOX_SHARED float mox_route_sparsemixer_weight(const float *logits, int64_t experts, float jitter, int32_t best,
                                               int32_t gone)
 {

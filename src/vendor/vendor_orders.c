@@ -10,7 +10,7 @@
  *     f32_columns      the same for f32: scales of activations, [cols][rows]
  *     lines            [cols / f][rows][f] of scales: f = 4 columns, or 2 or 1 where they are no multiple
  *
- * Sources: FlashInfer's convert_to_block_layout and its scales for Hopper before they were folded; triton_kernels'
+ * Sources: FlashInfer's convert_to_block_layout, and its older scales for Hopper, not yet folded; triton_kernels'
  * blackwell_value.py and blackwell_value_shuffled.py; DeepGEMM's layout of scales (columns of whole 16 bytes).
  */
 #include "base/sizes.h"

@@ -228,8 +228,8 @@ MOX_PACK_INLINE void copy_chunk(uint8_t *to, const uint8_t *from, int64_t bytes)
         memcpy(to, from, (size_t)bytes);
 }
 
-/* Rows are far apart, often by a multiple of a page. So CHUNK bytes of each are staged first, and every cache line of
- * theirs is read once. */
+/* Rows are far apart, often by a multiple of a page. So CHUNK bytes of each row are staged first; then every cache line
+ * is read once. */
 MOX_PACK_INLINE void put_tiles(tiling t, const mox_vendor_matrix *m, int64_t row, int64_t count,
                                const uint8_t *const *rows, uint8_t *tensor)
 {

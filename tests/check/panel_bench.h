@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bench.h - one call of a panel kernel's inner product (panel_kernel.h) for test_kernels_panel.c: an expert with
- * MOX_PANEL_BLOCK pairs, the activations arranged here from the drawing in panel_activations.h and compared with what
- * the library's own functions make, memory cut to the byte, the sums compared with the referee's.
+ * panel_bench.h - one call of a panel kernel's inner product (panel_kernel.h) for test_kernels_panel.c. An expert has
+ * MOX_PANEL_BLOCK pairs. This file arranges the activations as drawn in panel_activations.h, and compares them with the
+ * library's own. Arrays have exactly their size. The sums are compared with the referee's.
  */
 #ifndef PANEL_BENCH_H
 #define PANEL_BENCH_H

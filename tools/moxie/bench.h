@@ -14,10 +14,9 @@
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
- * reads the experts that were read longest ago, and there are so many copies of the layer that at least twice the
- * last-level cache of other weights is read before an expert's turn comes again. On a GPU several runs, each with a
- * routing of its own, are one graph, which is launched again and again. There the same holds from one launch to the
- * next.
+ * reads the experts that were read longest ago. There are enough copies of the layer that, between two reads of an
+ * expert, other weights of at least twice the last-level cache are read. On a GPU one graph holds several runs, each
+ * with its own routing, and is launched many times. The same holds there from one launch to the next.
  */
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
@@ -105,7 +104,7 @@ const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
 
 #define BENCH_MAX_RUNS 64
 
-/* Runs that are timed together, each with a routing of its own. */
+/* Runs that are timed together. Each has its own routing. */
 typedef struct bench_batch {
     int32_t runs;
     moxie_plan *plan[BENCH_MAX_RUNS];
@@ -179,7 +178,7 @@ typedef struct bench_picture {
 } bench_picture;
 /* .svg or .png by its ending. */
 bool bench_plot_is_name(const char *path);
-/* MOXIE_ERR_UNSUPPORTED when there is no gnuplot. Called first, so that it fails before minutes are spent. */
+/* MOXIE_ERR_UNSUPPORTED when there is no gnuplot. Call it before the benchmark, which takes minutes. */
 moxie_status bench_plot_find(moxie_error *error);
 moxie_status bench_plot_write(const char *path, const bench_picture *picture, moxie_error *error);
 

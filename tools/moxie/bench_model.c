@@ -2,12 +2,12 @@
  *
  * bench_model.c - prepares so many copies of one layer that weights come from memory in every run.
  *
- * With c copies in turn, and u of E experts read in a run, a copy lasts for h = floor(E / u) runs without reading an
- * expert twice. So between two reads of one expert lie at least c h - 1 runs, each of which reads u others:
+ * The runs use c copies in turn. A run reads u of E experts, so a copy serves h = floor(E / u) runs before an expert is
+ * read again. Between two reads of one expert lie at least c h - 1 runs, and each reads u other experts:
  *
  *     (c h - 1) u expert_bytes >= 2 cache_bytes    ->  c
  *
- * A layer so large that the caches hold next to nothing of what one run reads needs no copies.
+ * A run that reads much more than the caches hold needs no copies.
  */
 #include "bench.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cli_parse.c - argp_parse() with what it lacks: a suggestion for an unknown option, no empty values, exit codes in
- * every --help, -h, and a check of MOXIE_MAX_ISA.
+ * cli_parse.c - argp_parse() with additions: it suggests a name for an unknown option, rejects empty values, prints
+ * exit codes in every --help, accepts -h, and checks MOXIE_MAX_ISA.
  *
  *     moxie run model --treads 4
  *     -> moxie run: there is no option --treads: did you mean --threads?

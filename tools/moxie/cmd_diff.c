@@ -3,10 +3,10 @@
  * cmd_diff.c - `moxie diff DIR --layer L --a BACKEND --b BACKEND`: is a back end right?
  *
  * Every stage of a back end's run is compared with the oracle, element by element, from the same rounded inputs. The
- * report has the worst element, its expert, token and block, how much of its bound it used, and the error of all
- * elements next to what their bounds allow. Naming `ref` as one side checks the other; naming two back ends checks
- * both. Then the outputs of the two whole runs are compared. --against DIR2 compares the weights of two checkpoints
- * instead. Exit code 1 when a bound is passed or weights differ.
+ * report has the worst element (its expert, token and block, and the error relative to its bound), and the errors of
+ * all elements next to their bounds. With `ref` on one side the other back end is checked; with two back ends, both.
+ * Then the outputs of the two whole runs are compared. --against DIR2 compares the weights of two checkpoints instead.
+ * Exit code 1 when an error exceeds its bound or weights differ.
  */
 #include "cli.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_info.c - `moxie info`: the processor, what it has, what the cap excludes and what the system permits; back
- * ends; the kernels of each family; with --measure or --limits FILE what the machine can do at most.
+ * cmd_info.c - `moxie info`: the processor and its features, the features that MOXIE_MAX_ISA excludes or the system
+ * does not permit; back ends; the kernels of each family; with --measure or --limits FILE the machine's limits.
  *
  *     found      what the processor has and the system saves        CPUID, XCR0
  *     permitted  tiles, which a process must ask the kernel for     arch_prctl

@@ -121,7 +121,7 @@ static moxie_status open_views(const char *dir, const prepare_how *how, int64_t 
     return moxie_preparation_set_facts(b->preparation, &facts, error);
 }
 
-/* Checks that the file's tensors are those that the plan makes, and the experts' hashes. */
+/* Checks that the file has exactly the tensors of the plan, and the hashes of the experts. */
 static moxie_status check_tensors(const prepare_back *b, const char *path, moxie_error *error)
 {
     char name[PREPARE_NAME];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prepare_configs.c - the checkpoint's configuration files, which a prepared directory holds so that it can be
- * restored.
+ * prepare_configs.c - the checkpoint's configuration files. A prepared directory holds them, so that `moxie prepare
+ * --undo` can restore the checkpoint.
  */
 #include "prepare.h"
 

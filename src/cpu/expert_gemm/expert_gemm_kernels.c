@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_kernels.c - the kernels of family expert_gemm (the two products of every expert), made from
- * expert_gemm.def, and the one question that both types of kernels answer: do you accept this problem? What a kernel is
- * and computes stands in expert_gemm.h; running one is in panel_run.c.
+ * expert_gemm.def, and the function that says whether a kernel of either type accepts a problem. expert_gemm.h says
+ * what a kernel computes; panel_run.c runs one.
  *
  *     expert_gemm.def -> one constant a kernel, of its type -> kernels[], pointers to their heads, best first
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_expert_gemm.c - the kernel list of family expert_gemm on CUDA, made from cuda_expert_gemm.def, and which
- * problems the simple kernels accept: those that the CPU's scalar kernels accept, of any format, group, zero point,
- * order of columns, bias and shape.
+ * cuda_expert_gemm.c - the kernel list of family expert_gemm on CUDA, made from cuda_expert_gemm.def. Also the problems
+ * that the simple kernels accept: any format, group, zero point, order of columns, bias and shape, like the CPU's
+ * scalar kernels.
  */
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 

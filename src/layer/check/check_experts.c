@@ -194,8 +194,8 @@ static double product(const mox_activations *a, int64_t r, const double *w, doub
     return sum * global;
 }
 
-/* For the bound of FP8 tensor cores (mox_bound_mma): each instruction aligns its terms to the largest; the sum of those
- * largest magnitudes over all instructions. */
+/* For the bound of FP8 tensor cores (mox_bound_mma). Each instruction aligns its terms to the one of the largest
+ * magnitude; this is the sum of these magnitudes over all instructions. */
 static double aligned_sum(const mox_activations *a, int64_t r, const double *w)
 {
     const float *values = a->values + r * a->stride;

@@ -2,7 +2,7 @@
  *
  * reserved.h - the reserved words of public structs that lie inside others or in arrays.
  *
- * Such a struct has no size of its own, so it cannot grow at its end. Instead it has words that must be zero, and that
+ * Such a struct has no struct_size, so it cannot grow at its end. Instead it has words that must be zero now and can
  * become fields later:
  *
  *     today    | field ... field | reserved: 0 0 0 0 |

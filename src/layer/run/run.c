@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run.c - the chain of a run (run.h): routes the batch once, then takes it through the experts pass by pass.
+ * run.c - the chain of a run (run.h): routes the batch once, then computes the experts pass by pass.
  *
  *     mox_run_enqueue
  *       run_whole      route; then for each pass: begin_pass (permute), run_pass (experts, combine)

@@ -128,9 +128,10 @@ static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mo
     return b->quantize(&run->queue, kernel, args, error);
 }
 
-/* Whether a device may quantize the hidden states while permute still runs. A row a token, without weights or scales of
- * pairs, needs nothing from permute. Permute started after all earlier kernels had ended, so nobody still uses the
- * memory of these activations. The shared expert's must wait: they share memory with the routed experts. */
+/* True when a device may quantize the hidden states while permute still runs. With one row per token, and no weights or
+ * scales of pairs, quantizing does not need permute's results. Permute started after all earlier kernels had ended, so
+ * the memory of these activations is free. The shared expert's activations must wait, because they use the memory of
+ * the routed experts'. */
 static bool is_early(const mox_expert_pass *pass)
 {
     return pass->kind == MOX_ROUTED && pass->source == NULL && pass->row_weight == NULL &&

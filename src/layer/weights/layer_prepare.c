@@ -9,9 +9,9 @@
  *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts of eight parts each; three workers
  *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     with six consecutive parts each
  *
- * Workers take tasks in order, so those that run at the same time write megabytes apart. If they wrote neighbouring
- * parts, several of them would touch a new page of 2 MB at once, and the system would clear one page for each although
- * only one is used.
+ * Workers take tasks in order, so tasks that run at the same time write megabytes apart. If they wrote neighbouring
+ * parts, several workers would touch a new page of 2 MB at once. Then the system would clear a page for each worker,
+ * and use only one of them.
  */
 #include "layer/weights/layer_prepare.h"
 

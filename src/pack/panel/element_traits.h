@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * element_traits.h - the rows of element_traits.def as a function. Where `element` is a constant the result is one,
- * too, so that kernels written once for all formats keep only the code of theirs.
+ * element_traits.h - the rows of element_traits.def as a function. With a constant `element` the result is a constant,
+ * too. So an instance of a kernel that is written for all formats keeps only the code of its format.
  *
  *     mox_element_traits_of(MOXIE_I4).sign_bit     8
  *

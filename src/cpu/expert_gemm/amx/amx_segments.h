@@ -54,7 +54,7 @@ MOX_KERNEL_INLINE __m512 mox_amx_add_segment(bool acts, const float *c, const fl
     return _mm512_fmadd_ps(part, scale, sum);
 }
 
-/* Adds a C tile to `rows` sums. Rows behind the last one take its scale; nobody reads their sums. */
+/* Adds a C tile to `rows` sums. Rows behind the last one use its scale; their sums are not read. */
 MOX_KERNEL_INLINE void mox_amx_add_segment_rows(bool acts, const mox_amx_job *j, const float *c, mox_amx_end end,
                                                 int64_t row, int rows, __m512 *sum)
 {

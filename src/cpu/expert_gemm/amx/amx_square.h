@@ -116,7 +116,7 @@ MOX_KERNEL_INLINE mox_amx_job mox_amx_decode_fields(const mox_amx_job *from)
 
 /* A pair of row tiles: `high` rows in the first, `low` in the second, 0 for none. Where there are several passes, the
  * tiles themselves all have 16 rows, because a new configuration takes as long as eight products. The rows behind the
- * last one are whatever lies there, and nobody reads their sums. */
+ * last one hold arbitrary memory; their sums are not read. */
 typedef struct mox_amx_pass {
     int64_t row, high, low;
     float *buffer; /* [4][16][16] its C tiles, while another pass is in the tile unit */
@@ -270,7 +270,7 @@ MOX_KERNEL_INLINE mox_amx_pass mox_amx_pass_of(const mox_amx_job *j, int64_t pas
     return (mox_amx_pass) { 32 * at, high, mox_min_i64(16, left - high), j->buffer + 4 * MOX_AMX_TILE_FLOATS * at };
 }
 
-/* Changes the tile unit from one pass to another. `was_open`, `open`: a segment of theirs is not finished. */
+/* Changes the tile unit from pass `before` to `pass`. `was_open`, `open`: the pass has an unfinished segment. */
 MOX_KERNEL_INLINE void mox_amx_square_switch(const mox_amx_pass *before, bool was_open, const mox_amx_pass *pass,
                                              bool open)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * neon_variants.h - variants of the NEON kernels that need an extension of the processor. Each is in a file of its own
- * that is compiled for the extension. The functions return NULL if the processor or the build lacks it.
+ * neon_variants.h - variants of the NEON kernels that need an extension of the processor. Each has a separate file that
+ * is compiled for the extension. The functions return NULL if the processor or the build lacks it.
  */
 #ifndef MOX_CPU_NEON_VARIANTS_H
 #define MOX_CPU_NEON_VARIANTS_H

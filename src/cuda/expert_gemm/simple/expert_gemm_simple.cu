@@ -15,7 +15,7 @@
  * their code. Groups of integers run across chunks: they are summed exactly in int32, across lanes too, before they
  * become a float.
  *
- * E2M1 in groups of 16 or 32 columns has kernels of its own with the same bits in fewer steps: simple_short.cuh.
+ * E2M1 in groups of 16 or 32 columns has separate kernels, which give the same bits in fewer steps: simple_short.cuh.
  *
  * A product of an 8-bit code and a 16-bit number is exact in f32, so a fused multiply-add gives the CPU's bits. All
  * other products are rounded before they are added (EXACT says which).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * simple_short.cuh - E2M1 weights in groups of 16 columns (scales E4M3: NVFP4) or of 32 (E8M0: MXFP4), where the
- * general kernel would spend most of its time at the ends of segments. The same bits in fewer operations, none of which
- * rounds:
+ * general kernel would spend most of its time at the ends of segments. These kernels give the same bits in fewer
+ * operations, because the products are exact:
  *
  *     16 columns    A lane has one product of a segment. ((w a) sa) sw has at most 2 + 11 + 4 + 4 bits, so it is exact:
  *                   lane = fma(w sw, a sa, lane)

@@ -295,8 +295,9 @@ __device__ __forceinline__ void mox_sm90_activate(float (&sums)[SUMS], const mox
     }
 }
 
-/* Address of column 0 of a token tile in the activations of the next product, at byte `to` of its rows of `stride`
- * bytes, for lanes that write columns c with c % 8 == `eighth`. Column c is 128 c bytes further. */
+/* Address in the activations of the next product, which have rows of `stride` bytes: column 0 of the unit's token tile,
+ * at byte `to` of a row. It is for lanes that write columns c with c % 8 == `eighth`; column c is 128 c bytes further.
+ */
 __device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, const mox_sm90_work_unit &unit, int to,
                                                      int eighth, int64_t stride)
 {
@@ -383,7 +384,7 @@ __device__ __forceinline__ void mox_sm90_column_max(const float (&sums)[SUMS], b
     }
 }
 
-/* Adds this warp's maxima to those that all warps with a part of the 128 outputs share. */
+/* Merges this warp's maxima into the maxima shared by all warps that hold a part of the 128 outputs. */
 template <int SUMS>
 __device__ __forceinline__ void mox_sm90_share_max(const float (&sums)[SUMS], const mox_sm90_args &args,
                                                    mox_sm90_header *header, uint32_t round, int columns, int lane)

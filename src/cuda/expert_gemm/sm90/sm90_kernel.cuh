@@ -50,9 +50,9 @@ template <int ELEMENT> struct mox_sm90_widths_for;
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
 
-/* What the parts of a work unit depend on, computed anew for each one and hidden from the compiler, which would else
- * compute it before the loop over work units and keep it in registers. So the epilogue reads the kernel's arguments
- * from shared memory. */
+/* The thread's place, computed anew for each part of a work unit. The asm hides it from the compiler, which would
+ * otherwise compute everything that depends on it before the loop over work units and keep that in registers. For the
+ * same reason the epilogue reads the kernel's arguments from shared memory. */
 __device__ __forceinline__ mox_sm90_place mox_sm90_find_place()
 {
     int thread = threadIdx.x;

@@ -16,8 +16,8 @@
 #include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 
-/* Counts fit 31 bits (scratch_bytes() checks that). Until the first unit is known no weight is fetched, and one warp
- * works alone: a division takes it 80 ns, a 64-bit one 100 ns. */
+/* Counts fit 31 bits (scratch_bytes() checks that). One warp computes the first unit alone, and no weight is fetched
+ * before: 32-bit divisions take 80 ns there, 64-bit ones 100 ns. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
     int32_t count, tiles; /* entries; row tiles, or pairs of them */
@@ -67,8 +67,8 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
     return w;
 }
 
-/* The entry of token tile `column`: the last whose `first` does not exceed it. A whole warp compares 32 entries at a
- * time; in the last step each lane has one, and one of those is it. */
+/* The entry of token tile `column`: the last entry with `first` <= column. The whole warp compares 32 entries at a
+ * time. In the last step each lane holds one entry, and one lane holds the result. */
 __device__ __forceinline__ mox_sm90_entry mox_sm90_find_entry(const mox_sm90_work &w, int column, int lane)
 {
     int low = 0, size = w.count;
