@@ -100,7 +100,7 @@ static int exponent_of(float scale)
     return ilogbf(scale) + 127;
 }
 
-/* The lowest scale that an offset can express, as an exponent byte. */
+/* The lowest scale that an offset expresses exactly, as an exponent byte. Lower scales get the same offset. */
 static int low_of(const mox_vendor_facts *own, int which)
 {
     const int max = exponent_of(own->scale_max[which]), min = exponent_of(own->scale_min[which]);

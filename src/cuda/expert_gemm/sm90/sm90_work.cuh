@@ -16,7 +16,7 @@
 #include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
 
-/* Counts fit 31 bits (scratch_bytes() checks that). One warp computes the first unit alone, and no weight is fetched
+/* Counts fit 31 bits (scratch_bytes() checks that). One warp finds the first unit alone, and no weight is fetched
  * before: 32-bit divisions take 80 ns there, 64-bit ones 100 ns. */
 struct mox_sm90_work {
     const mox_sm90_entry *entries;
