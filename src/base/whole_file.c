@@ -22,7 +22,7 @@ enum { TRIES = 150, NAP_NS = 20000000 };
 
 /* ---- creating --------------------------------------------------------------------------------------- */
 
-/* Checks that whatever has the file's name may be replaced. */
+/* Checks that the file that has the name now, if any, may be replaced. */
 static moxie_status check_target(const char *path, moxie_error *error)
 {
     struct stat info;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * route.h - who goes where: one function for every routing method, expert maps, and the permutation that groups pairs
+ * route.h - routing: one function for every routing method, expert maps, and the permutation that groups pairs
  * (token, choice) by expert.
  *
  * Arithmetic is fp32 throughout. Keys decide the selection; weights are computed separately:

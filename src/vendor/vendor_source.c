@@ -57,7 +57,8 @@ moxie_status mox_vendor_source_open(const moxie_grid *grid, bool read, const mox
     if (grid->data == NULL)
         return MOXIE_OK;
     if (mox_pack_has_dense_rows(grid) && whole) {
-        /* Views are const for their readers; whoever opens one for writing guarantees that its memory is writable. */
+        /* Views are const for their readers; a caller that writes through one guarantees that its memory is writable.
+         */
         out->data = (uint8_t *)(uintptr_t)grid->data;
         out->stride = grid->row_stride;
         return MOXIE_OK;

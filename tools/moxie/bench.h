@@ -3,7 +3,7 @@
  * bench.h - the parts of `moxie bench`:
  *
  *     bench_model.c      copies of the layer, prepared, with plans     -> model
- *     bench_routing.c    who goes where, drawn anew for every run      -> ids, weights
+ *     bench_routing.c    the experts of every token, drawn per run -> ids, weights
  *     bench_routing_file.c   or read from a file
  *     bench_line.c       one batch size: runs, times, floor            -> line
  *     bench_on_cpu.c     the back ends: how a run is timed, which       -> seconds

@@ -8,8 +8,8 @@
  *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s), or / fp8_tflop_s where activations are FP8 and a machine
  *                multiplies that
  *
- * Here a batch is what is timed at once. On a processor it is one run, timed once. On a GPU it is a graph of several,
- * launched again and again.
+ * A batch is timed as a whole. On a processor it is one run, timed once. On a GPU it is a graph of several runs, which
+ * is launched many times.
  */
 #include "bench.h"
 
@@ -64,10 +64,10 @@ static void note_reads(bench_model *model, runs *r, int32_t run, bool timed)
 
 /* ---- a batch ------------------------------------------------------------------------------------------- */
 
-/* How many runs a batch has that is launched again and again. Usually eight, so that the cost of a launch counts for
- * little, within BATCH_BYTES; or so many that three caches' worth is read meanwhile; each copy equally often. A second
- * launch begins with the experts of the first one again. So there are no more runs than the copies last for without
- * reading an expert twice, if that is two caches' worth. */
+/* The number of runs in a batch that is launched many times: usually eight within BATCH_BYTES, so that a launch costs
+ * little per run; or enough to read three times the caches' size; a multiple of the copies. A second launch reads the
+ * first one's experts again. So the runs are limited to those that the copies serve without reading an expert twice, if
+ * that is twice the caches' size. */
 static int32_t runs_at_once(const runs *r, const bench_model *model, bench_routing *routing, int64_t tokens,
                             uint64_t cache_bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_routing.c - who goes where, drawn anew for every run from (seed, number of the draw):
+ * bench_routing.c - the experts of every token, drawn anew for every run from (seed, number of the draw):
  *
  *     uniform   every token chooses K different experts, all equally likely
  *     zipf      rank r of the experts is chosen in proportion to 1/r, without replacement; every run assigns

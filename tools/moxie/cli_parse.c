@@ -82,7 +82,7 @@ static const struct argp_option *short_option(const option_list *list, char lett
 
 /* ---- what was given ------------------------------------------------------------------------------ */
 
-static void refuse(const char *command, const char *text)
+static void reject(const char *command, const char *text)
 {
     fprintf(stderr, "%s: %s\nTry `%s --help' for more information.\n", command, text, command);
     exit(cli_note_code(CLI_USAGE));
@@ -96,7 +96,7 @@ static void refuse_option(const char *command, const option_list *list, const ch
     const char *nearest = cli_nearest(&names, given);
     snprintf(text, sizeof text, "there is no option --%s%s%s%s", cli_printable(given),
              nearest ? ": did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
-    refuse(command, text);
+    reject(command, text);
 }
 
 static void refuse_empty(const char *command, const struct argp_option *option)
@@ -108,7 +108,7 @@ static void refuse_empty(const char *command, const struct argp_option *option)
     else
         snprintf(text, sizeof text, "-%c takes %s, and nothing was given: name it after the option", option->key,
                  option->arg);
-    refuse(command, text);
+    reject(command, text);
 }
 
 static void refuse_value(const char *command, const struct argp_option *option, const char *value)
@@ -116,7 +116,7 @@ static void refuse_value(const char *command, const struct argp_option *option, 
     char text[300];
     snprintf(text, sizeof text, "--%s takes no value, and \"%.80s\" was given: leave it out", option->name,
              cli_printable(value));
-    refuse(command, text);
+    reject(command, text);
 }
 
 /* Checks "--name" or "--name=value". Returns whether the value is the next argument. */
@@ -144,7 +144,7 @@ static bool check_short(const char *command, const option_list *list, const char
             const char one[2] = { *letter, '\0' };
             char text[64];
             snprintf(text, sizeof text, "there is no option -%s", cli_printable(one));
-            refuse(command, text);
+            reject(command, text);
         }
         if (option->arg && !letter[1] && (!next || !*next))
             refuse_empty(command, option);
@@ -167,7 +167,7 @@ static void check_arguments(const struct argp *parser, int argc, char **argv)
         if (!strcmp(argv[i], "-h"))
             argv[i] = help;
         if (!*argv[i])
-            refuse(argv[0], "an argument is empty: is a variable of the shell not set?");
+            reject(argv[0], "an argument is empty: is a variable of the shell not set?");
         if (!strncmp(argv[i], "--", 2))
             i += check_long(argv[0], &list, argv[i], next);
         else if (argv[i][0] == '-' && argv[i][1])
@@ -183,7 +183,7 @@ static void check_environment(const char *command)
     if (!cap || !*cap || cli_isa_fits(cap, reason, sizeof reason))
         return;
     snprintf(text, sizeof text, "the environment variable MOXIE_MAX_ISA: %s", reason);
-    refuse(command, text);
+    reject(command, text);
 }
 
 void cli_parse(const struct argp *parser, int argc, char **argv, void *input)

@@ -3,7 +3,7 @@
  * cli_text.c - text that comes from arguments, files and devices, made fit to print.
  *
  *     bytes that are no UTF-8      -> \xNN      on terminals and in JSON
- *     control characters           -> \xNN      on terminals; JSON has escapes of its own for them
+ *     control characters           -> \xNN      on terminals; JSON escapes them itself
  *
  * Nearly all text needs no change and is returned as it is. A changed copy lives until the program ends, so it can be
  * passed to printf() and cli_pack() without being freed.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * made_weights.c - one layer's weights, made up for a configuration: the right sizes and formats, random codes. For
- * benchmarks, and for runs without a checkpoint.
+ * made_weights.c - random weights of one layer for a configuration, with the right sizes and formats. For benchmarks,
+ * and for runs without a checkpoint.
  *
  *     block of codes:   | ............ one matrix ............ | slack |
  *                        ^ expert 0 gate    ^ each matrix begins at a place of its own within the slack

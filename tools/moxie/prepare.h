@@ -204,7 +204,7 @@ typedef struct prepare_partial {
 /* Checks that `out` is absent or an empty directory, and that its name can be created. */
 moxie_status prepare_check_out(const char *out, moxie_error *error);
 /* Creates OUT.partial with manifest and `source`'s configurations, or continues in one that the same command left.
- * Locks it. A directory of any other origin is refused and left unchanged. */
+ * Locks it. A directory of any other origin is rejected and left unchanged. */
 moxie_status prepare_partial_open(const char *out, prepare_kind kind, const prepare_how *how, const char *source,
                                   prepare_partial *p, moxie_error *error);
 /* From now on a failure leaves the directory for the next run. */

@@ -4,14 +4,14 @@
  *
  *     plan all layers -> OUT.partial: manifest, configurations -> a sealed file for each layer -> index -> OUT
  *
- * A layer that cannot be prepared is refused before anything is written. The next run of an interrupted command keeps
+ * A layer that cannot be prepared is rejected before anything is written. The next run of an interrupted command keeps
  * layers whose files are whole, made in the same way and of the same tensors.
  */
 #include "prepare.h"
 
 #include <stdlib.h>
 
-/* Lists the model's MoE layers within the range and plans each once, so that refusals come first. */
+/* Lists the model's MoE layers within the range and plans each once, so that a rejection comes before any work. */
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
                                 moxie_error *error)
 {

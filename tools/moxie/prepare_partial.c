@@ -4,7 +4,7 @@
  *
  *     lock it -> who began it? -> manifest, configurations -> layers, index (other files) -> commit: rename to OUT
  *                    |                                                                   \-> leave: see below
- *                    not this command: refused, nothing is changed
+ *                    not this command: rejected, nothing is changed
  *
  * Without the lock, nothing is written or removed. A run may continue in a directory whose manifest says that the same
  * command began it, and which holds no other file; or in an empty one. A failed run leaves finished layers for the next

@@ -5,7 +5,7 @@
  *     prefix + "mlp.experts." + digits + ".up_proj"    then the end, '.' or '_': codes, scales, g_idx, weight_shape ...
  *     prefix + "mlp.experts.gate_up_proj"              likewise: a stack with "_blocks", "_scales", "_bias"
  *
- * This includes more than the views need: whoever restores a checkpoint wants every companion tensor back.
+ * This includes more than the views need: restoring a checkpoint needs every companion tensor.
  */
 #include <ctype.h>
 #include <stdio.h>

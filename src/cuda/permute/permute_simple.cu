@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * permute_simple.cu - groups the pairs (token, choice) by slot, in a stable order: a counting sort. Atomics only count,
- * so their order cannot matter, and the result is the host's (route/permutation.c) in every run. A block places one
- * chunk of pairs, in order; each of its warps places 32 * ROUNDS of them.
+ * so their order does not matter, and every run gives the host's result (route/permutation.c). A block places one chunk
+ * of pairs, in order; each of its warps places 32 * ROUNDS of them.
  *
  *     count   only when there are many pairs: counts[c][s] = pairs of chunk c for slot s
  *     place   table[w][s] = pairs for slot s in warp w, then in the warps before w
  *             start[s]    = pairs of all slots before s + pairs for s in the chunks before this one
  *             p           = start[s] + table[w][s] + pairs for s before this one in its warp
  *
- * Every block of `place` adds up the pairs of all chunks itself. When there are many pairs it reads chunks * slots
- * counts from L2, which is cheaper than one more kernel. When there are few it reads the ids, without `count`; chunks
- * are then small, to use many multiprocessors: writing the results takes longest, about a clock per number on one.
+ * Every block of `place` sums the counts of all chunks itself. With many pairs it reads chunks * slots counts from L2,
+ * which is cheaper than one more kernel. With few pairs there is no `count`, and the block reads the ids. Chunks are
+ * then small, so that many multiprocessors share the writing of the results. Writing takes longest: about a clock per
+ * number on one multiprocessor.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_launch.cuh"

@@ -27,7 +27,7 @@ moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const vo
                               moxie_error *error);
 /* An error unless the layer was prepared. */
 moxie_status mox_layer_need_prepared(const moxie_layer *layer, moxie_error *error);
-/* An error unless the layer has this expert, on whatever rank. `what` for the text: "asked for". */
+/* An error unless the layer has this expert, on any rank. `what` for the text: "asked for". */
 moxie_status mox_layer_need_expert(const moxie_layer *layer, int64_t expert, const char *what, moxie_error *error);
 
 /* Fails with MOXIE_ERR_MEMORY and the layer's sizes. */

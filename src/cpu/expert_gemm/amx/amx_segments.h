@@ -65,8 +65,8 @@ MOX_KERNEL_INLINE void mox_amx_add_segment_rows(bool acts, const mox_amx_job *j,
     }
 }
 
-/* What the first segment is added to. Without scales per segment the sum is to be C itself, and only adding to -0 keeps
- * the sign of a C that is zero. */
+/* The start value of a sum. Without scales per segment the sum must be C itself, and only -0 + C keeps the sign of a
+ * zero C. */
 MOX_KERNEL_INLINE __m512 mox_amx_initial_sum(const mox_amx_job *j)
 {
     return _mm512_set1_ps(j->a_scales != NULL || j->scaled ? 0.0f : -0.0f);

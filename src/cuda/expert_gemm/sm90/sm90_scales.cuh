@@ -3,7 +3,7 @@
  * sm90_scales.cuh - what decoders have in common (sm90_decode_<format>.cuh). A decoder is a struct with
  *
  *     F16                               it dequantizes to f16, not to bf16
- *     BY_CHUNK                          each chunk has a block of scales of its own
+ *     BY_CHUNK                          each chunk has its own block of scales
  *     codes                             a thread's codes of a chunk, two rows of 64 columns: mox_sm90_codes_of_4, ...
  *     scales                            of its pair of rows, r and r + 8, in one block; load(at, args) reads them
  *     pair_bytes(args)                  bytes of those scales in shared memory
