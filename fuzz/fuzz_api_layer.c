@@ -141,7 +141,7 @@ static moxie_matrix make_matrix(fuzz_layer *l, fuzz_bytes *b, const moxie_quant 
         m.global = make_grid(l, b, MOXIE_F32, fuzz_below(b, 4) ? 1 : rows, 1, SCALE);
     if (bias)
         m.bias = make_grid(l, b, float_of(b), rows, 1, PLAIN);
-    if (q->scale != MOXIE_DTYPE_NONE && fuzz_below(b, 8) == 1) { /* columns in an order of their own */
+    if (q->scale != MOXIE_DTYPE_NONE && fuzz_below(b, 8) == 1) { /* act order */
         int32_t *index = fuzz_layer_own(l, (size_t)cols * sizeof *index);
         for (int64_t k = 0; k < cols; k++)
             index[k] = (int32_t)(fuzz_layer_next(l) % (uint32_t)scale_cols) - (!l->tame && fuzz_below(b, 256) == 7);
