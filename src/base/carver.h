@@ -15,8 +15,8 @@
  * On a carver without memory the function measures: every array is NULL, and `used` ends as the size of the buffer. On
  * a buffer of that size it hands out the arrays. So a buffer's size and its use cannot disagree.
  *
- * A buffer that does not exist yet, or lies in a device's memory, is cut into offsets instead: mox_offset_carver() and
- * mox_carve_offset(). Its arrays may have a larger alignment.
+ * Workspaces, memory of a device and packed records are cut into offsets instead: mox_offset_carver() and
+ * mox_carve_offset(). Their arrays may have another alignment than 64.
  */
 #ifndef MOX_BASE_CARVER_H
 #define MOX_BASE_CARVER_H
