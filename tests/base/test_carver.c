@@ -35,6 +35,17 @@ static void measures_what_it_hands_out(void **state)
     }
 }
 
+/* Offsets are multiples of the carver's own alignment, which may exceed that of memory. */
+static void hands_out_offsets(void **state)
+{
+    (void)state;
+    const uint64_t expected[ARRAYS] = { 0, 256, 512, 768, 768, 1024 };
+    mox_carver carver = mox_offset_carver(256);
+    for (int i = 0; i < ARRAYS; i++)
+        assert_int_equal(mox_carve_offset(&carver, counts[i], sizes[i]), expected[i]);
+    assert_int_equal(carver.used, 1280);
+}
+
 /* A size that overflows 64 bits stays larger than any buffer. */
 static void sizes_do_not_wrap(void **state)
 {
@@ -53,6 +64,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_what_it_hands_out),
+        cmocka_unit_test(hands_out_offsets),
         cmocka_unit_test(sizes_do_not_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

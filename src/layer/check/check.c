@@ -6,6 +6,7 @@
  */
 #include "layer/check/check.h"
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/check/check_experts.h"
 #include "layer/check/check_route.h"
@@ -70,28 +71,32 @@ static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage,
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
-/* One block with every worker's scratch: w and scales in double, x in float, codes in bytes, max_cols of each. */
+static void lay_out(mox_carver *carver, int64_t workers, uint64_t max_cols, mox_check_worker *out)
+{
+    for (int64_t w = 0; w < workers; w++) {
+        out[w].w = mox_carve(carver, max_cols, sizeof *out->w);
+        out[w].scales = mox_carve(carver, max_cols, sizeof *out->scales);
+        out[w].x = mox_carve(carver, max_cols, sizeof *out->x);
+        out[w].codes = mox_carve(carver, max_cols, sizeof *out->codes);
+    }
+}
+
 static bool allocate_workers(mox_checker *checker)
 {
     const moxie_layer_config *c = &checker->plan->config;
     const int64_t workers = checker->executor->workers;
     const int64_t max_cols =
         mox_max_i64(mox_max_i64(c->hidden, c->intermediate), mox_max_i64(c->shared.intermediate, c->router_width));
-    const uint64_t element = 2 * sizeof(double) + sizeof(float) + 1;
-    uint64_t bytes;
     checker->workers = mox_calloc((uint64_t)workers, sizeof *checker->workers);
-    if (!mox_align_u64((uint64_t)max_cols * element, MOX_RECORD_ALIGN, &bytes))
+    if (checker->workers == NULL)
         return false;
-    char *block = checker->scratch = mox_calloc((uint64_t)workers, bytes);
-    if (checker->workers == NULL || block == NULL)
+    mox_carver carver = mox_carver_of(NULL);
+    lay_out(&carver, workers, (uint64_t)max_cols, checker->workers);
+    checker->scratch = mox_alloc_aligned(carver.used, MOX_CARVE_ALIGN);
+    if (checker->scratch == NULL)
         return false;
-    for (int64_t w = 0; w < workers; w++, block += bytes) {
-        mox_check_worker *worker = &checker->workers[w];
-        worker->w = (double *)block;
-        worker->scales = worker->w + max_cols;
-        worker->x = (float *)(worker->scales + max_cols);
-        worker->codes = (uint8_t *)(worker->x + max_cols);
-    }
+    carver = mox_carver_of(checker->scratch);
+    lay_out(&carver, workers, (uint64_t)max_cols, checker->workers);
     return true;
 }
 

@@ -12,26 +12,15 @@
 #include "layer/plan/workspace.h"
 
 #include "backend/host/host_backend.h"
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
 
-/* Assigns offsets one after the other. */
-typedef struct carver {
-    uint64_t used;    /* the next offset */
-    uint64_t highest; /* of `used` so far */
-    uint64_t align;
-    bool fits; /* false once a size did not fit in 64 bits */
-} carver;
-
-static uint64_t carve(carver *c, int64_t rows, int64_t cols, uint64_t element)
+static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, uint64_t element)
 {
-    uint64_t bytes = 0, end = 0;
-    const uint64_t at = c->used;
-    c->fits = c->fits && mox_mul_u64((uint64_t)rows, (uint64_t)cols, &bytes) && mox_mul_u64(bytes, element, &bytes) &&
-              mox_align_u64(bytes, c->align, &bytes) && mox_add_u64(at, bytes, &end);
-    c->used = end;
-    c->highest = c->fits && end > c->highest ? end : c->highest;
-    return at;
+    uint64_t row_bytes = 0;
+    const bool fits = mox_mul_u64((uint64_t)cols, element, &row_bytes);
+    return mox_carve_offset(c, (uint64_t)rows, fits ? row_bytes : MOX_CARVED_TOO_MUCH);
 }
 
 /* Workers with scratch in the workspace. Kernels of a device have theirs in registers and shared memory. */
@@ -42,7 +31,7 @@ static int64_t host_workers(const moxie_plan *plan)
 
 /* ---- experts, stage by stage ---------------------------------------------------------------------- */
 
-static mox_activations_space carve_form(carver *c, const mox_activations_form *f)
+static mox_activations_space carve_form(mox_carver *c, const mox_activations_form *f)
 {
     mox_activations_space space = { 0 };
     if (!f->reads_hidden)
@@ -54,18 +43,18 @@ static mox_activations_space carve_form(carver *c, const mox_activations_form *f
     return space;
 }
 
-static uint64_t carve_h(carver *c, const mox_expert_plan *e)
+static uint64_t carve_h(mox_carver *c, const mox_expert_plan *e)
 {
     return carve(c, e->max_pairs, e->n13, sizeof(float));
 }
 
-static uint64_t carve_act(carver *c, const mox_expert_plan *e)
+static uint64_t carve_act(mox_carver *c, const mox_expert_plan *e)
 {
     return carve(c, e->max_pairs, e->shape.intermediate, sizeof(float));
 }
 
 /* All buffers but y, which lives longer. */
-static void carve_experts(carver *c, mox_expert_plan *e)
+static void carve_experts(mox_carver *c, mox_expert_plan *e)
 {
     mox_expert_space *s = &e->space;
     s->a[MOX_W13] = carve_form(c, &e->form[MOX_W13]);
@@ -79,7 +68,7 @@ static void carve_experts(carver *c, mox_expert_plan *e)
 }
 
 /* Buffers of results that only a traced run stores. */
-static void carve_traces(carver *c, mox_expert_plan *e)
+static void carve_traces(mox_carver *c, mox_expert_plan *e)
 {
     mox_expert_space *s = &e->space;
     for (int p = MOX_W13; p <= MOX_W2; p++) {
@@ -97,7 +86,7 @@ static void carve_traces(carver *c, mox_expert_plan *e)
 
 /* ---- fused experts -------------------------------------------------------------------------------- */
 
-static mox_fused_space carve_fused_activations(carver *c, const mox_fused_product *product, int64_t pairs)
+static mox_fused_space carve_fused_activations(mox_carver *c, const mox_fused_product *product, int64_t pairs)
 {
     mox_fused_space space = { 0 };
     space.data = carve(c, pairs, (int64_t)product->row_bytes, 1);
@@ -111,7 +100,7 @@ static mox_fused_space carve_fused_activations(carver *c, const mox_fused_produc
     return space;
 }
 
-static void carve_fused(carver *c, mox_expert_plan *e)
+static void carve_fused(mox_carver *c, mox_expert_plan *e)
 {
     for (int p = MOX_W13; p <= MOX_W2; p++)
         e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
@@ -119,7 +108,7 @@ static void carve_fused(carver *c, mox_expert_plan *e)
         e->space.act = carve_act(c, e);
 }
 
-static void carve_fused_scratch(carver *c, moxie_plan *plan)
+static void carve_fused_scratch(mox_carver *c, moxie_plan *plan)
 {
     const mox_fused_product *products[2 * MOX_EXPERT_KINDS];
     int64_t n = 0;
@@ -137,7 +126,7 @@ static void carve_fused_scratch(carver *c, moxie_plan *plan)
 
 /* ---- the whole workspace -------------------------------------------------------------------------- */
 
-static void carve_batch(carver *c, moxie_plan *plan)
+static void carve_batch(mox_carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
     const int64_t t = plan->max_tokens, workers = host_workers(plan);
@@ -173,7 +162,7 @@ static uint64_t product_scratch(const moxie_plan *plan)
 }
 
 /* The permutation and scratch of a pass. */
-static void carve_pass_scratch(carver *c, moxie_plan *plan)
+static void carve_pass_scratch(mox_carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
     const int64_t workers = host_workers(plan), pairs = plan->experts[MOX_ROUTED].max_pairs;
@@ -194,7 +183,7 @@ static void carve_pass_scratch(carver *c, moxie_plan *plan)
     s->product = carve(c, 1, 1, product_scratch(plan));
 }
 
-static void carve_pass(carver *c, moxie_plan *plan)
+static void carve_pass(mox_carver *c, moxie_plan *plan)
 {
     const bool shared = mox_plan_has_shared(plan);
     carve_pass_scratch(c, plan);
@@ -205,23 +194,26 @@ static void carve_pass(carver *c, moxie_plan *plan)
         if (plan->experts[k].fused)
             carve_fused(c, &plan->experts[k]);
     const uint64_t same_memory = c->used;
+    uint64_t end = same_memory;
     for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
         if (!plan->experts[k].fused) {
             c->used = same_memory;
             carve_experts(c, &plan->experts[k]);
+            end = c->used > end ? c->used : end;
         }
+    c->used = end;
 }
 
 moxie_status mox_workspace_assign(moxie_plan *plan, moxie_error *error)
 {
-    carver c = { .fits = true, .align = plan->backend->align };
+    mox_carver c = mox_offset_carver(plan->backend->align);
     carve_batch(&c, plan);
     carve_pass(&c, plan);
-    plan->space.bytes = c.used = c.highest;
+    plan->space.bytes = c.used;
     for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
         carve_traces(&c, &plan->experts[k]);
-    MOX_FAIL_IF(!c.fits || c.highest > INT64_MAX, MOXIE_ERR_MEMORY, error,
+    MOX_FAIL_IF(c.used > INT64_MAX, MOXIE_ERR_MEMORY, error,
                 "the workspace for %lld tokens does not fit in 64 bits: lower max_tokens", (long long)plan->max_tokens);
-    plan->space.traced_bytes = c.highest;
+    plan->space.traced_bytes = c.used;
     return MOXIE_OK;
 }

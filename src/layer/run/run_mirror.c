@@ -8,6 +8,7 @@
  */
 #include "layer/run/run_mirror.h"
 
+#include "base/carver.h"
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "layer/run/run_args.h"
@@ -103,7 +104,7 @@ moxie_status mox_mirror_copy(const mox_mirror *m, bool in, moxie_error *error)
 moxie_status mox_mirror_open(mox_mirror *m, const mox_mirrored_run *runs, int64_t count, bool workspace_out,
                              moxie_error *error)
 {
-    uint64_t bytes = 0;
+    mox_carver carver = mox_offset_carver(MOX_DEVICE_ALIGN);
     void *block = NULL;
     *m = (mox_mirror) { .device = &runs[0].plan->device, .workspace_out = workspace_out };
     m->ranges = mox_calloc((uint64_t)count * MOX_MIRROR_MAX_RANGES, sizeof *m->ranges);
@@ -111,11 +112,9 @@ moxie_status mox_mirror_open(mox_mirror *m, const mox_mirrored_run *runs, int64_
                 (long long)count);
     for (int64_t i = 0; i < count; i++)
         add_run(m, &runs[i]);
-    for (int64_t i = 0; i < m->count; i++) {
-        m->ranges[i].at = bytes;
-        bytes += (m->ranges[i].bytes + MOX_DEVICE_ALIGN - 1) / MOX_DEVICE_ALIGN * MOX_DEVICE_ALIGN;
-    }
-    MOX_TRY(mox_device_allocate(m->device, bytes, "a run's arguments and workspace", &block, error));
+    for (int64_t i = 0; i < m->count; i++)
+        m->ranges[i].at = mox_carve_offset(&carver, m->ranges[i].bytes, 1);
+    MOX_TRY(mox_device_allocate(m->device, carver.used, "a run's arguments and workspace", &block, error));
     m->block = block;
     return m->device->table->stream_create(&m->stream, error);
 }

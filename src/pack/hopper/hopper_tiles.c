@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 
@@ -26,13 +27,6 @@ static mox_hopper_product product_of(const mox_hopper_order *order, const mox_re
 }
 
 /* ---- form ----------------------------------------------------------------------------------------------------- */
-
-/* Adds count * size bytes to *at, then aligns it. */
-static bool advance(uint64_t *at, uint64_t count, uint64_t size)
-{
-    uint64_t bytes;
-    return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_HOPPER_ALIGN, at);
-}
 
 /* False when the size does not fit in 64 bits. */
 static bool tile_bytes_of(const mox_hopper_matrix *m, int64_t rows, uint64_t *bytes)
@@ -58,24 +52,21 @@ static bool measure(const mox_hopper_order *order, const mox_hopper_product *p, 
     order->measure(p, m);
     m->chunks = mox_ceil_div(p->cols, m->chunk_cols);
     m->scale_blocks = m->scale_bytes == 0 ? 0 : ((m->chunks - 1) >> m->scale_shift) + 1;
-    uint64_t at = start, last, before;
-    if (!mox_align_u64(at, MOX_HOPPER_ALIGN, &at) || !tile_bytes_of(m, MOX_HOPPER_TILE_ROWS, &m->tile_bytes) ||
-        !tile_bytes_of(m, m->last_rows, &last))
+    uint64_t last;
+    if (!tile_bytes_of(m, MOX_HOPPER_TILE_ROWS, &m->tile_bytes) || !tile_bytes_of(m, m->last_rows, &last))
         return false;
-    m->tiles_at = at;
-    if (m->tiles > 0 && (!mox_mul_u64((uint64_t)(m->tiles - 1), m->tile_bytes, &before) ||
-                         !mox_add_u64(at, before, &at) || !mox_add_u64(at, last, &at)))
-        return false;
+    mox_carver carver = mox_offset_carver(MOX_HOPPER_ALIGN);
+    mox_carve_offset(&carver, 1, start);
+    m->tiles_at = carver.used;
+    if (m->tiles > 0) {
+        mox_carve_offset(&carver, (uint64_t)m->tiles - 1, m->tile_bytes);
+        mox_carve_offset(&carver, 1, last);
+    }
     const uint64_t padded = (uint64_t)m->tiles * MOX_HOPPER_TILE_ROWS;
-    const bool factors = order->has_row_factors(p);
-    m->row_scale_at = factors ? at : 0;
-    if (factors && !advance(&at, padded, sizeof(float)))
-        return false;
-    m->bias_at = p->bias ? at : 0;
-    if (p->bias && !advance(&at, padded, sizeof(float)))
-        return false;
-    m->end = at;
-    return true;
+    m->row_scale_at = order->has_row_factors(p) ? mox_carve_offset(&carver, padded, sizeof(float)) : 0;
+    m->bias_at = p->bias ? mox_carve_offset(&carver, padded, sizeof(float)) : 0;
+    m->end = carver.used;
+    return m->end != MOX_CARVED_TOO_MUCH;
 }
 
 bool mox_hopper_measure(const mox_hopper_order *order, const mox_record_shape *shape, mox_hopper_record *out)

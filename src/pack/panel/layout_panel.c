@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 #include "pack/panel/panel_codes.h"
@@ -61,29 +62,18 @@ static int32_t scale_lanes_of(const product *p)
     return shared ? 1 : MOX_PANEL_ROWS;
 }
 
-/* Adds count * size bytes to *at, then aligns it. */
-static bool advance(uint64_t *at, uint64_t count, uint64_t size)
-{
-    uint64_t bytes;
-    return mox_mul_u64(count, size, &bytes) && mox_add_u64(*at, bytes, at) && mox_align_u64(*at, MOX_RECORD_ALIGN, at);
-}
-
 /* Sizes and offsets in a panel; false when the panel does not fit in 64 bits. */
 static bool measure_panel(const product *p, mox_panel_matrix *m)
 {
-    uint64_t at = 0;
+    const uint64_t groups = (uint64_t)m->groups;
+    mox_carver carver = mox_offset_carver(MOX_RECORD_ALIGN);
     m->step_bytes = mox_panel_step_bytes(mox_panel_order_of(p->quant->element));
-    if (!advance(&at, (uint64_t)m->steps, m->step_bytes))
-        return false;
-    m->scale_at = at;
+    mox_carve_offset(&carver, (uint64_t)m->steps, m->step_bytes);
     const uint64_t scale_bytes = (uint64_t)m->scale_lanes * (uint64_t)mox_dtype_bytes(p->quant->scale);
-    if (!advance(&at, (uint64_t)m->groups, scale_bytes))
-        return false;
-    m->zero_at = p->quant->has_zero ? at : 0;
-    if (p->quant->has_zero && !advance(&at, (uint64_t)m->groups, MOX_PANEL_ROWS))
-        return false;
-    m->panel_bytes = at;
-    return true;
+    m->scale_at = mox_carve_offset(&carver, groups, scale_bytes);
+    m->zero_at = p->quant->has_zero ? mox_carve_offset(&carver, groups, MOX_PANEL_ROWS) : 0;
+    m->panel_bytes = carver.used;
+    return m->panel_bytes != MOX_CARVED_TOO_MUCH;
 }
 
 static bool measure(const product *p, uint64_t start, mox_panel_matrix *m, sections *s)
@@ -97,18 +87,17 @@ static bool measure(const product *p, uint64_t start, mox_panel_matrix *m, secti
                               .group_cols = scaled ? mox_group_cols(p->quant, p->cols) : p->cols,
                               .scale_lanes = scale_lanes_of(p),
                               .gated = p->gated };
-    uint64_t at = start;
-    s->panels = at;
-    if (!measure_panel(p, m) || !advance(&at, (uint64_t)m->count, m->panel_bytes))
+    if (!measure_panel(p, m))
         return false;
-    s->global = at;
-    if (p->quant->global != MOXIE_GLOBAL_NONE && !advance(&at, (uint64_t)m->count, MOX_PANEL_ROWS * sizeof(float)))
-        return false;
-    s->bias = at;
-    if (p->bias && !advance(&at, (uint64_t)m->count, MOX_PANEL_ROWS * sizeof(float)))
-        return false;
-    s->end = at;
-    return true;
+    const uint64_t count = (uint64_t)m->count;
+    const bool has_global = p->quant->global != MOXIE_GLOBAL_NONE;
+    mox_carver carver = mox_offset_carver(MOX_RECORD_ALIGN);
+    carver.used = start;
+    s->panels = mox_carve_offset(&carver, count, m->panel_bytes);
+    s->global = mox_carve_offset(&carver, has_global ? count : 0, MOX_PANEL_ROWS * sizeof(float));
+    s->bias = mox_carve_offset(&carver, p->bias ? count : 0, MOX_PANEL_ROWS * sizeof(float));
+    s->end = carver.used;
+    return s->end != MOX_CARVED_TOO_MUCH;
 }
 
 static bool record_bytes(const mox_record_shape *shape, uint64_t *out)

@@ -17,6 +17,7 @@
  */
 #include "pack/layout.h"
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 
@@ -55,49 +56,33 @@ static bool can_reorder(const projection *p)
     return element != NULL && element->kind == MOX_KIND_INTEGER && mox_scale_cols(p->quant, p->cols) > 1;
 }
 
-/* Adds rows * row_bytes at *at, then aligns it. */
-static bool advance(uint64_t *at, int64_t rows, uint64_t row_bytes)
-{
-    uint64_t bytes;
-    return mox_mul_u64((uint64_t)rows, row_bytes, &bytes) && mox_add_u64(*at, bytes, at) &&
-           mox_align_u64(*at, MOX_RECORD_ALIGN, at);
-}
-
 static bool layout_sections(const projection *p, uint64_t start, sections *out)
 {
     const moxie_quant *q = p->quant;
-    uint64_t at = start, widest;
-    *out = (sections) { .codes = at, .scale = at, .zero = at, .global = at, .bias = at };
-    out->group_index = out->visit = out->end = at;
+    uint64_t widest;
+    *out = (sections) { .codes = start, .scale = start, .zero = start, .global = start, .bias = start };
+    out->group_index = out->visit = out->end = start;
     if (p->rows == 0)
         return true;
-    const int64_t scale_rows = mox_scale_rows(q, p->rows), scale_cols = mox_scale_cols(q, p->cols);
     /* mox_dense_row_bytes() cannot report overflow: no row of 64-bit elements may have too many bits for it. */
-    if (!mox_mul_u64((uint64_t)p->cols, 64, &widest) ||
-        !advance(&at, p->rows, mox_dense_row_bytes(q->element, p->cols)))
+    if (!mox_mul_u64((uint64_t)p->cols, 64, &widest))
         return false;
-    out->scale = at;
-    if (q->scale != MOXIE_DTYPE_NONE && !advance(&at, scale_rows, mox_dense_row_bytes(q->scale, scale_cols)))
-        return false;
-    out->zero = at;
-    if (q->has_zero && !advance(&at, scale_rows, (uint64_t)scale_cols * 4))
-        return false;
-    out->global = at;
-    if (q->global != MOXIE_GLOBAL_NONE && !advance(&at, p->rows, 4))
-        return false;
-    out->bias = at;
-    if (p->bias && !advance(&at, p->rows, 4))
-        return false;
-    out->group_index = out->visit = at;
-    if (can_reorder(p)) {
-        if (!advance(&at, p->cols, 4))
-            return false;
-        out->visit = at;
-        if (!advance(&at, p->cols, 4))
-            return false;
-    }
-    out->end = at;
-    return true;
+    const uint64_t rows = (uint64_t)p->rows, scale_rows = (uint64_t)mox_scale_rows(q, p->rows);
+    const int64_t scale_cols = mox_scale_cols(q, p->cols);
+    const uint64_t indices = can_reorder(p) ? (uint64_t)p->cols : 0;
+    mox_carver carver = mox_offset_carver(MOX_RECORD_ALIGN);
+    carver.used = start;
+    out->codes = mox_carve_offset(&carver, rows, mox_dense_row_bytes(q->element, p->cols));
+    out->scale = carver.used;
+    if (q->scale != MOXIE_DTYPE_NONE)
+        mox_carve_offset(&carver, scale_rows, mox_dense_row_bytes(q->scale, scale_cols));
+    out->zero = mox_carve_offset(&carver, q->has_zero ? scale_rows : 0, (uint64_t)scale_cols * sizeof(float));
+    out->global = mox_carve_offset(&carver, q->global != MOXIE_GLOBAL_NONE ? rows : 0, sizeof(float));
+    out->bias = mox_carve_offset(&carver, p->bias ? rows : 0, sizeof(float));
+    out->group_index = mox_carve_offset(&carver, indices, sizeof(int32_t));
+    out->visit = mox_carve_offset(&carver, indices, sizeof(int32_t));
+    out->end = carver.used;
+    return out->end != MOX_CARVED_TOO_MUCH;
 }
 
 static bool all_sections(const mox_record_shape *shape, sections out[PROJECTIONS])

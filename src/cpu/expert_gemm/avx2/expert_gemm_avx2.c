@@ -16,6 +16,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
@@ -168,27 +169,19 @@ typedef struct scratch {
     float *scale, *zero;
 } scratch;
 
-static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
+static void lay_out(mox_carver *carver, bool bytes, moxie_dtype element, int64_t cols, int64_t groups, mox_ymm_job *j,
+                    scratch *sc)
 {
-    void *here = base != NULL ? base + *at : NULL;
-    memcpy(out, &here, sizeof here);
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return *at;
-}
-
-static uint64_t lay_out(bool bytes, moxie_dtype element, int64_t cols, int64_t groups, uint8_t *base, mox_ymm_job *j,
-                        scratch *sc)
-{
-    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof(float);
+    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
-    uint64_t at = 0;
-    carve(base, &at, sizeof *sc->head, &sc->head);
-    carve(base, &at, (uint64_t)(int_dot_max_rows(bytes) * steps * 2 * MOX_YMM_INT_DOT_LINE), &j->limbs);
-    carve(base, &at, (uint64_t)(steps * mox_ymm_int_dot_order_bytes(int_dot_max_rows(bytes))), &j->order);
-    carve(base, &at, MOX_YMM_SLAB * 2 * MOX_YMM_HALF * sizeof(float), &j->slab);
-    carve(base, &at, MOX_PANEL_BLOCK * MOX_YMM_WIDTH * sizeof(float), &j->part);
-    carve(base, &at, floats, &sc->scale);
-    return carve(base, &at, floats, &sc->zero);
+    const int64_t rows = int_dot_max_rows(bytes);
+    sc->head = mox_carve(carver, 1, sizeof *sc->head);
+    j->limbs = mox_carve(carver, (uint64_t)(rows * steps), 2 * MOX_YMM_INT_DOT_LINE);
+    j->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
+    j->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *j->slab);
+    j->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *j->part);
+    sc->scale = mox_carve(carver, floats, sizeof *sc->scale);
+    sc->zero = mox_carve(carver, floats, sizeof *sc->zero);
 }
 
 static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
@@ -228,8 +221,9 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
                          const mox_panel_rows *a, float *c, void *base)
 {
     mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
+    mox_carver carver = mox_carver_of(base);
     scratch sc;
-    lay_out(bytes, weight->element, m->cols, m->groups, base, &j, &sc);
+    lay_out(&carver, bytes, weight->element, m->cols, m->groups, &j, &sc);
     prepare(&j, m, weight, panel, &sc);
     const mox_decode_class decode = (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
@@ -275,9 +269,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
 static uint64_t bytes_of_scratch(bool bytes, const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
+    mox_carver carver = mox_carver_of(NULL);
     mox_ymm_job unused;
     scratch sc;
-    return lay_out(bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &sc);
+    lay_out(&carver, bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), &unused, &sc);
+    return carver.used;
 }
 
 uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)

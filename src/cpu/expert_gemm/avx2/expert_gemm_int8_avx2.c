@@ -12,6 +12,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__)
 
+#include "base/carver.h"
 #include "cpu/expert_gemm/panel_scales.h"
 #include "pack/panel/element_traits.h"
 
@@ -30,21 +31,12 @@ typedef struct scratch {
     int32_t *zero, *sums;
 } scratch;
 
-static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t bytes, void *out)
-{
-    void *here = base != NULL ? base + *at : NULL;
-    memcpy(out, &here, sizeof here);
-    *at = (*at + bytes + 63) & ~UINT64_C(63);
-    return *at;
-}
-
-static uint64_t lay_out(int64_t groups, int64_t segments, uint8_t *base, scratch *out)
+static void lay_out(mox_carver *carver, int64_t groups, int64_t segments, scratch *out)
 {
     const uint64_t values = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
-    uint64_t at = 0;
-    carve(base, &at, values * sizeof(float), &out->scale);
-    carve(base, &at, values * sizeof(int32_t), &out->zero);
-    return carve(base, &at, MOX_PANEL_BLOCK * (uint64_t)segments * sizeof(int32_t), &out->sums);
+    out->scale = mox_carve(carver, values, sizeof *out->scale);
+    out->zero = mox_carve(carver, values, sizeof *out->zero);
+    out->sums = mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)segments, sizeof *out->sums);
 }
 
 /* Adds 16 codes, counted from -128, to the halves of `total`. */
@@ -79,6 +71,7 @@ static int64_t quads_of(int64_t cols, int64_t quads)
 static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *base)
 {
+    mox_carver carver = mox_carver_of(base);
     scratch sc;
     mox_int8_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .scaled = m->scale_lanes > 0 };
     j.codes = m->panels + (uint64_t)panel * m->panel_bytes;
@@ -90,7 +83,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     j.act_quads = a->scales != NULL ? quads_of(a->group_cols, j.quads) : j.quads;
     j.segment_quads = mox_min_i64(j.group_quads, j.act_quads);
     j.segments = mox_ceil_div(j.quads, j.segment_quads);
-    lay_out(m->groups, j.segments, base, &sc);
+    lay_out(&carver, m->groups, j.segments, &sc);
     for (int p = 0; p < panels; p++) {
         const uint8_t *counts = j.codes + (uint64_t)p * m->panel_bytes + m->zero_at;
         mox_panel_scales(m, weight->scale, panel + p, sc.scale + p * j.panel_values);
@@ -144,8 +137,10 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_probl
 uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
+    mox_carver carver = mox_carver_of(NULL);
     scratch unused;
-    return lay_out(mox_scale_cols(problem->weight, cols), mox_ceil_div(cols, segment_cols(problem)), NULL, &unused);
+    lay_out(&carver, mox_scale_cols(problem->weight, cols), mox_ceil_div(cols, segment_cols(problem)), &unused);
+    return carver.used;
 }
 
 #else

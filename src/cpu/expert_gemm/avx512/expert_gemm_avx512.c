@@ -10,6 +10,7 @@
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
+#include "base/carver.h"
 #include "base/sizes.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -18,19 +19,11 @@
 
 /* ---- scratch ------------------------------------------------------------------------------------- */
 
-static uint64_t carve(uint8_t *base, uint64_t *at, uint64_t count, float **out)
+void mox_fma_lay_out(mox_carver *carver, int64_t groups, mox_fma_job *job, float **scale)
 {
-    *out = base != NULL ? (float *)(void *)(base + *at) : NULL;
-    *at = (*at + count * sizeof **out + 63) & ~UINT64_C(63);
-    return *at;
-}
-
-uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale)
-{
-    uint64_t at = 0;
-    carve(base, &at, mox_segment_scale_count(groups), scale);
-    carve(base, &at, (uint64_t)MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, &job->slab);
-    return carve(base, &at, (uint64_t)MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, &job->part);
+    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
+    job->slab = mox_carve(carver, MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, sizeof *job->slab);
+    job->part = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *job->part);
 }
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
@@ -181,11 +174,13 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_prob
 uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
+    mox_carver carver = mox_carver_of(NULL);
     mox_fma_job unused;
     float *scale;
     if (!is_by_16(problem) && mox_fma_int_dot_variant(problem->weight->element, problem->weight->has_zero != 0) != NULL)
         return mox_fma_int_dot_scratch_bytes(cols, groups);
-    return mox_fma_lay_out(groups, NULL, &unused, &scale);
+    mox_fma_lay_out(&carver, groups, &unused, &scale);
+    return carver.used;
 }
 
 #else

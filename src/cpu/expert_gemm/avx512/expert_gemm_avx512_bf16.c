@@ -23,6 +23,7 @@
 
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
@@ -198,17 +199,12 @@ static const block_fn *blocks_of(const moxie_quant *weight, bool by_16)
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-/* Returns the bytes of scratch. If `base` is not NULL its parts go to `j`, and `scale` becomes [2][groups][16]. */
-static uint64_t lay_out(int64_t groups, uint8_t *base, job *j, float **scale)
+/* Cuts scratch into the arrays of `j`, and into scale [2][groups][16]. */
+static void lay_out(mox_carver *carver, int64_t groups, job *j, float **scale)
 {
-    const uint64_t scales = mox_segment_scale_count(groups) * sizeof **scale;
-    const uint64_t slab = SLAB * MOX_PANEL_STEP / 2 * LINE;
-    if (base != NULL) {
-        *scale = (float *)(void *)base;
-        j->slab = base + scales;
-        j->part = (float *)(void *)(base + scales + slab);
-    }
-    return scales + slab + MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS * sizeof(float);
+    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
+    j->slab = mox_carve(carver, SLAB * MOX_PANEL_STEP / 2, LINE);
+    j->part = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *j->part);
 }
 
 /* All rows times steps [b->step, b->last). The rows of a tile lie together and are cut into blocks of nearly the same
@@ -251,8 +247,9 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     const int64_t step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
     const block_fn *decoding = blocks_of(weight, by_16), *reading = by_16 ? predecoded_by_16 : predecoded;
     job j = { .c = c, .step_bytes = (int64_t)m->step_bytes * step_cols / MOX_PANEL_STEP, .row_bytes = m->steps * LINE };
-    float *scale = NULL;
-    lay_out(m->groups, scratch, &j, &scale);
+    mox_carver carver = mox_carver_of(scratch);
+    float *scale;
+    lay_out(&carver, m->groups, &j, &scale);
     mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, step_cols, scale);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j.tables);
     const unsigned mxcsr = mox_segment_flush_subnormals();
@@ -287,9 +284,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_pro
 
 uint64_t mox_expert_gemm_avx512_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
+    mox_carver carver = mox_carver_of(NULL);
     job unused;
-    float *scale = NULL;
-    return lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused, &scale);
+    float *scale;
+    lay_out(&carver, mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), &unused, &scale);
+    return carver.used;
 }
 
 #else

@@ -20,6 +20,8 @@
  */
 #include "cpu/expert_gemm/panel_kernel.h"
 
+#include "base/carver.h"
+
 #ifdef __AVX512VNNI__
 
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
@@ -38,25 +40,14 @@ typedef struct job {
     __m512i flip; /* flipped bits of codes: NIBBLES then count from the least value, QUADS are signed */
 } job;
 
-static uint64_t lay_out(int64_t cols, int64_t groups, uint8_t *base, job *j, float **scale)
+static void lay_out(mox_carver *carver, int64_t cols, int64_t groups, job *j, float **scale)
 {
-    const uint64_t row_bytes = mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
-    const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16);
-    const uint64_t counts[] = { mox_segment_scale_count(groups) * sizeof **scale,
-                                /* segments are at least 32 columns, or groups of 16 */
-                                2 * segments * MOX_PANEL_ROWS * sizeof(int32_t), BLOCK * row_bytes,
-                                BLOCK * segments * sizeof(int32_t) };
-    uint64_t at[5] = { 0 };
-    for (int i = 0; i < 4; i++)
-        at[i + 1] = (at[i] + counts[i] + 63) & ~UINT64_C(63);
-    if (base != NULL) {
-        *scale = (float *)(void *)(base + at[0]);
-        j->offsets = (int32_t *)(void *)(base + at[1]);
-        j->copy = base + at[2];
-        j->sums = (int32_t *)(void *)(base + at[3]);
-        j->row_bytes = (int64_t)row_bytes;
-    }
-    return at[4];
+    const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16); /* at most: they have 32 columns, or groups of 16 */
+    j->row_bytes = (int64_t)mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
+    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
+    j->offsets = mox_carve(carver, 2 * segments * MOX_PANEL_ROWS, sizeof *j->offsets);
+    j->copy = mox_carve(carver, BLOCK, (uint64_t)j->row_bytes);
+    j->sums = mox_carve(carver, BLOCK * segments, sizeof *j->sums);
 }
 
 /* Rows [row, row + rows) of activations to the block's copy. Column by column: neighbouring rows of a tile are
@@ -255,8 +246,9 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
               .segment_slices = mox_ceil_div(segment_cols, SLICE),
               .c = c,
               .flip = flip_of(weight->element) };
-    float *scale = NULL;
-    lay_out(m->cols, m->groups, scratch, &j, &scale);
+    mox_carver carver = mox_carver_of(scratch);
+    float *scale;
+    lay_out(&carver, m->cols, m->groups, &j, &scale);
     mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, segment_cols, scale);
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
     const unsigned mxcsr = mox_segment_flush_subnormals();
@@ -305,7 +297,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_pro
 uint64_t mox_expert_gemm_avx512_vnni_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
-    return lay_out(cols, mox_scale_cols(problem->weight, cols), NULL, NULL, NULL);
+    mox_carver carver = mox_carver_of(NULL);
+    job unused;
+    float *scale;
+    lay_out(&carver, cols, mox_scale_cols(problem->weight, cols), &unused, &scale);
+    return carver.used;
 }
 
 #else

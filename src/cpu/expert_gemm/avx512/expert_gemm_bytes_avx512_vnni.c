@@ -41,9 +41,7 @@ uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_proble
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
     const mox_int_dot_variant f = { .bytes = true, .Q = (int)mox_panel_step_cols(problem->weight, cols) / 8 };
-    mox_int_dot_job unused;
-    float *scale;
-    return mox_int_dot_lay_out(f, cols, mox_scale_cols(problem->weight, cols), NULL, &unused, &scale);
+    return mox_int_dot_measure(f, cols, mox_scale_cols(problem->weight, cols));
 }
 
 #else

@@ -33,9 +33,7 @@ mox_panel_multiply_fn mox_fma_int_dot_variant(moxie_dtype element, bool zeros)
 
 uint64_t mox_fma_int_dot_scratch_bytes(int64_t cols, int64_t groups)
 {
-    mox_int_dot_job unused;
-    float *scale;
-    return mox_int_dot_lay_out((mox_int_dot_variant) { .Q = 4 }, cols, groups, NULL, &unused, &scale);
+    return mox_int_dot_measure((mox_int_dot_variant) { .Q = 4 }, cols, groups);
 }
 
 #endif

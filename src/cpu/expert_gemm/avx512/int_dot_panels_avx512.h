@@ -27,7 +27,7 @@
 #ifndef MOX_CPU_INT_DOT_PANELS_AVX512_H
 #define MOX_CPU_INT_DOT_PANELS_AVX512_H
 
-#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "base/carver.h"
 #include "cpu/expert_gemm/avx512/int_dot_avx512.h"
 #include "cpu/expert_gemm/avx512/panel_fma_avx512.h"
 
@@ -55,17 +55,25 @@ MOX_KERNEL_INLINE int64_t mox_int_dot_step_bytes(mox_int_dot_variant f)
     return f.bytes ? MOX_INT_DOT_BYTES_STEP : MOX_INT_DOT_LIMBS_STEP;
 }
 
-/* Returns the bytes of scratch. When `base` is not NULL the parts go to `job`, and `scale` becomes [2][groups][16]. */
-static inline uint64_t mox_int_dot_lay_out(mox_int_dot_variant f, int64_t cols, int64_t groups, uint8_t *base,
-                                           mox_int_dot_job *job, float **scale)
+/* Cuts scratch into the arrays of `job`, and into scale [2][groups][16]. */
+static inline void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
+                                       mox_int_dot_job *job, float **scale)
 {
     const int64_t steps = mox_ceil_div(cols, 8 * f.Q), rows = f.bytes ? MOX_PANEL_BLOCK : MOX_INT_DOT_LIMB_ROWS;
-    uint64_t at = mox_fma_lay_out(groups, base, &job->fma, scale);
-    job->format = mox_gemm_carve(base, &at, 1, sizeof *job->format);
-    job->limbs = mox_gemm_carve(base, &at, (uint64_t)(steps * rows), (uint64_t)mox_int_dot_step_bytes(f));
-    job->order = mox_gemm_carve(base, &at, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(rows));
-    job->float_steps = mox_gemm_carve(base, &at, 1, sizeof *job->float_steps);
-    return at;
+    mox_fma_lay_out(carver, groups, &job->fma, scale);
+    job->format = mox_carve(carver, 1, sizeof *job->format);
+    job->limbs = mox_carve(carver, (uint64_t)(steps * rows), (uint64_t)mox_int_dot_step_bytes(f));
+    job->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(rows));
+    job->float_steps = mox_carve(carver, 1, sizeof *job->float_steps);
+}
+
+static inline uint64_t mox_int_dot_measure(mox_int_dot_variant f, int64_t cols, int64_t groups)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    mox_int_dot_job unused;
+    float *scale;
+    mox_int_dot_lay_out(&carver, f, cols, groups, &unused, &scale);
+    return carver.used;
 }
 
 /* ---- conversion of the activations ----------------------------------------------------------------- */
@@ -294,8 +302,9 @@ MOX_KERNEL_INLINE void mox_int_dot_multiply(mox_int_dot_variant f, const mox_pan
                                             const mox_panel_rows *a, float *c, void *scratch)
 {
     mox_int_dot_job j = { .fma = { .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c } };
+    mox_carver carver = mox_carver_of(scratch);
     float *scale;
-    mox_int_dot_lay_out(f, matrix->cols, matrix->groups, scratch, &j, &scale);
+    mox_int_dot_lay_out(&carver, f, matrix->cols, matrix->groups, &j, &scale);
     mox_segment_iter_init(&j.fma.iter, matrix, weight, panel, panels, a, 8 * f.Q, scale);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     if (!a->again) {

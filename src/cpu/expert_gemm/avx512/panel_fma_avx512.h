@@ -26,6 +26,7 @@
 #ifndef MOX_CPU_PANEL_FMA_AVX512_H
 #define MOX_CPU_PANEL_FMA_AVX512_H
 
+#include "base/carver.h"
 #include "cpu/expert_gemm/avx512/panel_floats_avx512.h"
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
@@ -48,8 +49,8 @@ typedef struct mox_fma_job {
 typedef void (*mox_fma_block_fn)(const mox_fma_job *job, int64_t s, int64_t steps, int64_t row);
 mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters);
 
-/* Returns the bytes of scratch. If `base` is not NULL its parts go to `job`, and `scale` becomes [2][groups][16]. */
-uint64_t mox_fma_lay_out(int64_t groups, uint8_t *base, mox_fma_job *job, float **scale);
+/* Cuts scratch into the arrays of `job`, and into scale [2][groups][16]. */
+void mox_fma_lay_out(mox_carver *carver, int64_t groups, mox_fma_job *job, float **scale);
 /* The variant that uses VBMI, if there is one for the format and the processor has VBMI; else NULL. */
 mox_panel_multiply_fn mox_fma_vbmi_variant(moxie_dtype element);
 /* The same for VNNI, and the scratch it needs. Not for groups of 16 columns. */
@@ -217,8 +218,9 @@ MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype decode_class, bool zeros, in
                                         float *c, void *scratch)
 {
     mox_fma_job j = { .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c };
+    mox_carver carver = mox_carver_of(scratch);
     float *scale;
-    mox_fma_lay_out(matrix->groups, scratch, &j, &scale);
+    mox_fma_lay_out(&carver, matrix->groups, &j, &scale);
     mox_segment_iter_init(&j.iter, matrix, weight, panel, panels, a, 8 * Q, scale);
     mox_floats_tables(weight->element, &j.tables);
     const unsigned mxcsr = mox_segment_flush_subnormals();

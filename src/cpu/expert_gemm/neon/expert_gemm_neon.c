@@ -12,7 +12,7 @@
  * decoded once for all rows. Nothing else is tuned yet.
  */
 #include "base/sizes.h"
-#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "cpu/expert_gemm/rowmajor_gemm.h"
 #include "cpu/expert_gemm/neon/neon_variants.h"
 
 #ifdef __aarch64__
@@ -82,8 +82,10 @@ static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64
 
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
 {
+    mox_carver carver = mox_carver_of(NULL);
     mox_neon_job unused;
-    return mox_neon_lay_out(mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), NULL, &unused);
+    mox_neon_lay_out(&carver, mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), &unused);
+    return carver.used;
 }
 
 #else

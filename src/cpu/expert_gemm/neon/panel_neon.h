@@ -25,6 +25,7 @@
 
 #include <arm_neon.h>
 
+#include "base/carver.h"
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/expert_gemm/panel_scales.h"
@@ -134,13 +135,11 @@ typedef struct mox_neon_job {
     uint32_t *part; /* [rows][16]: sums of the current segment */
 } mox_neon_job;
 
-/* Returns the bytes of scratch. If `base` is not NULL its parts go to `j`. */
-static inline uint64_t mox_neon_lay_out(int64_t groups, uint8_t *base, mox_neon_job *j)
+/* Cuts scratch into the arrays of `j`. */
+static inline void mox_neon_lay_out(mox_carver *carver, int64_t groups, mox_neon_job *j)
 {
-    const uint64_t part = MOX_PANEL_BLOCK * MOX_PANEL_ROWS * sizeof *j->part;
-    j->part = (uint32_t *)(void *)base;
-    j->scale = base != NULL ? (float *)(void *)(base + part) : NULL;
-    return part + 2 * (uint64_t)groups * MOX_PANEL_ROWS * sizeof *j->scale;
+    j->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *j->part);
+    j->scale = mox_carve(carver, 2 * (uint64_t)groups * MOX_PANEL_ROWS, sizeof *j->scale);
 }
 
 static inline int64_t mox_neon_steps_of(const mox_neon_job *j, int64_t cols)
@@ -152,8 +151,9 @@ static inline void mox_neon_prepare(mox_neon_job *j, const mox_panel_matrix *m, 
                                     int64_t panel, int panels, const mox_panel_rows *a, void *scratch)
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
+    mox_carver carver = mox_carver_of(scratch);
     *j = (mox_neon_job) { .matrix = m, .a = a, .decoder = mox_neon_decoder_of(weight->element) };
-    mox_neon_lay_out(m->groups, scratch, j);
+    mox_neon_lay_out(&carver, m->groups, j);
     j->scaled = m->scale_lanes > 0;
     j->step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
     j->steps = mox_ceil_div(m->cols, j->step_cols);

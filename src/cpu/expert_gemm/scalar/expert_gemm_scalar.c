@@ -16,8 +16,9 @@
  *
  * Vectors hold four f32, as baseline x86-64 and aarch64 have them; elsewhere the compiler splits them.
  */
-#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "cpu/expert_gemm/rowmajor_gemm.h"
 
+#include "base/carver.h"
 #include "base/sizes.h"
 
 enum { LANES = MOX_GEMM_LANES, PANEL = MOX_GEMM_PANEL, TOKENS = 16, BLOCK = 512, QUAD = 4 };
@@ -35,19 +36,24 @@ typedef struct scratch {
     float *lanes;               /* [TOKENS, PANEL, LANES] */
 } scratch;
 
-/* Returns the bytes of scratch. If `base` is not NULL its parts go to `out`. No overflow: the record fits in memory. */
-static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
+static void lay_out(mox_carver *carver, const mox_gemm_extent *extent, scratch *out)
 {
     const uint64_t segments = (uint64_t)extent->segments, stride = (uint64_t)extent->stride;
-    uint64_t at = 0;
-    out->segments = mox_gemm_carve(base, &at, segments, sizeof *out->segments);
-    out->panel = mox_gemm_carve(base, &at, PANEL * stride, sizeof(float));
-    out->row = mox_gemm_carve(base, &at, (uint64_t)extent->cols, sizeof(float));
-    out->acts = mox_gemm_carve(base, &at, TOKENS * stride, sizeof(float));
-    out->weight_scale = mox_gemm_carve(base, &at, PANEL * segments, sizeof(float));
-    out->act_scale = mox_gemm_carve(base, &at, TOKENS * segments, sizeof(float));
-    out->lanes = mox_gemm_carve(base, &at, TOKENS * PANEL * LANES, sizeof(float));
-    return at;
+    out->segments = mox_carve(carver, segments, sizeof *out->segments);
+    out->panel = mox_carve(carver, PANEL * stride, sizeof *out->panel);
+    out->row = mox_carve(carver, (uint64_t)extent->cols, sizeof *out->row);
+    out->acts = mox_carve(carver, TOKENS * stride, sizeof *out->acts);
+    out->weight_scale = mox_carve(carver, PANEL * segments, sizeof *out->weight_scale);
+    out->act_scale = mox_carve(carver, TOKENS * segments, sizeof *out->act_scale);
+    out->lanes = mox_carve(carver, TOKENS * PANEL * LANES, sizeof *out->lanes);
+}
+
+static uint64_t measure(const mox_gemm_extent *extent)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    scratch unused;
+    lay_out(&carver, extent, &unused);
+    return carver.used;
 }
 
 /* ---- decode ------------------------------------------------------------------------------------------ */
@@ -224,8 +230,9 @@ static void one_panel(void *context, int64_t task, int32_t worker)
     mox_gemm_panel panel;
     if (!mox_gemm_panel_of(st->args, task, &panel))
         return;
+    mox_carver carver = mox_carver_of((uint8_t *)st->args->scratch + (uint64_t)worker * st->scratch_bytes);
     scratch sc;
-    lay_out(&st->extent, (uint8_t *)st->args->scratch + (uint64_t)worker * st->scratch_bytes, &sc);
+    lay_out(&carver, &st->extent, &sc);
     bool in_place;
     const int64_t segments = mox_gemm_cut(&panel.matrix, &st->extent, sc.segments, &in_place);
     decode_panel(st, &panel, &sc, segments, in_place);
@@ -249,9 +256,8 @@ static void one_panel(void *context, int64_t task, int32_t worker)
 void mox_expert_gemm_scalar_any_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
     mox_gemm_job job;
-    scratch measured;
     mox_gemm_job_init(&job, args, MOX_SEGMENT);
-    job.scratch_bytes = lay_out(&job.extent, NULL, &measured);
+    job.scratch_bytes = measure(&job.extent);
     mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
 }
 
@@ -264,6 +270,5 @@ bool mox_expert_gemm_scalar_any_admit(const mox_expert_gemm_problem *problem, mo
 uint64_t mox_expert_gemm_scalar_any_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const mox_gemm_extent extent = mox_gemm_problem_extent(problem, MOX_SEGMENT);
-    scratch measured;
-    return lay_out(&extent, NULL, &measured);
+    return measure(&extent);
 }

@@ -10,8 +10,9 @@
  * integer zero points, rounded once for fractional ones. Codes and activations are int16 in scratch, so that the
  * compiler can use multiply-add instructions (pmaddwd).
  */
-#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "cpu/expert_gemm/rowmajor_gemm.h"
 
+#include "base/carver.h"
 #include "base/sizes.h"
 
 enum { PANEL = MOX_GEMM_PANEL, TOKENS = 16 };
@@ -27,17 +28,23 @@ typedef struct scratch {
     int32_t *act_sum;           /* [TOKENS, segments] */
 } scratch;
 
-static uint64_t lay_out(const mox_gemm_extent *extent, uint8_t *base, scratch *out)
+static void lay_out(mox_carver *carver, const mox_gemm_extent *extent, scratch *out)
 {
     const uint64_t segments = (uint64_t)extent->segments, stride = (uint64_t)extent->stride;
-    uint64_t at = 0;
-    out->segments = mox_gemm_carve(base, &at, segments, sizeof *out->segments);
-    out->row = mox_gemm_carve(base, &at, (uint64_t)extent->cols, sizeof(float));
-    out->arranged = mox_gemm_carve(base, &at, stride, sizeof(float));
-    out->panel = mox_gemm_carve(base, &at, PANEL * stride, sizeof(int16_t));
-    out->acts = mox_gemm_carve(base, &at, TOKENS * stride, sizeof(int16_t));
-    out->act_sum = mox_gemm_carve(base, &at, TOKENS * segments, sizeof(int32_t));
-    return at;
+    out->segments = mox_carve(carver, segments, sizeof *out->segments);
+    out->row = mox_carve(carver, (uint64_t)extent->cols, sizeof *out->row);
+    out->arranged = mox_carve(carver, stride, sizeof *out->arranged);
+    out->panel = mox_carve(carver, PANEL * stride, sizeof *out->panel);
+    out->acts = mox_carve(carver, TOKENS * stride, sizeof *out->acts);
+    out->act_sum = mox_carve(carver, TOKENS * segments, sizeof *out->act_sum);
+}
+
+static uint64_t measure(const mox_gemm_extent *extent)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    scratch unused;
+    lay_out(&carver, extent, &unused);
+    return carver.used;
 }
 
 static void arrange_int(const mox_gemm_panel *panel, const scratch *sc, int64_t segments, const float *row,
@@ -108,8 +115,9 @@ static void one_panel(void *context, int64_t task, int32_t worker)
     mox_gemm_panel panel;
     if (!mox_gemm_panel_of(st->args, task, &panel))
         return;
+    mox_carver carver = mox_carver_of((uint8_t *)st->args->scratch + (uint64_t)worker * st->scratch_bytes);
     scratch sc;
-    lay_out(&st->extent, (uint8_t *)st->args->scratch + (uint64_t)worker * st->scratch_bytes, &sc);
+    lay_out(&carver, &st->extent, &sc);
     bool in_place;
     const int64_t segments = mox_gemm_cut(&panel.matrix, &st->extent, sc.segments, &in_place);
     for (int64_t r = 0; r < panel.rows; r++) {
@@ -133,9 +141,8 @@ static void one_panel(void *context, int64_t task, int32_t worker)
 void mox_expert_gemm_scalar_int_run(const mox_expert_gemm_args *args, const moxie_executor *executor)
 {
     mox_gemm_job job;
-    scratch measured;
     mox_gemm_job_init(&job, args, INT64_MAX);
-    job.scratch_bytes = lay_out(&job.extent, NULL, &measured);
+    job.scratch_bytes = measure(&job.extent);
     mox_parallel(executor, mox_gemm_tasks(args), one_panel, &job);
 }
 
@@ -174,6 +181,5 @@ bool mox_expert_gemm_scalar_int_admit(const mox_expert_gemm_problem *problem, mo
 uint64_t mox_expert_gemm_scalar_int_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     const mox_gemm_extent extent = mox_gemm_problem_extent(problem, INT64_MAX);
-    scratch measured;
-    return lay_out(&extent, NULL, &measured);
+    return measure(&extent);
 }

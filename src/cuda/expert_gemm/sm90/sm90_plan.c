@@ -5,14 +5,11 @@
  */
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 
+#include "base/carver.h"
+
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
 
-static uint64_t carve(uint64_t *at, int64_t bytes)
-{
-    const uint64_t from = *at;
-    *at += (uint64_t)mox_sm90_round_up(bytes, 256);
-    return from;
-}
+enum { SCRATCH_ALIGN = 256 };
 
 int64_t mox_sm90_state_words(int64_t blocks, int64_t max_columns)
 {
@@ -21,15 +18,19 @@ int64_t mox_sm90_state_words(int64_t blocks, int64_t max_columns)
 
 mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
 {
-    mox_sm90_space p = { 0 };
-    const int64_t rows = mox_sm90_tiled_rows(s->pairs, s->slots);
-    p.octet_count = rows / 8;
-    p.list = carve(&p.end, (int64_t)sizeof(mox_sm90_list) + s->slots * (int64_t)sizeof(mox_sm90_entry));
-    p.octets = carve(&p.end, p.octet_count * (int64_t)sizeof(mox_sm90_octet));
-    p.state = carve(&p.end, mox_sm90_state_words(s->multiprocessors, MOX_SM90_MAX_COLUMNS) * 8);
-    p.tiles = carve(&p.end, rows * s->chunks * 128);
-    p.tile_scales = carve(&p.end, rows * s->chunks * s->scales * 4);
-    p.tile_factors = carve(&p.end, rows * 4);
+    const int64_t tiled_rows = mox_sm90_tiled_rows(s->pairs, s->slots), octets = tiled_rows / 8;
+    const uint64_t rows = (uint64_t)tiled_rows, chunks = (uint64_t)s->chunks;
+    const uint64_t list_bytes = sizeof(mox_sm90_list) + (uint64_t)s->slots * sizeof(mox_sm90_entry);
+    const int64_t state_words = mox_sm90_state_words(s->multiprocessors, MOX_SM90_MAX_COLUMNS);
+    mox_carver carver = mox_offset_carver(SCRATCH_ALIGN);
+    mox_sm90_space p = { .octet_count = octets };
+    p.list = mox_carve_offset(&carver, 1, list_bytes);
+    p.octets = mox_carve_offset(&carver, (uint64_t)octets, sizeof(mox_sm90_octet));
+    p.state = mox_carve_offset(&carver, (uint64_t)state_words, sizeof(uint64_t));
+    p.tiles = mox_carve_offset(&carver, rows * chunks, 128);
+    p.tile_scales = mox_carve_offset(&carver, rows * chunks, (uint64_t)s->scales * sizeof(float));
+    p.tile_factors = mox_carve_offset(&carver, rows, sizeof(float));
+    p.end = carver.used;
     return p;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_panel.h - what the kernels that read layout rowmajor share (folder scalar): how a product is cut into
+ * rowmajor_gemm.h - what the kernels that read layout rowmajor share (folder scalar): how a product is cut into
  * tasks and segments, how codes become numbers, and what is applied to a finished sum.
  *
  *     task = (slot, panel)          panel = MOX_GEMM_PANEL neighbouring rows of one matrix, all of K
@@ -11,8 +11,8 @@
  * at a multiple of MOX_GEMM_LANES and is padded with zeros, so that lane l always holds the columns l,
  * l + LANES, ... of its segment; the padding adds +0 to sums that are never -0, and changes no bit.
  */
-#ifndef MOX_CPU_EXPERT_GEMM_PANEL_H
-#define MOX_CPU_EXPERT_GEMM_PANEL_H
+#ifndef MOX_CPU_ROWMAJOR_GEMM_H
+#define MOX_CPU_ROWMAJOR_GEMM_H
 
 #include "cpu/expert_gemm/expert_gemm.h"
 
@@ -24,9 +24,6 @@ typedef struct mox_gemm_segment {
     int64_t at;           /* where it starts in a panel row */
     int64_t weight_group, act_group;
 } mox_gemm_segment;
-
-/* mox_carve() (base/carver.h) for callers that keep base and position themselves; to go, once they use a carver. */
-void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size);
 
 /* Maxima for one product, from its shape alone. */
 typedef struct mox_gemm_extent {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_panel.c - what the kernels that read layout rowmajor share: the cutting of a product into tasks and
- * segments, decoding of any format, and the end of a sum (expert_gemm_panel.h).
+ * rowmajor_gemm.c - what the kernels that read layout rowmajor share: the cutting of a product into tasks and
+ * segments, decoding of any format, and the end of a sum (rowmajor_gemm.h).
  */
-#include "cpu/expert_gemm/expert_gemm_panel.h"
+#include "cpu/expert_gemm/rowmajor_gemm.h"
 
-#include "base/carver.h"
+#include "base/sizes.h"
 
 static int64_t round_lanes(int64_t n)
 {
@@ -46,14 +46,6 @@ void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int6
     job->args = args;
     job->extent = mox_gemm_extent_of(quant, cols, group, longest);
     mox_gemm_decoder_init(&job->decoder, quant->element);
-}
-
-void *mox_gemm_carve(uint8_t *base, uint64_t *at, uint64_t count, uint64_t size)
-{
-    mox_carver carver = { .base = base, .used = *at };
-    void *here = mox_carve(&carver, count, size);
-    *at = carver.used;
-    return here;
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------- */
