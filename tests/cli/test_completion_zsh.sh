@@ -28,7 +28,7 @@ END
 # offers LINE WORD...
 offers() {
     code=0
-    timeout 60 zsh -f "$tmp/drive.zsh" "$folder" "$@" >"$tmp/screen" 2>&1 </dev/null || code=$?
+    timeout 240 zsh -f "$tmp/drive.zsh" "$folder" "$@" >"$tmp/screen" 2>&1 </dev/null || code=$?
     [ $code != 77 ] || { echo "skipped: zsh has no zpty"; exit 77; }
     [ $code = 0 ] || fail "completions of $*: $(tail -c 600 "$tmp/screen")"
 }
