@@ -7,9 +7,9 @@
  *
  * S follows from the formula by the rules of ref_numbers.h. For the common kinds, s being the sigmoid:
  *
- *     silu       t = alpha g'         S is about |g' s(t)| (|u'| + |beta|) (2.5 + (1 - s(t)) |t|)
- *     gelu erf   z = g / sqrt 2       S is about |g u| / 2 (1 + |erf z| + |z| erf'(z))
- *     gelu tanh  q of the formula     S is about |g u| / 2 (1 + |tanh q| + |q| tanh'(q))
+ *     silu       t = alpha g'         S is about |g' s(t)| (|u'| + |beta|) (1.6 + 0.6 (1 - s(t)) |t|)
+ *     gelu erf   z = g / sqrt 2       S is about |g u| / 2 (0.5 + |erf z| + |z| erf'(z)) + |out| / 4
+ *     gelu tanh  q of the formula     S is about |g u| / 2 (0.5 + |tanh q| + |q| tanh'(q)) + |out| / 4
  *     relu2      S = |out| / 4;  relu and identity: 0
  */
 #include "activation/activation.h"

@@ -63,11 +63,11 @@ static inline mox_num num_plus(mox_num x, double c)
     return (mox_num) { x.value + c, x.error + (fabs(x.value) + fabs(c)) / 8 };
 }
 
-/* One rounding of the product, one of a constant c. */
+/* One rounding of the product, and one of c where fp32 does not have it. */
 static inline mox_num num_scale(mox_num x, double c)
 {
-    const double value = x.value * c;
-    return (mox_num) { value, mox_num_spread(c, x.error) + fabs(value) / 4 + MOX_NUM_TINY };
+    const double value = x.value * c, roundings = (float)c == c ? 1 : 2;
+    return (mox_num) { value, mox_num_spread(c, x.error) + roundings * fabs(value) / 8 + MOX_NUM_TINY };
 }
 
 static inline mox_num num_over(mox_num x, double c)
@@ -115,29 +115,29 @@ static inline mox_num num_tanh(mox_num x)
     return (mox_num) { value, mox_num_spread(1 - value * value, x.error) + fabs(value) + MOX_NUM_TINY };
 }
 
-/* With s the value: exp counts 8 (1 - s) roundings, sum and quotient two, 10 in all. The bound is for 16, and for an
- * argument whose rounding counts 8: approximate instructions for exp and reciprocal stay within it. */
+/* With s the value: exp counts 8 (1 - s) roundings, sum and quotient two, 10 in all. The bound has 4 more for the
+ * argument: approximate instructions for exp and reciprocal stay within it. */
 static inline mox_num num_sigmoid(mox_num x)
 {
     const double s = mox_ref_sigmoid(x.value), rest = mox_ref_sigmoid(-x.value);
-    const double own = 2 + mox_num_spread(rest, fabs(x.value));
+    const double own = 1.25 + 0.5 * mox_num_spread(rest, fabs(x.value));
     return (mox_num) { s, mox_num_spread(s, own) + mox_num_spread(s * rest, x.error) + MOX_NUM_TINY };
 }
 
 /* A kernel may compute the sum 1 + tanh(x / 2), which cancels for negative x: it is exact to the ulp of what it
- * cancels. The sigmoid keeps the digits that the sum loses. */
+ * cancels. tanh counts 8 roundings, the sum up to 4. The sigmoid keeps the digits that the sum loses. */
 static inline mox_num num_half_tanh(mox_num x)
 {
     const double s = mox_ref_sigmoid(x.value), slope = s * mox_ref_sigmoid(-x.value);
-    return (mox_num) { s, 0.5 * (1 + fabs(tanh(x.value / 2))) + mox_num_spread(slope, x.error) + MOX_NUM_TINY };
+    return (mox_num) { s, 0.5 * (0.5 + fabs(tanh(x.value / 2))) + mox_num_spread(slope, x.error) + MOX_NUM_TINY };
 }
 
-/* With z = x / sqrt 2: constant and product two roundings of z, erf 8, and the sum 1 + erf(z), which cancels as above.
- * erfc keeps the digits that it loses. */
+/* With z = x / sqrt 2: constant and product up to 6 roundings of z, erf 8, and the sum 1 + erf(z) up to 4, which
+ * cancels as above. erfc keeps the digits that it loses. */
 static inline mox_num num_normal(mox_num x)
 {
     const double z = x.value / sqrt(2), slope = 2 / sqrt(acos(-1)) * exp(-z * z);
-    const double own = 0.5 * (1 + fabs(erf(z)) + mox_num_spread(slope, fabs(z)));
+    const double own = 0.5 * (0.5 + fabs(erf(z)) + 0.75 * mox_num_spread(slope, fabs(z)));
     return (mox_num) { 0.5 * erfc(-z), own + mox_num_spread(slope / (2 * sqrt(2)), x.error) + MOX_NUM_TINY };
 }
 

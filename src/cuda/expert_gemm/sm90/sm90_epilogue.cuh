@@ -235,11 +235,10 @@ static __device__ __noinline__ float mox_sm90_activate_any(int32_t kind, float a
     return mox_device_activate(kind, parameters, gate, up);
 }
 
-/* The commonest kind, mox_formula_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: 2.5 u
- * |t| of the argument (two roundings, a constant's), 2.9 u of ex2 and one of the sum, which count times 1 - s; 3 u of
- * the sum and the reciprocal. With three products that is below the 8 u S of ref_activate.c, S = |g s u| (2 + (1 - s)
- * |t|).
- */
+/* The commonest kind, mox_formula_silu() in a quarter of its instructions. Error of the sigmoid s(t), u = 2^-24: the
+ * argument 2.5 u |t| (two roundings, and a constant's), ex2 2.9 u and the sum 1 u, all times 1 - s; then 3 u of the sum
+ * and the reciprocal. With three products that is at most |g s u| u (10 + 2.5 (1 - s) |t|). The oracle allows
+ * |g s u| u (13 + 5 (1 - s) |t|) (ref_numbers.h). */
 __device__ __forceinline__ float mox_sm90_silu(const mox_glu_parameters &p, float gate, float up)
 {
     const float g = gate > p.gate_limit ? p.gate_limit : gate, high = up > p.up_limit ? p.up_limit : up;
