@@ -10,35 +10,23 @@
 
 #include "cpu/expert_gemm/panel_kernel.h"
 
-#define MOX_EXPERT_GEMM(id, isa_, exactness_, layout_, sum_)                                                           \
-    static const mox_product_kernel id = {                                                                             \
-        .head = { .base = { .family = "expert_gemm",                                                                   \
-                            .name = #id,                                                                               \
-                            .isa = isa_,                                                                               \
-                            .exactness = exactness_,                                                                   \
-                            .layout = layout_ },                                                                       \
-                  .kind = MOX_GEMM_PRODUCT,                                                                            \
-                  .sum = sum_,                                                                                         \
-                  .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes },                                             \
-        .admit = mox_expert_gemm_##id##_admit,                                                                         \
-        .run = mox_expert_gemm_##id##_run,                                                                             \
-    };
-#define MOX_PANEL_GEMM(id, isa_, exactness_, order_, sum_)                                                             \
-    static const mox_panel_kernel id = {                                                                               \
-        .head = { .base = { .family = "expert_gemm",                                                                   \
-                            .name = #id,                                                                               \
-                            .isa = isa_,                                                                               \
-                            .exactness = exactness_,                                                                   \
-                            .layout = "panel16" },                                                                     \
-                  .kind = MOX_GEMM_PANEL,                                                                              \
-                  .sum = sum_,                                                                                         \
-                  .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes },                                             \
-        .order = order_,                                                                                               \
-        .bind = mox_expert_gemm_##id##_bind,                                                                           \
-    };
+#define HEAD(id, isa_, exactness_, layout_, kind_, sum_)                                                               \
+    {                                                                                                                  \
+        .base = { .family = "expert_gemm", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },     \
+        .kind = kind_, .sum = sum_, .scratch_bytes = mox_expert_gemm_##id##_scratch_bytes                              \
+    }
+#define MOX_EXPERT_GEMM(id, isa, exactness, layout, sum)                                                               \
+    static const mox_product_kernel id = { .head = HEAD(id, isa, exactness, layout, MOX_GEMM_PRODUCT, sum),            \
+                                           .admit = mox_expert_gemm_##id##_admit,                                      \
+                                           .run = mox_expert_gemm_##id##_run };
+#define MOX_PANEL_GEMM(id, isa, exactness, order_, sum)                                                                \
+    static const mox_panel_kernel id = { .head = HEAD(id, isa, exactness, "panel16", MOX_GEMM_PANEL, sum),             \
+                                         .order = order_,                                                              \
+                                         .bind = mox_expert_gemm_##id##_bind };
 #include "cpu/expert_gemm/expert_gemm.def"
 #undef MOX_EXPERT_GEMM
 #undef MOX_PANEL_GEMM
+#undef HEAD
 
 #define MOX_EXPERT_GEMM(id, ...) &id.head,
 #define MOX_PANEL_GEMM(id, ...)  &id.head,

@@ -4,8 +4,7 @@
  *
  *     slot_of[e]:   0  1 -1 -1  2 ...        global expert -> slot, or -1 when another rank owns it
  *     expert_of[s]: 0  1  4 ...              slot -> global expert
- *     slab:     | record of slot 0 | record of slot 1 | ... | the shared expert's record |      records[s] point into
- * it
+ *     slab:     | record of slot 0 | record of slot 1 | ... | the shared expert's record |    records[s] points into it
  *
  * The slab of a layer on a GPU is device memory. So are the copies of everything else that kernels read (`arrays`).
  *

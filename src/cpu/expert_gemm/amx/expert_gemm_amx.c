@@ -10,7 +10,7 @@
  * are multiplied into the decoded weights, and C stays in its tile along the whole row. Other scales end segments.
  *
  *     B lines   codes -> registers -> a ring of 4 steps in the first-level cache -> B tile; bf16 weights are loaded
- * from the record
+ *               from the record
  *
  *     amx_job.h       what a call works on              amx_job_amx.c   ... and how it is set up
  *     amx_lines.h     codes to B lines                  amx_int_dot.h   few rows times 4 bits, in integers

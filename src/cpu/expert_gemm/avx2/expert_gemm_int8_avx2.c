@@ -3,8 +3,7 @@
  * expert_gemm_int8_avx2.c - kernel avx2_int8: int8 weights times int8 activations, summed in int32 over whole groups
  * (panel_int8_avx2.h; by VPDPBUSD where the processor has AVX-VNNI).
  *
- *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] *
- * sw[n]
+ *     c[r, n] = sum over segments of  (sum over its columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] * sw[n]
  *
  * Here are the scratch, the sums of the activations over each segment, which zero points multiply, and the choice.
  */

@@ -15,9 +15,11 @@
  *     NIBBLES  one look-up for each byte of the bf16; unpacking joins them (by pair)
  *     PLANES   two look-ups for each byte; the fifth bit makes the index of one of them invalid, which gives 0
  *     e4m3     sign and upper exponent bits look up the upper byte, the other bits are the lower byte; codes below 16
- * and NaN, where that is wrong, are corrected e5m2     likewise, with the sign apart QUADS    a byte in the low bits of
- * 2^23 is a float; subtracting 2^23 + zero point leaves the number PAIRS    are bf16 already HALVES   f16, converted by
- * VCVTPH2PS
+ *              and NaN, where that is wrong, are corrected
+ *     e5m2     likewise, with the sign apart
+ *     QUADS    a byte in the low bits of 2^23 is a float; subtracting 2^23 + zero point leaves the number
+ *     PAIRS    are bf16 already
+ *     HALVES   f16, converted by VCVTPH2PS
  *
  * A shift or a mask then makes the bf16 a float. Everything is exact, whatever MXCSR says. Zero points count from the
  * element's least value; so codes are decoded to counts from there, and the zero point is subtracted as a float.

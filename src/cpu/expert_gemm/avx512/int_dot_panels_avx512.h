@@ -20,7 +20,7 @@
  *     format   the weights' number format in integers
  *     limbs    [step][row] 128 bytes, or 64 for bytes (int_dot_avx512.h)
  *     order    [step] the rows sorted by kind: the number of rows of kind 0, of kinds 0 and 1, then the rows; a byte
- * each
+ *              each
  *
  * For files compiled with AVX-512 F, BW, DQ, VL and VNNI.
  */

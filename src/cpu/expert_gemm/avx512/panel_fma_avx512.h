@@ -5,15 +5,15 @@
  * expert_gemm_int_dot_avx512_vnni.c (4 bits on processors with VNNI).
  *
  *     step      32 columns, or 16 when weight groups have 16. Each row r of activations has two chains of
- * multiply-adds: even[r] over the even columns, odd[r] over the odd ones segment   C[r] = 0 + t + t ..., t = even[r] +
- * odd[r]; then  c[r] = fma(C[r] * sa[r], sw, c[r])
+ *               multiply-adds: even[r] over the even columns, odd[r] over the odd ones
+ *     segment   C[r] = 0 + t + t ..., t = even[r] + odd[r]; then  c[r] = fma(C[r] * sa[r], sw, c[r])
  *
  * Two ways through a panel give the same bits (FMA_STEPS, panel_kernel.h):
  *
  *     narrow    up to NARROW rows: columns are multiplied in the register that they are decoded to
  *     wide      more rows: SLAB steps of both panels are decoded to the L1 cache, then multiplied by blocks of up to
- * BLOCK rows. 2 x BLOCK x 2 chains keep both multiply-add units busy. A weight is loaded once per block, an activation
- * once per pair of panels
+ *               BLOCK rows. 2 x BLOCK x 2 chains keep both multiply-add units busy. A weight is loaded once per block,
+ *               an activation once per pair of panels
  *
  *     slab      [step][column][panel 2][row 16] f32
  *
