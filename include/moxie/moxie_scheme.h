@@ -26,10 +26,20 @@ typedef enum moxie_scheme_scale {
     MOXIE_SCHEME_SCALE_PRECISION = 2
 } moxie_scheme_scale;
 
+/* Which tensors of a pair there are: one for W13 and one for W2, or one for the activations into each. */
+typedef enum moxie_scheme_sides {
+    MOXIE_SCHEME_SIDES_USUAL = 0, /* as the constructor has it when vLLM's argument is left out */
+    MOXIE_SCHEME_SIDES_BOTH = 1,
+    MOXIE_SCHEME_SIDES_W13 = 2,
+    MOXIE_SCHEME_SIDES_W2 = 3,
+    MOXIE_SCHEME_SIDES_NONE = 4
+} moxie_scheme_sides;
+
 /* One of vLLM's descriptors. dtype "" and shape {0,0} mean none; -1 in a shape means the whole extent. The string is
  * static. */
 typedef struct moxie_scheme_desc {
-    /* "", "float8_e4m3fn", "int8", "nvfp4", "mxfp4", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp8", "int4", "fp8" */
+    /* "", "nvfp4", "mxfp4", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp8", "int4", "fp8", or the name of a torch dtype:
+     * "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "float16", "bfloat16", "float32" */
     const char *dtype;
     int32_t dtype_is_string; /* vLLM keeps it as a string, not as a torch dtype */
     int32_t shape[2];
@@ -38,7 +48,10 @@ typedef struct moxie_scheme_desc {
     uint32_t reserved[5];                   /* zero */
 } moxie_scheme_desc;
 
-/* Arguments of a constructor. Fields that the constructor does not use must be zero. */
+/* Arguments of a constructor. Fields that the constructor does not use must be zero. The has_... fields are
+ * moxie_scheme_sides. vLLM's gemm1_alpha, gemm1_beta and gemm1_clamp_limit are moxie_activation's, and its mx_alignment
+ * is a property of a layout; neither is here. vLLM's block [0, 0], which its own scale_shape divides by, and negative
+ * extents other than -1 cannot be said. */
 typedef struct moxie_scheme_args {
     uint32_t struct_size;
     int32_t per_act_token, per_out_ch;
@@ -48,20 +61,27 @@ typedef struct moxie_scheme_args {
     const char *quant_dtype;  /* make, ocp_mx */
     const char *weight_dtype; /* make, ocp_mx; NULL: as quant_dtype */
     int32_t has_zero, has_bias, has_a_scale, has_gscale;
-    int32_t scale_format;    /* moxie_dtype of weight scales where the constructor leaves it open; 0: the usual one */
-    int32_t scale_linear;    /* nvfp4: block scales in plain rows, vLLM's is_nvfp4_scale_swizzled = False */
-    int32_t scale_precision; /* mxfp4_w4a16: weight scales are PrecisionConfig objects */
+    int32_t scale_format; /* moxie_dtype of weight scales where the constructor leaves it open; 0: the usual one */
+    int32_t scale_linear; /* block scales in plain rows: vLLM's is_scale_swizzled (before: is_nvfp4_...) = False */
+    int32_t
+        scale_precision; /* mxfp4_w4a16, mxfp4_mxfp8, mxfp4_w4a8, ocp_mx, make: weight scales are PrecisionConfigs */
+    int32_t has_alphas;  /* vLLM's g1_alphas, g2_alphas; 0: as has_gscale, which else is a1_gscale, a2_gscale */
+    int32_t has_w_scale; /* make: w1_scale, w2_scale; 0: there are some where there is a dtype */
+    int32_t scale_transposed; /* vLLM's is_scale_transposed */
 } moxie_scheme_args;
 #define MOXIE_SCHEME_ARGS_INIT MOXIE_INIT(moxie_scheme_args)
 
-/* A quantization scheme. The string is static. */
+/* A quantization scheme. The string is static. vLLM accepts configs that nothing computes (zero points of floats, uint8
+ * activations): they have its answers here, `computable` is 0, and moxie_layer_create refuses a layer with them. */
 typedef struct moxie_scheme {
     uint32_t struct_size;
     const char *constructor; /* its name, or "combined" */
     moxie_scheme_desc a1, a2, w1, w2;
-    int32_t scale_swizzled;   /* vLLM's is_nvfp4_scale_swizzled */
+    int32_t scale_swizzled;   /* vLLM's is_scale_swizzled, in older releases is_nvfp4_scale_swizzled */
     moxie_quant a13, act2;    /* what moxie computes for this scheme: activations into W13 and into W2 */
     moxie_quant w13, weight2; /* weights; element NONE: unquantized, to be set to the model's dtype */
+    int32_t scale_transposed; /* vLLM's is_scale_transposed */
+    int32_t computable;       /* 1: a layer can have a13, act2, w13 and weight2 */
 } moxie_scheme;
 #define MOXIE_SCHEME_INIT MOXIE_INIT(moxie_scheme)
 
@@ -84,7 +104,8 @@ MOXIE_API moxie_status moxie_scheme_read_scale(const moxie_scheme *scheme, const
                                                int *present, moxie_error *error);
 
 /* vLLM's predicates by their names, answered from the descriptors a1 and w1: is_quantized, per_act_token_quant,
- * is_per_act_token, per_out_ch_quant, is_per_tensor, is_block_quantized, is_nvfp4_scale_swizzled, use_fp8_w8a8,
+ * is_per_act_token, per_out_ch_quant, is_per_tensor, is_block_quantized, is_scale_swizzled (also as
+ * is_nvfp4_scale_swizzled), is_scale_transposed, use_fp8_w8a8,
  * use_int8_w8a8, use_int8_w8a16, use_fp8_w8a16, use_int4_w4a16, use_nvfp4_w4a16, use_mxfp4_w4a16, use_mxfp4_w4a4,
  * use_nvfp4_w4a4, use_mxfp4_w4a8. 0 or 1; -1 for an unknown name. Immutable. */
 MOXIE_API int moxie_scheme_predicate(const moxie_scheme *scheme, const char *name);
@@ -96,8 +117,9 @@ MOXIE_API const char *moxie_scheme_config_name(const moxie_scheme *scheme, moxie
 /* The OCP-MX scheme name, or NULL. *unknown_pair (may be NULL) becomes 1 when a type is an OCP type but the pair has no
  * name (vLLM logs a warning then), else 0. Static. Immutable. */
 MOXIE_API const char *moxie_scheme_ocp_name(const moxie_scheme *scheme, int *unknown_pair);
-/* vLLM's shapes of the activation scales; nvfp4 and the mx formats have (1,1) there, while moxie's own block scales are
- * [rows, ceil(cols/group)]. Both return 0 when the activations are not quantized, else 1. Immutable. */
+/* vLLM's shapes of the activation scales. A block without columns (-1 or 0) has one scale column here, where vLLM
+ * computes a negative number or divides by zero. nvfp4 and the mx formats have (1,1) there, while moxie's own block
+ * scales are [rows, ceil(cols/group)]. Both return 0 when the activations are not quantized, else 1. Immutable. */
 MOXIE_API int moxie_scheme_scale_shape(const moxie_scheme *scheme, int64_t max_tokens, int64_t hidden,
                                        int64_t shape[2]);
 MOXIE_API int moxie_scheme_batched_scale_shape(const moxie_scheme *scheme, int64_t experts, int64_t max_tokens,

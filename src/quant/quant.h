@@ -35,6 +35,8 @@ moxie_status mox_quant_check_act(const moxie_quant *quant, const char *what, mox
 const char *mox_quant_describe(const moxie_quant *quant, char *buffer, size_t size);
 /* "f4_e2m1"; "none" for NONE, "?" for values that are no number format. Immutable. */
 const char *mox_quant_dtype_name(moxie_dtype dtype);
+/* Whether scales can have this dtype. */
+bool mox_quant_is_scale(moxie_dtype dtype);
 
 /* The raw code at (r, c), and the same as a number. No checks. */
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c);

@@ -24,7 +24,7 @@ static bool is_wide_float(moxie_dtype dtype)
     return dtype == MOXIE_F32 || dtype == MOXIE_F16 || dtype == MOXIE_BF16;
 }
 
-static bool is_scale(moxie_dtype dtype)
+bool mox_quant_is_scale(moxie_dtype dtype)
 {
     return is_wide_float(dtype) || dtype == MOXIE_F8_E4M3 || dtype == MOXIE_F8_E8M0;
 }
@@ -77,7 +77,7 @@ moxie_status mox_quant_check_weight(const moxie_quant *quant, const char *what, 
                 (int)quant->element, mox_quant_dtype_name(quant->element));
     if (is_wide_float(quant->element))
         return check_unscaled(quant, what, error);
-    MOX_FAIL_IF(!is_scale(quant->scale), MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(!mox_quant_is_scale(quant->scale), MOXIE_ERR_ARGUMENT, error,
                 "%s: %s weights with scales of dtype %d (%s); a scale is f32, f16, bf16, f8_e4m3 or f8_e8m0 (weights "
                 "without one: give a single f32 scale of 1 for all)",
                 what, element->name, (int)quant->scale, mox_quant_dtype_name(quant->scale));

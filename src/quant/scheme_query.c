@@ -61,6 +61,11 @@ static bool is_swizzled(const moxie_scheme *s)
     return s->scale_swizzled != 0;
 }
 
+static bool is_transposed(const moxie_scheme *s)
+{
+    return s->scale_transposed != 0;
+}
+
 static const struct {
     const char *name;
     bool (*holds)(const moxie_scheme *scheme);
@@ -68,7 +73,8 @@ static const struct {
     { "is_quantized", is_quantized },           { "per_act_token_quant", is_per_token },
     { "is_per_act_token", is_per_token },       { "per_out_ch_quant", is_per_out_ch },
     { "is_per_tensor", is_per_tensor },         { "is_block_quantized", is_block },
-    { "is_nvfp4_scale_swizzled", is_swizzled },
+    { "is_nvfp4_scale_swizzled", is_swizzled }, { "is_scale_swizzled", is_swizzled },
+    { "is_scale_transposed", is_transposed },
 };
 
 int mox_scheme_predicate(const moxie_scheme *scheme, const char *name)
@@ -102,8 +108,10 @@ static const struct {
     { "mxfp4", "mxfp6_e3m2", "w_mxfp4_a_mxfp6_e3m2" },
     { "mxfp4", "mxfp6_e2m3", "w_mxfp4_a_mxfp6_e2m3" },
     { "mxfp4", "fp8", "w_mxfp4_a_fp8" },
+    { "mxfp6_e3m2", "", "w_mxfp6_e3m2" },
     { "mxfp6_e3m2", "mxfp6_e3m2", "w_mxfp6_e3m2_a_mxfp6_e3m2" },
     { "mxfp6_e3m2", "fp8", "w_mxfp6_e3m2_a_fp8" },
+    { "mxfp6_e2m3", "", "w_mxfp6_e2m3" },
     { "mxfp6_e2m3", "mxfp6_e2m3", "w_mxfp6_e2m3_a_mxfp6_e2m3" },
     { "mxfp6_e2m3", "fp8", "w_mxfp6_e2m3_a_fp8" },
 };
@@ -173,20 +181,19 @@ int mox_scheme_batched_scale_shape(const moxie_scheme *scheme, int64_t experts, 
     return 1;
 }
 
-moxie_status mox_scheme_read_scale(const moxie_scheme *scheme, const char *operand, moxie_scheme_scale kind,
+moxie_status mox_scheme_read_scale(const moxie_scheme *scheme, const char *tensor, moxie_scheme_scale kind,
                                    int *present, moxie_error *error)
 {
-    const moxie_scheme_desc *desc = is(operand, "a1")   ? &scheme->a1
-                                    : is(operand, "a2") ? &scheme->a2
-                                    : is(operand, "w1") ? &scheme->w1
-                                    : is(operand, "w2") ? &scheme->w2
-                                                        : NULL;
-    MOX_FAIL_IF(!desc, MOXIE_ERR_ARGUMENT, error, "operand \"%s\" is unknown; the operands are a1, a2, w1, w2",
-                operand);
+    const moxie_scheme_desc *desc = is(tensor, "a1")   ? &scheme->a1
+                                    : is(tensor, "a2") ? &scheme->a2
+                                    : is(tensor, "w1") ? &scheme->w1
+                                    : is(tensor, "w2") ? &scheme->w2
+                                                       : NULL;
+    MOX_FAIL_IF(!desc, MOXIE_ERR_ARGUMENT, error, "tensor \"%s\" is unknown; the tensors are a1, a2, w1, w2", tensor);
     MOX_FAIL_IF(kind != MOXIE_SCHEME_SCALE_TENSOR && kind != MOXIE_SCHEME_SCALE_PRECISION, MOXIE_ERR_ARGUMENT, error,
                 "scale kind %d is unknown; read a scale as a tensor (1) or as a PrecisionConfig (2)", (int)kind);
     MOX_FAIL_IF(desc->has_scale != MOXIE_SCHEME_SCALE_NONE && desc->has_scale != (int32_t)kind, MOXIE_ERR_ARGUMENT,
-                error, "the scale of %s is a %s and cannot be read as a %s", operand,
+                error, "the scale of %s is a %s and cannot be read as a %s", tensor,
                 kind == MOXIE_SCHEME_SCALE_TENSOR ? "PrecisionConfig" : "tensor",
                 kind == MOXIE_SCHEME_SCALE_TENSOR ? "tensor" : "PrecisionConfig");
     *present = desc->has_scale != MOXIE_SCHEME_SCALE_NONE;

@@ -49,6 +49,9 @@ static const expectation table[] = {
     { "unquantized", { 0 },
       { "", false, NONE, "" }, { "", false, NONE, "" },
       NULL, NULL, NULL, NONE, NONE, "none", "none" },
+    { "biased", { 0 },
+      { "", false, NONE, "" }, { "", false, NONE, "" },
+      NULL, NULL, NULL, NONE, NONE, "none", "none" },
     { "biased", { .has_bias = 1 },
       { "", false, NONE, "" }, { "", false, NONE, "b" },
       NULL, NULL, NULL, NONE, NONE, "none", "none" },
@@ -65,6 +68,18 @@ static const expectation table[] = {
     { "make", { .per_act_token = 1 },
       { "", false, { 1, -1 }, "" }, { "", false, NONE, "" },
       NULL, NULL, NULL, NONE, NONE, "none", "none" },
+    { "make", { .quant_dtype = "mxfp8", .weight_dtype = "mxfp6_e3m2", .has_alphas = 1 },
+      { "mxfp8", true, { -1, -1 }, "" }, { "mxfp6_e3m2", true, NONE, "sg" },
+      NULL, "?", NULL, NONE, { 1, 1 }, "f8_e4m3 1x32 f8_e8m0", "f6_e3m2 1x32 f8_e8m0" },
+    { "make", { .weight_dtype = "mxfp6_e3m2" },
+      { "", false, NONE, "" }, { "mxfp6_e3m2", true, NONE, "s" },
+      NULL, "w_mxfp6_e3m2", NULL, NONE, NONE, "none", "f6_e3m2 1x32 f8_e8m0" },
+    { "make", { .weight_dtype = "mxfp6_e2m3" },
+      { "", false, NONE, "" }, { "mxfp6_e2m3", true, NONE, "s" },
+      NULL, "w_mxfp6_e2m3", NULL, NONE, NONE, "none", "f6_e2m3 1x32 f8_e8m0" },
+    { "make", { .quant_dtype = "float8_e5m2", .has_gscale = 1, .has_alphas = MOXIE_SCHEME_SIDES_NONE },
+      { "float8_e5m2", false, { -1, -1 }, "g" }, { "float8_e5m2", false, NONE, "s" },
+      NULL, NULL, NULL, NONE, { 1, 1 }, "f8_e5m2 per tensor f32", "f8_e5m2 per tensor f32" },
     { "fp8_w8a8", { 0 },
       { "float8_e4m3fn", false, { -1, -1 }, "" }, { "float8_e4m3fn", false, NONE, "s" },
       "use_fp8_w8a8", NULL, "fp8_w8a8", NONE, { 1, 1 }, "f8_e4m3 per tensor f32", "f8_e4m3 per tensor f32" },
@@ -110,6 +125,12 @@ static const expectation table[] = {
     { "ocp_mx", { .quant_dtype = "mxfp6_e2m3", .weight_dtype = "mxfp4", .block = { 1, 32 }, .has_a_scale = 1 },
       { "mxfp6_e2m3", true, { 1, 32 }, "s" }, { "mxfp4", true, { 1, 32 }, "s" },
       NULL, "w_mxfp4_a_mxfp6_e2m3", NULL, { 1, 32 }, { 40, 10 }, "f6_e2m3 1x32 f8_e8m0", "f4_e2m1 1x32 f8_e8m0" },
+    { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "int8" },
+      { "mxfp4", true, { -1, -1 }, "" }, { "int8", false, NONE, "s" },
+      NULL, NULL, NULL, NONE, { 1, 1 }, "f4_e2m1 1x32 f8_e8m0", "i8 per row f32" },
+    { "mxfp4", { 0 },
+      { "mxfp4", true, { -1, -1 }, "" }, { "mxfp4", true, NONE, "s" },
+      "use_mxfp4_w4a4", "w_mxfp4_a_mxfp4", NULL, NONE, { 1, 1 }, "f4_e2m1 1x32 f8_e8m0", "f4_e2m1 1x32 f8_e8m0" },
     { "nvfp4", { .has_bias = 1 },
       { "nvfp4", true, { -1, -1 }, "g" }, { "nvfp4", true, NONE, "sgb" },
       "use_nvfp4_w4a4", NULL, NULL, NONE, { 1, 1 }, "f4_e2m1 1x16 f8_e4m3 /global static", "f4_e2m1 1x16 f8_e4m3 *global" },
@@ -119,11 +140,11 @@ static const expectation table[] = {
     { "int4_w4a16", { .block = { 0, 32 }, .has_zero = 1, .has_bias = 1 },
       { "", false, { 0, 32 }, "" }, { "int4", true, { 0, 32 }, "szb" },
       "use_int4_w4a16", NULL, "int4_w4a16", { 0, 32 }, NONE, "none", "u4b8 1x32 bf16 zero" },
-    { "fp8_w8a16", { .block = { 128, 128 } },
-      { "", false, NONE, "" }, { "float8_e4m3fn", false, { 128, 128 }, "s" },
+    { "fp8_w8a16", { .block = { 128, 128 }, .has_bias = 1 },
+      { "", false, NONE, "" }, { "float8_e4m3fn", false, { 128, 128 }, "sb" },
       "use_fp8_w8a16", NULL, "fp8_w8a16", NONE, NONE, "none", "f8_e4m3 128x128 f32" },
-    { "int8_w8a16", { .block = { 0, 64 }, .has_zero = 1 },
-      { "", false, { 0, 64 }, "" }, { "int8", false, { 0, 64 }, "sz" },
+    { "int8_w8a16", { .block = { 0, 64 }, .has_zero = 1, .has_bias = 1, .has_gscale = 1 },
+      { "", false, { 0, 64 }, "g" }, { "int8", false, { 0, 64 }, "szb" },
       "use_int8_w8a16", NULL, "int8_w8a16", { 0, 64 }, NONE, "none", "u8b128 1x64 f16 zero" },
     { "int8_w8a16", { 0 },
       { "", false, NONE, "" }, { "int8", false, NONE, "s" },
@@ -252,7 +273,7 @@ static void what_moxie_computes(void **state)
     }
 }
 
-static void all_seventeen_are_covered(void **state)
+static void all_are_covered(void **state)
 {
     int32_t count = 0;
     (void)state;
@@ -263,7 +284,7 @@ static void all_seventeen_are_covered(void **state)
         if (!covered)
             fail_msg("%s has no expectation", mox_scheme_constructor_at(count));
     }
-    assert_int_equal(count, 17);
+    assert_int_equal(count, 18);
     assert_null(mox_scheme_constructor_at(-1));
 }
 
@@ -277,8 +298,8 @@ static void ocp_names_of_all_pairs(void **state)
         { NULL, "?", "?", "?", NULL, NULL, NULL, NULL },
         { "w_mxfp4", "w_mxfp4_a_mxfp4", "w_mxfp4_a_mxfp6_e3m2", "w_mxfp4_a_mxfp6_e2m3", "?", "w_mxfp4_a_fp8", "?",
           "?" },
-        { "?", "?", "w_mxfp6_e3m2_a_mxfp6_e3m2", "?", "?", "w_mxfp6_e3m2_a_fp8", "?", "?" },
-        { "?", "?", "?", "w_mxfp6_e2m3_a_mxfp6_e2m3", "?", "w_mxfp6_e2m3_a_fp8", "?", "?" },
+        { "w_mxfp6_e3m2", "?", "w_mxfp6_e3m2_a_mxfp6_e3m2", "?", "?", "w_mxfp6_e3m2_a_fp8", "?", "?" },
+        { "w_mxfp6_e2m3", "?", "?", "w_mxfp6_e2m3_a_mxfp6_e2m3", "?", "w_mxfp6_e2m3_a_fp8", "?", "?" },
         { NULL, "?", "?", "?", NULL, NULL, NULL, NULL },
         { NULL, "?", "?", "?", NULL, NULL, NULL, NULL },
         { NULL, "?", "?", "?", NULL, NULL, NULL, NULL },
@@ -334,7 +355,10 @@ static const struct {
     { "gptq_marlin", { .bits = 4 }, "group_size 0" },
     /* types outside OCP MX, and types that ocp_mx does not accept */
     { "ocp_mx", { .quant_dtype = "nvfp4" }, "\"nvfp4\" is no OCP MX type" },
-    { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "int8" }, "\"int8\" is no OCP MX type" },
+    { "ocp_mx", { .quant_dtype = "mxfp4", .weight_dtype = "fp8" }, "weight_dtype \"fp8\" is not admitted" },
+    /* sides that do not exist */
+    { "make", { .quant_dtype = "int8", .has_zero = 5 }, "has_zero is 5" },
+    { "fp8_w8a8", { .has_bias = -1 }, "has_bias is -1" },
     { "ocp_mx", { 0 }, "\"\" is no OCP MX type" },
     { "ocp_mx", { .quant_dtype = "mxfp8_e4m3" }, "\"mxfp8_e4m3\" is not admitted" },
     { "ocp_mx", { .quant_dtype = "mxfp8_e5m2" }, "\"mxfp8_e5m2\" is not admitted" },
@@ -349,12 +373,13 @@ static const struct {
     { "fp8_w8a8", { .group_size = 128 }, "takes no group_size" },
     { "fp8_w8a8", { .has_zero = 1 }, "takes no has_zero" },
     { "fp8_w8a8", { .scale_linear = 1 }, "takes no scale_linear" },
-    { "mxfp4_w4a8", { .scale_precision = 1 }, "takes no scale_precision" },
+    { "nvfp4", { .scale_precision = 1 }, "takes no scale_precision" },
+    { "fp8_w8a8", { .has_w_scale = MOXIE_SCHEME_SIDES_NONE }, "takes no has_w_scale" },
+    { "nvfp4_w4a16", { .has_bias = 1 }, "takes no has_bias" },
     { "nvfp4", { .scale_format = MOXIE_F32 }, "takes no scale_format" },
     { "nvfp4", { .has_gscale = 1 }, "takes no has_gscale" },
     /* and values that no weight can have */
     { "fp8_w8a8", { .scale_format = MOXIE_I8 }, "scales of dtype" },
-    { "make", { .quant_dtype = "mxfp4", .has_zero = 1 }, "zero points" },
     { "w4a4", { 0 }, "mxfp4_w4a16" },
 };
 
@@ -371,6 +396,57 @@ static void illegal_combinations(void **state)
             fail_msg("case %zu: status %d, \"%s\" does not say \"%s\"", i, status, error.text, illegal[i].because);
         assert_memory_equal(&scheme, &before, sizeof scheme);
     }
+}
+
+/* ---- configs that vLLM accepts and nothing computes ------------------------------------------------------------- */
+
+static void what_nothing_computes(void **state)
+{
+    static const struct {
+        moxie_scheme_args args;
+        const char *weights, *acts; /* what the checks of a layer say; NULL: these are valid */
+    } cases[] = {
+        { { .quant_dtype = "mxfp4", .has_zero = 1 }, "zero points", NULL },
+        { { .quant_dtype = "uint8" }, "is no weight element", "no quantizer" },
+        { { .quant_dtype = "float16" }, "only elements of 8 bits and fewer have scales", "no quantizer" },
+        { { .quant_dtype = "int8", .has_w_scale = MOXIE_SCHEME_SIDES_NONE }, "scales of dtype 0", NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const moxie_scheme s = make("make", &cases[i].args);
+        moxie_error error = { 0 };
+        assert_int_equal(s.computable, 0);
+        assert_int_equal(mox_quant_check_weight(&s.w13, "w13", &error), MOXIE_ERR_ARGUMENT);
+        if (!strstr(error.text, cases[i].weights))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].weights);
+        assert_int_equal(mox_quant_check_act(&s.a13, "a13", &error) != MOXIE_OK, cases[i].acts != NULL);
+        if (cases[i].acts && !strstr(error.text, cases[i].acts))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].acts);
+    }
+    for (size_t i = 0; i < CASES; i++)
+        assert_int_equal(make(table[i].constructor, &table[i].args).computable, 1);
+}
+
+/* ---- one side only ---------------------------------------------------------------------------------------------- */
+
+static void one_side_of_a_pair(void **state)
+{
+    const moxie_scheme s = make("make", &(moxie_scheme_args) { .quant_dtype = "int8",
+                                                               .has_zero = MOXIE_SCHEME_SIDES_W13,
+                                                               .has_bias = MOXIE_SCHEME_SIDES_W2,
+                                                               .has_a_scale = MOXIE_SCHEME_SIDES_W2,
+                                                               .has_gscale = MOXIE_SCHEME_SIDES_NONE,
+                                                               .has_alphas = MOXIE_SCHEME_SIDES_W13,
+                                                               .has_w_scale = MOXIE_SCHEME_SIDES_W2,
+                                                               .scale_transposed = 1 });
+    (void)state;
+    assert_true(s.w1.has_zero && !s.w2.has_zero && s.w13.has_zero && !s.weight2.has_zero);
+    assert_true(!s.w1.has_bias && s.w2.has_bias);
+    assert_true(!s.a1.has_scale && s.a2.has_scale && !s.a13.is_static && s.act2.is_static);
+    assert_true(!s.a1.has_gscale && !s.a2.has_gscale && s.w1.has_gscale && !s.w2.has_gscale);
+    assert_true(!s.w1.has_scale && s.w2.has_scale);
+    assert_int_equal(mox_scheme_predicate(&s, "is_scale_transposed"), 1);
+    assert_int_equal(mox_scheme_predicate(&s, "is_scale_swizzled"), 1);
 }
 
 static void a_scale_is_read_as_what_it_is(void **state)
@@ -438,9 +514,11 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(scale_shapes),
         cmocka_unit_test(what_moxie_computes),
-        cmocka_unit_test(all_seventeen_are_covered),
+        cmocka_unit_test(all_are_covered),
         cmocka_unit_test(ocp_names_of_all_pairs),
         cmocka_unit_test(illegal_combinations),
+        cmocka_unit_test(what_nothing_computes),
+        cmocka_unit_test(one_side_of_a_pair),
         cmocka_unit_test(a_scale_is_read_as_what_it_is),
         cmocka_unit_test(halves_are_independent),
     };
