@@ -535,7 +535,8 @@ typedef struct moxie_options {
     moxie_progress_fn progress; /* NULL: none */
     void *progress_user;
     /* For the cuda back end (moxie_cuda.h). The device: "0" (the default), "1", ...; moxie_plan_explain also accepts
-     * "sm_80", "sm_90" and "sm_100", which need no GPU. Then where device memory comes from; NULL: the CUDA runtime. */
+     * "sm_80", "sm_90" and "sm_100", which need no GPU, and for the cpu back end a name of `isa`: the usual processor
+     * of that class, which this machine need not be. Then where device memory comes from; NULL: the CUDA runtime. */
     const char *device;
     const struct moxie_cuda_allocator *device_memory;
 } moxie_options;

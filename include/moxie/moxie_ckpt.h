@@ -235,6 +235,32 @@ typedef struct moxie_preset_info {
 
 /* Preset i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
 MOXIE_API int moxie_preset_at(int32_t i, moxie_preset_info *out);
+/* A family of models whose checkpoints are read. Strings are static. */
+typedef struct moxie_family_info {
+    uint32_t struct_size;
+    const char *name;               /* "deepseek-v3" */
+    const char *const *model_types; /* those of config.json that it reads; n_model_types of them */
+    int32_t n_model_types;
+    const char *architecture; /* of the main release */
+    const char *routing;      /* the name of its method, as in moxie_routing_by_name() */
+    const char *activation;   /* as in moxie_activation_at(), unless config.json says otherwise */
+} moxie_family_info;
+#define MOXIE_FAMILY_INFO_INIT MOXIE_INIT(moxie_family_info)
+
+/* Family i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
+MOXIE_API int moxie_family_at(int32_t i, moxie_family_info *out);
+
+/* How a checkpoint stores quantized matrices. Strings are static. */
+typedef struct moxie_checkpoint_format_info {
+    uint32_t struct_size;
+    const char *name;         /* "mxfp4-gptoss" */
+    const char *quant_method; /* of quantization_config; "" for none */
+    const char *summary;      /* one line */
+} moxie_checkpoint_format_info;
+#define MOXIE_CHECKPOINT_FORMAT_INFO_INIT MOXIE_INIT(moxie_checkpoint_format_info)
+
+/* Checkpoint format i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
+MOXIE_API int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out);
 /* Name of checkpoint format i, for example "mxfp4-gptoss"; NULL past the last. Static. Any preset can be written in any
  * format. Immutable. */
 MOXIE_API const char *moxie_checkpoint_format_at(int32_t i);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_synth.c - the calls of moxie_ckpt.h about presets and synthetic checkpoints: moxie_preset_*, moxie_synth_write
- * and moxie_checkpoint_format_at. Each checks its arguments; src/ckpt/synth does the work.
+ * api_synth.c - the calls of moxie_ckpt.h about families, formats, presets and synthetic checkpoints:
+ * moxie_family_at, moxie_checkpoint_format_*, moxie_preset_*, moxie_synth_write. Each checks its arguments;
+ * src/ckpt does the work.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -34,6 +35,34 @@ int moxie_preset_at(int32_t i, moxie_preset_info *out)
                                      .n_native = p->n_native,
                                      .layer_bytes = p->native_bytes_per_layer };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_preset_info));
+    return 1;
+}
+
+int moxie_family_at(int32_t i, moxie_family_info *out)
+{
+    const mox_family *f = mox_family_at(i);
+    if (!f || !out || mox_struct_check(out, MOX_STRUCT(moxie_family_info), NULL) != MOXIE_OK)
+        return 0;
+    int32_t n_model_types = 0;
+    while (n_model_types < MOX_MAX_SPELLINGS && f->model_types[n_model_types])
+        n_model_types++;
+    const moxie_family_info info = { .name = f->id,
+                                     .model_types = f->model_types,
+                                     .n_model_types = n_model_types,
+                                     .architecture = f->architecture,
+                                     .routing = f->routing,
+                                     .activation = mox_activation_of_kind(f->activation.kind)->name };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_family_info));
+    return 1;
+}
+
+int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out)
+{
+    const mox_hf_quant *f = mox_hf_quant_at(i);
+    if (!f || !out || mox_struct_check(out, MOX_STRUCT(moxie_checkpoint_format_info), NULL) != MOXIE_OK)
+        return 0;
+    const moxie_checkpoint_format_info info = { .name = f->id, .quant_method = f->method, .summary = f->summary };
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_checkpoint_format_info));
     return 1;
 }
 

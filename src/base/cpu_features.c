@@ -48,6 +48,7 @@ static mox_cpu_features cpu;
 static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
 static moxie_error cap_error; /* why MOXIE_MAX_ISA names no class; code MOXIE_OK: it does, or is not set */
 static const mox_cpu_features *replaced;
+static _Thread_local const mox_cpu_features *assumed;
 
 const char *mox_isa_name(mox_isa isa)
 {
@@ -204,6 +205,8 @@ static void find_features(void)
 
 const mox_cpu_features *mox_cpu(void)
 {
+    if (assumed != NULL)
+        return assumed;
     if (replaced != NULL)
         return replaced;
     pthread_once(&cpu_once, find_features);
@@ -223,6 +226,35 @@ moxie_status mox_cpu_check_cap(moxie_error *error)
 void mox_cpu_replace(const mox_cpu_features *features)
 {
     replaced = features;
+}
+
+void mox_cpu_assume(const mox_cpu_features *features)
+{
+    assumed = features;
+}
+
+#define USUAL_AVX2 .avx2 = true, .fma = true, .f16c = true
+#define USUAL_AVX512                                                                                                   \
+    USUAL_AVX2, .avx512 = true, .avx512_vnni = true, .avx512_vbmi = true /* AVX-512 without VNNI is of 2017 only */
+#define USUAL_AMX                                                                                                      \
+    USUAL_AVX512, .avx_vnni = true, .avx512_bf16 = true, .avx512_fp16 = true, .amx_tile = true, .amx_bf16 = true,      \
+                  .amx_int8 = true
+
+const mox_cpu_features *mox_cpu_usual(const char *name)
+{
+#define USUAL(class, amx_state, ...)                                                                                   \
+    [class] = {.best = class, .allowed = class, .amx = amx_state, .processors = 1, __VA_ARGS__ }
+    static const mox_cpu_features usual[ISA_COUNT] = {
+        USUAL(MOX_ISA_SCALAR, "absent", .neon = false),
+        USUAL(MOX_ISA_NEON, "absent", .neon = true, .dotprod = true, .neon_bf16 = true, .i8mm = true),
+        USUAL(MOX_ISA_AVX2, "absent", USUAL_AVX2),
+        USUAL(MOX_ISA_AVX512, "absent", USUAL_AVX512),
+        USUAL(MOX_ISA_AMX, "permitted", USUAL_AMX),
+    };
+    for (int isa = 0; name != NULL && isa < ISA_COUNT; isa++)
+        if (has_class[isa] && strcmp(name, isa_names[isa]) == 0)
+            return &usual[isa];
+    return NULL;
 }
 
 /* The cgroup's CPU quota in processors, rounded up; 0 when there is none. Reads the path where a container sees its own

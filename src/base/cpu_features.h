@@ -42,6 +42,12 @@ const mox_cpu_features *mox_cpu(void);
 /* MOXIE_ERR_ARGUMENT when MOXIE_MAX_ISA names no class of this architecture; then only scalar code is allowed. Every
  * call that chooses kernels checks this. Thread-safe. */
 moxie_status mox_cpu_check_cap(moxie_error *error);
+/* The usual processor of a class ("avx512": Ice Lake, "amx": Sapphire Rapids), with its features and nothing else.
+ * NULL when this architecture has no class of that name, or `name` is NULL. Static. */
+const mox_cpu_features *mox_cpu_usual(const char *name);
+/* Until it is called with NULL, kernels are chosen in this thread as on that processor, which must outlive the time.
+ * For plans that are only explained. */
+void mox_cpu_assume(const mox_cpu_features *features);
 /* For tests: pretends to be another processor; `features` must outlive its use. NULL: the real one again. Not
  * thread-safe. */
 void mox_cpu_replace(const mox_cpu_features *features);

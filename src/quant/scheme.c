@@ -10,12 +10,13 @@
  * tells them apart. mox_scheme_combine() combines two schemes.
  * Source: vLLM model_executor/layers/fused_moe/config.py (constructors, make, group shapes and their checks).
  */
-#include "quant/scheme_list.h"
+#include "quant/scheme.h"
 
 #include <stddef.h>
 #include <string.h>
 
 #include "quant/quant.h"
+#include "quant/scheme_list.h"
 
 /* ---- descriptors ------------------------------------------------------------------------------------------ */
 
@@ -226,6 +227,12 @@ static void fill_quants(const mox_scheme_row *row, const moxie_scheme_args *args
 }
 
 /* ---- constructors ------------------------------------------------------------------------------------------ */
+
+const char *mox_scheme_constructor_at(int32_t i)
+{
+    const mox_scheme_row *row = mox_scheme_row_at(i);
+    return row ? row->name : NULL;
+}
 
 moxie_status mox_scheme_make(const char *constructor, const moxie_scheme_args *args, moxie_scheme *out,
                              moxie_error *error)

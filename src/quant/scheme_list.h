@@ -2,16 +2,18 @@
  *
  * scheme_list.h - the rows of schemes.def as tables, and the checks of a constructor's arguments against its row.
  *
- *     moxie_scheme_args  ->  scheme_args.c: accepted? legal? which dtypes?  ->  scheme.c: descriptors, moxie_quant
+ *     moxie_scheme_args  ->  scheme_list.c: accepted? legal? which dtypes?  ->  scheme.c: descriptors, moxie_quant
  *
- * Only scheme.c and scheme_args.c include this file.
+ * Only scheme.c and scheme_list.c include this file.
  */
 #ifndef MOX_QUANT_SCHEME_LIST_H
 #define MOX_QUANT_SCHEME_LIST_H
 
 #include <stdbool.h>
 
-#include "quant/scheme.h"
+#include <moxie/moxie_scheme.h>
+
+#include "base/status.h"
 
 #define MOX_SCHEME(...)
 #define MOX_SCHEME_DTYPE(id, name, is_string, weight, act) id,
@@ -74,6 +76,8 @@ typedef struct mox_scheme_row {
 
 extern const mox_scheme_dtype mox_scheme_dtypes[DTYPES];
 
+/* Row i; NULL past the last. */
+const mox_scheme_row *mox_scheme_row_at(int32_t i);
 /* NULL when no constructor has this name; *error says which there are. */
 const mox_scheme_row *mox_scheme_row_by_name(const char *name, moxie_error *error);
 /* {0,0} is no block. */

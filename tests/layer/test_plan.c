@@ -322,6 +322,57 @@ static void outputs_of_routing(void **state)
     test_layer_free(&t);
 }
 
+/* ---- for another processor ------------------------------------------------------------------------------ */
+
+static void expect_isa(const moxie_layer_config *config, const char *device, const char *isa)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.device = device;
+    moxie_plan *plan = explain(config, &options);
+    const moxie_plan_step *product = NULL;
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
+        const moxie_plan_step *s = moxie_plan_step_at(plan, i);
+        if (s->chosen && strcmp(s->family, "expert_gemm") == 0 && strcmp(s->role, "w13") == 0)
+            product = s;
+    }
+    assert_non_null(product);
+    assert_string_equal(product->isa, isa);
+    moxie_plan_destroy(plan);
+}
+
+static void another_processor_is_explained(void **state)
+{
+#if defined(__x86_64__)
+    static const char *const classes[] = { "scalar", "avx2", "avx512", "amx" };
+#elif defined(__aarch64__)
+    static const char *const classes[] = { "scalar", "neon" };
+#else
+    static const char *const classes[] = { "scalar" };
+#endif
+    (void)state;
+    moxie_layer_config c = test_config();
+    c.hidden = 256, c.intermediate = 128;
+    c.w13 = c.w2 = (moxie_quant) { .element = MOXIE_BF16 };
+    c.a13 = c.a2 = (moxie_quant) { 0 };
+    c.dtype = MOXIE_BF16;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
+        expect_isa(&c, classes[i], classes[i]);
+
+    /* Only explanations may be for another machine, and only by names of processors. */
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_plan *plan;
+    moxie_layer *layer;
+    moxie_error error;
+    options.device = "scalar";
+    assert_int_equal(moxie_layer_create(&c, &options, &layer, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "but the back end is not cuda"));
+    options.device = "avx1024";
+    assert_int_equal(moxie_plan_explain(&c, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
+    options.device = "scalar";
+    options.backend = MOXIE_BACKEND_REF;
+    assert_int_equal(moxie_plan_explain(&c, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +386,7 @@ int main(void)
         cmocka_unit_test(zero_tokens_need_nothing),
         cmocka_unit_test(explanations_and_empty_layers_do_not_run),
         cmocka_unit_test(outputs_of_routing),
+        cmocka_unit_test(another_processor_is_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,8 +66,10 @@ static const char *parse_isa(struct argp_state *state, const char *text)
 /* A GPU's number. Commands that run nothing also accept the name of an architecture. */
 static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
 {
-    static const char *const fixed[] = { "sm_80", "sm_90", "sm_100", NULL };
-    static const cli_names names = { .kind = "GPU architecture", .fixed = fixed };
+    static const char *const gpus[] = { "sm_80", "sm_90", "sm_100", NULL };
+    static const cli_names names = { .kind = "GPU architecture", .fixed = gpus };
+    if (options->plans_only && cli_find_name(&cli_isas, text) >= 0)
+        return text;
     if (strspn(text, "0123456789") == strlen(text))
         cli_parse_int(state, "--device", text, 0, 1023);
     else if (options->plans_only)
@@ -91,7 +93,8 @@ static const struct argp_option layer_options[] = {
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
     { "mode", OPT_MODE, "NAME", 0, "exact (default) or fast", 0 },
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
-    { "device", OPT_DEVICE, "N", 0, "GPU (default 0), for back end cuda; explain takes sm_80, sm_90, sm_100 too", 0 },
+    { "device", OPT_DEVICE, "N", 0,
+      "GPU (default 0), for back end cuda; explain: or sm_90, sm_80, sm_100, amx, avx512, ...", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },
     { 0 },
 };
@@ -100,6 +103,12 @@ static void choose_backend(struct argp_state *state, cli_layer_options *options)
 {
     if (!options->device)
         return;
+    if (cli_find_name(&cli_isas, options->device) >= 0) { /* a processor's class; parse_device() let it pass */
+        if (options->backend == MOXIE_BACKEND_REF || options->backend == MOXIE_BACKEND_CUDA)
+            argp_error(state, "--device %s is a processor's class, for --backend cpu", options->device);
+        options->backend = MOXIE_BACKEND_CPU;
+        return;
+    }
     if (options->backend == MOXIE_BACKEND_REF || options->backend == MOXIE_BACKEND_CPU)
         argp_error(state, "--device chooses a GPU, and --backend %s has none: leave one of the two out",
                    options->backend == MOXIE_BACKEND_REF ? "ref" : "cpu");

@@ -7,24 +7,25 @@
  *     permitted  tiles, which a process must ask the kernel for     arch_prctl
  *     capped     found, but above MOXIE_MAX_ISA
  */
-#include "cli.h"
+#include "info_support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct arguments {
-    bool json, measure, kernels;
+    bool json, measure, kernels, support;
     const char *limits_file;
     int32_t threads;
 } arguments;
 
-enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS, OPT_KERNELS };
+enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS, OPT_KERNELS, OPT_SUPPORT };
 
 static const struct argp_option options[] = {
     { "measure", OPT_MEASURE, NULL, 0, "measure the machine's limits: memory, L2, arithmetic (some seconds)", 0 },
     { "limits", OPT_LIMITS, "FILE", 0, "take them from FILE, or measure them and write it", 0 },
     { "threads", OPT_THREADS, "N", 0, "that measure (default: one per processor)", 0 },
     { "kernels", OPT_KERNELS, NULL, 0, "only the kernels", 0 },
+    { "support", OPT_SUPPORT, NULL, 0, "only what is supported: formats, routing, families, ... by device", 0 },
     { "json", 'j', NULL, 0, "print one JSON object, always of everything", 0 },
     { 0 },
 };
@@ -34,6 +35,8 @@ static void check_combination(struct argp_state *state, const arguments *args)
     const bool limits = args->measure || args->limits_file;
     if (args->threads && !limits)
         argp_error(state, "--threads is for measuring: give --measure, or --limits FILE");
+    if (args->support && (limits || args->kernels))
+        argp_error(state, "--support prints only what is supported: leave it or the others out");
     if (args->kernels && limits)
         argp_error(state, "--kernels prints only the kernels, and %s is for limits: leave one of the two out",
                    args->measure ? "--measure" : "--limits");
@@ -45,6 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_MEASURE: args->measure = true; return 0;
     case OPT_KERNELS: args->kernels = true; return 0;
+    case OPT_SUPPORT: args->support = true; return 0;
     case OPT_LIMITS: args->limits_file = arg; return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case 'j': args->json = true; return 0;
@@ -321,6 +325,8 @@ int cmd_info(int argc, char **argv)
     arguments args = { 0 };
     cli_parse(&parser, argc, argv, &args);
 
+    if (args.support)
+        return info_support(args.json);
     moxie_error error = { 0 };
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_cuda_info cuda = MOXIE_CUDA_INFO_INIT;

@@ -31,9 +31,11 @@ moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_
     mox_device device = { 0 };
     mox_cuda_features preset;
     if (options->backend != MOXIE_BACKEND_CUDA) {
-        MOX_FAIL_IF(options->device != NULL, MOXIE_ERR_ARGUMENT, error,
-                    "options.device is \"%.32s\", but the back end is not cuda: choose backend cuda, or name no device",
-                    options->device);
+        MOX_FAIL_IF(
+            options->device != NULL, MOXIE_ERR_ARGUMENT, error,
+            "options.device is \"%.32s\", but the back end is not cuda: choose backend cuda, or name no device (to "
+            "explain a plan for another processor, give its class: scalar, neon, avx2, avx512 or amx)",
+            options->device);
         *out = device;
         return MOXIE_OK;
     }

@@ -168,6 +168,22 @@ moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *opti
     return make(layer, &layer->config, options, out, error);
 }
 
+/* An explanation for the cpu back end may be for another processor than this one. */
+static moxie_status explain_there(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
+                                  moxie_error *error)
+{
+    moxie_options there;
+    MOX_TRY(mox_options_read(options, &there, error));
+    const bool cpu = there.backend == MOXIE_BACKEND_AUTO || there.backend == MOXIE_BACKEND_CPU;
+    const mox_cpu_features *processor = cpu ? mox_cpu_usual(there.device) : NULL;
+    if (processor != NULL)
+        there.device = NULL;
+    mox_cpu_assume(processor);
+    const moxie_status status = make(NULL, config, &there, out, error);
+    mox_cpu_assume(NULL);
+    return status;
+}
+
 moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
                               moxie_error *error)
 {
@@ -180,7 +196,7 @@ moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_opti
         read.routing.table_rows = 1;
     }
     MOX_TRY(mox_config_read(&read, &checked, error));
-    return make(NULL, &checked, options, out, error);
+    return explain_there(&checked, options, out, error);
 }
 
 void mox_plan_destroy(moxie_plan *plan)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scheme_args.c - the list of constructors, and which arguments each accepts.
+ * scheme_list.c - the list of constructors, and which arguments each accepts.
  *
  * A constructor has the arguments of vLLM's function of that name. Its make() checks names of types that are strings
  * and accepts every torch dtype; so does this. Whether moxie can compute the result is another question: scheme.c.
@@ -41,9 +41,9 @@ static const mox_scheme_row schemes[] = {
 #undef MOX_SCHEME
 #define SCHEMES ((int32_t)(sizeof schemes / sizeof schemes[0]))
 
-const char *mox_scheme_constructor_at(int32_t i)
+const mox_scheme_row *mox_scheme_row_at(int32_t i)
 {
-    return i >= 0 && i < SCHEMES ? schemes[i].name : NULL;
+    return i >= 0 && i < SCHEMES ? &schemes[i] : NULL;
 }
 
 const mox_scheme_row *mox_scheme_row_by_name(const char *name, moxie_error *error)
